@@ -1,0 +1,169 @@
+//! The errors of this crate: each names the value, what is allowed, and what to do.
+
+use crate::MAX_CPUS;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// A CPU set or a scope that could not be read from text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    text: String,
+    part: String,
+    reason: String,
+    expected: String,
+}
+
+/// Longer texts are cut in messages, in characters.
+const SHOWN: usize = 60;
+
+/// `text` in quotes, cut to a length that fits a message.
+pub(crate) fn quoted(text: &str) -> String {
+    let text = text.trim();
+    if text.chars().count() <= SHOWN {
+        return format!("{text:?}");
+    }
+    let head: String = text.chars().take(SHOWN).collect();
+    format!("{head:?}...")
+}
+
+impl ParseError {
+    pub(crate) fn new(text: &str, part: &str, reason: &str, expected: &str) -> Self {
+        Self {
+            text: text.into(),
+            part: part.into(),
+            reason: reason.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", quoted(&self.part))?;
+        if self.part.trim() != self.text.trim() {
+            write!(f, " in {}", quoted(&self.text))?;
+        }
+        write!(f, ": {}; give {}", self.reason, self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// A machine that could not be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A file or folder cannot be read.
+    Unreadable {
+        /// What was to be read.
+        path: PathBuf,
+        /// Why it could not.
+        source: io::Error,
+    },
+    /// A folder holds no `sys/devices/system/cpu`.
+    NotSysfs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A text is not hwloc XML, or misses something that cannot be done without.
+    Xml {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A synthetic description that is not understood.
+    Synthetic {
+        /// The whole description.
+        text: String,
+        /// The part that is not understood.
+        part: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A machine description that is neither a file, nor `sysfs:DIR`, nor a synthetic description.
+    Description {
+        /// The description.
+        text: String,
+    },
+    /// The machine has no CPU.
+    NoCpus {
+        /// Where CPUs were looked for.
+        place: String,
+    },
+    /// The machine has more than [`MAX_CPUS`] CPUs.
+    TooManyCpus {
+        /// How many it has.
+        count: usize,
+    },
+    /// Node distances that do not fit the machine; see [`Topology::with_distances`](crate::Topology::with_distances).
+    Distances {
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, source } => {
+                write!(
+                    f,
+                    "cannot read {}: {source}; give a path that exists and that you may read",
+                    path.display()
+                )
+            }
+            Self::NotSysfs { path } => write!(
+                f,
+                "{}: holds neither sys/devices/system/cpu nor devices/system/cpu; give the folder that a \
+                 machine's /sys was unpacked into, or / for this machine",
+                path.display()
+            ),
+            Self::Xml { reason } => write!(
+                f,
+                "not a machine in hwloc's XML format (version 2): {reason}; such a file is written by \
+                 `lstopo machine.xml`"
+            ),
+            Self::Synthetic { text, part, reason } => {
+                write!(f, "{}", quoted(part))?;
+                if part != text {
+                    write!(f, " in {}", quoted(text))?;
+                }
+                write!(
+                    f,
+                    ": {reason}; give a description such as \"pack:2 numa:2 l3:2 core:4 pu:2\""
+                )
+            }
+            Self::Description { text } => write!(
+                f,
+                "{}: no such file, and not a description of a machine; give the path of an hwloc XML file, \
+                 sysfs:DIR with a folder that holds a machine's /sys, or a synthetic description such as \
+                 \"pack:2 numa:2 l3:2 core:4 pu:2\"",
+                quoted(text)
+            ),
+            Self::NoCpus { place } => {
+                write!(f, "no CPU found in {place}; a machine needs at least one")
+            }
+            Self::TooManyCpus { count } => {
+                write!(
+                    f,
+                    "{count} CPUs: more than the {MAX_CPUS} that are supported; describe a smaller machine"
+                )
+            }
+            Self::Distances { reason } => {
+                write!(
+                    f,
+                    "{reason}; give one row and one column for each node, with 10 from a node to itself"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading the small text files of `/sys` and `/proc` below some root, noting what could not be read.
+
+use crate::error::quoted;
+use crate::{CpuSet, TopologyError};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where a machine's `/sys` and `/proc` are.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    pub sys: PathBuf,
+    pub proc: PathBuf,
+}
+
+impl Roots {
+    /// Below `root`, which holds `sys` or is it.
+    pub(crate) fn find(root: &Path) -> Result<Self, TopologyError> {
+        let cpus = |sys: &Path| sys.join("devices/system/cpu");
+        let whole = Self::below(root);
+        if cpus(&whole.sys).is_dir() {
+            return Ok(whole);
+        }
+        if cpus(root).is_dir() {
+            return Ok(Self { sys: root.into(), proc: root.join("../proc") });
+        }
+        // Says why if the folder is not there or closed to us.
+        match fs::read_dir(root) {
+            Ok(_) => Err(TopologyError::NotSysfs { path: root.into() }),
+            Err(source) => Err(TopologyError::Unreadable { path: root.into(), source }),
+        }
+    }
+
+    /// `root/sys` and `root/proc`.
+    pub(crate) fn below(root: &Path) -> Self {
+        Self { sys: root.join("sys"), proc: root.join("proc") }
+    }
+}
+
+/// A reader of files that remembers, in plain words, what it could not make sense of.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub notes: Vec<String>,
+    /// How many notes were left out.
+    suppressed: usize,
+}
+
+/// More notes than this about single files help nobody.
+const MAX_NOTES: usize = 8;
+
+impl Files {
+    pub(crate) fn note(&mut self, text: String) {
+        if self.notes.contains(&text) {
+            return;
+        }
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
+        } else {
+            self.suppressed += 1;
+        }
+    }
+
+    /// The notes, and how many more there would be.
+    pub(crate) fn into_notes(mut self) -> Vec<String> {
+        if self.suppressed > 0 {
+            self.notes.push(format!(
+                "{} more files could not be used, for reasons like these",
+                self.suppressed
+            ));
+        }
+        self.notes
+    }
+
+    /// The text of a file; `None` if there is no such file, or, with a note, if it cannot be read.
+    pub(crate) fn text(&mut self, path: &Path) -> Option<String> {
+        match fs::read(path) {
+            // Copies of such files may be padded with zero bytes.
+            Ok(bytes) => {
+                let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+                Some(String::from_utf8_lossy(bytes).trim().to_owned())
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                None
+            }
+            Err(error) => {
+                self.note(format!("{} cannot be read: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// What `parse` makes of a file's text; `None` as for [`text`](Self::text), or, with a note, if it fails.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        path: &Path,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.text(path)?;
+        match parse(&text) {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                self.note(format!("{} is ignored: {reason}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// A number in a file.
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, path: &Path) -> Option<T> {
+        self.parsed(path, |text| {
+            text.parse().map_err(|_| format!("{} is not a number in range", quoted(text)))
+        })
+    }
+
+    /// A file in the list format.
+    pub(crate) fn list(&mut self, path: &Path) -> Option<CpuSet> {
+        self.parsed(path, |text| CpuSet::parse_list(text).map_err(|error| error.to_string()))
+    }
+
+    /// A set of CPUs that the kernel writes as a mask and, since 2.6.26, as a list too.
+    pub(crate) fn set(&mut self, folder: &Path, mask: &str, list: &str) -> Option<CpuSet> {
+        let parse = |text: &str| CpuSet::parse_mask(text).map_err(|error| error.to_string());
+        self.parsed(&folder.join(mask), parse).or_else(|| self.list(&folder.join(list)))
+    }
+
+    /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
+    pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                if error.kind() != ErrorKind::NotFound {
+                    self.note(format!("{} cannot be read: {error}", folder.display()));
+                }
+                return Vec::new();
+            }
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let digits = |name: &str| {
+            name.strip_prefix(prefix)
+                .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()))?
+                .parse()
+                .ok()
+        };
+        let mut numbers: Vec<usize> = names.filter_map(|name| digits(&name)).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}

@@ -1,0 +1,53 @@
+//! Which CPUs, caches, nodes and distances a machine has, and the pods of every scope.
+//!
+//! Everything here is plain data. A [`Topology`] is built from the files a Linux kernel publishes
+//! ([`Topology::from_sysfs`]), from an hwloc XML export ([`Topology::from_hwloc_xml`]) or from a short
+//! synthetic description ([`Topology::from_synthetic`]), and never changes afterwards: if the machine
+//! changes, build another one. [`Topology::pods`] groups its CPUs the way the kernel's workqueues do, and
+//! [`Limits`] says which of the CPUs this process may use and why.
+//!
+//! ```
+//! use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+//!
+//! // Two packages, each with two L3 caches, each of them shared by four cores of two CPUs.
+//! let machine = Topology::from_synthetic("pack:2 l3:2 core:4 pu:2")?;
+//! assert_eq!(machine.cpus().len(), 32);
+//! assert_eq!(machine.pods(Scope::Cache, DEFAULT_SHARD_SIZE).pods.len(), 4);
+//! # Ok::<(), nearq_topology::TopologyError>(())
+//! ```
+//!
+//! # How the groups nest
+//!
+//! ```text
+//! CPU  ⊆  core (SMT group)  ⊆  LLC domain  ⊆  node  ⊆  machine
+//! ```
+//!
+//! These four always nest, whatever the machine claims; packages, dies and clusters are reported as found
+//! and may cross nodes. A last-level cache that spans several nodes (sub-NUMA clustering) is therefore cut
+//! into one LLC domain per node, as the kernel's scheduler domains do; [`Topology::caches`] still shows the
+//! cache whole.
+
+mod assemble;
+mod cpuset;
+mod describe;
+mod distance;
+mod error;
+mod files;
+mod hwloc_xml;
+mod limits;
+mod parts;
+mod pods;
+pub mod render;
+mod scope;
+mod synthetic;
+mod sysfs;
+mod topology;
+
+pub use cpuset::{CpuSet, Iter, MAX_CPU};
+pub use distance::Distance;
+pub use error::{ParseError, TopologyError};
+pub use limits::{Limits, Quota};
+pub use parts::{Cache, CacheKind, Core, Cpu, Group, Llc, Node};
+pub use pods::{DEFAULT_SHARD_SIZE, Pod, Pods};
+pub use scope::Scope;
+pub use topology::{LOCAL_DISTANCE, MAX_CPUS, REMOTE_DISTANCE, Topology};

@@ -1,0 +1,311 @@
+//! The cpuset and the CPU quota that the process's control groups impose, of version 1 and version 2.
+//!
+//! Two files tell where to look. `/proc/self/cgroup` gives the path *P* of the process's group in each
+//! hierarchy, `/proc/self/mountinfo` where a hierarchy is mounted and which group *R* of it is the mount's
+//! root. Both paths are written as seen from the process's cgroup namespace, so both may begin with `/..`:
+//!
+//! | R is | so the group is | and we read |
+//! |---|---|---|
+//! | a prefix of P | at the rest of P below the mount | that group and each parent up to the mount |
+//! | above the namespace (`/../..`) | somewhere below the mount, by a name that we are not told | the mount's root, which is one of its parents |
+//! | anything else | outside the mount | nothing |
+//!
+//! A quota of a parent limits all below it, so the smallest of all counts. The cpuset is that of the nearest
+//! group that has one.
+
+use super::Quota;
+use crate::CpuSet;
+use crate::files::{Files, Roots};
+use std::path::{Path, PathBuf};
+
+/// What the control groups impose.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub cpuset: Option<CpuSet>,
+    pub quota: Option<Quota>,
+}
+
+/// One mounted hierarchy.
+#[derive(Debug, PartialEq)]
+struct Mount {
+    /// The group that is the mount's root.
+    root: String,
+    point: String,
+    /// `cgroup`, `cgroup2` or `cpuset`.
+    kind: String,
+    /// The controllers of version 1.
+    options: Vec<String>,
+}
+
+/// Where the process's group is in one mount.
+#[derive(Debug, PartialEq)]
+enum Place {
+    /// At this path below the mount's root.
+    Below(Vec<String>),
+    /// Somewhere below it.
+    Hidden,
+    Outside,
+}
+
+pub(super) fn read(roots: &Roots, files: &mut Files) -> Found {
+    let base = roots.proc.parent().unwrap_or(Path::new("/")).to_owned();
+    let mounts = mounts(roots, files);
+    let memberships = memberships(roots, files);
+    if mounts.is_empty() || memberships.is_empty() {
+        let what = if mounts.is_empty() { "are mounted" } else { "this process is in" };
+        files.note(format!("no control groups {what}: their limits, if any, are not known"));
+        return Found::default();
+    }
+    let mut found = Found::default();
+    for (controller, path) in memberships {
+        let wanted: Vec<&str> = match controller.as_str() {
+            "" => vec!["cpu", "cpuset"],
+            list => list.split(',').filter(|name| matches!(*name, "cpu" | "cpuset")).collect(),
+        };
+        for name in wanted {
+            let fits = |mount: &&Mount| match mount.kind.as_str() {
+                "cgroup2" => controller.is_empty(),
+                "cpuset" => name == "cpuset" && !controller.is_empty(),
+                _ => !controller.is_empty() && mount.options.iter().any(|option| option == name),
+            };
+            let fitting: Vec<&Mount> = mounts.iter().filter(fits).collect();
+            let Some(groups) = groups(&base, &fitting, &path, name, files) else {
+                continue;
+            };
+            if name == "cpu" {
+                quota(&groups, controller.is_empty(), files, &mut found);
+            } else {
+                cpuset(&groups, files, &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// The mounted hierarchies, from `mountinfo` or, in incomplete copies of a machine, from `mounts`.
+fn mounts(roots: &Roots, files: &mut Files) -> Vec<Mount> {
+    let is_ours = |mount: &Mount| matches!(mount.kind.as_str(), "cgroup" | "cgroup2" | "cpuset");
+    if let Some(text) = files.text(&roots.proc.join("self/mountinfo")) {
+        return text.lines().filter_map(mount_of_mountinfo).filter(is_ours).collect();
+    }
+    let text = files.text(&roots.proc.join("mounts")).unwrap_or_default();
+    text.lines().filter_map(mount_of_mounts).filter(is_ours).collect()
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - cgroup cgroup rw,cpu,cpuacct`
+fn mount_of_mountinfo(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(3);
+    let (root, point) = (unescaped(left.next()?), unescaped(left.next()?));
+    let mut right = right.split(' ');
+    let kind = right.next()?.to_owned();
+    let options = right.nth(1).unwrap_or_default().split(',').map(str::to_owned).collect();
+    Some(Mount { root, point, kind, options })
+}
+
+/// `none /cgroup/memory cgroup rw,relatime,memory 0 0`
+fn mount_of_mounts(line: &str) -> Option<Mount> {
+    let mut fields = line.split(' ').skip(1);
+    let (point, kind) = (unescaped(fields.next()?), fields.next()?.to_owned());
+    let options = fields.next().unwrap_or_default().split(',').map(str::to_owned).collect();
+    Some(Mount { root: "/".into(), point, kind, options })
+}
+
+/// The kernel writes white space and backslashes in these files as three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        plain.push_str(&rest[..at]);
+        match rest.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(code) => {
+                plain.push(char::from(code));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                plain.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    plain + rest
+}
+
+/// The controllers and paths of the groups that the process is in; no controllers means version 2.
+fn memberships(roots: &Roots, files: &mut Files) -> Vec<(String, String)> {
+    if let Some(text) = files.text(&roots.proc.join("self/cgroup")) {
+        let fields = text.lines().filter_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
+        });
+        return fields.collect();
+    }
+    // Incomplete copies of a machine: the cpuset's path alone, of either version.
+    let path = files.text(&roots.proc.join("self/cpuset"));
+    path.map(|path| vec![("cpuset".to_owned(), path.clone()), (String::new(), path)])
+        .unwrap_or_default()
+}
+
+/// The folders of the process's group and of its parents up to the mount, nearest first.
+fn groups(
+    base: &Path,
+    mounts: &[&Mount],
+    path: &str,
+    name: &str,
+    files: &mut Files,
+) -> Option<Vec<PathBuf>> {
+    let under = |mount: &Mount| base.join(mount.point.trim_start_matches('/'));
+    let mut best: Option<(usize, PathBuf, Vec<String>)> = None;
+    let mut hidden = None;
+    for mount in mounts {
+        match place(path, &mount.root) {
+            // The mount that shows most parents.
+            Place::Below(rest) if best.as_ref().is_none_or(|(length, ..)| *length < rest.len()) => {
+                best = Some((rest.len(), under(mount), rest));
+            }
+            Place::Hidden => hidden = Some(under(mount)),
+            Place::Below(_) | Place::Outside => {}
+        }
+    }
+    if let Some((_, point, rest)) = best {
+        let chain = (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/")));
+        let chain: Vec<PathBuf> = chain.collect();
+        let there: Vec<PathBuf> = chain.iter().filter(|folder| folder.is_dir()).cloned().collect();
+        if there.len() < chain.len() {
+            files.note(format!(
+                "{} is not there: only the limits of its visible parents are known",
+                chain[0].display()
+            ));
+        }
+        return Some(there);
+    }
+    if let Some(point) = hidden {
+        files.note(format!(
+            "the {name} group {path} is below {} by a name that is not told: only the limits there are known",
+            point.display()
+        ));
+        return Some(vec![point]);
+    }
+    if !mounts.is_empty() || path != "/" {
+        files
+            .note(format!("the {name} group {path} is not visible here: its limits are not known"));
+    }
+    None
+}
+
+/// Where the group `path` is in a mount whose root is the group `root`.
+fn place(path: &str, root: &str) -> Place {
+    let parts = |path: &str| -> Vec<String> {
+        path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
+    };
+    let (path, root) = (parts(path), parts(root));
+    if let Some(rest) = path.strip_prefix(root.as_slice()) {
+        return if rest.iter().any(|part| part == "..") {
+            Place::Outside
+        } else {
+            Place::Below(rest.to_vec())
+        };
+    }
+    let ups = |parts: &[String]| parts.iter().take_while(|part| *part == "..").count();
+    if ups(&root) == root.len() && root.len() > ups(&path) { Place::Hidden } else { Place::Outside }
+}
+
+fn quota(groups: &[PathBuf], version_2: bool, files: &mut Files, found: &mut Found) {
+    for group in groups {
+        let source = group.join(if version_2 { "cpu.max" } else { "cpu.cfs_quota_us" });
+        let cpus = if version_2 {
+            files.parsed(&source, cpu_max).flatten()
+        } else {
+            let quota = files.number::<i64>(&source).filter(|quota| *quota > 0);
+            let period =
+                files.number::<i64>(&group.join("cpu.cfs_period_us")).filter(|period| *period > 0);
+            quota.zip(period).map(|(quota, period)| quota as f64 / period as f64)
+        };
+        if let Some(cpus) = cpus
+            && found.quota.as_ref().is_none_or(|smallest| cpus < smallest.cpus)
+        {
+            found.quota = Some(Quota { cpus, source });
+        }
+    }
+}
+
+/// `max 100000` or `150000 100000`: quota and period in microseconds.
+fn cpu_max(text: &str) -> Result<Option<f64>, String> {
+    let mut fields = text.split_whitespace();
+    let quota = fields.next().unwrap_or_default();
+    if quota == "max" {
+        return Ok(None);
+    }
+    let number = |field: &str| field.parse::<u64>().ok().filter(|number| *number > 0);
+    let period = fields.next().unwrap_or("100000");
+    let both = number(quota).zip(number(period));
+    let (quota, period) =
+        both.ok_or_else(|| format!("{text:?} is not a quota and a period in microseconds"))?;
+    Ok(Some(quota as f64 / period as f64))
+}
+
+fn cpuset(groups: &[PathBuf], files: &mut Files, found: &mut Found) {
+    // What is in force, in version 2 and 1; then what was asked for, which also old kernels have.
+    const NAMES: [&str; 4] =
+        ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
+    for group in groups {
+        let set = NAMES
+            .iter()
+            .find_map(|name| files.list(&group.join(name)).filter(|set| !set.is_empty()));
+        if let Some(set) = set {
+            found.cpuset =
+                Some(found.cpuset.as_ref().map_or_else(|| set.clone(), |other| other & &set));
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn below(parts: &[&str]) -> Place {
+        Place::Below(parts.iter().map(|part| (*part).to_owned()).collect())
+    }
+
+    #[test]
+    fn the_place_of_a_group_in_a_mount() {
+        assert_eq!(place("/", "/"), below(&[]));
+        assert_eq!(place("/a/b", "/"), below(&["a", "b"]));
+        assert_eq!(place("/docker/abc/x", "/docker/abc"), below(&["x"]));
+        assert_eq!(place("/docker/abc", "/docker/abc"), below(&[]));
+        assert_eq!(place("/docker/abcd", "/docker/abc"), Place::Outside);
+        assert_eq!(place("/../other", "/.."), below(&["other"]));
+        assert_eq!(place("/../other", "/"), Place::Outside);
+        assert_eq!(place("/", "/.."), Place::Hidden);
+        assert_eq!(place("/x", "/../.."), Place::Hidden);
+        assert_eq!(place("/../x", "/../.."), Place::Hidden);
+        assert_eq!(place("/../../x", "/.."), Place::Outside);
+        assert_eq!(place("/", "/../other"), Place::Outside);
+        assert_eq!(place("/", "/a"), Place::Outside);
+    }
+
+    #[test]
+    fn mountinfo_lines() {
+        let line =
+            r"36 35 98:0 /a /sys/fs/my\040cgroup rw,noatime shared:1 - cgroup none rw,cpu,cpuacct";
+        let mount = mount_of_mountinfo(line).unwrap();
+        assert_eq!(
+            (mount.root.as_str(), mount.point.as_str(), mount.kind.as_str()),
+            ("/a", "/sys/fs/my cgroup", "cgroup")
+        );
+        assert_eq!(mount.options, ["rw", "cpu", "cpuacct"]);
+        assert_eq!(mount_of_mountinfo("36 35 98:0 /a"), None);
+        assert_eq!(unescaped(r"a\04"), r"a\04");
+    }
+
+    #[test]
+    fn cpu_max_lines() {
+        assert_eq!(cpu_max("max 100000"), Ok(None));
+        assert_eq!(cpu_max("150000 100000"), Ok(Some(1.5)));
+        assert_eq!(cpu_max("50000"), Ok(Some(0.5)));
+        assert!(
+            cpu_max("150000 0").is_err() && cpu_max("").is_err() && cpu_max("-1 100000").is_err()
+        );
+    }
+}

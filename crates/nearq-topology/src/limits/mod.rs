@@ -1,0 +1,216 @@
+//! What this process may use of the machine: affinity, online CPUs, cpuset and CPU quota.
+
+mod cgroup;
+
+use crate::CpuSet;
+use crate::files::{Files, Roots};
+use std::path::{Path, PathBuf};
+
+/// What this process may use of the machine, and why.
+///
+/// ```
+/// use nearq_topology::{CpuSet, Limits, Quota};
+///
+/// let mut limits = Limits::unlimited(CpuSet::all(8));
+/// limits.cpuset = Some("0-5".parse()?);
+/// limits.quota = Some(Quota { cpus: 2.5, source: "/sys/fs/cgroup/cpu.max".into() });
+/// assert_eq!(limits.effective().to_list(), "0-5");
+/// assert_eq!(limits.parallelism(), 3);
+/// # Ok::<(), nearq_topology::ParseError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// The affinity mask that the process was given. Empty if not known.
+    pub affinity: CpuSet,
+    /// The CPUs of the cgroup's cpuset, if it has one.
+    pub cpuset: Option<CpuSet>,
+    /// The CPUs that are online. Empty if not known.
+    pub online: CpuSet,
+    /// The smallest CPU quota of the cgroup and all its visible parents, if there is one.
+    pub quota: Option<Quota>,
+    notes: Vec<String>,
+}
+
+/// A limit on CPU time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quota {
+    /// How many CPUs' worth of time may be used: 1.5 is one and a half.
+    pub cpus: f64,
+    /// The file that says so.
+    pub source: PathBuf,
+}
+
+impl Limits {
+    /// A process that may use all of `cpus`.
+    pub fn unlimited(cpus: CpuSet) -> Self {
+        Self { affinity: cpus.clone(), online: cpus, ..Self::default() }
+    }
+
+    /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
+    /// `/` on a live machine. `affinity` is the mask that the process was started with, empty if not known.
+    ///
+    /// Nothing here fails: what cannot be read is a limit that is not known, and [`notes`](Self::notes) says so.
+    ///
+    /// ```
+    /// use nearq_topology::{CpuSet, Limits};
+    /// use std::path::Path;
+    ///
+    /// let limits = Limits::read(Path::new("/"), CpuSet::new());
+    /// assert!(limits.parallelism() >= 1);
+    /// ```
+    pub fn read(root: &Path, affinity: CpuSet) -> Self {
+        let roots = Roots::find(root).unwrap_or_else(|_| Roots::below(root));
+        let mut files = Files::default();
+        let path = roots.sys.join("devices/system/cpu/online");
+        let online = files.list(&path).unwrap_or_default();
+        if online.is_empty() {
+            files.note(format!("{} does not say which CPUs are online", path.display()));
+        }
+        let found = cgroup::read(&roots, &mut files);
+        let mut limits = Self {
+            affinity,
+            cpuset: found.cpuset,
+            online,
+            quota: found.quota,
+            notes: files.into_notes(),
+        };
+        let (_, ignored) = limits.settle();
+        limits.notes.extend(ignored);
+        limits
+    }
+
+    /// The CPUs that the process may run on: those of the affinity mask that are online and in the cpuset.
+    ///
+    /// Where that leaves none, because the files are older than the mask or come from elsewhere, the cpuset
+    /// is left out, then the online CPUs. Empty only if nothing at all is known.
+    pub fn effective(&self) -> CpuSet {
+        self.settle().0
+    }
+
+    /// The effective CPUs, and a line for each limit that had to be left out.
+    fn settle(&self) -> (CpuSet, Vec<String>) {
+        let mut effective = CpuSet::new();
+        let mut ignored = Vec::new();
+        let cpuset = self.cpuset.as_ref();
+        let all = [
+            ("affinity mask", Some(&self.affinity)),
+            ("online CPUs", Some(&self.online)),
+            ("cpuset", cpuset),
+        ];
+        for (what, limit) in all {
+            let Some(limit) = limit.filter(|limit| !limit.is_empty()) else {
+                continue;
+            };
+            let both = &effective & limit;
+            if effective.is_empty() {
+                effective = limit.clone();
+            } else if both.is_empty() {
+                ignored.push(format!(
+                    "the {what} ({limit}) would leave no CPU of {effective}: it is not used"
+                ));
+            } else {
+                effective = both;
+            }
+        }
+        (effective, ignored)
+    }
+
+    /// How many threads can run at once: the number of effective CPUs, or the CPU quota rounded up if that is
+    /// less. At least 1.
+    pub fn parallelism(&self) -> usize {
+        let cpus = self.effective().len();
+        let quota = self.quota.as_ref().map_or(usize::MAX, |quota| quota.cpus.ceil() as usize);
+        cpus.min(quota).max(1)
+    }
+
+    /// Everything that could not be learned, in plain words.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What the process may use and why: a line for each limit, and what follows from them.
+    pub fn explain(&self) -> Vec<String> {
+        let set = |cpus: &CpuSet| match cpus.len() {
+            0 => "not known".to_owned(),
+            1 => format!("CPU {cpus}"),
+            count => format!("CPUs {cpus} ({count})"),
+        };
+        let mut lines = vec![
+            format!("affinity mask: {}", set(&self.affinity)),
+            format!("online: {}", set(&self.online)),
+        ];
+        lines.push(format!("cpuset: {}", self.cpuset.as_ref().map_or("none".into(), set)));
+        lines.push(match &self.quota {
+            None => "CPU quota: none".into(),
+            Some(quota) => {
+                format!("CPU quota: {:.2} CPUs, by {}", quota.cpus, quota.source.display())
+            }
+        });
+        let (effective, ignored) = self.settle();
+        lines.extend(ignored);
+        let threads = self.parallelism();
+        let plural = if threads == 1 { "thread" } else { "threads" };
+        lines.push(format!(
+            "so this process may use {}, {threads} {plural} at once",
+            set(&effective)
+        ));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(affinity: &str, online: &str, cpuset: Option<&str>, quota: Option<f64>) -> Limits {
+        Limits {
+            affinity: affinity.parse().unwrap(),
+            online: online.parse().unwrap(),
+            cpuset: cpuset.map(|list| list.parse().unwrap()),
+            quota: quota.map(|cpus| Quota { cpus, source: "/sys/fs/cgroup/cpu.max".into() }),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn effective_is_what_all_limits_leave() {
+        for (affinity, online, cpuset, effective) in [
+            ("0-7", "0-3", Some("2-9"), "2-3"),
+            ("0-7", "0-3", None, "0-3"),
+            ("0-7", "0-3", Some(""), "0-3"),
+            ("0-1", "0-3", Some("2-3"), "0-1"),
+            ("8-9", "0-3", None, "8-9"),
+            ("", "0-3", Some("1"), "1"),
+            ("", "", Some("1"), "1"),
+            ("", "", None, ""),
+        ] {
+            let found = limits(affinity, online, cpuset, None).effective();
+            assert_eq!(found.to_list(), effective, "{affinity} {online} {cpuset:?}");
+        }
+    }
+
+    #[test]
+    fn parallelism_is_the_smaller_of_cpus_and_quota_and_at_least_one() {
+        for (quota, threads) in
+            [(None, 4), (Some(1.5), 2), (Some(0.1), 1), (Some(64.0), 4), (Some(4.0), 4)]
+        {
+            assert_eq!(limits("0-3", "0-3", None, quota).parallelism(), threads, "{quota:?}");
+        }
+        assert_eq!(Limits::default().parallelism(), 1);
+    }
+
+    #[test]
+    fn every_limit_is_explained() {
+        assert_eq!(
+            limits("0-7", "0-3", Some("8"), Some(1.5)).explain(),
+            [
+                "affinity mask: CPUs 0-7 (8)",
+                "online: CPUs 0-3 (4)",
+                "cpuset: CPU 8",
+                "CPU quota: 1.50 CPUs, by /sys/fs/cgroup/cpu.max",
+                "the cpuset (8) would leave no CPU of 0-3: it is not used",
+                "so this process may use CPUs 0-3 (4), 2 threads at once",
+            ]
+        );
+    }
+}

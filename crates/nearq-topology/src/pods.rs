@@ -1,0 +1,215 @@
+//! Pods: the groups of CPUs of a scope, by the kernel's rule.
+//!
+//! CPUs are scanned in order; each joins the pod of the first earlier CPU that it belongs with, or opens a new
+//! one. So pods are numbered by their first CPU.
+
+use crate::distance::Seat;
+use crate::{CpuSet, Scope, Topology};
+use std::collections::BTreeMap;
+
+/// The default size of a shard of a last-level cache, in cores: the kernel's default.
+pub const DEFAULT_SHARD_SIZE: usize = 8;
+
+/// The pods of one scope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pods {
+    /// The scope that made them.
+    pub scope: Scope,
+    /// The pods, in order of their first CPU. Never without CPUs, never overlapping.
+    pub pods: Vec<Pod>,
+    /// The pod of a CPU, by its number.
+    pod_of: Vec<Option<usize>>,
+    /// For each pod the place of its first CPU.
+    seats: Vec<Seat>,
+    /// The distances between nodes.
+    nodes: Vec<Vec<u32>>,
+    /// For each pod the others, nearest first.
+    nearest: Vec<Vec<usize>>,
+}
+
+/// One group of CPUs of a scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its CPUs, possible ones that may be offline.
+    pub cpus: CpuSet,
+    /// Index of its node in [`Topology::nodes`]; `None` if not known or, with [`Scope::System`], if it may
+    /// span several.
+    pub node: Option<usize>,
+}
+
+impl Pods {
+    /// The pod that a CPU belongs to; `None` if it is in none.
+    pub fn pod_of(&self, cpu: usize) -> Option<usize> {
+        self.pod_of.get(cpu).copied().flatten()
+    }
+
+    /// How far apart two pods are: the [weight](crate::Distance::weight) of the distance between their first
+    /// CPUs, so 0 from a pod to itself, up to 5 within a node, and the firmware's figure between nodes.
+    ///
+    /// # Panics
+    /// If an index is not below the number of pods.
+    pub fn distance(&self, a: usize, b: usize) -> u32 {
+        self.seats[a].distance(&self.seats[b], &self.nodes).weight()
+    }
+
+    /// The other pods, nearest first. Pods that are equally near come in ring order starting after this one,
+    /// so that neighbours who look for help spread out instead of all asking the first pod.
+    ///
+    /// # Panics
+    /// If the index is not below the number of pods.
+    ///
+    /// ```
+    /// use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    ///
+    /// let pods = Topology::from_synthetic("numa:2 l3:3 core:4")?.pods(Scope::Cache, DEFAULT_SHARD_SIZE);
+    /// assert_eq!(pods.nearest(1), [2, 0, 3, 4, 5]);
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    pub fn nearest(&self, pod: usize) -> &[usize] {
+        &self.nearest[pod]
+    }
+}
+
+impl Topology {
+    /// The pods of `scope` over all possible CPUs. `shard_size` is the number of cores aimed at in a shard and
+    /// matters for [`Scope::CacheShard`] alone; 0 counts as 1.
+    ///
+    /// The lists of [`Pods::nearest`] are made here: memory and time grow with the square of the number of pods.
+    ///
+    /// ```
+    /// use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    ///
+    /// let pods = Topology::from_synthetic("l3:1 core:12 pu:2")?.pods(Scope::CacheShard, DEFAULT_SHARD_SIZE);
+    /// assert_eq!(pods.pods.iter().map(|pod| pod.cpus.to_list()).collect::<Vec<_>>(), ["0-11", "12-23"]);
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    pub fn pods(&self, scope: Scope, shard_size: usize) -> Pods {
+        self.near(scope, self.groups(scope, shard_size))
+    }
+
+    /// The pods of `scope`, each with its CPUs in `within` only; pods that have none are left out. Shards are
+    /// cut from all possible CPUs first, so that a change of `within` moves no CPU to another shard.
+    pub fn pods_within(&self, scope: Scope, shard_size: usize, within: &CpuSet) -> Pods {
+        let mut groups = self.groups(scope, shard_size);
+        for pod in &mut groups {
+            pod.cpus = &pod.cpus & within;
+        }
+        groups.retain(|pod| !pod.cpus.is_empty());
+        groups.sort_by_key(|pod| pod.cpus.first());
+        self.near(scope, groups)
+    }
+
+    /// The pods without their distances.
+    pub(crate) fn groups(&self, scope: Scope, shard_size: usize) -> Vec<Pod> {
+        let shard_of =
+            if scope == Scope::CacheShard { self.shards(shard_size) } else { Vec::new() };
+        let mut pods: Vec<Pod> = Vec::new();
+        // Which pod a group (CPU, core, LLC, shard of an LLC, node) got, by the group's number.
+        let mut pod_of_group: BTreeMap<(Option<usize>, usize), usize> = BTreeMap::new();
+        for cpu in &self.cpus {
+            let group = match scope {
+                Scope::Cpu => (Some(cpu.id), 0),
+                Scope::Smt => (Some(cpu.core), 0),
+                Scope::CacheShard => (Some(cpu.llc), shard_of[cpu.core]),
+                Scope::Cache => (Some(cpu.llc), 0),
+                Scope::Numa => (cpu.node, 0),
+                Scope::System => (None, 0),
+            };
+            let pod = *pod_of_group.entry(group).or_insert_with(|| {
+                pods.push(Pod { cpus: CpuSet::new(), node: None });
+                pods.len() - 1
+            });
+            pods[pod].cpus.insert(cpu.id);
+            pods[pod].node = if scope == Scope::System { None } else { cpu.node };
+        }
+        pods
+    }
+
+    /// For each core its shard within its LLC.
+    fn shards(&self, size: usize) -> Vec<usize> {
+        let mut shard_of = vec![0; self.cores.len()];
+        for llc in &self.llcs {
+            let count = llc.cores.len();
+            let size = size.max(1);
+            // Rounded to the nearest, halves up.
+            let shards = ((2 * count + size) / (2 * size)).max(1);
+            let (base, larger) = (count / shards, count % shards);
+            let mut cores = llc.cores.iter();
+            for shard in 0..shards {
+                for core in cores.by_ref().take(base + usize::from(shard < larger)) {
+                    shard_of[*core] = shard;
+                }
+            }
+        }
+        shard_of
+    }
+
+    fn near(&self, scope: Scope, pods: Vec<Pod>) -> Pods {
+        let mut pod_of = vec![None; self.places.len()];
+        for (index, pod) in pods.iter().enumerate() {
+            for cpu in &pod.cpus {
+                pod_of[cpu] = Some(index);
+            }
+        }
+        let firsts = pods.iter().filter_map(|pod| pod.cpus.first());
+        let seats: Vec<Seat> = firsts.map(|cpu| self.seat(cpu)).collect();
+        let mut near =
+            Pods { scope, pods, pod_of, seats, nodes: self.distances.clone(), nearest: Vec::new() };
+        let count = near.pods.len();
+        near.nearest = (0..count)
+            .map(|pod| {
+                let mut others: Vec<usize> = (1..count).map(|step| (pod + step) % count).collect();
+                others.sort_by_cached_key(|other| near.distance(pod, *other));
+                others
+            })
+            .collect();
+        near
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(cores: usize) -> Vec<usize> {
+        let machine = Topology::from_synthetic(&format!("l3:1 core:{cores} pu:1")).unwrap();
+        machine
+            .pods(Scope::CacheShard, DEFAULT_SHARD_SIZE)
+            .pods
+            .iter()
+            .map(|pod| pod.cpus.len())
+            .collect()
+    }
+
+    #[test]
+    fn shards_are_cut_as_the_kernel_cuts_them() {
+        assert_eq!(sizes(1), [1]);
+        assert_eq!(sizes(11), [11]);
+        assert_eq!(sizes(12), [6, 6]);
+        assert_eq!(sizes(16), [8, 8]);
+        assert_eq!(sizes(20), [7, 7, 6]);
+        assert_eq!(sizes(24), [8, 8, 8]);
+        assert_eq!(sizes(36), [8, 7, 7, 7, 7]);
+        assert_eq!(sizes(64), [8; 8]);
+        assert_eq!(sizes(72), [8; 9]);
+        assert_eq!(sizes(100), [8, 8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7, 7]);
+    }
+
+    #[test]
+    fn ties_go_round_the_ring_from_the_pod_itself() {
+        let pods = Topology::from_synthetic("core:5").unwrap().pods(Scope::Cpu, DEFAULT_SHARD_SIZE);
+        assert_eq!(pods.nearest(0), [1, 2, 3, 4]);
+        assert_eq!(pods.nearest(3), [4, 0, 1, 2]);
+        assert_eq!(pods.distance(3, 3), 0);
+    }
+
+    #[test]
+    fn pods_within_keep_their_shards_and_drop_the_empty_ones() {
+        let machine = Topology::from_synthetic("l3:2 core:12 pu:2").unwrap();
+        let within: CpuSet = "10-13,30".parse().unwrap();
+        let pods = machine.pods_within(Scope::CacheShard, DEFAULT_SHARD_SIZE, &within);
+        let lists: Vec<String> = pods.pods.iter().map(|pod| pod.cpus.to_list()).collect();
+        assert_eq!(lists, ["10-11", "12-13", "30"]);
+        assert_eq!((pods.pod_of(13), pods.pod_of(0), pods.pod_of(9999)), (Some(1), None, None));
+    }
+}

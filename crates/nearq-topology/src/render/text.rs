@@ -1,0 +1,203 @@
+//! The machine as text for a terminal.
+
+use super::tree::{Block, blocks, cache_label};
+use super::{View, count, summary};
+use crate::{Scope, Topology};
+use std::fmt::Write as _;
+
+/// More pods than this are not all listed.
+const PODS_SHOWN: usize = 16;
+
+/// More cores than this are not all listed in one line.
+const CORES_SHOWN: usize = 16;
+
+/// More nodes than this make a table of distances that nobody reads.
+const NODES_SHOWN: usize = 32;
+
+/// The machine as text: a tree of packages, nodes and caches, the distances between nodes, the pods of every
+/// scope, what the process may use and why, and what could not be learned. Ends with a line break.
+pub fn text(view: &View<'_>) -> String {
+    let machine = view.topology;
+    let mut out = String::new();
+    if let Some(name) = machine.model_name() {
+        let _ = writeln!(out, "{name}");
+    }
+    let _ = writeln!(out, "{}\n", summary(machine));
+    for block in blocks(machine) {
+        tree(&mut out, machine, &block, 0);
+    }
+    distances(&mut out, machine);
+    pods(&mut out, view);
+    if let Some(limits) = view.limits {
+        section(&mut out, "This process", &limits.explain());
+        section(&mut out, "Not known about its limits", limits.notes());
+    }
+    section(&mut out, "Not known about the machine", machine.notes());
+    out
+}
+
+fn section(out: &mut String, title: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{title}");
+    for line in lines {
+        let _ = writeln!(out, "  {line}");
+    }
+}
+
+fn tree(out: &mut String, machine: &Topology, block: &Block, depth: usize) {
+    let indent = "  ".repeat(depth);
+    let cpus = if block.cpus.is_empty() { String::new() } else { format!(": CPUs {}", block.cpus) };
+    let _ = writeln!(out, "{indent}{}{cpus}", block.label);
+    for inner in &block.blocks {
+        tree(out, machine, inner, depth + 1);
+    }
+    for llc in &block.llcs {
+        let domain = &machine.llcs()[*llc];
+        let cores = count(domain.cores.len(), "core");
+        let _ = writeln!(
+            out,
+            "{indent}  {}: {cores}, CPUs {}",
+            cache_label(machine, *llc),
+            domain.cpus
+        );
+        cores_of(out, machine, *llc, &indent);
+    }
+}
+
+/// The cores of a cache, where they say more than the CPUs do: siblings, kinds, offline CPUs.
+fn cores_of(out: &mut String, machine: &Topology, llc: usize, indent: &str) {
+    let cores: Vec<_> =
+        machine.llcs()[llc].cores.iter().map(|core| &machine.cores()[*core]).collect();
+    let mut kinds: Vec<Option<&str>> = cores.iter().map(|core| core.kind.as_deref()).collect();
+    kinds.dedup();
+    if kinds.iter().all(Option::is_none) && cores.iter().all(|core| core.cpus.len() == 1) {
+        return;
+    }
+    for kind in kinds {
+        let these: Vec<String> = cores
+            .iter()
+            .filter(|core| core.kind.as_deref() == kind)
+            .map(|core| core.cpus.to_list())
+            .collect();
+        let name = kind.map_or(String::new(), |kind| format!("{kind} "));
+        let more = if these.len() > CORES_SHOWN {
+            format!(" | {} more", these.len() - CORES_SHOWN)
+        } else {
+            String::new()
+        };
+        let shown = these[..these.len().min(CORES_SHOWN)].join(" | ");
+        let _ = writeln!(out, "{indent}    {name}cores {shown}{more}");
+    }
+}
+
+fn distances(out: &mut String, machine: &Topology) {
+    let nodes = machine.nodes();
+    if !(2..=NODES_SHOWN).contains(&nodes.len()) {
+        return;
+    }
+    let _ = writeln!(out, "\nDistances between nodes ({} within a node)", crate::LOCAL_DISTANCE);
+    let _ = write!(out, "  {:>6}", "node");
+    for node in nodes {
+        let _ = write!(out, " {:>4}", node.id);
+    }
+    out.push('\n');
+    for (a, node) in nodes.iter().enumerate() {
+        let _ = write!(out, "  {:>6}", node.id);
+        for b in 0..nodes.len() {
+            let _ = write!(out, " {:>4}", machine.distance(a, b));
+        }
+        out.push('\n');
+    }
+}
+
+fn pods(out: &mut String, view: &View<'_>) {
+    let _ = writeln!(
+        out,
+        "\nPods of every scope (shards of about {})",
+        count(view.shard_size.max(1), "core")
+    );
+    for scope in Scope::ALL {
+        let pods = view.topology.groups(scope, view.shard_size);
+        let lists: Vec<String> =
+            pods.iter().take(PODS_SHOWN).map(|pod| pod.cpus.to_list()).collect();
+        let more = if pods.len() > PODS_SHOWN {
+            format!(" | {} more", pods.len() - PODS_SHOWN)
+        } else {
+            String::new()
+        };
+        let _ =
+            writeln!(out, "  {:<12} {:>4}  {}{more}", scope.name(), pods.len(), lists.join(" | "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CpuSet, Limits};
+
+    #[test]
+    fn the_whole_machine_in_words() {
+        let machine =
+            Topology::from_synthetic("pack:2 numa:1(memory=64GiB) l3:2(size=16MiB) core:1 pu:2")
+                .unwrap();
+        let machine = machine
+            .with_distances(&[vec![10, 32], vec![32, 10]])
+            .unwrap()
+            .with_model_name("Example 1");
+        let limits = Limits::unlimited(CpuSet::all(4));
+        assert_eq!(
+            text(&View::new(&machine).with_limits(&limits)),
+            "\
+Example 1
+2 packages, 2 nodes, 4 last-level caches, 4 cores, 8 CPUs
+
+package 0, node 0 (64 GiB): CPUs 0-3
+  L3 16 MiB: 1 core, CPUs 0-1
+    cores 0-1
+  L3 16 MiB: 1 core, CPUs 2-3
+    cores 2-3
+package 1, node 1 (64 GiB): CPUs 4-7
+  L3 16 MiB: 1 core, CPUs 4-5
+    cores 4-5
+  L3 16 MiB: 1 core, CPUs 6-7
+    cores 6-7
+
+Distances between nodes (10 within a node)
+    node    0    1
+       0   10   32
+       1   32   10
+
+Pods of every scope (shards of about 8 cores)
+  cpu             8  0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
+  smt             4  0-1 | 2-3 | 4-5 | 6-7
+  cache_shard     4  0-1 | 2-3 | 4-5 | 6-7
+  cache           4  0-1 | 2-3 | 4-5 | 6-7
+  numa            2  0-3 | 4-7
+  system          1  0-7
+
+This process
+  affinity mask: CPUs 0-3 (4)
+  online: CPUs 0-3 (4)
+  cpuset: none
+  CPU quota: none
+  so this process may use CPUs 0-3 (4), 4 threads at once
+"
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let machine = Topology::from_synthetic("l3:1 core:40 pu:2").unwrap();
+        let text = text(&View::new(&machine));
+        assert!(
+            text.contains("cores 0-1 | 2-3 | ") && text.contains("30-31 | 24 more\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  cpu            80  0 | 1 |") && text.contains("| 15 | 64 more\n"),
+            "{text}"
+        );
+    }
+}

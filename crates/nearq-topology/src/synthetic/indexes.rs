@@ -1,0 +1,56 @@
+//! The numbers that the operating system gives to CPUs and nodes: `indexes=...` of a synthetic description.
+
+use super::grammar::{Level, kind};
+use crate::MAX_CPU;
+use crate::assemble::number;
+use std::collections::BTreeSet;
+
+/// The operating system's numbers of `count` things: all of them, or the things to go through, fastest first.
+pub(super) fn indexes(
+    text: &str,
+    levels: &[Level<'_>],
+    count: usize,
+) -> Result<Vec<usize>, String> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        let numbers: Vec<usize> = text.split(',').map(number).collect::<Result<_, _>>()?;
+        let distinct: BTreeSet<usize> = numbers.iter().copied().collect();
+        if numbers.len() != count || distinct.len() != count {
+            return Err(format!("{} distinct numbers are given for {count}", distinct.len()));
+        }
+        if numbers.iter().any(|number| *number >= MAX_CPU) {
+            return Err(format!("numbers must be below {}", MAX_CPU));
+        }
+        return Ok(numbers);
+    }
+    // Totals of the loops, in the order they are given, fastest first.
+    let mut loops = Vec::new();
+    for name in text.split(':') {
+        let found = kind(name).and_then(|kind| levels.iter().find(|level| level.kind == kind));
+        let found =
+            found.ok_or_else(|| format!("{name:?} in indexes is not a part of this machine"))?;
+        if !count.is_multiple_of(found.total) || loops.contains(&found.total) && found.total != 1 {
+            return Err(format!("{name:?} in indexes cannot be gone through"));
+        }
+        loops.push(found.total);
+    }
+    loops.push(count);
+    let digit = |thing: usize, total: usize| {
+        let outer = loops.iter().copied().filter(|other| *other < total).max().unwrap_or(1);
+        (thing / (count / total) % (total / outer), total / outer)
+    };
+    let number = |thing: usize| {
+        let mut seen = Vec::new();
+        let (mut number, mut step) = (0, 1);
+        for total in &loops {
+            if seen.contains(total) {
+                continue;
+            }
+            seen.push(*total);
+            let (value, size) = digit(thing, *total);
+            number += value * step;
+            step *= size;
+        }
+        number
+    };
+    Ok((0..count).map(number).collect())
+}

@@ -1,0 +1,214 @@
+//! The machine: what there is and where it is. Immutable; assembled by `assemble` from what a reader found.
+
+use crate::distance::Seat;
+use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
+
+/// The most CPUs that a machine may have.
+pub const MAX_CPUS: usize = 4096;
+
+/// The distance from a node to itself, in the firmware's units (SLIT).
+pub const LOCAL_DISTANCE: u32 = 10;
+
+/// The distance between two nodes where the machine does not tell: twice [`LOCAL_DISTANCE`], as in the kernel.
+pub const REMOTE_DISTANCE: u32 = 20;
+
+/// How the note begins that `with_distances` makes untrue.
+pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not known";
+
+/// A machine: its CPUs, cores, caches, nodes and the distances between them.
+///
+/// ```
+/// use nearq_topology::Topology;
+///
+/// let machine = Topology::from_synthetic("pack:2 numa:2 l3:2 core:4 pu:2")?;
+/// assert_eq!(machine.llcs().len(), 8);
+/// assert_eq!(machine.node_of(63), Some(3));
+/// assert_eq!(machine.distance(0, 3), 20);
+/// # Ok::<(), nearq_topology::TopologyError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    pub(crate) possible: CpuSet,
+    pub(crate) present: CpuSet,
+    pub(crate) online: CpuSet,
+    /// In order of `id`.
+    pub(crate) cpus: Vec<Cpu>,
+    /// Where a CPU is in `cpus`, by its number; `usize::MAX` for numbers that are no CPU.
+    pub(crate) places: Vec<usize>,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) clusters: Vec<Group>,
+    pub(crate) llcs: Vec<Llc>,
+    pub(crate) dies: Vec<Group>,
+    pub(crate) packages: Vec<Group>,
+    pub(crate) nodes: Vec<Node>,
+    /// A row for each node, in the order of `nodes`.
+    pub(crate) distances: Vec<Vec<u32>>,
+    pub(crate) caches: Vec<Cache>,
+    pub(crate) model: Option<String>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Topology {
+    /// The CPUs that the machine may ever have; everything here is about these.
+    pub fn possible(&self) -> &CpuSet {
+        &self.possible
+    }
+
+    /// The CPUs that are plugged in.
+    pub fn present(&self) -> &CpuSet {
+        &self.present
+    }
+
+    /// The CPUs that were online when the machine was read.
+    pub fn online(&self) -> &CpuSet {
+        &self.online
+    }
+
+    /// The possible CPUs, by number. Numbers may have gaps: see [`Topology::cpu`].
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// The CPU of that number, or `None` if it is not a possible CPU.
+    pub fn cpu(&self, cpu: usize) -> Option<&Cpu> {
+        self.places.get(cpu).and_then(|place| self.cpus.get(*place))
+    }
+
+    /// The cores, in order of their first CPU.
+    pub fn cores(&self) -> &[Core] {
+        &self.cores
+    }
+
+    /// The last-level cache domains, in order of their first CPU.
+    pub fn llcs(&self) -> &[Llc] {
+        &self.llcs
+    }
+
+    /// The nodes, by the operating system's number. Never empty; nodes without CPUs are among them.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The packages (sockets), in order of their first CPU.
+    pub fn packages(&self) -> &[Group] {
+        &self.packages
+    }
+
+    /// The dies, in order of their first CPU; empty if unknown or if every package is one die.
+    pub fn dies(&self) -> &[Group] {
+        &self.dies
+    }
+
+    /// The groups of cores between core and last-level cache, in order of their first CPU; empty if there are
+    /// none.
+    pub fn clusters(&self) -> &[Group] {
+        &self.clusters
+    }
+
+    /// Every cache, the highest level first, then by first CPU.
+    pub fn caches(&self) -> &[Cache] {
+        &self.caches
+    }
+
+    /// Index in [`nodes`](Self::nodes) of the node of a CPU; `None` if unknown or not a possible CPU.
+    pub fn node_of(&self, cpu: usize) -> Option<usize> {
+        self.cpu(cpu)?.node
+    }
+
+    /// Index in [`llcs`](Self::llcs) of the last-level cache domain of a CPU; `None` if not a possible CPU.
+    pub fn llc_of(&self, cpu: usize) -> Option<usize> {
+        Some(self.cpu(cpu)?.llc)
+    }
+
+    /// Index in [`cores`](Self::cores) of the core of a CPU; `None` if not a possible CPU.
+    pub fn core_of(&self, cpu: usize) -> Option<usize> {
+        Some(self.cpu(cpu)?.core)
+    }
+
+    /// Index in [`packages`](Self::packages) of the package of a CPU; `None` if unknown or not a possible CPU.
+    pub fn package_of(&self, cpu: usize) -> Option<usize> {
+        self.cpu(cpu)?.package
+    }
+
+    /// Index in [`nodes`](Self::nodes) of the node that the operating system numbers `id`.
+    pub fn node_by_id(&self, id: usize) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id == id)
+    }
+
+    /// The distance between two nodes, given by their indices, as the firmware states it:
+    /// [`LOCAL_DISTANCE`] within a node, usually 11 to 40 between nodes.
+    ///
+    /// # Panics
+    /// If an index is not below the number of nodes.
+    pub fn distance(&self, a: usize, b: usize) -> u32 {
+        self.distances[a][b]
+    }
+
+    /// How far apart two CPUs are.
+    ///
+    /// # Panics
+    /// If one of them is not a possible CPU.
+    pub fn cpu_distance(&self, a: usize, b: usize) -> Distance {
+        self.seat(a).distance(&self.seat(b), &self.distances)
+    }
+
+    /// Where a CPU is, as far as distances go.
+    pub(crate) fn seat(&self, cpu: usize) -> Seat {
+        let none = || panic!("CPU {cpu} is none of this machine's {}", self.possible);
+        let cpu = self.cpu(cpu).unwrap_or_else(none);
+        Seat {
+            cpu: cpu.id,
+            core: cpu.core,
+            cluster: cpu.cluster,
+            llc: cpu.llc,
+            package: cpu.package,
+            node: cpu.node,
+        }
+    }
+
+    /// What the machine calls its CPUs, such as `AMD Ryzen 9 3900X 12-Core Processor`.
+    pub fn model_name(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Everything that could not be learned, and what stands in for it, in plain words.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether cores differ in kind or speed.
+    pub fn is_hybrid(&self) -> bool {
+        self.cpus
+            .windows(2)
+            .any(|pair| (pair[0].capacity, &pair[0].kind) != (pair[1].capacity, &pair[1].kind))
+    }
+
+    /// The same machine with other distances between its nodes: a row for each node, in the order of
+    /// [`nodes`](Self::nodes). For descriptions that cannot state them.
+    ///
+    /// # Errors
+    /// If there is not one row and one column for each node, a node is not [`LOCAL_DISTANCE`] from itself, or
+    /// a distance to another node is smaller.
+    ///
+    /// ```
+    /// use nearq_topology::Topology;
+    ///
+    /// let machine = Topology::from_synthetic("numa:2 core:4")?.with_distances(&[vec![10, 32], vec![32, 10]])?;
+    /// assert_eq!(machine.distance(0, 1), 32);
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    pub fn with_distances(mut self, rows: &[Vec<u32>]) -> Result<Self, TopologyError> {
+        crate::assemble::check_distances(rows, self.nodes.len())
+            .map_err(|reason| TopologyError::Distances { reason })?;
+        self.distances = rows.to_vec();
+        self.notes.retain(|note| !note.starts_with(DISTANCES_UNKNOWN));
+        Ok(self)
+    }
+
+    /// The same machine under another name.
+    #[must_use]
+    pub fn with_model_name(mut self, name: &str) -> Self {
+        self.model = Some(name.into());
+        self
+    }
+}

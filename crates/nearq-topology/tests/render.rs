@@ -1,0 +1,132 @@
+//! Text, JSON and pictures of real machines: well formed, complete, and JSON as the format's standard has it.
+
+use nearq_topology::{CpuSet, Limits, Quota, Scope, Topology, render};
+use std::path::{Path, PathBuf};
+
+/// Reads one JSON value and returns what follows; panics where the text is not JSON.
+fn value(text: &str) -> &str {
+    let text = text.trim_start();
+    match text.chars().next() {
+        Some('{') => members(&text[1..], '}', |text| {
+            let rest = string(text.trim_start()).trim_start();
+            value(rest.strip_prefix(':').unwrap_or_else(|| panic!("no ':' at {rest:.40}")))
+        }),
+        Some('[') => members(&text[1..], ']', value),
+        Some('"') => string(text),
+        _ => {
+            let end = text.find(|c: char| ",]} \n".contains(c)).unwrap_or(text.len());
+            let word = &text[..end];
+            assert!(
+                matches!(word, "true" | "false" | "null") || word.parse::<f64>().is_ok(),
+                "{word:?}"
+            );
+            &text[end..]
+        }
+    }
+}
+
+fn members(text: &str, end: char, member: impl Fn(&str) -> &str) -> &str {
+    let mut rest = text.trim_start();
+    if let Some(rest) = rest.strip_prefix(end) {
+        return rest;
+    }
+    loop {
+        rest = member(rest).trim_start();
+        if let Some(rest) = rest.strip_prefix(end) {
+            return rest;
+        }
+        rest = rest
+            .strip_prefix(',')
+            .unwrap_or_else(|| panic!("neither ',' nor '{end}' at {rest:.40}"));
+    }
+}
+
+fn string(text: &str) -> &str {
+    let mut rest = text.strip_prefix('"').unwrap_or_else(|| panic!("no string at {text:.40}"));
+    loop {
+        let at = rest.find(['"', '\\']).expect("a string ends");
+        assert!(!rest[..at].contains(char::is_control), "{rest:.40}");
+        if rest[at..].starts_with('"') {
+            return &rest[at + 1..];
+        }
+        assert!("\"\\/bfnrtu".contains(&rest[at + 1..at + 2]), "{rest:.40}");
+        rest = &rest[at + 2..];
+    }
+}
+
+fn check(name: &str, view: &render::View<'_>) {
+    let json = render::json(view);
+    assert_eq!(value(&json).trim(), "", "{name}");
+    for key in ["cpus", "cores", "llcs", "nodes", "distances", "pods"] {
+        assert_eq!(json.matches(&format!("\n  \"{key}\": ")).count(), 1, "{name}: {key}");
+    }
+    let svg = render::svg(view);
+    let picture =
+        roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let labels: Vec<&str> = picture.descendants().filter_map(|element| element.text()).collect();
+    for cpu in view.topology.cpus() {
+        assert!(
+            labels.contains(&cpu.id.to_string().as_str()),
+            "{name}: CPU {} is not drawn",
+            cpu.id
+        );
+    }
+    let text = render::text(view);
+    for scope in Scope::ALL {
+        assert!(text.contains(&format!("\n  {scope:<12} ")), "{name}: {scope}");
+    }
+    for note in view.topology.notes() {
+        assert!(text.contains(note.as_str()), "{name}: {note}");
+    }
+}
+
+#[test]
+fn this_machine_and_what_this_process_may_use_of_it() {
+    let root = Path::new("/");
+    let machine = Topology::from_sysfs(root).expect("this machine");
+    let mut limits = Limits::read(root, CpuSet::new());
+    limits.quota = Some(Quota { cpus: 0.5, source: "/a \"quoted\"\\path".into() });
+    let view = render::View::new(&machine).with_limits(&limits);
+    check("here", &view);
+    assert!(render::text(&view).contains("CPU quota: 0.50 CPUs, by /a \"quoted\"\\path"));
+    assert!(
+        render::json(&view).contains(r#""quota": {"cpus": 0.5, "source": "/a \"quoted\"\\path"}"#)
+    );
+}
+
+#[test]
+fn real_machines() {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines");
+    let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from).join("xml");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!(
+            "skipped: no machines in {}; NEARQ_MACHINES may name their folder",
+            folder.display()
+        );
+        return;
+    };
+    for entry in entries {
+        let name = entry.expect("the folder can be listed").path().to_string_lossy().into_owned();
+        let machine =
+            Topology::from_description(&name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        check(&name, &render::View::new(&machine));
+    }
+}
+
+#[test]
+fn offline_and_forbidden_cpus_are_marked() {
+    let machine = Topology::from_hwloc_xml(
+        r#"<topology version="2.0"><object type="Machine" complete_cpuset="0xf">
+             <object type="PU" os_index="0"/><object type="PU" os_index="1"/><object type="PU" os_index="2"/>
+           </object></topology>"#,
+    )
+    .expect("a machine");
+    let limits = Limits::unlimited(CpuSet::all(2));
+    let view = render::View::new(&machine).with_limits(&limits);
+    check("offline", &view);
+    let svg = render::svg(&view);
+    // CPU 3 and its legend; CPU 2 and its legend.
+    assert_eq!(svg.matches("stroke-dasharray").count(), 2, "{svg}");
+    assert_eq!(svg.matches("fill-opacity").count(), 2, "{svg}");
+    assert!(render::text(&view).contains("4 CPUs, 1 of them offline"));
+}
