@@ -1,0 +1,43 @@
+//! What a machine can do for the runtime, and Linux doing it.
+//!
+//! [`Platform`] is the wall between the runtime and the machine: clock, current CPU, threads, atomics,
+//! waiting, memory placement. `nearq-lock` and `nearq-core` are written against it alone, so that the same code
+//! runs on Linux ([`Linux`]), on a simulated machine with hundreds of CPUs, and under a model checker.
+//!
+//! This is the only crate that makes system calls, starts threads or names `std`'s atomics.
+//! It knows nothing of queues and locks.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this crate is where threads, time, atomics and system calls live"
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "nearq runs on Linux only: it steers threads with Linux's affinity, futex and scheduler calls. \
+     Build it for a *-linux-gnu or *-linux-musl target."
+);
+
+mod atomic;
+mod cell;
+mod error;
+#[cfg(target_os = "linux")]
+mod linux;
+mod parker;
+mod platform;
+#[cfg(target_os = "linux")]
+mod sys;
+mod time;
+
+pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
+pub use cell::PlatformCell;
+pub use error::Refused;
+#[cfg(target_os = "linux")]
+pub use linux::Linux;
+pub use parker::Parker;
+pub use platform::{
+    ConstPlatform, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy, ThreadSpec,
+    Wait,
+};
+pub use time::Instant;

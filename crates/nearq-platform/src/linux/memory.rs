@@ -1,0 +1,145 @@
+//! Memory policies in the kernel's words, and where memory is.
+
+use core::ffi::c_void;
+
+use super::refusal::{self, refused};
+use crate::sys::{self, MemoryMode};
+use crate::{MemoryPolicy, Refused, Residency};
+
+pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+    let mode = match policy {
+        // Not `Local`, which would also keep the kernel from balancing this thread's pages between nodes.
+        MemoryPolicy::Local => MemoryMode::Default,
+        other => mode(other),
+    };
+    sys::set_default_policy(mode, nodes(policy)).map_err(|error| {
+        let what = format!("have the thread's memory come from {}", text(policy));
+        refused(what, error, refusal::memory(error))
+    })
+}
+
+pub(super) fn bind(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+    sys::bind_range(range, mode(policy), nodes(policy), move_pages).map_err(|error| {
+        let what = format!("have {} bytes come from {}", range.len(), text(policy));
+        refused(what, error, refusal::memory(error))
+    })
+}
+
+pub(super) fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+    let page_size = sys::page_size();
+    let mut residency = Residency { pages: Vec::new(), absent: 0, page_size };
+    let pages = sample(range, samples, page_size);
+    if pages.is_empty() {
+        return Ok(residency);
+    }
+    let nodes = sys::page_nodes(&pages).map_err(|error| {
+        let what = format!("find out where {} bytes are", range.len());
+        refused(what, error, refusal::memory(error))
+    })?;
+    for node in nodes {
+        match usize::try_from(node) {
+            Ok(node) => {
+                if residency.pages.len() <= node {
+                    residency.pages.resize(node + 1, 0);
+                }
+                residency.pages[node] += 1;
+            }
+            // ENOENT: nothing there, or swapped out. EFAULT: only read so far, so that it shares the
+            // kernel's page of zeros. Other errors (EBUSY) are of pages on the move: not there either.
+            Err(_) => residency.absent += 1,
+        }
+    }
+    Ok(residency)
+}
+
+/// At most `samples` addresses in different pages of the range, from the first page on, evenly.
+fn sample(range: &[u8], samples: usize, page_size: usize) -> Vec<*const c_void> {
+    if range.is_empty() {
+        return Vec::new();
+    }
+    let start = range.as_ptr();
+    let first = start.addr() / page_size;
+    let last = (start.addr() + (range.len() - 1)) / page_size;
+    let pages = last - first + 1;
+    let taken = pages.min(samples);
+    (0..taken)
+        .map(|index| {
+            // As `index * pages / taken`, for ranges of any size.
+            let page = (index as u128 * pages as u128 / taken as u128) as usize;
+            start.with_addr((first + page) * page_size).cast()
+        })
+        .collect()
+}
+
+fn mode(policy: &MemoryPolicy) -> MemoryMode {
+    match policy {
+        MemoryPolicy::Local => MemoryMode::Local,
+        MemoryPolicy::Preferred(_) => MemoryMode::Preferred,
+        MemoryPolicy::Bind(_) => MemoryMode::Bind,
+        MemoryPolicy::Interleave(_) => MemoryMode::Interleave,
+    }
+}
+
+fn nodes(policy: &MemoryPolicy) -> &[usize] {
+    match policy {
+        MemoryPolicy::Local => &[],
+        MemoryPolicy::Preferred(node) => core::slice::from_ref(node),
+        MemoryPolicy::Bind(nodes) | MemoryPolicy::Interleave(nodes) => nodes,
+    }
+}
+
+fn text(policy: &MemoryPolicy) -> String {
+    match policy {
+        MemoryPolicy::Local => "the node of the CPU that touches it".to_owned(),
+        MemoryPolicy::Preferred(node) => format!("node {node} first"),
+        MemoryPolicy::Bind(nodes) => format!("nodes {nodes:?} only"),
+        MemoryPolicy::Interleave(nodes) => format!("nodes {nodes:?} in turn"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn offsets(range: &[u8], samples: usize) -> Vec<usize> {
+        let first = range.as_ptr().addr() / PAGE;
+        sample(range, samples, PAGE).iter().map(|page| page.addr() / PAGE - first).collect()
+    }
+
+    #[test]
+    fn samples_are_spread_evenly_and_never_more_than_pages() {
+        let memory = vec![0_u8; 12 * PAGE];
+        let aligned = memory.as_ptr().align_offset(PAGE);
+        let range = &memory[aligned..aligned + 10 * PAGE];
+        assert_eq!(offsets(range, 100), (0..10).collect::<Vec<_>>());
+        assert_eq!(offsets(range, 5), [0, 2, 4, 6, 8]);
+        assert_eq!(offsets(range, 3), [0, 3, 6]);
+        assert_eq!(offsets(range, 1), [0]);
+        assert!(offsets(range, 0).is_empty());
+        assert!(offsets(&[], 5).is_empty());
+        // Two bytes in two pages.
+        assert_eq!(offsets(&range[PAGE - 1..=PAGE], 5), [0, 1]);
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused_with_those_that_do() {
+        if cfg!(miri) {
+            return;
+        }
+        let refused = set_default_policy(&MemoryPolicy::Bind(vec![1_000_000])).unwrap_err();
+        assert_eq!(refused.errno(), libc::EINVAL);
+        let text = refused.to_string();
+        assert!(text.contains("[1000000]"), "{text}");
+        assert!(text.contains("may use memory of nodes"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_nowhere() {
+        let residency = residency(&[], 10).unwrap();
+        assert_eq!(residency.absent, 0);
+        assert!(residency.pages.is_empty());
+        assert!(residency.page_size >= PAGE);
+    }
+}

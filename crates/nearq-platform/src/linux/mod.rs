@@ -1,0 +1,17 @@
+//! The platform that is the machine itself.
+//!
+//! [`platform`] answers each item of the trait in a few lines; what takes more is in a file of its own. The
+//! calls are in `crate::sys`, the words for those that are refused in [`refusal`].
+
+mod memory;
+mod platform;
+mod refusal;
+mod run_state;
+mod spawn;
+mod thread;
+
+pub use platform::Linux;
+
+#[cfg(test)]
+#[path = "../../tests/common/tsan.rs"]
+mod tsan;

@@ -1,0 +1,273 @@
+//! `Linux`, and the trait [`Platform`] answered for it.
+
+use core::cell::{Cell, UnsafeCell};
+use core::hint::spin_loop;
+use core::ptr;
+use core::sync::atomic::{self, AtomicPtr, AtomicU32, AtomicU64};
+use core::time::Duration;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use nearq_topology::{CpuSet, Limits, Topology};
+
+use super::thread::Thread;
+use super::{memory, run_state, spawn, thread};
+use crate::sys::{self, Errno};
+use crate::{
+    Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState, SchedPolicy,
+    ThreadSpec, Wait,
+};
+
+/// The machine that the program runs on.
+///
+/// # What the calls cost
+/// On a virtual x86-64 machine of two CPUs with Linux 6.18; `tests/costs.rs` measures it anew.
+///
+/// | call | cost |
+/// |---|---|
+/// | [`current_cpu`](Platform::current_cpu), [`slot`](Platform::slot) | below 1 ns |
+/// | `current_cpu` where the C library is not GNU's 2.35 or later | 4 ns |
+/// | [`now`](Platform::now) | 22 ns |
+/// | [`current_thread`](Platform::current_thread) | 0.1 µs |
+/// | [`wake`](Platform::wake) that finds nobody, [`wait`](Platform::wait) that finds another value | 0.2 µs |
+/// | [`cpu_time`](Platform::cpu_time) | 0.2 µs |
+/// | [`affinity`](Platform::affinity), [`set_affinity`](Platform::set_affinity) without a move | 1 to 1.5 µs |
+/// | two threads waking each other, there and back | 4 µs on one CPU, 30 to 50 µs between idle ones |
+/// | [`run_state`](Platform::run_state) | 8 µs |
+/// | [`spawn`](Platform::spawn) and [`join`](Platform::join) | 25 to 50 µs |
+///
+/// # What it does beyond the trait's promises
+/// - **Waking** goes in the order in which the threads fell asleep, threads of a real-time class first.
+/// - **Threads** that it spawns block all signals but those that a fault of their own raises (`SIGSEGV`,
+///   `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers
+///   run on the program's threads. A stack size of `None` is that of every Rust thread: `RUST_MIN_STACK`,
+///   or 2 MiB. The thread gives itself its affinity and nice value before anything else, so that `main` and
+///   all that it allocates is where it belongs.
+/// - **A thread that has ended** is told from one of another program that was given its number: such calls
+///   end with `ESRCH`, and [`run_state`](Platform::run_state) says `Ended`.
+/// - **Nice** values are of one thread, not of the process, as everywhere on Linux. Out of range, they are cut.
+/// - **Slices** in [`set_scheduling`](Platform::set_scheduling) are heeded by Linux 6.12 and later, which cut
+///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. To leave that
+///   class needs the same privilege as to be favoured more.
+/// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
+///   leaves the kernel's own balancing between nodes on.
+/// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
+/// - **Warnings** are one line on standard error that begins with `nearq: `.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Linux;
+
+thread_local! {
+    /// One pointer for each thread. Made by the compiler, without a destructor: reading it is one load, and
+    /// it can be read until the thread's last instruction.
+    static SLOT: Cell<*const ()> = const { Cell::new(ptr::null()) };
+}
+
+impl Platform for Linux {
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicPtr<T> = AtomicPtr<T>;
+    type Cell<T> = UnsafeCell<T>;
+    type Thread = Thread;
+    type JoinHandle = std::thread::JoinHandle<()>;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        atomic::fence(order);
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        match sys::futex_wait(word, expected, deadline.map(Instant::as_nanos)) {
+            // Woken; perhaps for no reason: by somebody who meant what was at this address before, or (EINTR)
+            // because a signal handler ran. The caller looks at its word and waits again.
+            Ok(()) | Err(Errno::INTR) => Wait::Woken,
+            // The kernel found another value, under the lock that wakers take too.
+            Err(Errno::AGAIN) => Wait::Changed,
+            Err(Errno::TIMEDOUT) => Wait::TimedOut,
+            Err(error) => cannot_wait(error),
+        }
+    }
+
+    fn wake(word: *const AtomicU32, count: usize) -> usize {
+        // An error says that nobody can sleep there: EFAULT (not an address of a program), EINVAL (the memory
+        // was given back, and holds another kind of lock now).
+        sys::futex_wake(word, count).unwrap_or(0)
+    }
+
+    #[inline]
+    fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
+        for _ in 0..budget {
+            // Relaxed: promised to the caller, who decides by an ordered access.
+            if word.load(Ordering::Relaxed) != value {
+                return true;
+            }
+            spin_loop();
+        }
+        word.load(Ordering::Relaxed) != value
+    }
+
+    fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    fn sleep(duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    #[inline]
+    fn now() -> Instant {
+        Instant::from_nanos(sys::monotonic())
+    }
+
+    #[inline]
+    fn current_cpu() -> usize {
+        sys::current_cpu()
+    }
+
+    fn machine() -> Result<Machine, String> {
+        let root = Path::new("/");
+        let topology = Topology::from_sysfs(root).map_err(|error| error.to_string())?;
+        // Of the process, not of the caller, which may be a worker that was restricted.
+        let affinity = thread::affinity(Thread::first())
+            .or_else(|_| thread::affinity(Thread::current()))
+            .map_err(|refused| refused.to_string())?;
+        Ok(Machine { topology, limits: Limits::read(root, affinity) })
+    }
+
+    fn spawn(
+        spec: ThreadSpec,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<Self::JoinHandle, Refused> {
+        spawn::spawn(spec, main)
+    }
+
+    fn join(handle: Self::JoinHandle) {
+        // Where `main` panicked, the panic hook has said so; the thread has ended either way.
+        let _ = handle.join();
+    }
+
+    fn current_thread() -> Thread {
+        Thread::current()
+    }
+
+    fn thread_id(thread: Thread) -> u64 {
+        thread.id()
+    }
+
+    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+        thread::affinity(thread)
+    }
+
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+        thread::set_affinity(thread, cpus)
+    }
+
+    fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
+        thread::set_nice(thread, nice)
+    }
+
+    fn nice(thread: Thread) -> Result<i32, Refused> {
+        thread::nice(thread)
+    }
+
+    fn set_scheduling(
+        thread: Thread,
+        policy: SchedPolicy,
+        nice: i32,
+        slice: Option<Duration>,
+    ) -> Result<(), Refused> {
+        thread::set_scheduling(thread, policy, nice, slice)
+    }
+
+    fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+        thread::cpu_time(thread)
+    }
+
+    fn run_state(thread: Thread) -> Result<RunState, Refused> {
+        run_state::of(thread)
+    }
+
+    fn set_thread_name(name: &str) {
+        spawn::name_caller(name);
+    }
+
+    #[inline]
+    fn slot() -> *const () {
+        SLOT.get()
+    }
+
+    #[inline]
+    fn set_slot(value: *const ()) {
+        SLOT.set(value);
+    }
+
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+        memory::set_default_policy(policy)
+    }
+
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+        memory::bind(range, policy, move_pages)
+    }
+
+    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+        memory::residency(range, samples)
+    }
+
+    fn setting(name: &str) -> Option<String> {
+        // Not `var`, which has no answer for text that is not Unicode: a setting that is wrong should be
+        // seen and complained about, not ignored.
+        std::env::var_os(name).map(to_text)
+    }
+
+    fn warn(line: &str) {
+        let line = format!("nearq: {}\n", line.trim_end().replace('\n', " "));
+        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+fn to_text(value: OsString) -> String {
+    value.into_string().unwrap_or_else(|value| value.to_string_lossy().into_owned())
+}
+
+/// The errors of a futex wait that say the program or the system is broken. Going on would be to spin, or to
+/// take a sleep that did not happen for one that did.
+///
+/// `EINVAL`: the word also holds a priority-inheritance lock, or the deadline is no time. `EFAULT`: the word
+/// is not in memory. `ENOSYS`, `EPERM`: a kernel without futexes, or a filter that forbids them.
+#[cold]
+fn cannot_wait(error: Errno) -> ! {
+    panic!("futex wait: {error}; nearq cannot run where threads cannot wait for each other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_is_of_one_thread() {
+        assert!(Linux::slot().is_null());
+        let mine = &raw const MARK;
+        Linux::set_slot(mine.cast());
+        assert_eq!(Linux::slot(), mine.cast());
+        std::thread::spawn(|| assert!(Linux::slot().is_null())).join().unwrap();
+    }
+
+    static MARK: u8 = 0;
+
+    #[test]
+    fn spinning_ends_with_the_budget_or_the_change() {
+        let word = AtomicU32::new(1);
+        assert!(!Linux::wait_until_changed(&word, 1, 0));
+        assert!(!Linux::wait_until_changed(&word, 1, 10));
+        assert!(Linux::wait_until_changed(&word, 2, 0));
+        assert!(Linux::wait_until_changed(&word, 2, u32::MAX));
+    }
+
+    #[test]
+    fn a_setting_that_is_not_there_is_none() {
+        assert_eq!(Linux::setting("NEARQ_A_SETTING_THAT_NOBODY_HAS"), None);
+        assert_eq!(Linux::setting("="), None);
+        assert_eq!(Linux::setting(""), None);
+    }
+}

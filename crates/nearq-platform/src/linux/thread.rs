@@ -1,0 +1,159 @@
+//! A thread by its number: where it may run, how favoured it is, how long it ran.
+
+use core::fmt;
+use core::time::Duration;
+
+use nearq_topology::CpuSet;
+
+use super::refusal::{self, gone, refused};
+use crate::sys::{self, Errno, Tid};
+use crate::{Refused, SchedPolicy};
+
+/// A thread of this process, by the number that the kernel and its tools know.
+///
+/// Four bytes; its clock of CPU time is computed from the number. Numbers of threads that have ended are given
+/// out again, in the order of a counter that runs over after millions: two values are equal where their
+/// threads live at the same time and are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Thread(Tid);
+
+impl Thread {
+    pub(super) fn current() -> Self {
+        Thread(sys::tid())
+    }
+
+    /// The one that the process began with.
+    pub(super) fn first() -> Self {
+        Thread(Tid::of_first_thread())
+    }
+
+    pub(super) fn id(self) -> u64 {
+        u64::from(self.0.as_raw().unsigned_abs())
+    }
+
+    /// The number, if it is still that of a thread of this process.
+    pub(super) fn alive(self) -> Option<Tid> {
+        sys::is_thread_of_this_process(self.0).then_some(self.0)
+    }
+
+    /// For tests: whichever thread has that number, if any.
+    #[cfg(test)]
+    pub(super) fn from_raw(raw: i32) -> Self {
+        Thread(Tid::from_raw(raw).expect("a positive number"))
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Thread({})", self.id())
+    }
+}
+
+impl fmt::Display for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {}", self.id())
+    }
+}
+
+pub(super) fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+    let what = || format!("read the CPUs of {thread}");
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    let words = sys::affinity(tid).map_err(|error| refused(what(), error, "".into()))?;
+    Ok(CpuSet::from_words(&words))
+}
+
+pub(super) fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+    let what = || match cpus.len() {
+        0 => format!("restrict {thread} to no CPU at all"),
+        1 => format!("restrict {thread} to CPU {cpus}"),
+        _ => format!("restrict {thread} to CPUs {cpus}"),
+    };
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    sys::set_affinity(tid, cpus.as_words())
+        .map_err(|error| refused(what(), error, refusal::affinity(error)))
+}
+
+pub(super) fn nice(thread: Thread) -> Result<i32, Refused> {
+    let what = || format!("read the nice value of {thread}");
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    sys::nice(tid).map_err(|error| refused(what(), error, "".into()))
+}
+
+pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
+    let what = || format!("give {thread} nice {nice}");
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    sys::set_nice(tid, nice)
+        .map_err(|error| refused(what(), error, refusal::scheduling(nice, error)))
+}
+
+pub(super) fn set_scheduling(
+    thread: Thread,
+    policy: SchedPolicy,
+    nice: i32,
+    slice: Option<Duration>,
+) -> Result<(), Refused> {
+    let what = || {
+        let policy = match policy {
+            SchedPolicy::Normal => "SCHED_OTHER",
+            SchedPolicy::Idle => "SCHED_IDLE",
+        };
+        let slice = slice.map(|slice| format!(" and slices of {slice:?}")).unwrap_or_default();
+        format!("give {thread} {policy} with nice {nice}{slice}")
+    };
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    // In the class SCHED_IDLE the kernel takes no nice value from that call, and keeps the one there was.
+    // First, so that a refusal leaves everything as it was.
+    let nice_apart = match policy {
+        SchedPolicy::Normal => Ok(()),
+        SchedPolicy::Idle => sys::set_nice(tid, nice),
+    };
+    let slice = slice.unwrap_or(Duration::ZERO);
+    nice_apart.and_then(|()| sys::set_scheduling(tid, policy, nice, slice)).map_err(|error| {
+        // To leave SCHED_IDLE needs the privilege to have the nice value that the thread has already.
+        let most_favoured = sys::nice(tid).map_or(nice, |now| now.min(nice));
+        refused(what(), error, refusal::scheduling(most_favoured, error))
+    })
+}
+
+pub(super) fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+    // The kernel itself answers for threads of this process only.
+    sys::cpu_time(thread.0).map(Duration::from_nanos).map_err(|error| {
+        let what = format!("read the CPU time of {thread}");
+        if error == Errno::SRCH { gone(what) } else { refused(what, error, "".into()) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of a thread of another program: init's, which is in every process namespace, and is never
+    /// ours where the tests run under a shell.
+    fn not_ours() -> Thread {
+        Thread::from_raw(1)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know threads by number")]
+    fn a_thread_of_another_program_is_not_touched() {
+        if std::process::id() == 1 {
+            return;
+        }
+        let cpus = affinity(Thread::current()).unwrap();
+        let gone = libc::ESRCH;
+        assert_eq!(affinity(not_ours()).unwrap_err().errno(), gone);
+        assert_eq!(set_affinity(not_ours(), &cpus).unwrap_err().errno(), gone);
+        assert_eq!(nice(not_ours()).unwrap_err().errno(), gone);
+        assert_eq!(set_nice(not_ours(), 0).unwrap_err().errno(), gone);
+        assert_eq!(cpu_time(not_ours()).unwrap_err().errno(), gone);
+        let refused = set_scheduling(not_ours(), SchedPolicy::Normal, 0, None).unwrap_err();
+        assert_eq!(refused.errno(), gone);
+        assert!(refused.to_string().contains("thread 1 "), "{refused}");
+    }
+
+    #[test]
+    fn a_thread_shows_its_number() {
+        assert_eq!(format!("{:?}", Thread::from_raw(17)), "Thread(17)");
+        assert_eq!(Thread::from_raw(17).id(), 17);
+    }
+}

@@ -1,0 +1,281 @@
+//! The trait [`Platform`], and the plain data that goes through it.
+
+use core::time::Duration;
+
+use nearq_topology::{CpuSet, Limits, Topology};
+
+use crate::{Atomic, AtomicInt, ConstAtomic, Instant, Ordering, PlatformCell, Refused};
+
+/// What a machine can do for the runtime.
+///
+/// All items are associated functions: a lock of four bytes has no room for a handle. A platform that can be
+/// instantiated several times (a simulated machine) finds the instance from the thread that calls.
+///
+/// **Blocking.** Only [`wait`](Self::wait), [`sleep`](Self::sleep), [`join`](Self::join) and
+/// [`yield_now`](Self::yield_now) give up the CPU. Code over a platform blocks in no other way, and spins in no
+/// other way than [`wait_until_changed`](Self::wait_until_changed).
+pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
+    /// A 32-bit atomic; the only kind that can be waited on.
+    type AtomicU32: AtomicInt<u32>;
+    /// A 64-bit atomic.
+    type AtomicU64: AtomicInt<u64>;
+    /// An atomic pointer.
+    type AtomicPtr<T>: Atomic<*mut T>;
+    /// Plain memory under a protocol.
+    type Cell<T>: PlatformCell<T>;
+    /// Names a thread, as long as it lives and longer. Cheap to copy.
+    type Thread: Copy + Send + Sync + PartialEq + core::fmt::Debug + 'static;
+    /// The right to wait for a thread's end. Dropping it lets the thread go on by itself.
+    type JoinHandle: Send + Sync + 'static;
+
+    // ---- memory ordering -------------------------------------------------------------------------------
+
+    /// A memory fence.
+    fn fence(order: Ordering);
+
+    /// A `SeqCst` fence under a model checker that takes `SeqCst` accesses for `AcqRel`; nothing elsewhere.
+    ///
+    /// Stands between the write of one atomic and the read of another (Dekker's pattern) where all four
+    /// accesses are `SeqCst`, which is enough by itself in the language's memory model.
+    #[inline(always)]
+    fn model_fence() {}
+
+    // ---- waiting ---------------------------------------------------------------------------------------
+
+    /// Sleeps as long as `word` holds `expected`, at most until `deadline`.
+    ///
+    /// The comparison and falling asleep are one step with respect to [`wake`](Self::wake). May also return
+    /// [`Wait::Woken`] for no reason. No memory ordering is implied.
+    fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
+
+    /// Wakes at most `count` threads that sleep on `word`, those that came first first. Returns how many.
+    ///
+    /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
+    fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
+
+    /// Spins while `word` holds `value`, about `budget` times as long as one look takes.
+    /// Returns whether it changed. The last look is a relaxed load.
+    fn wait_until_changed(word: &Self::AtomicU32, value: u32, budget: u32) -> bool;
+
+    /// As [`wait_until_changed`](Self::wait_until_changed), for a pointer.
+    fn wait_until_changed_ptr<T>(word: &Self::AtomicPtr<T>, value: *mut T, budget: u32) -> bool {
+        for _ in 0..budget {
+            if word.load(Ordering::Relaxed) != value {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Lets another thread run that can.
+    fn yield_now();
+
+    /// Sleeps for at least `duration`.
+    fn sleep(duration: Duration);
+
+    // ---- time and place --------------------------------------------------------------------------------
+
+    /// Now, on the monotonic clock.
+    fn now() -> Instant;
+
+    /// The CPU that the caller runs on. It may run on another one by the time it looks at the answer.
+    fn current_cpu() -> usize;
+
+    /// The machine, and what this process may use of it, read anew. Takes milliseconds on a large machine.
+    ///
+    /// # Errors
+    /// Where the description of the machine cannot be read; the text says which file.
+    fn machine() -> Result<Machine, String>;
+
+    // ---- threads ---------------------------------------------------------------------------------------
+
+    /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is
+    /// reported to `spec.refused` from the new thread, which runs all the same.
+    ///
+    /// # Errors
+    /// The thread could not be created (limits on processes, memory).
+    fn spawn(
+        spec: ThreadSpec,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<Self::JoinHandle, Refused>;
+
+    /// Waits until the thread has ended. What it wrote is visible.
+    fn join(handle: Self::JoinHandle);
+
+    /// The caller.
+    fn current_thread() -> Self::Thread;
+
+    /// A number that a person can find in the system's own tools (on Linux: the thread id).
+    fn thread_id(thread: Self::Thread) -> u64;
+
+    /// The CPUs on which the thread may run now.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn affinity(thread: Self::Thread) -> Result<CpuSet, Refused>;
+
+    /// Restricts the thread to `cpus`. When it returns, the caller itself runs inside `cpus`.
+    ///
+    /// # Errors
+    /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
+    fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), Refused>;
+
+    /// Sets the thread's nice value, -20 (most favoured) to 19.
+    ///
+    /// # Errors
+    /// The privilege to be favoured is missing.
+    fn set_nice(thread: Self::Thread, nice: i32) -> Result<(), Refused>;
+
+    /// The nice value in effect.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn nice(thread: Self::Thread) -> Result<i32, Refused>;
+
+    /// Sets the scheduling class, nice value and the length of the time slice in one call; a `slice` of `None` is the system's own.
+    ///
+    /// # Errors
+    /// Refused by privilege, or not known to this kernel.
+    fn set_scheduling(
+        thread: Self::Thread,
+        policy: SchedPolicy,
+        nice: i32,
+        slice: Option<Duration>,
+    ) -> Result<(), Refused>;
+
+    /// CPU time that the thread has used.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn cpu_time(thread: Self::Thread) -> Result<Duration, Refused>;
+
+    /// What the thread is doing. One that is gone has [`Ended`](RunState::Ended).
+    ///
+    /// # Errors
+    /// The state cannot be read (no `/proc`).
+    fn run_state(thread: Self::Thread) -> Result<RunState, Refused>;
+
+    /// Names the caller, for the system's own tools. Cut to what the system allows (15 bytes on Linux).
+    fn set_thread_name(name: &str);
+
+    /// The caller's slot, as last set by [`set_slot`](Self::set_slot); null before.
+    fn slot() -> *const ();
+
+    /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
+    fn set_slot(value: *const ());
+
+    // ---- memory placement ------------------------------------------------------------------------------
+
+    /// Where the pages that the caller touches first shall come from.
+    ///
+    /// # Errors
+    /// Refused by a container, or a node that does not exist.
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused>;
+
+    /// Where the pages of a range shall come from; with `move_pages`, those already there are moved.
+    ///
+    /// The range is widened to whole pages inwards: a page that is only partly inside is left alone.
+    ///
+    /// # Errors
+    /// As [`set_memory_policy`](Self::set_memory_policy).
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused>;
+
+    /// On which node each sampled page of a range is; at most `samples` pages, spread evenly.
+    ///
+    /// # Errors
+    /// Refused by a container.
+    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused>;
+
+    // ---- saying ----------------------------------------------------------------------------------------
+
+    /// A setting from outside the program (on Linux: an environment variable).
+    fn setting(name: &str) -> Option<String>;
+
+    /// Tells the person who runs the program one line (on Linux: standard error).
+    fn warn(line: &str);
+}
+
+/// A platform on which atomics can be made in constants: statics and `const fn new` work there.
+pub trait ConstPlatform: Platform<AtomicU32: ConstAtomic, AtomicU64: ConstAtomic> {}
+
+impl<P: Platform<AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>> ConstPlatform for P {}
+
+/// How a [`Platform::wait`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Woken, or for no reason.
+    Woken,
+    /// The word did not hold the expected value; the caller did not sleep.
+    Changed,
+    /// The deadline came.
+    TimedOut,
+}
+
+/// The machine and what this process may use of it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// CPUs, caches, nodes.
+    pub topology: Topology,
+    /// The CPUs and the quota that this process has.
+    pub limits: Limits,
+}
+
+/// What a thread is doing, as far as the system tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// On a CPU, or ready and waiting for one.
+    Runnable,
+    /// Asleep: waiting for an event, a lock or a device.
+    Blocked,
+    /// Ended.
+    Ended,
+}
+
+/// A scheduling class for ordinary work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SchedPolicy {
+    /// The ordinary class (`SCHED_OTHER`).
+    Normal,
+    /// Only when nothing else wants the CPU (`SCHED_IDLE`).
+    Idle,
+}
+
+/// How a thread is started.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadSpec {
+    /// Shown by the system's own tools; at most 15 bytes on Linux.
+    pub name: String,
+    /// Bytes of stack; `None` is the system's default.
+    pub stack_size: Option<usize>,
+    /// The CPUs it may run on, from its first instruction; `None` inherits the creator's.
+    pub affinity: Option<CpuSet>,
+    /// Its nice value; `None` inherits the creator's.
+    pub nice: Option<i32>,
+    /// Told of a nice value or an affinity that was refused.
+    pub refused: Option<fn(&Refused)>,
+}
+
+/// Where memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// The node of the CPU that touches it first.
+    Local,
+    /// This node while it has memory, others after.
+    Preferred(usize),
+    /// These nodes only.
+    Bind(Vec<usize>),
+    /// These nodes in turn, page by page.
+    Interleave(Vec<usize>),
+}
+
+/// How many pages of a range are where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Pages per node, by node number.
+    pub pages: Vec<usize>,
+    /// Pages that nobody has touched yet, or that are swapped out.
+    pub absent: usize,
+    /// Bytes a page.
+    pub page_size: usize,
+}

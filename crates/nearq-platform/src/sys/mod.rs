@@ -1,0 +1,39 @@
+//! System calls as typed, safe functions; nothing here knows what they are used for.
+//!
+//! One file a subject. Each function makes one call, returns the bare [`Errno`] and leaves the explaining to
+//! the caller, who knows what was tried. Where `rustix` has the call it is used; the rest goes through
+//! `libc`. The constants are theirs too, but for the few that neither has, which name the kernel header.
+//!
+//! Under Miri, which has few of these calls, the rest answer `ENOSYS` or do nothing; the functions say which.
+
+mod clock;
+mod cpu;
+mod futex;
+mod memory;
+mod sched;
+mod signal;
+
+pub(crate) use clock::{cpu_time, monotonic};
+pub(crate) use cpu::current_cpu;
+pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
+pub(crate) use rustix::io::Errno;
+pub(crate) use sched::{
+    Tid, affinity, is_thread_of_this_process, nice, nice_limit, set_affinity, set_name, set_nice,
+    set_scheduling, tid,
+};
+pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
+
+/// What a system call returns.
+pub(crate) type Result<T> = core::result::Result<T, Errno>;
+
+/// The error that `libc` left for the calling thread.
+fn last_error() -> Errno {
+    let code = std::io::Error::last_os_error().raw_os_error();
+    Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
+}
+
+/// The result of a `libc` call that says -1 where it failed.
+fn check<T: PartialOrd + From<i8>>(returned: T) -> Result<T> {
+    if returned < T::from(0) { Err(last_error()) } else { Ok(returned) }
+}

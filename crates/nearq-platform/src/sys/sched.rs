@@ -1,0 +1,160 @@
+//! A thread's number, name, CPUs, nice value and scheduling class.
+
+use core::ffi::CStr;
+use core::mem::size_of;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, getpriority_process, getrlimit, setpriority_process};
+
+use super::{Errno, Result, check};
+use crate::SchedPolicy;
+
+// The kernel's masks are arrays of `unsigned long`. Words of 64 bits lie in memory as those do where the two
+// are the same, or where the lower half comes first.
+const _: () = assert!(cfg!(any(target_pointer_width = "64", target_endian = "little")));
+
+/// A thread's number, unique on the machine while the thread lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Tid(Pid);
+
+impl Tid {
+    /// The number that the kernel knows.
+    pub(crate) const fn as_raw(self) -> i32 {
+        self.0.as_raw_pid()
+    }
+
+    /// The thread that the process began with: its number is the process's.
+    pub(crate) fn of_first_thread() -> Self {
+        Tid(rustix::process::getpid())
+    }
+
+    /// For tests: a number that some thread may have.
+    #[cfg(test)]
+    pub(crate) fn from_raw(raw: i32) -> Option<Self> {
+        Pid::from_raw(raw).map(Tid)
+    }
+}
+
+/// The caller's number. A system call, about 60 ns: not cached, because a fork changes it.
+pub(crate) fn tid() -> Tid {
+    Tid(rustix::thread::gettid())
+}
+
+/// Whether the number is that of a thread of this process. Two system calls.
+///
+/// Numbers are given out again: without asking, a call about a thread that has ended could reach the thread
+/// of another program.
+pub(crate) fn is_thread_of_this_process(tid: Tid) -> bool {
+    if cfg!(miri) {
+        return true;
+    }
+    let process = Tid::of_first_thread();
+    // SAFETY: validity: three numbers; signal 0 is none, only the checks are made. Aliasing: none.
+    // Thread: any thread may ask.
+    let returned = unsafe { libc::syscall(libc::SYS_tgkill, process.as_raw(), tid.as_raw(), 0) };
+    // Any other refusal (a filter on system calls) says nothing about the thread.
+    !matches!(check(returned), Err(Errno::SRCH))
+}
+
+/// Names the caller. The kernel cuts after 15 bytes.
+pub(crate) fn set_name(name: &CStr) {
+    // The only error is a bad address.
+    let _ = rustix::thread::set_name(name);
+}
+
+/// The CPUs on which the thread may run, as words of the kernel's mask.
+///
+/// Any number of CPUs: the buffer grows until the kernel's mask fits.
+pub(crate) fn affinity(tid: Tid) -> Result<Vec<u64>> {
+    if cfg!(miri) {
+        return Ok(vec![1]);
+    }
+    /// Enough for 1024 CPUs, more than most kernels are built for.
+    const FIRST_WORDS: usize = 16;
+    /// More than any kernel has: CPU numbers have 16 bits at most.
+    const MOST_WORDS: usize = 1024;
+
+    let mut words = vec![0_u64; FIRST_WORDS];
+    loop {
+        let bytes = size_of::<u64>() * words.len();
+        // SAFETY: validity: the buffer has `bytes` bytes that the kernel may write. Aliasing: the only
+        // reference is the one passed. Thread: any thread may ask.
+        let returned = unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, tid.as_raw(), bytes, words.as_mut_ptr())
+        };
+        match check(returned) {
+            // The kernel's mask is longer than the buffer.
+            Err(Errno::INVAL) if words.len() < MOST_WORDS => {
+                let longer = words.len() * 2;
+                words.resize(longer, 0);
+            }
+            outcome => return outcome.map(|_| words),
+        }
+    }
+}
+
+/// Restricts the thread to the CPUs of a mask of any length; those the kernel does not know are ignored.
+pub(crate) fn set_affinity(tid: Tid, words: &[u64]) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    let bytes = size_of_val(words);
+    // SAFETY: validity: `words` is `bytes` bytes that the kernel reads. Aliasing: only read.
+    // Thread: any thread may ask.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid.as_raw(), bytes, words.as_ptr()) };
+    check(returned).map(drop)
+}
+
+/// The thread's nice value.
+pub(crate) fn nice(tid: Tid) -> Result<i32> {
+    if cfg!(miri) {
+        return Ok(0);
+    }
+    getpriority_process(Some(tid.0))
+}
+
+/// Sets the thread's nice value (on Linux the call, though named after processes, is about one thread).
+pub(crate) fn set_nice(tid: Tid, nice: i32) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    setpriority_process(Some(tid.0), nice)
+}
+
+/// The limit on nice values, `RLIMIT_NICE`: `20 - nice` for the most favoured value allowed.
+/// `None` is no limit.
+pub(crate) fn nice_limit() -> Option<u64> {
+    getrlimit(Resource::Nice).current
+}
+
+/// Sets class, nice value and slice (zero is the system's own) in one call.
+pub(crate) fn set_scheduling(
+    tid: Tid,
+    policy: SchedPolicy,
+    nice: i32,
+    slice: Duration,
+) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    let policy = match policy {
+        SchedPolicy::Normal => libc::SCHED_OTHER,
+        SchedPolicy::Idle => libc::SCHED_IDLE,
+    };
+    let mut attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: policy.unsigned_abs(),
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: validity: `attributes` is live, and `size` is its size; where the kernel refuses that, it
+    // writes its own there. Aliasing: the only reference is the one passed. Thread: any thread may ask.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, tid.as_raw(), &raw mut attributes, 0_u32) };
+    check(returned).map(drop)
+}

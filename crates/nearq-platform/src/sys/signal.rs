@@ -1,0 +1,98 @@
+//! Which signals a thread takes.
+//!
+//! A thread of the runtime must not run the program's signal handlers: they would see a stack, a nice value
+//! and thread-locals that the program knows nothing of. A new thread inherits the mask of its creator, so the
+//! creator blocks everything while it creates ([`BlockedSignals`]): the new thread has no instruction at
+//! which a handler could run. Faults are different: a thread that faults while the signal is blocked is
+//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]).
+
+#[cfg(not(miri))]
+pub(crate) use real::{BlockedSignals, unblock_synchronous_signals};
+#[cfg(miri)]
+pub(crate) use stub::{BlockedSignals, unblock_synchronous_signals};
+
+#[cfg(not(miri))]
+mod real {
+    use core::marker::PhantomData;
+    use core::mem::MaybeUninit;
+    use core::ptr;
+
+    use libc::{c_int, sigset_t};
+
+    /// The signals that an instruction of the thread itself raises.
+    const SYNCHRONOUS: [c_int; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+    /// While it lives, the calling thread has all signals blocked; then it has the mask it had before.
+    #[must_use]
+    pub(crate) struct BlockedSignals {
+        before: sigset_t,
+        /// The mask is the calling thread's: the value must be dropped on it.
+        not_send: PhantomData<*const ()>,
+    }
+
+    impl BlockedSignals {
+        /// Blocks all signals of the caller. Those that the C library keeps for itself stay open.
+        pub(crate) fn block() -> Self {
+            BlockedSignals { before: change(libc::SIG_SETMASK, &full()), not_send: PhantomData }
+        }
+    }
+
+    impl Drop for BlockedSignals {
+        fn drop(&mut self) {
+            change(libc::SIG_SETMASK, &self.before);
+        }
+    }
+
+    /// Lets the caller's own faults through.
+    pub(crate) fn unblock_synchronous_signals() {
+        let mut set = empty();
+        for signal in SYNCHRONOUS {
+            // SAFETY: validity: the set is initialised, the signal exists. Aliasing: the only reference is
+            // the one passed. Thread: the set is local.
+            unsafe { libc::sigaddset(&raw mut set, signal) };
+        }
+        change(libc::SIG_UNBLOCK, &set);
+    }
+
+    fn empty() -> sigset_t {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: validity: the call initialises the whole set that it is given. Aliasing: the only reference
+        // is the one passed. Thread: the set is local.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: validity: initialised above. Aliasing: moved out of a local. Thread: local.
+        unsafe { set.assume_init() }
+    }
+
+    fn full() -> sigset_t {
+        let mut set = empty();
+        // SAFETY: validity: the set is initialised. Aliasing: the only reference is the one passed.
+        // Thread: the set is local.
+        unsafe { libc::sigfillset(&raw mut set) };
+        set
+    }
+
+    /// Changes the caller's mask and returns the one before. Cannot fail: `how` is one of the three.
+    fn change(how: c_int, set: &sigset_t) -> sigset_t {
+        let mut before = empty();
+        // SAFETY: validity: both sets are initialised and live for the whole call. Aliasing: they are two
+        // sets. Thread: changes the calling thread's mask alone.
+        unsafe { libc::pthread_sigmask(how, ptr::from_ref(set), &raw mut before) };
+        before
+    }
+}
+
+/// Miri delivers no signals: nothing to do.
+#[cfg(miri)]
+mod stub {
+    #[must_use]
+    pub(crate) struct BlockedSignals;
+
+    impl BlockedSignals {
+        pub(crate) fn block() -> Self {
+            BlockedSignals
+        }
+    }
+
+    pub(crate) fn unblock_synchronous_signals() {}
+}

@@ -1,0 +1,137 @@
+//! What several test files need: threads with a watchdog, and waiting for something to become true.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
+
+mod tsan;
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_platform::{Atomic, Linux, Ordering, Parker, Platform, ThreadSpec, Wait};
+
+/// A thread of the platform, as its tests see it.
+pub type Thread = <Linux as Platform>::Thread;
+
+/// How long something may take that takes microseconds: longer is a failure, not a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks again and again until `holds`.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Linux::now() + PATIENCE;
+    while !holds() {
+        assert!(Linux::now() < end, "not within {PATIENCE:?}: {what}");
+        Linux::yield_now();
+    }
+}
+
+/// One value, from one thread to another.
+///
+/// Not a channel of `std`: the thread sanitizer does not see into those, and takes their insides for races. For
+/// the same reason the receiver's half must live until the other thread was joined: the sanitizer does not
+/// understand the fence in `Arc`'s destructor.
+pub struct Letter<T>(Arc<Envelope<T>>);
+
+struct Envelope<T> {
+    full: <Linux as Platform>::AtomicU32,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: `value` is written before `full` is set (release), and taken after that was seen (acquire).
+unsafe impl<T: Send> Sync for Envelope<T> {}
+
+impl<T> Clone for Letter<T> {
+    fn clone(&self) -> Self {
+        Letter(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Letter<T> {
+    /// An empty one, for the thread that sends and the one that receives.
+    pub fn pair() -> (Self, Self) {
+        let letter =
+            Letter(Arc::new(Envelope { full: Atomic::new(0), value: UnsafeCell::new(None) }));
+        (letter.clone(), letter)
+    }
+
+    pub fn send(self, value: T) {
+        // SAFETY: validity: the envelope lives. Aliasing and thread: only the sender comes here, once, and the
+        // receiver not before `full` is set.
+        unsafe { *self.0.value.get() = Some(value) };
+        self.0.full.store(1, Ordering::Release);
+        Linux::wake(&raw const self.0.full, 1);
+    }
+
+    /// Waits for the value; to be called once.
+    pub fn receive(&self) -> T {
+        let deadline = Linux::now() + PATIENCE;
+        while self.0.full.load(Ordering::Acquire) == 0 {
+            let outcome = Linux::wait(&self.0.full, 0, Some(deadline));
+            assert_ne!(outcome, Wait::TimedOut, "the other thread panicked, or does not answer");
+        }
+        // SAFETY: validity: the envelope lives. Aliasing and thread: the sender has sent, and is done with it.
+        unsafe { (*self.0.value.get()).take() }.expect("sent")
+    }
+}
+
+/// Runs `main` in a new thread as `spec` says, and returns what it returned.
+pub fn in_thread<R: Send + 'static>(
+    spec: ThreadSpec,
+    main: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (tell, told) = Letter::pair();
+    let handle = Linux::spawn(spec, move || tell.send(main())).expect("a thread can be started");
+    let answer = told.receive();
+    Linux::join(handle);
+    answer
+}
+
+/// A thread that sleeps until it is told to end.
+pub struct Sleeper {
+    pub thread: Thread,
+    handle: Option<<Linux as Platform>::JoinHandle>,
+    parker: Arc<Parker<Linux>>,
+    _until_joined: Letter<Thread>,
+}
+
+impl Sleeper {
+    pub fn start(spec: ThreadSpec) -> Self {
+        let parker = Arc::new(Parker::new());
+        let its = Arc::clone(&parker);
+        let (tell, told) = Letter::pair();
+        let handle = Linux::spawn(spec, move || {
+            tell.send(Linux::current_thread());
+            assert!(its.park(None));
+        })
+        .expect("a thread can be started");
+        let thread = told.receive();
+        Sleeper { thread, handle: Some(handle), parker, _until_joined: told }
+    }
+
+    /// Ends the thread, and returns its name, now of nobody.
+    pub fn end(mut self) -> Thread {
+        self.finish();
+        self.thread
+    }
+
+    fn finish(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.parker.unpark();
+            Linux::join(handle);
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Keeps a CPU busy for at least that long.
+pub fn spin(duration: Duration) {
+    let end = Linux::now() + duration;
+    while Linux::now() < end {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,22 @@
+//! What the thread sanitizer shall not report: races inside the test harness and `std::thread`.
+//!
+//! Both come compiled, without the sanitizer's instruments, so that their own synchronisation is not seen and
+//! three of their hand-overs look like races. The sanitizer asks a program for suppressions through the function
+//! below; nothing else calls it. Each pattern names data of theirs, which no frame of a test has in its name.
+
+use core::ffi::{CStr, c_char};
+
+const NOT_OURS: &CStr = c"race:test::event::CompletedTest
+race:alloc::sync::Arc<std::sync::poison::mutex::Mutex<core::option::Option<test::run_test::
+race:alloc::sync::Arc<std::thread::
+";
+
+/// A constant, so that the function below neither calls nor reads anything: it is asked before the sanitizer has
+/// set itself up, and its instruments would fail.
+const TEXT: *const c_char = NOT_OURS.as_ptr();
+
+// SAFETY: the name is the sanitizer's, which declares it so, and weak; no other definition is in the program.
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_default_suppressions() -> *const c_char {
+    TEXT
+}
