@@ -1,0 +1,23 @@
+//! The runtime's mutex: four bytes, generic over the platform, never poisoned.
+//!
+//! [`Mutex`] protects a value, [`RawMutex`] is the lock alone, for those who embed it. Both are written against
+//! [`Platform`](nearq_platform::Platform), so the same code runs on Linux, on a simulated machine and under a
+//! model checker. The protocol, with its states, orderings and races, is described in `raw.rs`.
+//!
+//! ```
+//! use nearq_lock::Mutex;
+//!
+//! static COUNT: Mutex<u32> = Mutex::new(0);
+//!
+//! *COUNT.lock() += 1;
+//! assert_eq!(*COUNT.lock(), 1);
+//! ```
+//!
+//! It is a plain three-state mutex today; it becomes NUMA-aware behind the same interface.
+//! It knows nothing of queues.
+
+mod mutex;
+mod raw;
+
+pub use mutex::{Mutex, MutexGuard};
+pub use raw::RawMutex;

@@ -1,0 +1,196 @@
+//! A value behind the lock, and the guard that gives it back.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use nearq_platform::{ConstPlatform, Linux, Platform};
+
+use crate::RawMutex;
+
+/// A value that one thread at a time may use.
+///
+/// Never poisoned: a panic while the lock is held gives it back, and the next holder finds the value as it was
+/// left. Not reentrant.
+///
+/// [`Mutex::new`] makes one for Linux; code that is generic over the platform uses [`Mutex::new_in`].
+pub struct Mutex<T: ?Sized, P: Platform = Linux> {
+    raw: RawMutex<P>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: moving the mutex moves the value; the lock itself is an atomic and may go anywhere.
+unsafe impl<T: ?Sized + Send, P: Platform> Send for Mutex<T, P> {}
+// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw.rs`), and the acquire
+// of each holder pairs with the release of the one before. So the value goes from thread to thread, which `Send`
+// allows; it is never used by two at once, so `Sync` is not needed.
+unsafe impl<T: ?Sized + Send, P: Platform> Sync for Mutex<T, P> {}
+
+impl<T> Mutex<T> {
+    /// A free mutex around `value`, on Linux.
+    pub const fn new(value: T) -> Self {
+        Self::const_new_in(value)
+    }
+}
+
+impl<T, P: ConstPlatform> Mutex<T, P> {
+    /// A free mutex around `value`, in a constant.
+    pub const fn const_new_in(value: T) -> Self {
+        Mutex { raw: RawMutex::const_new_in(), value: UnsafeCell::new(value) }
+    }
+}
+
+impl<T, P: Platform> Mutex<T, P> {
+    /// A free mutex around `value`, on any platform.
+    pub fn new_in(value: T) -> Self {
+        Mutex { raw: RawMutex::new_in(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, P: Platform> Mutex<T, P> {
+    /// Takes the lock, and sleeps while another thread holds it; the guard gives it back.
+    ///
+    /// A thread that holds the lock already waits for ever.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T, P> {
+        self.raw.lock();
+        MutexGuard { mutex: self, not_send: PhantomData }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, P>> {
+        self.raw.try_lock().then(|| MutexGuard { mutex: self, not_send: PhantomData })
+    }
+
+    /// The value, without locking: nobody else can have the mutex.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+}
+
+impl<T: Default, P: Platform> Default for Mutex<T, P> {
+    fn default() -> Self {
+        Self::new_in(T::default())
+    }
+}
+
+impl<T, P: Platform> From<T> for Mutex<T, P> {
+    fn from(value: T) -> Self {
+        Self::new_in(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for Mutex<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(guard) => shown.field("value", &&*guard),
+            None => shown.field("value", &format_args!("<locked>")),
+        };
+        shown.finish()
+    }
+}
+
+/// The right to use the value of a [`Mutex`]; gives the lock back when dropped.
+///
+/// Stays in the thread that took the lock. Forgetting it leaves the mutex locked.
+#[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
+pub struct MutexGuard<'a, T: ?Sized, P: Platform = Linux> {
+    mutex: &'a Mutex<T, P>,
+    /// A queued lock keeps the waiter's node in the thread: the guard must not leave it.
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives `&T` and nothing else.
+unsafe impl<T: ?Sized + Sync, P: Platform> Sync for MutexGuard<'_, T, P> {}
+
+impl<T: ?Sized, P: Platform> Deref for MutexGuard<'_, T, P> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the mutex, and with it the value, lives as long as the guard's borrow. The guard exists, so we
+        // hold the lock: no other thread has a reference (invariant 1 in `raw.rs`), and within this thread
+        // borrowing the guard keeps `&T` and `&mut T` apart.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, P: Platform> DerefMut for MutexGuard<'_, T, P> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, P: Platform> Drop for MutexGuard<'_, T, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: a guard is made only after taking the lock, and dropped once: we hold it.
+        unsafe { self.mutex.raw.unlock() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for MutexGuard<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display, P: Platform> fmt::Display for MutexGuard<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_exclude_and_give_back() {
+        let mutex: Mutex<i32> = Mutex::new(1);
+        let guard = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        assert!(mutex.is_locked());
+        assert_eq!(format!("{mutex:?}"), "Mutex { value: <locked> }");
+        drop(guard);
+        *mutex.try_lock().expect("free again") += 1;
+        assert_eq!(format!("{mutex:?}"), "Mutex { value: 2 }");
+        assert_eq!(mutex.into_inner(), 2);
+    }
+
+    #[test]
+    fn a_panic_gives_the_lock_back_and_poisons_nothing() {
+        let mutex: Mutex<i32> = Mutex::new(1);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            *mutex.lock() = 2;
+            let _guard = mutex.lock();
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(*mutex.lock(), 2);
+    }
+
+    #[test]
+    fn unsized_values_and_exclusive_access() {
+        let mut mutex: Mutex<[u8; 3]> = Mutex::new([1, 2, 3]);
+        mutex.get_mut()[0] = 4;
+        let slice: &Mutex<[u8]> = &mutex;
+        assert_eq!(slice.lock().len(), 3);
+        assert_eq!(mutex.lock()[0], 4);
+    }
+}

@@ -1,0 +1,61 @@
+//! Real threads hammer the mutex on Linux. Small enough under Miri to run there as well.
+
+use std::sync::Arc;
+
+use nearq_lock::{Mutex, RawMutex};
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
+const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
+
+#[test]
+fn increments_are_not_lost() {
+    let mutex = Arc::new(Mutex::<(usize, usize)>::new((0, 0)));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let mutex = Arc::clone(&mutex);
+            Linux::spawn(ThreadSpec::default(), move || {
+                for round in 0..ROUNDS {
+                    let mut pair = mutex.lock();
+                    pair.0 += 1;
+                    if round % 64 == 0 {
+                        // Be away while holding, so that others sleep and not only spin.
+                        Linux::yield_now();
+                    }
+                    pair.1 += 1;
+                    assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+                }
+            })
+            .expect("a few threads can be created")
+        })
+        .collect();
+    threads.into_iter().for_each(Linux::join);
+    assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS));
+}
+
+/// The owner that comes after may free the mutex: the unlock before must not touch it any more (Miri sees it).
+#[test]
+fn the_next_owner_may_free_the_mutex() {
+    struct Last(*const RawMutex);
+    // SAFETY: the pointer goes to one thread, which uses it only while the mutex is allocated.
+    unsafe impl Send for Last {}
+
+    for _ in 0..ROUNDS / 20 {
+        let mutex = Box::into_raw(Box::new(RawMutex::new()));
+        // SAFETY: just allocated; the other thread frees it, but not before it has the lock.
+        unsafe { &*mutex }.lock();
+        let last = Last(mutex);
+        let other = Linux::spawn(ThreadSpec::default(), move || {
+            let Last(mutex) = { last };
+            // SAFETY: nobody but us frees it.
+            unsafe { &*mutex }.lock();
+            // SAFETY: allocated as a box; the other thread's last use is the swap that let us in.
+            drop(unsafe { Box::from_raw(mutex.cast_mut()) });
+        })
+        .expect("a thread can be created");
+        Linux::yield_now();
+        // SAFETY: we hold the lock, so the other thread has not freed it.
+        unsafe { (*mutex).unlock() };
+        Linux::join(other);
+    }
+}

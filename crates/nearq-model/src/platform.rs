@@ -1,0 +1,190 @@
+//! The platform [`Loom`]: loom's threads and fences, a small made-up machine, and nothing else.
+
+use core::cell::Cell as StdCell;
+use core::time::Duration;
+
+use nearq_platform::{
+    Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
+    SchedPolicy, ThreadSpec, Wait,
+};
+use nearq_topology::{CpuSet, Limits, Topology};
+
+use crate::{AtomicPtr, AtomicU32, AtomicU64, Cell, futex};
+
+/// The machine that [`Loom`] claims to be: two last-level caches of two cores each.
+const MACHINE: &str = "l3:2 core:2 pu:1";
+
+loom::thread_local! {
+    static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
+    static CPU: StdCell<usize> = StdCell::new(0);
+}
+
+/// The platform for code inside `loom::model`.
+#[derive(Clone, Copy, Debug)]
+pub struct Loom;
+
+impl Loom {
+    /// Says what [`Platform::current_cpu`] answers in this thread from now on; 0 before.
+    pub fn set_current_cpu(cpu: usize) {
+        CPU.with(|own| own.set(cpu));
+    }
+}
+
+/// A loom thread's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread(loom::thread::ThreadId);
+
+/// Waits for a loom thread's end.
+#[derive(Debug)]
+pub struct JoinHandle(loom::thread::JoinHandle<()>);
+
+impl Platform for Loom {
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicPtr<T> = AtomicPtr<T>;
+    type Cell<T> = Cell<T>;
+    type Thread = Thread;
+    type JoinHandle = JoinHandle;
+
+    #[track_caller]
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+
+    #[track_caller]
+    fn model_fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, _deadline: Option<Instant>) -> Wait {
+        futex::wait(word, expected)
+    }
+
+    fn wake(word: *const AtomicU32, count: usize) -> usize {
+        futex::wake(word, count)
+    }
+
+    /// Looks once. With the budget `u32::MAX`, which says that the caller looks until it changes, it lets the
+    /// other threads go on first. With a smaller one it does not: loom runs a thread that has yielded only when
+    /// the others cannot go on, and what the caller does after looking in vain would not be explored.
+    #[track_caller]
+    fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
+        if budget == u32::MAX {
+            loom::thread::yield_now();
+        }
+        word.load(Ordering::Relaxed) != value
+    }
+
+    fn yield_now() {
+        loom::thread::yield_now();
+    }
+
+    fn sleep(_duration: Duration) {
+        loom::thread::yield_now();
+    }
+
+    fn now() -> Instant {
+        Instant::from_nanos(0)
+    }
+
+    fn current_cpu() -> usize {
+        CPU.with(StdCell::get)
+    }
+
+    fn machine() -> Result<Machine, String> {
+        let topology = Topology::from_synthetic(MACHINE).map_err(|error| error.to_string())?;
+        let limits = Limits::unlimited(topology.possible().clone());
+        Ok(Machine { topology, limits })
+    }
+
+    fn spawn(
+        _spec: ThreadSpec,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle, Refused> {
+        Ok(JoinHandle(loom::thread::spawn(main)))
+    }
+
+    fn join(handle: JoinHandle) {
+        handle.0.join().expect("a panic in a modelled thread ends the whole model before this");
+    }
+
+    fn current_thread() -> Thread {
+        Thread(loom::thread::current().id())
+    }
+
+    /// loom's own number, the one in its messages.
+    fn thread_id(thread: Thread) -> u64 {
+        // loom tells its number through `Debug` alone: "ThreadId(3)".
+        let shown = format!("{:?}", thread.0);
+        let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or(0)
+    }
+
+    fn affinity(_thread: Thread) -> Result<CpuSet, Refused> {
+        Ok(CpuSet::all(4))
+    }
+
+    fn set_affinity(_thread: Thread, _cpus: &CpuSet) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn set_nice(_thread: Thread, _nice: i32) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn nice(_thread: Thread) -> Result<i32, Refused> {
+        Ok(0)
+    }
+
+    fn set_scheduling(
+        _thread: Thread,
+        _policy: SchedPolicy,
+        _nice: i32,
+        _slice: Option<Duration>,
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn cpu_time(_thread: Thread) -> Result<Duration, Refused> {
+        Ok(Duration::ZERO)
+    }
+
+    fn run_state(_thread: Thread) -> Result<RunState, Refused> {
+        Ok(RunState::Runnable)
+    }
+
+    fn set_thread_name(_name: &str) {}
+
+    fn slot() -> *const () {
+        SLOT.with(StdCell::get)
+    }
+
+    fn set_slot(value: *const ()) {
+        SLOT.with(|slot| slot.set(value));
+    }
+
+    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn bind_memory(
+        _range: &[u8],
+        _policy: &MemoryPolicy,
+        _move_pages: bool,
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn residency(_range: &[u8], _samples: usize) -> Result<Residency, Refused> {
+        Ok(Residency::default())
+    }
+
+    fn setting(_name: &str) -> Option<String> {
+        None
+    }
+
+    /// Fails the model: nothing in a model shall have a reason to warn.
+    fn warn(line: &str) {
+        panic!("warning in a model: {line}");
+    }
+}

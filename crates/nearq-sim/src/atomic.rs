@@ -1,0 +1,162 @@
+//! Atomics that cost what the machine makes them cost.
+//!
+//! The value itself is a real atomic, so that one that reaches another real thread by mistake is slow or stale at
+//! worst. Orderings have no influence here: simulated threads see each other's accesses in one order. Missing
+//! orderings are the model checker's business. Outside of a simulation the access happens and costs nothing.
+
+#![allow(clippy::disallowed_types, reason = "the values behind the simulated atomics")]
+
+use core::sync::atomic;
+
+use nearq_platform::{Atomic, AtomicInt, ConstAtomic, Ordering};
+
+use crate::context;
+use crate::memory::Access;
+
+/// Charges an access to the calling simulated thread and carries it out at its time. `access` returns the result
+/// and whether the value was changed.
+#[inline]
+fn at<A, R>(atomic: &A, kind: Access, access: impl FnOnce() -> (R, bool)) -> R {
+    let Some(shared) = context::current() else {
+        return access().0;
+    };
+    shared.sync();
+    let mut world = shared.world.borrow_mut();
+    let address = core::ptr::from_ref(atomic).addr();
+    world.access(address, kind);
+    let (result, changed) = access();
+    if changed {
+        world.changed(address);
+    }
+    result
+}
+
+/// Forgets the line of an atomic that goes out of use, so that memory that is used again starts as new.
+fn forget<A>(atomic: &A) {
+    if let Some(shared) = context::current()
+        && let Ok(mut world) = shared.world.try_borrow_mut()
+    {
+        world.memory.forget(core::ptr::from_ref(atomic).addr());
+    }
+}
+
+macro_rules! simulated_atomic {
+    ($(#[$doc:meta])* $name:ident $(<$generic:ident>)?, $inner:ty, $value:ty) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name $(<$generic>)? ($inner);
+
+        impl $(<$generic>)? Drop for $name $(<$generic>)? {
+            fn drop(&mut self) {
+                forget(self);
+            }
+        }
+
+        impl $(<$generic>)? $name $(<$generic>)? {
+            /// The value, seen by the simulator itself: free of charge.
+            #[allow(dead_code, reason = "only words are waited on")]
+            pub(crate) fn peek(&self) -> $value {
+                self.0.load(Ordering::Relaxed)
+            }
+        }
+
+        impl $(<$generic>)? Atomic<$value> for $name $(<$generic>)? {
+            fn new(value: $value) -> Self {
+                $name(<$inner>::new(value))
+            }
+            #[inline]
+            fn load(&self, order: Ordering) -> $value {
+                at(self, Access::Read, || (self.0.load(order), false))
+            }
+            #[inline]
+            fn store(&self, value: $value, order: Ordering) {
+                at(self, Access::Write, || (self.0.store(value, order), true));
+            }
+            #[inline]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                at(self, Access::ReadModifyWrite, || {
+                    let before = self.0.swap(value, order);
+                    (before, before != value)
+                })
+            }
+            #[inline]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                // A failed one takes the line for writing as well, as hardware does.
+                at(self, Access::ReadModifyWrite, || {
+                    let result = self.0.compare_exchange(current, new, success, failure);
+                    (result, result.is_ok() && current != new)
+                })
+            }
+            #[inline]
+            fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+        }
+    };
+}
+
+macro_rules! simulated_atomic_int {
+    ($(#[$doc:meta])* $name:ident, $inner:ty, $value:ty) => {
+        simulated_atomic!($(#[$doc])* $name, $inner, $value);
+
+        impl AtomicInt<$value> for $name {
+            #[inline]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                at(self, Access::ReadModifyWrite, || (self.0.fetch_add(value, order), value != 0))
+            }
+            #[inline]
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                at(self, Access::ReadModifyWrite, || (self.0.fetch_sub(value, order), value != 0))
+            }
+            #[inline]
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                at(self, Access::ReadModifyWrite, || {
+                    let before = self.0.fetch_and(value, order);
+                    (before, before & value != before)
+                })
+            }
+            #[inline]
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                at(self, Access::ReadModifyWrite, || {
+                    let before = self.0.fetch_or(value, order);
+                    (before, before | value != before)
+                })
+            }
+        }
+
+        impl ConstAtomic for $name {
+            const ZERO: Self = $name(<$inner>::new(0));
+        }
+    };
+}
+
+simulated_atomic_int!(
+    /// A simulated 32-bit atomic.
+    AtomicU32,
+    atomic::AtomicU32,
+    u32
+);
+simulated_atomic_int!(
+    /// A simulated 64-bit atomic.
+    AtomicU64,
+    atomic::AtomicU64,
+    u64
+);
+simulated_atomic!(
+    /// A simulated atomic pointer.
+    AtomicPtr<T>,
+    atomic::AtomicPtr<T>,
+    *mut T
+);

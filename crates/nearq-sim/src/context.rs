@@ -1,0 +1,277 @@
+//! The way from a simulated thread to its machine, and the switching of coroutines.
+//!
+//! Platform calls have no handle, so the machine is found through a thread-local pointer of the operating system's
+//! thread. It is set exactly while a simulated thread's code runs. A simulated thread gives up control in
+//! [`Shared::suspend`] and nowhere else, never while the state is borrowed, and **never while a panic unwinds**:
+//! the count of panics belongs to the operating system's thread, and another simulated thread would find it
+//! raised. A thread that unwinds therefore goes on although its CPU is not the earliest; if it has to block, the
+//! simulation cannot go on and the process is aborted with a message.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use nearq_platform::Refused;
+
+use crate::outcome::Panicked;
+use crate::trace::Kind;
+use crate::world::World;
+
+/// Bytes of a simulated thread's stack, unless it asks for more. Only pages that are used take memory.
+const STACK: usize = 256 * 1024;
+/// So many stacks of ended threads are kept for new ones.
+const SPARE_STACKS: usize = 256;
+/// `EAGAIN`: what Linux says when it has no room for a thread.
+const EAGAIN: i32 = 11;
+
+/// A simulated thread's code and stack.
+type Fiber = Coroutine<(), (), ()>;
+
+thread_local! {
+    static CURRENT: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+}
+
+/// While it lives, the code that runs is a simulated thread's.
+struct Entered;
+
+impl Entered {
+    fn new(shared: &Shared) -> Self {
+        CURRENT.set(shared);
+        Entered
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(std::ptr::null());
+    }
+}
+
+/// A simulated machine, and the coroutines of its threads.
+pub(crate) struct Shared {
+    pub(crate) world: RefCell<World>,
+    /// By slot; none while it runs. Never dropped with coroutines inside: see [`Shared::abandon`].
+    fibers: RefCell<Vec<Option<ManuallyDrop<Fiber>>>>,
+    spare: RefCell<Vec<DefaultStack>>,
+}
+
+/// The machine on which the caller is a simulated thread, if it is one.
+#[inline]
+pub(crate) fn current<'a>() -> Option<&'a Shared> {
+    // SAFETY: the pointer is not null only while `Shared::resume` runs a coroutine, which borrows the machine for
+    // that long. A coroutine that is suspended keeps such a reference on its stack; it is resumed only by the
+    // same machine, so the reference is used only while that exists. All on one thread: the pointer is its own.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// The machine on which the caller is a simulated thread.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn expect<'a>(what: &str) -> &'a Shared {
+    current().unwrap_or_else(|| {
+        panic!("{what} outside of a simulation: call it from the code that Simulation::run runs")
+    })
+}
+
+impl Shared {
+    pub(crate) fn new(world: World) -> Self {
+        Shared { world: RefCell::new(world), fibers: RefCell::default(), spare: RefCell::default() }
+    }
+
+    // ---- for the event loop ----------------------------------------------------------------------------
+
+    /// Makes the coroutine of the thread in `slot`. Nothing of it runs yet.
+    pub(crate) fn add_fiber(
+        &self,
+        slot: usize,
+        stack_size: Option<usize>,
+        main: impl FnOnce() + 'static,
+    ) -> Result<(), Refused> {
+        let spare = if stack_size.is_none_or(|size| size <= STACK) {
+            self.spare.borrow_mut().pop()
+        } else {
+            None
+        };
+        let stack = match spare {
+            Some(stack) => stack,
+            None => DefaultStack::new(stack_size.unwrap_or(0).max(STACK)).map_err(|error| {
+                let errno = error.raw_os_error().unwrap_or(EAGAIN);
+                Refused::new("map the stack of a simulated thread", errno, "simulate fewer threads")
+            })?,
+        };
+        let fiber = Fiber::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            expect("a simulated thread").run_thread(yielder, main);
+        });
+        let mut fibers = self.fibers.borrow_mut();
+        if fibers.len() <= slot {
+            fibers.resize_with(slot + 1, || None);
+        }
+        fibers[slot] = Some(ManuallyDrop::new(fiber));
+        Ok(())
+    }
+
+    /// The body of every coroutine.
+    fn run_thread(&self, yielder: &Yielder<(), ()>, main: impl FnOnce()) {
+        self.world.borrow_mut().me_mut().yielder = yielder;
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
+        // Its end is seen by others: in order.
+        self.sync();
+        if let Err(payload) = caught {
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(ToString::to_string)
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "a panic without a text".to_owned());
+            drop(payload);
+            let mut world = self.world.borrow_mut();
+            let so_far = world.panics.len() as u64;
+            world.record(Kind::Panic, so_far);
+            world.trace.text(&message);
+            let (thread, name) = (world.me().id, world.me().name.clone());
+            world.panics.push(Panicked { thread, name, message });
+        }
+    }
+
+    /// Runs the thread in `slot` until it gives up control.
+    pub(crate) fn resume(&self, slot: usize) {
+        let fiber = self.fibers.borrow_mut()[slot].take();
+        let mut fiber = fiber.expect("a thread runs on one CPU at a time");
+        let result = {
+            let _entered = Entered::new(self);
+            fiber.resume(())
+        };
+        match result {
+            CoroutineResult::Yield(()) => self.fibers.borrow_mut()[slot] = Some(fiber),
+            CoroutineResult::Return(()) => {
+                let stack = ManuallyDrop::into_inner(fiber).into_stack();
+                let size = corosensei::stack::Stack::base(&stack).get()
+                    - corosensei::stack::Stack::limit(&stack).get();
+                let mut spare = self.spare.borrow_mut();
+                // Twice: the guard page is counted in; a larger stack is not kept.
+                if spare.len() < SPARE_STACKS && size < 2 * STACK {
+                    spare.push(stack);
+                }
+                self.world.borrow_mut().end_current();
+            }
+        }
+    }
+
+    /// Leaves the threads that have not ended as they are, for ever: their stacks are neither unwound nor freed.
+    ///
+    /// That is what the end of a process does to its threads. Unwinding them is not sound to rely on: the code of
+    /// a destructor may wait for a thread that is gone, a worker may catch the unwinding and go on. Freeing the
+    /// stacks would leave pointers into them in structures that live on. So the memory of unfinished threads
+    /// leaks, stacks and what they own; a program that ends its threads leaks nothing.
+    pub(crate) fn abandon(self) -> World {
+        // `ManuallyDrop`: the coroutines in the table are not dropped with it.
+        drop(self.fibers);
+        self.world.into_inner()
+    }
+
+    // ---- for simulated threads -------------------------------------------------------------------------
+
+    /// Waits until the caller's CPU is the earliest, so that what it does next happens in order.
+    #[inline]
+    pub(crate) fn sync(&self) {
+        // Not while a panic unwinds: see the top of this file.
+        if std::thread::panicking() {
+            return;
+        }
+        let mut world = self.world.borrow_mut();
+        if let Some(why) = world.must_leave() {
+            world.leave(why);
+            drop(world);
+            self.suspend();
+        }
+    }
+
+    /// Charges a cost, and waits for the caller's turn.
+    pub(crate) fn step(&self, cost: impl FnOnce(&World) -> u64) {
+        {
+            let mut world = self.world.borrow_mut();
+            let cost = cost(&world);
+            world.charge(cost);
+        }
+        self.sync();
+    }
+
+    /// Puts the caller to sleep: `asleep` takes it off its CPU. Returns when something has made it ready.
+    pub(crate) fn block(&self, asleep: impl FnOnce(&mut World)) {
+        if std::thread::panicking() {
+            eprintln!(
+                "nearq-sim: simulated thread {} must wait while a panic unwinds in it; a simulated machine cannot \
+                 switch threads then. Do not take contended locks or wait in destructors that run in a panic.",
+                self.world.borrow().me().id
+            );
+            std::process::abort();
+        }
+        asleep(&mut self.world.borrow_mut());
+        self.suspend();
+    }
+
+    /// Spends time on the CPU: at most `duration`, at most until the slice ends, and no longer than `keep` says so.
+    /// With an address, a change of the word there ends it. Returns what was spent.
+    pub(crate) fn spend(
+        &self,
+        duration: u64,
+        watch: Option<usize>,
+        keep: impl FnOnce() -> bool,
+    ) -> u64 {
+        self.sync();
+        let mut world = self.world.borrow_mut();
+        if !keep() {
+            return 0;
+        }
+        let cpu = world.cpu;
+        let at = &mut world.cpus[cpu];
+        let start = at.clock;
+        let rest_of_slice = at.slice_end.saturating_sub(start).max(1);
+        at.clock = start + duration.min(rest_of_slice);
+        let end = at.clock;
+        // Nobody can interrupt what is over before anybody else goes on.
+        if world.events.is_first(end, cpu) || std::thread::panicking() {
+            return end - start;
+        }
+        world.cpus[cpu].spending_since = Some(start);
+        if let Some(address) = watch {
+            world.watch(address);
+        }
+        world.schedule_event(cpu);
+        drop(world);
+        self.suspend();
+        let mut world = self.world.borrow_mut();
+        world.cpus[cpu].spending_since = None;
+        if let Some(address) = watch {
+            world.unwatch(address);
+        }
+        world.now() - start
+    }
+
+    /// Gives up control. The caller has said in the state when it goes on, and holds no borrow of it.
+    fn suspend(&self) {
+        let yielder = self.world.borrow().me_yielder();
+        // SAFETY: the pointer was set by this very coroutine when it started; the yielder lives at the root of
+        // its stack until it ends, and only its own thread uses it.
+        unsafe { (*yielder).suspend(()) };
+    }
+
+    /// Gives up control after the state was changed.
+    pub(crate) fn switch(&self, change: impl FnOnce(&mut World)) {
+        if std::thread::panicking() {
+            return;
+        }
+        // The yielder must be the caller's own, whoever is on its CPU afterwards.
+        change(&mut self.world.borrow_mut());
+        self.suspend();
+    }
+}
+
+impl World {
+    /// The yielder of the thread whose code runs. `slot` names it until the event loop goes on, also after it was
+    /// taken off its CPU.
+    fn me_yielder(&self) -> *const Yielder<(), ()> {
+        self.me().yielder
+    }
+}

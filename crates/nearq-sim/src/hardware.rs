@@ -1,0 +1,92 @@
+//! The simulated machine's shape, in the form that every access asks for: who is how far from whom.
+
+use nearq_topology::{CpuSet, Topology};
+
+use crate::costs::Costs;
+
+/// Where a CPU is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    core: u32,
+    llc: u32,
+    node: u32,
+}
+
+/// A topology, prepared for quick answers. CPUs are addressed by their number, which may have gaps.
+#[derive(Debug)]
+pub(crate) struct Hardware {
+    topology: Topology,
+    places: Vec<Place>,
+    /// Nanoseconds from node to node, row by row.
+    between_nodes: Vec<u64>,
+    costs: Costs,
+}
+
+impl Hardware {
+    pub(crate) fn new(topology: Topology, costs: Costs) -> Self {
+        let numbers = topology.possible().last().map_or(0, |last| last + 1);
+        let mut places = vec![Place::default(); numbers];
+        for cpu in topology.cpus() {
+            // A CPU of unknown node counts as one of the first: it needs some place.
+            let node = cpu.node.unwrap_or(0) as u32;
+            places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
+        }
+        let nodes = topology.nodes().len();
+        let between_nodes = (0..nodes * nodes)
+            .map(|at| costs.other_node * u64::from(topology.distance(at / nodes, at % nodes)) / 20)
+            .collect();
+        Hardware { topology, places, between_nodes, costs }
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// One more than the largest CPU number.
+    pub(crate) fn numbers(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The CPUs under the same last-level cache.
+    pub(crate) fn llc_cpus(&self, cpu: usize) -> &CpuSet {
+        &self.topology.llcs()[self.places[cpu].llc as usize].cpus
+    }
+
+    /// The CPUs of the same node.
+    pub(crate) fn node_cpus(&self, cpu: usize) -> &CpuSet {
+        &self.topology.nodes()[self.places[cpu].node as usize].cpus
+    }
+
+    /// Nanoseconds that a line takes from one CPU to another.
+    pub(crate) fn transfer(&self, from: usize, to: usize) -> u64 {
+        let (a, b) = (self.places[from], self.places[to]);
+        if from == to {
+            self.costs.own_line
+        } else if a.node != b.node {
+            self.between_nodes[a.node as usize * self.topology.nodes().len() + b.node as usize]
+        } else if a.llc != b.llc {
+            self.costs.other_llc
+        } else if a.core != b.core {
+            self.costs.same_llc
+        } else {
+            self.costs.same_core
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn farther_costs_more() {
+        let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
+        let hardware = Hardware::new(topology, Costs::DEFAULT);
+        let costs = [0, 1, 2, 4, 8].map(|to| hardware.transfer(0, to));
+        let c = Costs::DEFAULT;
+        assert_eq!(costs, [c.own_line, c.same_core, c.same_llc, c.other_llc, c.other_node]);
+        assert_eq!(hardware.llc_cpus(5).to_list(), "4-7");
+        assert_eq!(hardware.node_cpus(5).to_list(), "0-7");
+        assert_eq!(hardware.numbers(), 16);
+    }
+}

@@ -1,0 +1,48 @@
+//! A simulated machine: a [`Platform`](nearq_platform::Platform) with virtual time and as many CPUs as wanted.
+//!
+//! Code that is written against the platform runs here unchanged: its threads are coroutines on one real thread,
+//! its clock is virtual, its atomics cost what it takes to move the cache line between the CPUs that touch it, and
+//! a small scheduler decides which thread runs where. A run is a function of the machine, the program and the
+//! seed: the same three give the same trace, line by line. [`Simulation`] sets a machine up and runs a program;
+//! [`Outcome`] says what came of it, deadlocks and panics included.
+//!
+//! # Rules for the program
+//! - It blocks and spins through the platform alone. A loop without any platform call stops the machine: virtual
+//!   time stands still in it. Work is declared: [`compute`].
+//! - It is switched only inside platform calls, so plain memory needs no care beyond what real threads need.
+//! - A destructor that runs while a panic unwinds must not have to wait: the process is aborted if it does.
+//! - `std::thread_local!` is shared by all simulated threads; the platform has a slot for each.
+//! - Hash maps with random keys, addresses and the real clock must not decide anything. For traces that agree
+//!   between processes, set [`LineAligned`] as the global allocator.
+//!
+//! # What is not there yet
+//! Costs with sources ([`Costs`] are placeholders), bandwidth and the places of memory, cores shared by SMT
+//! siblings, CPU quotas, periodic balancing, CPUs that go away, injected faults.
+//!
+//! It knows nothing of queues and locks.
+
+mod alloc;
+mod atomic;
+mod context;
+mod costs;
+mod cpu;
+mod events;
+mod hardware;
+mod memory;
+mod outcome;
+mod platform;
+mod rng;
+mod sched;
+mod simulation;
+mod thread;
+mod trace;
+mod world;
+
+pub use alloc::LineAligned;
+pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
+pub use costs::Costs;
+pub use outcome::{Doing, Ending, Outcome, Panicked, Unfinished};
+pub use platform::{Sim, compute};
+pub use simulation::{Schedule, Simulation};
+pub use thread::{JoinHandle, Thread};
+pub use trace::TraceLevel;

@@ -1,0 +1,147 @@
+//! What came out of a run.
+
+use std::fmt;
+
+use nearq_platform::Instant;
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The program's first function returned, or panicked: see [`Outcome::panics`].
+    Returned,
+    /// No thread could run, and no deadline was to come.
+    Deadlock,
+    /// Virtual time reached its limit.
+    TimeLimit,
+}
+
+/// A thread that panicked, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    /// The thread's number; 1 is the program's first.
+    pub thread: u64,
+    /// Its name.
+    pub name: String,
+    /// The panic's text.
+    pub message: String,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} \"{}\" panicked: {}", self.thread, self.name, self.message)
+    }
+}
+
+/// What a thread that did not end was doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// On a CPU, or ready for one.
+    Runnable,
+    /// Asleep on a word.
+    Waiting {
+        /// The word's line, numbered by first touch; 0 if it is unknown.
+        line: u64,
+        /// The word's place in the line, in bytes.
+        offset: usize,
+        /// The value that it sleeps on.
+        expected: u32,
+    },
+    /// Asleep for a time.
+    Sleeping,
+    /// Asleep until another thread ends.
+    Joining {
+        /// That thread's number.
+        thread: u64,
+    },
+}
+
+/// A thread that had not ended when the run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The thread's number; 1 is the program's first.
+    pub thread: u64,
+    /// Its name.
+    pub name: String,
+    /// The CPU it was on, or was on last.
+    pub cpu: usize,
+    /// What it was doing.
+    pub doing: Doing,
+    /// When it would have given up, if it had a deadline.
+    pub deadline: Option<Instant>,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} \"{}\" (CPU {}) ", self.thread, self.name, self.cpu)?;
+        match &self.doing {
+            Doing::Runnable => write!(f, "could run")?,
+            Doing::Waiting { line, offset, expected } => {
+                write!(f, "waits while the word at line {line}, byte {offset} holds {expected}")?;
+            }
+            Doing::Sleeping => write!(f, "sleeps")?,
+            Doing::Joining { thread } => write!(f, "waits for the end of thread {thread}")?,
+        }
+        if let Some(deadline) = self.deadline {
+            write!(f, ", at most until {} ns", deadline.as_nanos())?;
+        }
+        Ok(())
+    }
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome<R> {
+    /// What the program's first function returned; none if it panicked or did not return.
+    pub result: Option<R>,
+    /// Why the run ended.
+    pub ending: Ending,
+    /// The virtual time of the end.
+    pub end: Instant,
+    /// A hash of everything that happened, each access to an atomic included.
+    pub trace_hash: u64,
+    /// What happened, a line each, as far as the run was told to write it down.
+    pub trace: Vec<String>,
+    /// The threads that panicked, in order.
+    pub panics: Vec<Panicked>,
+    /// The threads that had not ended, by number. Their stacks and what they own are leaked.
+    pub unfinished: Vec<Unfinished>,
+    /// The lines of [`Platform::warn`](nearq_platform::Platform::warn).
+    pub warnings: Vec<String>,
+    /// How many accesses to atomics there were.
+    pub accesses: u64,
+    /// How many times the event loop gave control to a thread.
+    pub switches: u64,
+}
+
+impl<R> Outcome<R> {
+    /// The program's result.
+    ///
+    /// # Panics
+    /// If the program did not return or any thread panicked; the text says who did what.
+    #[track_caller]
+    pub fn expect(self) -> R {
+        let clean = self.panics.is_empty();
+        let report = self.report();
+        match self.result {
+            Some(result) if clean => result,
+            _ => panic!("{report}"),
+        }
+    }
+
+    /// The end in words: why, when, who panicked, who waited for what.
+    pub fn report(&self) -> String {
+        let mut lines = vec![match self.ending {
+            Ending::Returned => format!("the program ended at {} ns", self.end.as_nanos()),
+            Ending::Deadlock => {
+                format!("deadlock at {} ns: no thread can run", self.end.as_nanos())
+            }
+            Ending::TimeLimit => {
+                format!("the program did not end within {} ns", self.end.as_nanos())
+            }
+        }];
+        lines.extend(self.panics.iter().map(ToString::to_string));
+        lines.extend(self.unfinished.iter().map(ToString::to_string));
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,399 @@
+//! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine.
+
+use core::cell::UnsafeCell;
+use core::time::Duration;
+
+use nearq_platform::{
+    Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState, SchedPolicy,
+    ThreadSpec, Wait,
+};
+use nearq_topology::{CpuSet, Limits};
+
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use crate::context::{self, Shared};
+use crate::costs;
+use crate::memory::Access;
+use crate::thread::{self, Entry, JoinHandle, State, Thread};
+use crate::trace::Kind;
+use crate::world::World;
+
+/// `ESRCH`: no such thread.
+const ESRCH: i32 = 3;
+/// `EINVAL`: no CPU left.
+const EINVAL: i32 = 22;
+/// Bytes a page.
+const PAGE: usize = 4096;
+
+/// A simulated machine as a [`Platform`].
+///
+/// Its functions may be called by the code that [`Simulation::run`](crate::Simulation::run) runs; the machine is
+/// found from the caller. Atomics may be made, used and dropped outside as well, free of charge.
+#[derive(Clone, Copy, Debug)]
+pub struct Sim;
+
+impl Sim {
+    /// Spends `duration` of CPU time: stands for work. Other threads get their turn meanwhile.
+    pub fn charge(duration: Duration) {
+        let shared = context::expect("Sim::charge");
+        let mut left = nanos(duration);
+        while left > 0 {
+            left = left.saturating_sub(shared.spend(left, None, || true));
+        }
+    }
+
+    /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
+    ///
+    /// Affects [`Platform::machine`], and threads on CPUs that are not allowed any more leave them. A CPU quota is
+    /// reported but not enforced.
+    ///
+    /// # Panics
+    /// If no CPU of the machine is left.
+    pub fn set_limits(limits: Limits) {
+        let shared = context::expect("Sim::set_limits");
+        shared.sync();
+        let mut world = shared.world.borrow_mut();
+        let cpus = limits.effective();
+        assert!(
+            !cpus.is_empty() && cpus.is_subset(world.hardware.topology().possible()),
+            "the limits leave CPUs {cpus}, the machine has {}",
+            world.hardware.topology().possible()
+        );
+        world.limits = limits;
+        world.record(Kind::Limits, cpus.len() as u64);
+        let now = world.now();
+        for slot in world.threads.slots() {
+            world.restrict(slot, now);
+        }
+    }
+}
+
+/// Spends `duration` of CPU time: stands for work.
+///
+/// The same as [`Sim::charge`].
+pub fn compute(duration: Duration) {
+    Sim::charge(duration);
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Enters the simulated kernel.
+fn system_call<'a>(what: &str) -> &'a Shared {
+    let shared = context::expect(what);
+    shared.step(|world| world.costs.system_call);
+    shared
+}
+
+fn gone(thread: Thread) -> Refused {
+    Refused::new(format!("reach simulated thread {}", thread.id), ESRCH, "")
+}
+
+/// Asks the simulated kernel about a thread.
+fn ask<R>(thread: Thread, answer: impl FnOnce(&World, &Entry) -> R) -> Result<R, Refused> {
+    let shared = system_call("asking for a thread");
+    let world = shared.world.borrow();
+    world.threads.find(thread).map(|entry| answer(&world, entry)).ok_or_else(|| gone(thread))
+}
+
+/// Has the simulated kernel change a thread.
+fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
+    let shared = system_call("changing a thread");
+    let mut world = shared.world.borrow_mut();
+    if world.threads.find(thread).is_none() {
+        return Err(gone(thread));
+    }
+    how(world.threads.at_mut(thread.slot));
+    Ok(())
+}
+
+impl Platform for Sim {
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicPtr<T> = AtomicPtr<T>;
+    type Cell<T> = UnsafeCell<T>;
+    type Thread = Thread;
+    type JoinHandle = JoinHandle;
+
+    fn fence(_order: Ordering) {
+        if let Some(shared) = context::current() {
+            shared.step(|world| world.costs.fence);
+        }
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        let shared = system_call("Platform::wait");
+        let address = core::ptr::from_ref(word).addr();
+        {
+            let mut world = shared.world.borrow_mut();
+            let now = world.now();
+            // The value counts as it is at this moment; nobody else acts before we sleep.
+            let differs = word.peek() != expected;
+            world.access(address, Access::Read);
+            if differs {
+                return Wait::Changed;
+            }
+            if deadline.is_some_and(|deadline| deadline.as_nanos() <= now) {
+                return Wait::TimedOut;
+            }
+        }
+        shared.block(|world| world.sleep_on(address, expected, deadline.map(Instant::as_nanos)));
+        shared.world.borrow().me().outcome
+    }
+
+    fn wake(word: *const AtomicU32, count: usize) -> usize {
+        let Some(shared) = context::current() else { return 0 };
+        shared.step(|world| world.costs.system_call);
+        shared.world.borrow_mut().wake(word.addr(), count)
+    }
+
+    fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
+        use nearq_platform::Atomic;
+        let shared = context::expect("Platform::wait_until_changed");
+        let address = core::ptr::from_ref(word).addr();
+        let mut left = {
+            let world = shared.world.borrow();
+            // On one CPU whoever might change the word cannot run while we look.
+            let looks = if world.me().allowed.len() == 1 { 0 } else { u64::from(budget) };
+            looks * world.costs.look
+        };
+        loop {
+            if word.load(Ordering::Relaxed) != value {
+                return true;
+            }
+            if left == 0 || std::thread::panicking() {
+                return false;
+            }
+            // The word may have changed between the look and this moment: then the next look sees it.
+            let spent = shared.spend(left, Some(address), || word.peek() == value);
+            left = left.saturating_sub(spent);
+        }
+    }
+
+    fn yield_now() {
+        let shared = system_call("Platform::yield_now");
+        if shared.world.borrow_mut().fall_behind() {
+            shared.switch(World::preempt);
+        }
+    }
+
+    fn sleep(duration: Duration) {
+        let shared = system_call("Platform::sleep");
+        shared.block(|world| {
+            let until = world.now().saturating_add(nanos(duration));
+            world.record(Kind::Sleep, until);
+            world.block(State::Sleeping, Some(until));
+        });
+    }
+
+    fn now() -> Instant {
+        let shared = context::expect("Platform::now");
+        shared.step(|world| world.costs.clock);
+        let now = shared.world.borrow().now();
+        Instant::from_nanos(now)
+    }
+
+    fn current_cpu() -> usize {
+        let shared = context::expect("Platform::current_cpu");
+        shared.step(|world| world.costs.own_line);
+        shared.world.borrow().cpu
+    }
+
+    fn machine() -> Result<Machine, String> {
+        let shared = context::expect("Platform::machine");
+        let cost = shared.world.borrow().costs.read_machine;
+        Sim::charge(Duration::from_nanos(cost));
+        shared.sync();
+        let world = shared.world.borrow();
+        Ok(Machine { topology: world.hardware.topology().clone(), limits: world.limits.clone() })
+    }
+
+    fn spawn(
+        spec: ThreadSpec,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle, Refused> {
+        let shared = context::expect("Platform::spawn");
+        shared.step(|world| world.costs.spawn);
+        let (thread, refused) = {
+            let mut world = shared.world.borrow_mut();
+            let (me, cpu, slice) = (world.me(), world.cpu, world.costs.slice);
+            let limits = world.limits.effective();
+            let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
+            let refused = match (&spec.affinity, usable) {
+                (Some(cpus), None) => Some(no_cpu(cpus, &limits)),
+                _ => None,
+            };
+            let affinity = usable.unwrap_or(&me.affinity).clone();
+            let nice = spec.nice.unwrap_or(me.nice);
+            (world.threads.add(&spec, affinity, nice, cpu, slice), refused)
+        };
+        let report = spec.refused;
+        let main = move || {
+            if let (Some(refused), Some(report)) = (refused, report) {
+                report(&refused);
+            }
+            main();
+        };
+        if let Err(refused) = shared.add_fiber(thread.slot, spec.stack_size, main) {
+            shared.world.borrow_mut().threads.remove(thread.slot);
+            return Err(refused);
+        }
+        let mut world = shared.world.borrow_mut();
+        world.record(Kind::Spawn, thread.id);
+        world.trace.text(&thread::cut_name(&spec.name));
+        let now = world.now();
+        world.restrict(thread.slot, now);
+        world.make_ready(thread.slot, now);
+        Ok(JoinHandle(thread))
+    }
+
+    fn join(handle: JoinHandle) {
+        let shared = system_call("Platform::join");
+        let JoinHandle(thread) = handle;
+        if shared.world.borrow().threads.find(thread).is_none() {
+            return;
+        }
+        shared.block(|world| {
+            let slot = world.slot;
+            world.record(Kind::Join, thread.id);
+            world.threads.at_mut(thread.slot).joiners.push(slot);
+            world.block(State::Joining { thread }, None);
+        });
+    }
+
+    fn current_thread() -> Thread {
+        let shared = context::expect("Platform::current_thread");
+        let world = shared.world.borrow();
+        Thread { slot: world.slot, id: world.me().id }
+    }
+
+    /// The threads are numbered from 1 in the order of their creation.
+    fn thread_id(thread: Thread) -> u64 {
+        thread.id
+    }
+
+    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+        ask(thread, |_, entry| entry.allowed.clone())
+    }
+
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+        let limits = context::expect("Platform::set_affinity").world.borrow().limits.effective();
+        if !cpus.intersects(&limits) {
+            return Err(no_cpu(cpus, &limits));
+        }
+        change(thread, |entry| entry.affinity = cpus.clone())?;
+        let shared = context::expect("Platform::set_affinity");
+        {
+            let mut world = shared.world.borrow_mut();
+            world.record(Kind::Affinity, cpus.len() as u64);
+            let now = world.now();
+            world.restrict(thread.slot, now);
+        }
+        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
+        shared.sync();
+        Ok(())
+    }
+
+    fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
+        change(thread, |entry| {
+            entry.nice = nice.clamp(-20, 19);
+            entry.weight = costs::weight(nice);
+        })
+    }
+
+    fn nice(thread: Thread) -> Result<i32, Refused> {
+        ask(thread, |_, entry| entry.nice)
+    }
+
+    fn set_scheduling(
+        thread: Thread,
+        policy: SchedPolicy,
+        nice: i32,
+        slice: Option<Duration>,
+    ) -> Result<(), Refused> {
+        let standard = context::expect("Platform::set_scheduling").world.borrow().costs.slice;
+        change(thread, |entry| {
+            entry.nice = nice.clamp(-20, 19);
+            entry.weight = match policy {
+                SchedPolicy::Normal => costs::weight(nice),
+                SchedPolicy::Idle => costs::IDLE_WEIGHT,
+            };
+            entry.slice = slice.map_or(standard, |slice| nanos(slice).clamp(100_000, 100_000_000));
+        })
+    }
+
+    fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+        ask(thread, |world, entry| {
+            let running = match entry.state {
+                State::Running => {
+                    world.cpus[entry.cpu].clock.min(world.now()).saturating_sub(entry.counted_to)
+                }
+                _ => 0,
+            };
+            Duration::from_nanos(entry.cpu_time + running)
+        })
+    }
+
+    fn run_state(thread: Thread) -> Result<RunState, Refused> {
+        ask(thread, |_, entry| match entry.state {
+            State::Running | State::Ready { .. } => RunState::Runnable,
+            State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
+        })
+    }
+
+    fn set_thread_name(name: &str) {
+        let shared = system_call("Platform::set_thread_name");
+        shared.world.borrow_mut().me_mut().name = thread::cut_name(name);
+    }
+
+    #[inline]
+    fn slot() -> *const () {
+        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own)
+    }
+
+    fn set_slot(value: *const ()) {
+        context::expect("Platform::set_slot").world.borrow_mut().me_mut().own = value;
+    }
+
+    /// Accepted and without effect: memory has no place yet.
+    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
+        system_call("Platform::set_memory_policy");
+        Ok(())
+    }
+
+    /// Accepted and without effect: memory has no place yet.
+    fn bind_memory(
+        _range: &[u8],
+        _policy: &MemoryPolicy,
+        _move_pages: bool,
+    ) -> Result<(), Refused> {
+        system_call("Platform::bind_memory");
+        Ok(())
+    }
+
+    /// Memory has no place yet: all pages are reported absent.
+    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+        let shared = system_call("Platform::residency");
+        let nodes = shared.world.borrow().hardware.topology().nodes().len();
+        let absent = range.len().div_ceil(PAGE).min(samples);
+        Ok(Residency { pages: vec![0; nodes], absent, page_size: PAGE })
+    }
+
+    fn setting(name: &str) -> Option<String> {
+        context::current()?.world.borrow().settings.get(name).cloned()
+    }
+
+    /// Goes into the trace and the outcome.
+    fn warn(line: &str) {
+        let Some(shared) = context::current() else { return };
+        let mut world = shared.world.borrow_mut();
+        world.record(Kind::Warn, line.len() as u64);
+        world.trace.text(line);
+        world.warnings.push(line.to_owned());
+    }
+}
+
+fn no_cpu(cpus: &CpuSet, limits: &CpuSet) -> Refused {
+    let remedy = "name at least one CPU that the limits allow";
+    Refused::new(format!("restrict a simulated thread to CPUs {cpus} of {limits}"), EINVAL, remedy)
+}

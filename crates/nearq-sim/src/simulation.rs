@@ -1,0 +1,217 @@
+//! Setting up a simulated machine and running a program on it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nearq_platform::{Instant, ThreadSpec};
+use nearq_topology::{Limits, Topology};
+
+use crate::context::{self, Shared};
+use crate::costs::Costs;
+use crate::hardware::Hardware;
+use crate::outcome::{Doing, Ending, Outcome, Unfinished};
+use crate::thread::State;
+use crate::trace::{Trace, TraceLevel};
+use crate::world::{Next, World};
+
+/// Virtual time after which a run is ended, unless told otherwise: ten minutes.
+const TIME_LIMIT: Duration = Duration::from_mins(10);
+
+/// How the simulated kernel chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schedule {
+    /// Fairly, as described at the module `sched`.
+    #[default]
+    Fair,
+    /// At random where it has a choice, and it disturbs threads at random: for finding interleavings.
+    Random,
+}
+
+/// A simulated machine to be, and a seed.
+///
+/// A run is a function of the machine, the program and the seed, down to every line of the trace.
+///
+/// ```
+/// use nearq_platform::{Platform, ThreadSpec};
+/// use nearq_sim::{Sim, Simulation, compute};
+/// use nearq_topology::Topology;
+/// use std::time::Duration;
+///
+/// let machine = Topology::from_synthetic("numa:2 l3:2 core:4 pu:2")?;
+/// let outcome = Simulation::new(machine, 42).run(|| {
+///     let second = Duration::from_secs(1);
+///     let threads = [(); 32].map(|()| Sim::spawn(ThreadSpec::default(), move || compute(second)).unwrap());
+///     threads.into_iter().for_each(Sim::join);
+///     Sim::now()
+/// });
+/// // 32 CPUs do 32 seconds of work in one.
+/// assert_eq!(outcome.expect().as_nanos() / 1_000_000, 1_000);
+/// # Ok::<(), nearq_topology::TopologyError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a simulation does nothing until it is run"]
+pub struct Simulation {
+    topology: Topology,
+    seed: u64,
+    limits: Limits,
+    costs: Costs,
+    schedule: Schedule,
+    jitter: bool,
+    time_limit: Duration,
+    trace: TraceLevel,
+    settings: Vec<(String, String)>,
+}
+
+impl Simulation {
+    /// A machine all of whose CPUs the program may use.
+    pub fn new(topology: Topology, seed: u64) -> Self {
+        let limits = Limits::unlimited(topology.possible().clone());
+        Simulation {
+            topology,
+            seed,
+            limits,
+            costs: Costs::DEFAULT,
+            schedule: Schedule::Fair,
+            jitter: true,
+            time_limit: TIME_LIMIT,
+            trace: TraceLevel::Hash,
+            settings: Vec::new(),
+        }
+    }
+
+    /// What the program may use of the machine at the start.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Other costs than the placeholders.
+    pub fn costs(mut self, costs: Costs) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// How the simulated kernel chooses.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Whether costs vary at random by up to an eighth, by seed. They do unless told otherwise.
+    pub fn jitter(mut self, jitter: bool) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// After how much virtual time the run is ended; ten minutes unless told otherwise.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = limit;
+        self
+    }
+
+    /// What is written down; the hash alone unless told otherwise.
+    pub fn trace(mut self, level: TraceLevel) -> Self {
+        self.trace = level;
+        self
+    }
+
+    /// What [`Platform::setting`](nearq_platform::Platform::setting) answers for `name`.
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs a program: `main` is its first thread, named `main`. When that returns the run is over, whatever other
+    /// threads are doing, as when a process exits; those are left where they are, neither run nor unwound.
+    ///
+    /// # Panics
+    /// If called from within a simulation, or if the limits leave no CPU of the machine.
+    pub fn run<R: 'static>(self, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
+        assert!(context::current().is_none(), "a simulation cannot run inside another one");
+        let cpus = self.limits.effective();
+        let possible = self.topology.possible();
+        assert!(
+            !cpus.is_empty() && cpus.is_subset(possible),
+            "the limits leave CPUs {cpus}, the machine has {possible}"
+        );
+        let hardware = Hardware::new(self.topology, self.costs);
+        let mut world =
+            World::new(hardware, self.costs, self.limits, self.seed, Trace::new(self.trace));
+        world.settings = self.settings.into_iter().collect();
+        world.schedule = self.schedule;
+        world.jitter = self.jitter;
+        world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
+        let spec = ThreadSpec { name: "main".to_owned(), ..ThreadSpec::default() };
+        let first = cpus.first().expect("checked above");
+        let thread = world.threads.add(&spec, cpus, 0, first, self.costs.slice);
+        world.main = Some(thread.slot);
+
+        let shared = Shared::new(world);
+        let result = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&result);
+        shared
+            .add_fiber(thread.slot, None, move || {
+                let result = main();
+                *place.borrow_mut() = Some(result);
+            })
+            .unwrap_or_else(|refused| panic!("{refused}"));
+        shared.world.borrow_mut().make_ready(thread.slot, 0);
+        let ending = loop {
+            let next = shared.world.borrow_mut().next();
+            match next {
+                Next::Run { slot } => shared.resume(slot),
+                Next::End(ending) => break ending,
+            }
+        };
+        let result = result.borrow_mut().take();
+        finish(shared.abandon(), ending, result)
+    }
+}
+
+/// Makes the outcome of what is left of the machine.
+fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
+    let end = match ending {
+        Ending::Returned => world.now(),
+        Ending::Deadlock => world.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or(0),
+        Ending::TimeLimit => world.time_limit,
+    };
+    let mut unfinished: Vec<Unfinished> = world
+        .threads
+        .slots()
+        .into_iter()
+        .map(|slot| {
+            let thread = world.threads.at(slot);
+            Unfinished {
+                thread: thread.id,
+                name: thread.name.clone(),
+                cpu: thread.cpu,
+                doing: match thread.state {
+                    State::Running | State::Ready { .. } => Doing::Runnable,
+                    State::Sleeping => Doing::Sleeping,
+                    State::Joining { thread } => Doing::Joining { thread: thread.id },
+                    State::Waiting { address, expected } => Doing::Waiting {
+                        line: world.memory.line(address).unwrap_or(0),
+                        offset: address % 64,
+                        expected,
+                    },
+                },
+                deadline: thread.deadline.map(Instant::from_nanos),
+            }
+        })
+        .collect();
+    unfinished.sort_by_key(|thread| thread.thread);
+    let (trace_hash, trace) = world.trace.finish();
+    Outcome {
+        result,
+        ending,
+        end: Instant::from_nanos(end),
+        trace_hash,
+        trace,
+        panics: world.panics,
+        unfinished,
+        warnings: world.warnings,
+        accesses: world.accesses,
+        switches: world.switches,
+    }
+}
