@@ -1,0 +1,296 @@
+//! `max_active`: how many items of a queue may be on pools or running at once.
+//!
+//! # The counters
+//! * `admitted`: items ever let in. Written by issuers (and by whoever activates).
+//! * completions: counted by workers, on the links' stripes. `admitted - completed` is what is active.
+//! * `ceiling`: `admitted` may rise up to here without a look at the completions. It is `completed + max_active` at the
+//!   time it was computed, and completions only grow, so it is always a safe bound. It saves the issuer from
+//!   reading, and the workers from writing, one shared counter per item.
+//! * A ceiling of zero is `CLOSED`: items are held back, or somebody waits for the queue to drain. Every issuer goes the
+//!   slow way, and every completion looks after what waits.
+//! * The low byte of the ceiling's word is an epoch, which each change of `max_active` moves on. Else who has computed a
+//!   ceiling by the old limit, and finds the word as it was (closed, or as high as before), would bring it back.
+//!
+//! # Holding back
+//! An item beyond the limit goes onto its link's `inactive` inbox; nobody takes a lock for it. Only workers
+//! activate, under `turn`. Who comes after inactive items goes behind them: `CLOSED` sends it the same way.
+//!
+//! # The race
+//! An issuer holds its item back while the last completion passes. Issuer: `inactive` + 1, push, close the ceiling
+//! (CLOSE), read the completions (SUM). Worker: count the completion (COUNT), read the ceiling (LOOK). All `SeqCst`:
+//! either the worker sees the ceiling closed and activates, or the issuer sees the completion; then it sends
+//! the queue's `kicker` (an item whose function activates) to a worker, because an issuer that is
+//! preempted with `turn` in its hand would hold up workers.
+//! Opening: the activator sees `inactive` at zero, opens the ceiling (by compare-exchange from `CLOSED`), and looks at
+//! `inactive` again; if an issuer came in between, it closes again and goes on.
+
+use core::ptr::NonNull;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::item::{Item, List};
+use crate::link::Link;
+use crate::pad::Padded;
+use crate::queue::Queue;
+
+const CLOSED: u64 = 0;
+/// The part of the ceiling's word that is not the ceiling.
+const EPOCH: u64 = 0xff;
+
+/// The ceiling in its word. 56 bits: at 100 million items a second, 22 years.
+#[inline]
+fn ceiling(word: u64) -> u64 {
+    word >> EPOCH.count_ones()
+}
+
+/// `word` with another ceiling.
+fn with_ceiling(word: u64, ceiling: u64) -> u64 {
+    ceiling << EPOCH.count_ones() | word & EPOCH
+}
+
+/// Items that a queue may have active if nothing else is said, as in the kernel.
+pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
+/// The most that can be asked for, as in the kernel.
+pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
+
+/// The limit of one queue.
+pub(crate) struct Admission<P: Platform> {
+    admitted: Padded<P::AtomicU64>,
+    ceiling: Padded<P::AtomicU64>,
+    max_active: P::AtomicU64,
+    /// Items on the links' inactive inboxes, and in `turn`.
+    inactive: P::AtomicU64,
+    turn: Mutex<Turn<P>, P>,
+    /// Threads that wait for the queue to become empty; then the ceiling stays closed.
+    drainers: P::AtomicU32,
+    /// Counts the times that the queue was found empty; drainers sleep on it.
+    emptied: P::AtomicU32,
+}
+
+/// What was taken off the inactive inboxes, a list per link, and whose turn it is.
+struct Turn<P: Platform> {
+    lists: Vec<(*const Link<P>, List<P>)>,
+    next: usize,
+}
+
+// SAFETY: the links live as long as the queue that owns this; the lists own their items.
+unsafe impl<P: Platform> Send for Turn<P> {}
+
+impl<P: Platform> Admission<P> {
+    pub(crate) fn new(max_active: usize) -> Self {
+        Admission {
+            admitted: Padded(P::AtomicU64::new(0)),
+            ceiling: Padded(P::AtomicU64::new(with_ceiling(0, max_active as u64))),
+            max_active: P::AtomicU64::new(max_active as u64),
+            inactive: P::AtomicU64::new(0),
+            turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
+            drainers: P::AtomicU32::new(0),
+            emptied: P::AtomicU32::new(0),
+        }
+    }
+
+    /// Lets an item in, if the limit allows it and nothing waits before it.
+    #[inline]
+    pub(crate) fn admit(&self, queue: &Queue<P>) -> bool {
+        let mut admitted = self.admitted.load(Ordering::Relaxed);
+        loop {
+            if admitted >= ceiling(self.ceiling.load(Ordering::Relaxed))
+                && !self.raise(queue, admitted)
+            {
+                return false;
+            }
+            // SeqCst: `is_empty` reads it after the completions.
+            match self.admitted.compare_exchange_weak(
+                admitted,
+                admitted + 1,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(found) => admitted = found,
+            }
+        }
+    }
+
+    /// Raises the ceiling to what the completions allow. True if `admitted` is below it then.
+    #[cold]
+    fn raise(&self, queue: &Queue<P>, admitted: u64) -> bool {
+        let word = self.ceiling.load(Ordering::SeqCst);
+        if ceiling(word) == CLOSED {
+            return false;
+        }
+        let possible = queue.completed() + self.max_active.load(Ordering::SeqCst);
+        let raised = with_ceiling(word, possible);
+        let outcome =
+            self.ceiling.compare_exchange(word, raised, Ordering::SeqCst, Ordering::SeqCst);
+        admitted < outcome.map_or_else(ceiling, |_| possible)
+    }
+
+    /// Holds an item back. The caller has its `PENDING`; its target is `link`.
+    #[cold]
+    pub(crate) fn hold_back(&self, queue: &Queue<P>, link: &Link<P>, item: NonNull<Item<P>>) {
+        self.inactive.fetch_add(1, Ordering::SeqCst);
+        link.inactive.push(item);
+        self.close();
+        if self.admitted.load(Ordering::SeqCst)
+            < queue.completed() + self.max_active.load(Ordering::SeqCst)
+        {
+            queue.kick();
+        }
+    }
+
+    /// Makes every completion look after what waits.
+    fn close(&self) {
+        self.ceiling.fetch_and(EPOCH, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    /// After a completion was counted: whether somebody must look after what waits.
+    #[inline]
+    pub(crate) fn needs_attention(&self) -> bool {
+        P::model_fence();
+        ceiling(self.ceiling.load(Ordering::SeqCst)) == CLOSED
+    }
+
+    /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
+    /// empty. Workers only.
+    #[cold]
+    pub(crate) fn attend(&self, queue: &Queue<P>) {
+        let mut turn = self.turn.lock();
+        loop {
+            self.activate(queue, &mut turn);
+            if self.drainers.load(Ordering::SeqCst) != 0 {
+                break;
+            }
+            if self.inactive.load(Ordering::SeqCst) != 0 {
+                break;
+            }
+            let word = self.ceiling.load(Ordering::SeqCst);
+            let possible = queue.completed() + self.max_active.load(Ordering::SeqCst);
+            if ceiling(word) == CLOSED {
+                // It fails where the limit was changed meanwhile; then the kicker opens the ceiling.
+                let open = with_ceiling(word, possible);
+                let _ =
+                    self.ceiling.compare_exchange(word, open, Ordering::SeqCst, Ordering::SeqCst);
+            }
+            P::model_fence();
+            if self.inactive.load(Ordering::SeqCst) == 0
+                && self.drainers.load(Ordering::SeqCst) == 0
+            {
+                break;
+            }
+            self.close();
+        }
+        drop(turn);
+        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty(queue) {
+            self.emptied.fetch_add(1, Ordering::SeqCst);
+            P::wake(&raw const self.emptied, usize::MAX);
+        }
+    }
+
+    fn activate(&self, queue: &Queue<P>, turn: &mut Turn<P>) {
+        if self.inactive.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for link in queue.links() {
+            let mut fresh = link.inactive.take_all();
+            if fresh.is_empty() {
+                continue;
+            }
+            let link = core::ptr::from_ref(link);
+            match turn.lists.iter_mut().find(|(known, _)| *known == link) {
+                Some((_, list)) => list.append(&mut fresh),
+                None => turn.lists.push((link, fresh)),
+            }
+        }
+        while turn.lists.iter().any(|(_, list)| !list.is_empty()) {
+            let admitted = self.admitted.load(Ordering::SeqCst);
+            if admitted >= queue.completed() + self.max_active.load(Ordering::SeqCst) {
+                return;
+            }
+            if self
+                .admitted
+                .compare_exchange(admitted, admitted + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+            {
+                continue;
+            }
+            let (link, item) = turn.pop().expect("a list is not empty");
+            self.inactive.fetch_sub(1, Ordering::SeqCst);
+            // SAFETY: we have the item's PENDING, which keeps it alive.
+            if unsafe { item.as_ref() }.publish() {
+                // SAFETY: the link belongs to `queue`, which the caller keeps alive.
+                unsafe { &*link }.push(item);
+            }
+        }
+    }
+
+    /// Whether nothing is held back, on a pool or running. Completions are read first: they never exceed what was
+    /// admitted, so equality means that all was completed at that moment.
+    pub(crate) fn is_empty(&self, queue: &Queue<P>) -> bool {
+        let completed = queue.completed();
+        P::model_fence();
+        self.inactive.load(Ordering::SeqCst) == 0
+            && self.admitted.load(Ordering::SeqCst) == completed
+    }
+
+    /// Sleeps until the queue is empty.
+    pub(crate) fn wait_until_empty(&self, queue: &Queue<P>) {
+        self.drainers.fetch_add(1, Ordering::SeqCst);
+        self.close();
+        loop {
+            let emptied = self.emptied.load(Ordering::SeqCst);
+            if self.is_empty(queue) {
+                break;
+            }
+            P::wait(&self.emptied, emptied, None);
+        }
+        self.drainers.fetch_sub(1, Ordering::SeqCst);
+        // The ceiling is closed; let a worker open it.
+        queue.kick();
+    }
+
+    pub(crate) fn max_active(&self) -> usize {
+        self.max_active.load(Ordering::Relaxed) as usize
+    }
+
+    /// Changes the limit; takes effect for the next item, in both directions.
+    pub(crate) fn set_max_active(&self, queue: &Queue<P>, max_active: usize) {
+        self.max_active.store(max_active as u64, Ordering::SeqCst);
+        // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the kicker opens it anew.
+        let mut word = self.ceiling.load(Ordering::SeqCst);
+        while let Err(found) = self.ceiling.compare_exchange_weak(
+            word,
+            (word + 1) & EPOCH,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        ) {
+            word = found;
+        }
+        P::model_fence();
+        queue.kick();
+    }
+
+    /// Items let in, and items held back.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.admitted.load(Ordering::SeqCst), self.inactive.load(Ordering::SeqCst))
+    }
+}
+
+impl<P: Platform> Turn<P> {
+    /// The first item of the next link that has one: links take turns, each in its own order.
+    fn pop(&mut self) -> Option<(*const Link<P>, NonNull<Item<P>>)> {
+        for _ in 0..self.lists.len() {
+            self.next = (self.next + 1) % self.lists.len();
+            let (link, list) = &mut self.lists[self.next];
+            if let Some(item) = list.pop_front() {
+                return Some((*link, item));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

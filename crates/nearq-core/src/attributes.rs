@@ -1,0 +1,249 @@
+//! What can be set of a workqueue, and which pools follow from it.
+
+use nearq_topology::{CpuSet, Limits, Scope, Topology};
+
+use crate::error::Error;
+
+/// What can be set of a workqueue, also while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// How CPUs are grouped; `None` follows the runtime's default.
+    pub scope: Option<Scope>,
+    /// Workers never leave their pod.
+    pub strict: bool,
+    /// An item runs on the CPU that queued it, where a worker can.
+    pub localize: bool,
+    /// Idle workers of other pods take items of this queue. Has no effect where `strict` is set.
+    pub helping: bool,
+    /// Off: one pod of all CPUs of the queue, whatever the scope says.
+    pub affinity: bool,
+    /// The CPUs that the queue's items may run on; `None` is all that the process may use.
+    pub cpumask: Option<CpuSet>,
+    /// The nice value of the workers, -20 to 19.
+    pub nice: i32,
+}
+
+impl Default for Attributes {
+    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0.
+    fn default() -> Self {
+        Attributes {
+            scope: None,
+            strict: false,
+            localize: false,
+            helping: true,
+            affinity: true,
+            cpumask: None,
+            nice: 0,
+        }
+    }
+}
+
+/// What makes two pools the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolKey {
+    pub(crate) nice: i32,
+    pub(crate) strict: bool,
+    pub(crate) helping: bool,
+    /// Where its workers belong.
+    pub(crate) pod: CpuSet,
+    /// Where they may go; for strict pools the pod, so that queues with different masks share the pool.
+    pub(crate) allowed: CpuSet,
+}
+
+/// Which CPUs and nodes a machine has, for an issuer that names one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    possible: CpuSet,
+    /// The node's number, by CPU number.
+    node_of: Vec<Option<usize>>,
+    /// Each node that has CPUs, and the CPU that stands for it: the first that is online, else the first.
+    nodes: Vec<(usize, usize)>,
+}
+
+impl Places {
+    pub(crate) fn of(topology: &Topology) -> Self {
+        let possible = topology.possible().clone();
+        let number = |cpu| topology.node_of(cpu).map(|index| topology.nodes()[index].id);
+        let node_of = (0..possible.last().map_or(0, |last| last + 1)).map(number).collect();
+        let nodes = topology.nodes().iter().filter_map(|node| {
+            let online = node.cpus.intersection(topology.online());
+            online.first().or(node.cpus.first()).map(|cpu| (node.id, cpu))
+        });
+        Places { nodes: nodes.collect(), node_of, possible }
+    }
+
+    /// The CPU itself, if the machine has it.
+    pub(crate) fn cpu(&self, cpu: usize) -> Result<usize, Error> {
+        if self.possible.contains(cpu) {
+            Ok(cpu)
+        } else {
+            Err(Error::NoSuchCpu { cpu, possible: self.possible.clone() })
+        }
+    }
+
+    /// The CPU that stands for a node: `here` if it is on the node.
+    pub(crate) fn cpu_of_node(&self, node: usize, here: usize) -> Result<usize, Error> {
+        if self.node_of.get(here) == Some(&Some(node)) {
+            return Ok(here);
+        }
+        let known = self.nodes.iter().find(|(id, _)| *id == node);
+        known.map(|(_, cpu)| *cpu).ok_or_else(|| Error::NoSuchNode {
+            node,
+            nodes: self.nodes.iter().map(|(id, _)| *id).collect(),
+        })
+    }
+}
+
+/// The process-wide side of the decision: what of the attributes' words is in effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) topology: Topology,
+    pub(crate) limits: Limits,
+    pub(crate) default_scope: Scope,
+    pub(crate) shard_size: usize,
+    /// Off switches affinity off for every queue.
+    pub(crate) affinity: bool,
+}
+
+/// The pools of a queue, and which CPU's items go to which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) scope: Scope,
+    pub(crate) pools: Vec<PoolKey>,
+    /// Index into `pools` by CPU number.
+    pub(crate) by_cpu: Vec<u32>,
+    /// The CPUs that the queue may use at all.
+    pub(crate) effective: CpuSet,
+    /// The machine's CPUs and nodes by number.
+    pub(crate) places: Places,
+}
+
+impl Surroundings {
+    /// The CPUs that this process may use.
+    pub(crate) fn allowed(&self) -> CpuSet {
+        self.limits.effective()
+    }
+
+    /// How many workers of one nice level may run at once.
+    pub(crate) fn parallelism(&self) -> u32 {
+        u32::try_from(self.limits.parallelism()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The queue's mask within what is allowed; all that is allowed where nothing would be left.
+    pub(crate) fn effective(&self, attributes: &Attributes) -> CpuSet {
+        let allowed = self.allowed();
+        match &attributes.cpumask {
+            Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
+            _ => allowed,
+        }
+    }
+
+    /// Which pools the attributes mean on this machine.
+    ///
+    /// The fallbacks are the kernel's: a pod of which the queue may use no CPU stands for all its CPUs, and a mask of
+    /// which the process may use no CPU stands for all that the process may use.
+    pub(crate) fn layout(&self, attributes: &Attributes) -> Layout {
+        let scope = attributes.scope.unwrap_or(self.default_scope);
+        let effective = self.effective(attributes);
+        let affine = self.affinity && attributes.affinity;
+        let strict = affine && attributes.strict;
+        let helping = attributes.helping && !strict;
+        let cpus = self.topology.possible().last().map_or(1, |last| last + 1);
+        let pods = self.topology.pods(if affine { scope } else { Scope::System }, self.shard_size);
+        let mut pools: Vec<PoolKey> = Vec::new();
+        let mut by_cpu = vec![0; cpus];
+        for (cpu, index) in by_cpu.iter_mut().enumerate() {
+            let inside = pods
+                .pod_of(cpu)
+                .map(|pod| pods.pods[pod].cpus.intersection(&effective))
+                .filter(|inside| !inside.is_empty());
+            let pod = inside.unwrap_or_else(|| effective.clone());
+            let known = pools.iter().position(|pool| pool.pod == pod);
+            *index = known.unwrap_or_else(|| {
+                let allowed = if strict { pod.clone() } else { effective.clone() };
+                pools.push(PoolKey { nice: attributes.nice, strict, helping, pod, allowed });
+                pools.len() - 1
+            }) as u32;
+        }
+        Layout { scope, pools, by_cpu, effective, places: Places::of(&self.topology) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surroundings(machine: &str, allowed: &str) -> Surroundings {
+        let topology = Topology::from_synthetic(machine).unwrap();
+        let allowed: CpuSet = allowed.parse().unwrap();
+        let mut limits = Limits::unlimited(topology.online().clone());
+        limits.affinity = allowed;
+        Surroundings {
+            topology,
+            limits,
+            default_scope: Scope::Cache,
+            shard_size: 8,
+            affinity: true,
+        }
+    }
+
+    fn pods(layout: &Layout) -> Vec<String> {
+        layout.pools.iter().map(|pool| pool.pod.to_list()).collect()
+    }
+
+    #[test]
+    fn a_pool_for_each_pod() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let layout = here.layout(&Attributes::default());
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6-7"]);
+        assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert!(layout.pools.iter().all(|pool| pool.allowed.to_list() == "0-7"));
+    }
+
+    #[test]
+    fn a_pod_without_allowed_cpus_stands_for_all() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-4");
+        let layout = here.layout(&Attributes::default());
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4", "0-4"]);
+        assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn a_mask_outside_what_is_allowed_stands_for_all_that_is() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-3");
+        let mask = Attributes { cpumask: Some("6-7".parse().unwrap()), ..Attributes::default() };
+        assert_eq!(here.layout(&mask).effective.to_list(), "0-3");
+        let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
+        assert_eq!(here.layout(&part).effective.to_list(), "3");
+    }
+
+    #[test]
+    fn a_node_stands_for_the_callers_cpu_or_its_first() {
+        let here = surroundings("pack:2 numa:1 core:2 pu:1", "0-3");
+        let places = here.layout(&Attributes::default()).places;
+        assert_eq!(places.cpu_of_node(1, 3), Ok(3));
+        assert_eq!(places.cpu_of_node(1, 0), Ok(2));
+        assert_eq!(places.cpu_of_node(9, 0), Err(Error::NoSuchNode { node: 9, nodes: vec![0, 1] }));
+        assert_eq!(places.cpu(3), Ok(3));
+        assert!(places.cpu(4).unwrap_err().to_string().contains("there is no CPU 4"));
+    }
+
+    #[test]
+    fn strict_pools_forget_the_mask_and_do_not_help() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let strict = Attributes { strict: true, ..Attributes::default() };
+        for pool in here.layout(&strict).pools {
+            assert_eq!(pool.allowed, pool.pod);
+            assert!(!pool.helping);
+        }
+    }
+
+    #[test]
+    fn affinity_off_is_one_pod_whatever_the_scope() {
+        let mut here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
+        assert_eq!(pods(&here.layout(&off)), ["0-7"]);
+        here.affinity = false;
+        assert_eq!(pods(&here.layout(&Attributes::default())), ["0-7"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What a worker's thread knows of itself: the value in the platform's slot.
+
+use core::cell::Cell;
+
+use nearq_platform::Platform;
+
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::runtime::Inner;
+use crate::worker::Worker;
+
+/// The worker that the current thread is. Private to that thread.
+pub(crate) struct Context<'a, P: Platform> {
+    pub(crate) inner: &'a Inner<P>,
+    pub(crate) pool: &'a Pool<P>,
+    pub(crate) worker: &'a Worker<P>,
+    /// Whether it has a place of its level.
+    pub(crate) has_place: Cell<bool>,
+    /// Depth of blocking sections.
+    blocking: Cell<u32>,
+    /// Whether the pool counts it as brisk.
+    pub(crate) brisk: Cell<bool>,
+    /// Whether the current item has described itself.
+    pub(crate) described: Cell<bool>,
+    /// The link that it serves.
+    pub(crate) link: Cell<*const Link<P>>,
+}
+
+impl<'a, P: Platform> Context<'a, P> {
+    pub(crate) fn new(inner: &'a Inner<P>, pool: &'a Pool<P>, worker: &'a Worker<P>) -> Self {
+        Context {
+            inner,
+            pool,
+            worker,
+            has_place: Cell::new(false),
+            blocking: Cell::new(0),
+            brisk: Cell::new(false),
+            described: Cell::new(false),
+            link: Cell::new(core::ptr::null()),
+        }
+    }
+
+    /// Tells the pool whether it runs short items one after the other.
+    #[inline]
+    pub(crate) fn set_brisk(&self, brisk: bool) {
+        if self.brisk.replace(brisk) != brisk {
+            self.pool.change_brisk(brisk);
+        }
+    }
+
+    /// Makes this the thread's context, for as long as the guard lives.
+    pub(crate) fn enter(&self) -> Entered<P> {
+        P::set_slot(core::ptr::from_ref(self).cast());
+        Entered(core::marker::PhantomData)
+    }
+}
+
+/// Clears the slot when it is dropped.
+pub(crate) struct Entered<P: Platform>(core::marker::PhantomData<P>);
+
+impl<P: Platform> Drop for Entered<P> {
+    fn drop(&mut self) {
+        P::set_slot(core::ptr::null());
+    }
+}
+
+/// Runs `f` with the context of the current thread, if it is a worker's.
+pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R) -> Option<R> {
+    let slot = P::slot().cast::<Context<'_, P>>();
+    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P, on this
+    // thread's stack, which the guard outlives no longer than the context does.
+    let context = unsafe { slot.as_ref() }?;
+    Some(f(context))
+}
+
+/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile.
+pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
+    struct Back<P: Platform>(core::marker::PhantomData<P>);
+    impl<P: Platform> Drop for Back<P> {
+        fn drop(&mut self) {
+            with_current::<P, _>(|context| {
+                context.blocking.set(context.blocking.get() - 1);
+                if context.blocking.get() == 0 {
+                    context.pool.change_capacity(false);
+                    context.pool.level.acquire_anyway();
+                    context.has_place.set(true);
+                }
+            });
+        }
+    }
+    let _back = with_current::<P, _>(|context| {
+        context.blocking.set(context.blocking.get() + 1);
+        if context.blocking.get() == 1 {
+            context.pool.change_capacity(true);
+            context.set_brisk(false);
+            if context.has_place.replace(false) {
+                context.pool.level.release();
+            }
+            if context.pool.has_waiting() {
+                context.pool.call_worker();
+            }
+        }
+        Back::<P>(core::marker::PhantomData)
+    });
+    f()
+}

@@ -1,0 +1,81 @@
+//! What can be wrong with what the runtime is asked for.
+
+use core::fmt;
+
+use nearq_platform::Refused;
+use nearq_topology::CpuSet;
+
+/// A request that cannot be carried out; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A scope's name that does not exist.
+    UnknownScope(String),
+    /// A CPU that the machine has not.
+    NoSuchCpu {
+        /// What was asked for.
+        cpu: usize,
+        /// The CPUs that there are.
+        possible: CpuSet,
+    },
+    /// A node that the machine has not, or that has no CPU.
+    NoSuchNode {
+        /// What was asked for.
+        node: usize,
+        /// The nodes with CPUs.
+        nodes: Vec<usize>,
+    },
+    /// A mask without any CPU.
+    EmptyMask,
+    /// A mask with CPUs that this process may not use.
+    MaskNotAllowed {
+        /// What was asked for.
+        mask: CpuSet,
+        /// The CPUs that this process may use.
+        allowed: CpuSet,
+    },
+    /// A nice value outside -20 to 19.
+    NiceOutOfRange(i32),
+    /// A limit of zero threads.
+    NoThreads,
+    /// The machine could not be described.
+    Machine(String),
+    /// The operating system refused.
+    Refused(Refused),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::UnknownScope(name) => write!(
+                f,
+                "there is no scope `{name}`; the scopes are cpu, smt, cache, cache_shard, numa and system"
+            ),
+            Error::NoSuchCpu { cpu, possible } => {
+                write!(f, "there is no CPU {cpu}; this machine has {possible}")
+            }
+            Error::NoSuchNode { node, nodes } => {
+                write!(f, "there is no node {node} with CPUs; this machine has {nodes:?}")
+            }
+            Error::EmptyMask => write!(f, "a CPU mask must name at least one CPU"),
+            Error::MaskNotAllowed { mask, allowed } => write!(
+                f,
+                "the CPU mask {mask} has no CPU that this process may use; it may use {allowed}"
+            ),
+            Error::NiceOutOfRange(nice) => {
+                write!(f, "nice {nice} is not between -20 (most favoured) and 19")
+            }
+            Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
+            Error::Machine(text) => write!(f, "{text}"),
+            Error::Refused(refused) => write!(f, "{refused}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Error::Refused(refused)
+    }
+}

@@ -1,0 +1,75 @@
+//! The list onto which any thread pushes items, and from which a worker takes them all.
+//!
+//! One pointer. A push is one compare-exchange: before it, nobody sees the item, after it, everybody does. So a
+//! pusher that is preempted anywhere delays its own item and nobody else's (a queue in which a push takes two
+//! steps hides, between them, whatever others push behind). The price is the order: the list is last-in-first-out,
+//! and `take_all` reverses it.
+//!
+//! Ordering: push and the emptiness test are `SeqCst`, because a pusher and a worker that goes to sleep decide by
+//! Dekker's pattern who sees whom (`idle`). The push releases the item, `take_all` acquires it.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::item::{Item, List};
+
+/// A multi-producer list of items.
+pub(crate) struct Inbox<P: Platform> {
+    head: P::AtomicPtr<Item<P>>,
+}
+
+impl<P: Platform> Inbox<P> {
+    pub(crate) fn new() -> Self {
+        Inbox { head: P::AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Pushes an item of which the caller has `PENDING`; the list has it afterwards.
+    #[inline]
+    pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the caller has PENDING, which keeps the item alive.
+            unsafe { item.as_ref() }.next.store(head, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(
+                head,
+                item.as_ptr(),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Whether nothing is there; see the ordering above.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::SeqCst).is_null()
+    }
+
+    /// Takes everything, first pushed first.
+    pub(crate) fn take_all(&self) -> List<P> {
+        let mut list = List::new();
+        if self.head.load(Ordering::Relaxed).is_null() {
+            return list;
+        }
+        let mut newest = self.head.swap(core::ptr::null_mut(), Ordering::SeqCst);
+        while let Some(item) = NonNull::new(newest) {
+            // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
+            newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
+            list.push_front(item);
+        }
+        list
+    }
+
+    /// Spins, about `budget` looks, until something is there. Says whether it is.
+    #[inline]
+    pub(crate) fn spin(&self, budget: u32) -> bool {
+        P::wait_until_changed_ptr(&self.head, core::ptr::null_mut(), budget)
+    }
+}
+
+#[cfg(test)]
+mod tests;

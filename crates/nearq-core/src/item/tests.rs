@@ -1,0 +1,380 @@
+//! The state word through every interleaving: one push per claim, one execution at a time, and who sees what.
+//! What the tests of other modules need of the model checker is here too.
+
+#![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
+
+use super::{Finished, Item, ItemTable, List};
+use crate::inbox::Inbox;
+use crate::work::Work;
+
+type AtomicU32 = <Loom as Platform>::AtomicU32;
+
+/// Runs `program` through every interleaving with at most so many preemptions.
+pub(crate) fn model(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    model_for(None, preemptions, program);
+}
+
+/// As [`model`], for so long: what is too large to be looked at as a whole.
+pub(crate) fn model_for(
+    time: Option<core::time::Duration>,
+    preemptions: usize,
+    program: impl Fn() + Send + Sync + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.max_duration = time;
+    builder.check(program);
+}
+
+/// Starts a thread of the model.
+pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Platform>::JoinHandle {
+    Loom::spawn(ThreadSpec::default(), main).expect("the model starts threads")
+}
+
+/// Runs an item as a worker does, and pushes it again where that is wanted.
+pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce()) {
+    // SAFETY: the caller took it off a list, so it has its PENDING, which keeps it alive.
+    let table = unsafe { item.as_ref() }.table();
+    // SAFETY: as above, and the table is the item's own.
+    if unsafe { (table.execute)(item) }.push {
+        push();
+    }
+}
+
+/// Something that items are pushed onto, and counts.
+struct Place {
+    inbox: Inbox<Loom>,
+    pushes: AtomicU32,
+}
+
+impl Place {
+    fn new() -> Arc<Self> {
+        Arc::new(Place { inbox: Inbox::new(), pushes: AtomicU32::new(0) })
+    }
+
+    fn push(&self, item: core::ptr::NonNull<Item<Loom>>) {
+        self.pushes.fetch_add(1, Ordering::Relaxed);
+        self.inbox.push(item);
+    }
+
+    fn queue(&self, work: &Work<Loom>) -> bool {
+        let item = work.item();
+        // SAFETY: the handle keeps the item alive.
+        let header = unsafe { item.as_ref() };
+        let claimed = header.claim();
+        if claimed {
+            header.set_target(core::ptr::null(), 0);
+            if header.publish() {
+                self.push(item);
+            }
+        }
+        claimed
+    }
+
+    fn run(&self) {
+        let mut items = self.inbox.take_all();
+        while let Some(item) = items.pop_front() {
+            execute(item, || self.push(item));
+        }
+    }
+
+    /// Runs until nothing is left; when nobody else is there any more.
+    fn run_out(&self) {
+        while !self.inbox.is_empty() {
+            self.run();
+        }
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn each_claim_leads_to_one_push_and_one_execution() {
+    model(3, || {
+        let place = Place::new();
+        let runs = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&runs);
+        // The model watches the function's memory: two executions at once, or in an order that the second does
+        // not see, are reported.
+        let mut own = 0;
+        let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
+            own += 1;
+            count.store(own, Ordering::Relaxed);
+        });
+        let claims = Arc::new(AtomicU32::new(0));
+        let queuers = [(); 2].map(|()| {
+            let (place, work, claims) = (Arc::clone(&place), work.clone(), Arc::clone(&claims));
+            spawn(move || {
+                claims.fetch_add(u32::from(place.queue(&work)), Ordering::Relaxed);
+            })
+        });
+        place.run();
+        place.run();
+        queuers.into_iter().for_each(Loom::join);
+        place.run_out();
+        let claims = claims.load(Ordering::Relaxed);
+        assert!(claims >= 1);
+        assert_eq!(place.pushes.load(Ordering::Relaxed), claims);
+        assert_eq!(runs.load(Ordering::Relaxed), claims);
+        assert!(!work.is_pending() && !work.is_running());
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
+    model(3, || {
+        let place = Place::new();
+        let said = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let heard = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let (from, to) = (said.clone(), heard.clone());
+        let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
+            for (from, to) in from.iter().zip(&to) {
+                // The largest number that any execution saw.
+                let seen = from.load(Ordering::Relaxed).max(to.load(Ordering::Relaxed));
+                to.store(seen, Ordering::Relaxed);
+            }
+        });
+        let queuers = [0, 1].map(|number| {
+            let (place, work, said) = (Arc::clone(&place), work.clone(), Arc::clone(&said[number]));
+            spawn(move || {
+                said.store(1, Ordering::Relaxed);
+                place.queue(&work);
+            })
+        });
+        place.run();
+        queuers.into_iter().for_each(Loom::join);
+        place.run_out();
+        // Whatever the queueings answered: an execution came after each of them.
+        assert_eq!(heard.map(|word| word.load(Ordering::Relaxed)), [1, 1]);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees_the_executions() {
+    use nearq_platform::PlatformCell;
+
+    struct Shared(<Loom as Platform>::Cell<u32>);
+    // SAFETY: the item's protocol orders the accesses; the model reports it if that is not so.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+
+    model(3, || {
+        let place = Place::new();
+        let cell = Arc::new(Shared(PlatformCell::new(0)));
+        let (own, ran) = (Arc::clone(&cell), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&ran);
+        let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
+            // SAFETY: the queuer wrote before it queued.
+            own.0.with_mut(|value| unsafe { *value += 1 });
+            count.fetch_add(1, Ordering::Release);
+        });
+        let queuer = {
+            let (place, cell, ran) = (Arc::clone(&place), Arc::clone(&cell), Arc::clone(&ran));
+            let work = work.clone();
+            spawn(move || {
+                // SAFETY: nothing is queued yet.
+                cell.0.with_mut(|value| unsafe { *value = 10 });
+                assert!(place.queue(&work));
+                if ran.load(Ordering::Acquire) == 1 {
+                    // Perhaps still running: then whoever runs it pushes it.
+                    assert!(place.queue(&work), "it is not pending once it runs");
+                }
+            })
+        };
+        place.run();
+        place.run();
+        Loom::join(queuer);
+        place.run_out();
+        let runs = ran.load(Ordering::Relaxed);
+        // SAFETY: everybody else has ended.
+        assert_eq!(cell.0.with(|value| unsafe { *value }), 10 + runs);
+        assert_eq!(place.pushes.load(Ordering::Relaxed), runs);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn requeueing_from_inside_and_from_outside_at_once() {
+    model(3, || {
+        let place = Place::new();
+        let own = Arc::clone(&place);
+        let answers = Arc::new(AtomicU32::new(0));
+        let inside = Arc::clone(&answers);
+        let mut runs = 0;
+        let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            runs += 1;
+            if runs == 1 {
+                inside.fetch_add(u32::from(own.queue(work)), Ordering::Relaxed);
+            }
+            // The high half counts executions.
+            inside.fetch_add(1 << 16, Ordering::Relaxed);
+        });
+        assert!(place.queue(&work));
+        let queuer = {
+            let (place, work, answers) = (Arc::clone(&place), work.clone(), Arc::clone(&answers));
+            spawn(move || {
+                answers.fetch_add(u32::from(place.queue(&work)), Ordering::Relaxed);
+            })
+        };
+        place.run();
+        Loom::join(queuer);
+        place.run_out();
+        let answers = answers.load(Ordering::Relaxed);
+        assert_eq!(answers >> 16, 1 + (answers & 0xffff), "an execution for each queueing");
+        assert_eq!(place.pushes.load(Ordering::Relaxed), answers >> 16);
+    });
+}
+
+/// Says when it is dropped, and that it is dropped once.
+struct Tail(Arc<AtomicU32>);
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn whoever_comes_last_frees_the_item_and_nobody_else() {
+    model(3, || {
+        let place = Place::new();
+        let frees = Arc::new(AtomicU32::new(0));
+        let tail = Tail(Arc::clone(&frees));
+        let counted = Arc::clone(&frees);
+        let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
+            let Tail(frees) = &tail;
+            assert_eq!(frees.load(Ordering::Relaxed), 0, "it is alive while it runs");
+        });
+        let other = work.clone();
+        let queuer = {
+            let place = Arc::clone(&place);
+            spawn(move || {
+                place.queue(&work);
+                drop(work);
+            })
+        };
+        let dropper = spawn(move || drop(other));
+        place.run();
+        Loom::join(queuer);
+        Loom::join(dropper);
+        place.run_out();
+        assert_eq!(counted.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_queueing_from_inside_outlives_the_last_handle() {
+    model(3, || {
+        let place = Place::new();
+        let own = Arc::clone(&place);
+        let (frees, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (tail, count) = (Tail(Arc::clone(&frees)), Arc::clone(&runs));
+        let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            let _ = &tail;
+            if count.fetch_add(1, Ordering::Relaxed) == 0 {
+                assert!(own.queue(work));
+            }
+        });
+        assert!(place.queue(&work));
+        let dropper = spawn(move || drop(work));
+        place.run_out();
+        Loom::join(dropper);
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+        assert_eq!(frees.load(Ordering::Relaxed), 1);
+    });
+}
+
+// ---- without the model checker, also under Miri -----------------------------------------------------------
+
+/// An item of which tests look at the address alone.
+pub(crate) fn blank<P: Platform>() -> Item<P> {
+    struct Never<P>(core::marker::PhantomData<P>);
+    impl<P: Platform> Never<P> {
+        const TABLE: ItemTable<P> = ItemTable {
+            execute: |_| unreachable!("never run"),
+            free: |_| unreachable!("never freed"),
+            name: || "blank",
+        };
+    }
+    Item::new(&Never::<P>::TABLE)
+}
+
+#[test]
+fn the_word_goes_through_the_states_of_the_table() {
+    let item = blank::<Linux>();
+    assert!(!item.is_pending() && !item.is_running());
+    assert!(item.claim());
+    assert!(!item.claim(), "a second claim joins the first");
+    assert!(item.is_pending());
+    item.set_target(core::ptr::null(), 3);
+    assert_eq!(item.cpu(), 3);
+    assert!(item.publish(), "not running: the queuer pushes");
+    item.start();
+    assert!(item.is_running() && !item.is_pending());
+    assert!(item.claim());
+    assert!(!item.publish(), "running: the worker pushes");
+    assert_eq!(item.finish(), Finished::Push);
+    assert!(item.is_pending() && !item.is_running());
+    item.start();
+    assert_eq!(item.finish(), Finished::Done);
+    item.add_reference();
+    assert!(!item.drop_reference());
+    assert!(item.drop_reference(), "idle and the last handle");
+}
+
+#[test]
+fn the_last_handle_of_a_pending_item_leaves_it_to_the_worker() {
+    let item = blank::<Linux>();
+    assert!(item.claim());
+    assert!(!item.drop_reference());
+    assert!(item.publish());
+    item.start();
+    assert_eq!(item.finish(), Finished::Free);
+}
+
+#[test]
+fn the_last_handle_of_a_running_item_leaves_it_to_the_worker() {
+    let item = blank::<Linux>();
+    assert!(item.claim());
+    item.start();
+    assert!(!item.drop_reference());
+    assert!(item.claim(), "from inside");
+    assert!(!item.publish());
+    assert_eq!(item.finish(), Finished::Push);
+    item.start();
+    assert_eq!(item.finish(), Finished::Free);
+}
+
+#[test]
+fn a_list_keeps_the_order() {
+    let items: Vec<Box<Item<Linux>>> = (0..5).map(|_| Box::new(blank())).collect();
+    let pointers: Vec<_> = items.iter().map(|item| core::ptr::NonNull::from(&**item)).collect();
+    let mut list = List::<Linux>::new();
+    assert!(list.is_empty() && list.pop_front().is_none());
+    list.push_back(pointers[1]);
+    list.push_back(pointers[2]);
+    list.push_front(pointers[0]);
+    let mut other = List::new();
+    other.append(&mut List::new());
+    assert!(other.is_empty());
+    other.push_front(pointers[3]);
+    other.push_back(pointers[4]);
+    list.append(&mut other);
+    assert_eq!((list.len(), other.len()), (5, 0));
+    let popped: Vec<_> = core::iter::from_fn(|| list.pop_front()).collect();
+    assert_eq!(popped, pointers);
+    assert!(list.is_empty());
+    // Empty again: the end is where the beginning is.
+    list.push_back(pointers[4]);
+    assert_eq!(list.pop_front(), Some(pointers[4]));
+}

@@ -1,0 +1,75 @@
+//! Work items, workqueues, links, pools and workers: the runtime itself, generic over the platform.
+//!
+//! Users take it through the crate `nearq`. An item's way, and the file that describes each step:
+//!
+//! ```text
+//! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► admission: max_active? ─ no ─► link: inactive
+//!                                                                    │ yes                       │ when another ends
+//!                                                                    ▼                           ▼
+//!                                     inbox ─► idle: wake at most one worker ─► run: repatriate, start, call, finish, count
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `item` | the state word: who owns an item |
+//! | `inbox`, `batch` | where items wait: for a pool, for a worker |
+//! | `idle`, `level` | who sleeps and who is woken; how many run at once |
+//! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
+//! | `attributes`, `queue`, `link`, `admission` | queues: what can be set, and the limit |
+//! | `runtime`, `monitor`, `kept` | what belongs to all queues; who looks when nothing moves |
+//! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
+
+mod admission;
+mod attributes;
+mod batch;
+mod context;
+#[cfg(target_os = "linux")]
+mod default;
+mod error;
+mod idle;
+mod inbox;
+mod item;
+mod kept;
+mod level;
+mod link;
+mod monitor;
+mod pad;
+mod place;
+mod pool;
+mod queue;
+mod run;
+mod runtime;
+mod scope;
+#[cfg(any(test, feature = "slice"))]
+#[doc(hidden)]
+pub mod slice;
+mod table;
+mod task;
+mod work;
+mod worker;
+mod workqueue;
+
+pub use attributes::Attributes;
+pub use default::{system_long, system_unbound};
+pub use error::Error;
+pub use link::LinkStatistics;
+pub use nearq_topology::{CpuSet, Scope};
+pub use runtime::{PoolInfo, Runtime, RuntimeBuilder, WorkerInfo, WorkerState};
+pub use scope::Scope as BorrowScope;
+pub use task::{JoinHandle, Panic};
+pub use work::Work;
+pub use workqueue::{Workqueue, WorkqueueBuilder};
+
+/// Says what the current item does, for who looks at the worker; cut to 31 bytes, gone when the item ends.
+/// Nothing happens outside a worker.
+pub fn set_description(text: &str) {
+    set_description_in::<nearq_platform::Linux>(text);
+}
+
+/// As [`set_description`], on the platform that the type says.
+pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
+    context::with_current::<P, _>(|context| {
+        context.worker.set_description(text);
+        context.described.set(true);
+    });
+}

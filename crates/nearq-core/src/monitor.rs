@@ -1,0 +1,202 @@
+//! The thread that sees to it that work which waits gets started, whatever the states say.
+//!
+//! Workers may all be asleep inside their items, or preempted; nobody else would notice. So while work waits that nobody
+//! could be woken for, the monitor looks every few milliseconds. A pool with waiting work that has started nothing for
+//! [`STUCK`] gets one more worker. With nothing waiting it sleeps, without a time-out: an idle process makes no
+//! wake-ups. It also wakes somebody where a worker thought brisk (see `pool`) has met a long item.
+//!
+//! # Arming
+//! Who pushes an item and finds nobody to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
+//! (0), looks once more over all pools, and sleeps if nothing waits. Push, then read `armed`; write `armed`, then look
+//! for work: all `SeqCst`, one of the two sees the other.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, ThreadSpec};
+
+use crate::pool::Pool;
+use crate::runtime::Inner;
+
+/// How often the armed monitor looks. A look takes a few microseconds, so this costs well below 1 % of a CPU.
+const TICK: Duration = Duration::from_millis(2);
+/// A pool that had work and started nothing for so long gets one more worker.
+const STUCK: Duration = Duration::from_millis(10);
+/// Where the workers do use their CPUs, more of them help little: each one more doubles the time until the next, up to this.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Looks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
+const QUIET: u32 = 10;
+
+const DISARMED: u32 = 0;
+const ARMED: u32 = 1;
+const STOPPED: u32 = 2;
+
+/// The monitor of one runtime.
+pub(crate) struct Monitor<P: Platform> {
+    armed: P::AtomicU32,
+    parker: Parker<P>,
+    runtime: P::AtomicPtr<Inner<P>>,
+    started: P::AtomicU32,
+    handle: Mutex<Option<P::JoinHandle>, P>,
+    thread: Mutex<Option<P::Thread>, P>,
+}
+
+/// What the monitor remembers of a pool in which work waits.
+struct Seen {
+    signature: u64,
+    /// When something was started last, and the CPU time of the pool's workers then.
+    since: Instant,
+    used: Duration,
+    /// How long it may start nothing before it gets one more worker.
+    patience: Duration,
+}
+
+impl<P: Platform> Monitor<P> {
+    pub(crate) fn new() -> Self {
+        Monitor {
+            armed: P::AtomicU32::new(DISARMED),
+            parker: Parker::new(),
+            runtime: P::AtomicPtr::new(core::ptr::null_mut()),
+            started: P::AtomicU32::new(0),
+            handle: Mutex::new_in(None),
+            thread: Mutex::new_in(None),
+        }
+    }
+
+    /// Names the runtime that it belongs to; before anything else.
+    pub(crate) fn set_runtime(&self, runtime: *const Inner<P>) {
+        self.runtime.store(runtime.cast_mut(), Ordering::Release);
+    }
+
+    /// There is work that nobody could be woken for.
+    #[inline]
+    pub(crate) fn arm(&self) {
+        P::model_fence();
+        if self.armed.load(Ordering::SeqCst) == DISARMED {
+            self.arm_slow();
+        }
+    }
+
+    #[cold]
+    fn arm_slow(&self) {
+        let armed =
+            self.armed.compare_exchange(DISARMED, ARMED, Ordering::SeqCst, Ordering::SeqCst);
+        if armed.is_err() {
+            return;
+        }
+        if self.started.load(Ordering::Acquire) == 0 && self.started.swap(1, Ordering::AcqRel) == 0
+        {
+            self.start();
+        }
+        self.parker.unpark();
+    }
+
+    fn start(&self) {
+        let runtime = self.runtime.load(Ordering::Acquire);
+        // SAFETY: an Inner is in an Arc, and whoever arms the monitor keeps it alive; this adds a reference of our own.
+        let own = unsafe {
+            Arc::increment_strong_count(runtime.cast_const());
+            Arc::from_raw(runtime.cast_const())
+        };
+        let spec = ThreadSpec { name: "nq/monitor".into(), ..ThreadSpec::default() };
+        match P::spawn(spec, move || watch(&own)) {
+            Ok(handle) => *self.handle.lock() = Some(handle),
+            Err(_) => {
+                // The next push that finds nobody tries again.
+                self.started.store(0, Ordering::SeqCst);
+                self.armed.store(DISARMED, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.armed.store(STOPPED, Ordering::SeqCst);
+        self.parker.unpark();
+    }
+
+    /// Waits for the thread's end.
+    pub(crate) fn join(&self) {
+        let handle = self.handle.lock().take();
+        if let Some(handle) = handle {
+            P::join(handle);
+        }
+    }
+
+    /// Whether the caller is the monitor.
+    pub(crate) fn is_current(&self) -> bool {
+        *self.thread.lock() == Some(P::current_thread())
+    }
+}
+
+fn watch<P: Platform>(inner: &Inner<P>) {
+    let monitor = &inner.monitor;
+    *monitor.thread.lock() = Some(P::current_thread());
+    let mut seen: Vec<Option<Seen>> = Vec::new();
+    let mut quiet = 0;
+    loop {
+        match monitor.armed.load(Ordering::SeqCst) {
+            STOPPED => return,
+            DISARMED => {
+                monitor.parker.park(None);
+                quiet = 0;
+                seen.clear();
+                continue;
+            }
+            _ => {}
+        }
+        let now = P::now();
+        monitor.parker.park(Some(now + TICK));
+        let now = P::now();
+        let pools = inner.all_pools();
+        seen.resize_with(pools.len(), || None);
+        let mut waiting = false;
+        for (pool, seen) in pools.iter().zip(&mut seen) {
+            waiting |= look_at(pool, seen, now);
+        }
+        inner.look_at_machine(now);
+        quiet = if waiting { 0 } else { quiet + 1 };
+        if quiet >= QUIET {
+            let disarmed =
+                monitor.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+            P::model_fence();
+            if disarmed.is_ok() && pools.iter().any(|pool| pool.has_waiting()) {
+                monitor.arm();
+            }
+        }
+    }
+}
+
+/// Whether work waits at the pool; gives it one more worker if it has waited too long.
+fn look_at<P: Platform>(pool: &Pool<P>, seen: &mut Option<Seen>, now: Instant) -> bool {
+    if !pool.has_waiting() {
+        *seen = None;
+        return false;
+    }
+    let signature = pool.signature();
+    let seen = seen.get_or_insert_with(|| Seen {
+        signature,
+        since: now,
+        used: pool.cpu_time(),
+        patience: STUCK,
+    });
+    if seen.signature != signature {
+        *seen = Seen { signature, since: now, used: pool.cpu_time(), patience: seen.patience };
+        return true;
+    }
+    if pool.is_brisk() {
+        // A worker that ran short items has met a long one: pushers wake somebody again.
+        pool.wake_another();
+    }
+    let waited = now - seen.since;
+    if waited >= seen.patience {
+        let used = pool.cpu_time();
+        // At least half a CPU's worth: the items are long, not asleep.
+        let busy = used.saturating_sub(seen.used) >= waited / 2;
+        pool.add_hands();
+        let patience = if busy { (seen.patience * 2).min(PATIENCE) } else { STUCK };
+        *seen = Seen { signature, since: now, used, patience };
+    }
+    true
+}

@@ -1,0 +1,131 @@
+//! Where a worker's thread runs: bringing it back into its pod, or to the CPU that queued an item.
+//!
+//! The kernel tells its scheduler a preferred CPU with the wake-up and leaves the rest to it. From user space the
+//! same is two calls: narrow the affinity to the wanted CPUs (the thread migrates at once), and widen it again (the
+//! scheduler may take it elsewhere from now on). That costs microseconds, so it is done at most once a millisecond.
+//!
+//! * **A mask that somebody else changed is theirs.** Before it writes, the worker reads its mask. If that is neither
+//!   what it left there nor what the machine made of it (CPUs off, another cpuset), an outsider (`taskset`) restricted the
+//!   thread: the new mask becomes the widest that the worker gives itself, and if it has no CPU of the pod, the
+//!   worker stays outside.
+//! * **After two refusals** (a sandbox) the worker stops trying and says so once. A pod of which no CPU is allowed at the
+//!   moment is no refusal.
+
+use core::time::Duration;
+
+use nearq_platform::{Instant, Platform, Refused};
+use nearq_topology::CpuSet;
+
+/// A worker is brought back at most this often. A migration costs some 5 to 50 microseconds, most of it cold
+/// caches; at one a millisecond it stays below 5 % of the worker's time even where the scheduler fights back.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Refusals after which a worker stops trying.
+const REFUSALS: u32 = 2;
+
+/// Where one worker belongs and where it may go. Private to its thread.
+pub(crate) struct Place {
+    pod: CpuSet,
+    /// The mask that it has when nothing else is wanted.
+    wide: CpuSet,
+    /// What the system made of `wide` when it was written last; `None` before the first look.
+    left: Option<CpuSet>,
+    /// Whether the thread can be outside its pod at all.
+    strays: bool,
+    last: Option<Instant>,
+    refusals: u32,
+}
+
+impl Place {
+    pub(crate) fn new(pod: CpuSet, wide: CpuSet) -> Self {
+        let strays = !wide.is_subset(&pod);
+        Place { pod, wide, left: None, strays, last: None, refusals: 0 }
+    }
+
+    /// The mask that the thread starts with.
+    pub(crate) fn wide(&self) -> &CpuSet {
+        &self.wide
+    }
+
+    /// Remembers the mask that the system gave the thread. By the thread itself, when it starts.
+    pub(crate) fn begin<P: Platform>(&mut self) {
+        self.left = P::affinity(P::current_thread()).ok();
+    }
+
+    /// Brings the thread back if it is outside its pod. True if it was brought.
+    #[inline]
+    pub(crate) fn repatriate<P: Platform>(&mut self) -> bool {
+        self.strays && !self.pod.contains(P::current_cpu()) && self.repatriate_slow::<P>()
+    }
+
+    #[cold]
+    fn repatriate_slow<P: Platform>(&mut self) -> bool {
+        let now = P::now();
+        if self.last.is_some_and(|last| now - last < INTERVAL) {
+            return false;
+        }
+        self.last = Some(now);
+        let pod = self.pod.clone();
+        self.go_to::<P>(&pod)
+    }
+
+    /// Brings the thread to the CPU that queued the item, if it may run there.
+    pub(crate) fn localize<P: Platform>(&mut self, cpu: usize) {
+        if P::current_cpu() != cpu && self.wide.contains(cpu) && self.refusals < REFUSALS {
+            self.go_to::<P>(&CpuSet::single(cpu));
+        }
+    }
+
+    fn go_to<P: Platform>(&mut self, cpus: &CpuSet) -> bool {
+        let me = P::current_thread();
+        let Ok(mask) = P::affinity(me) else { return false };
+        if self.left.as_ref().is_some_and(|left| *left != mask) {
+            self.note_change::<P>(&mask);
+        }
+        // Only inside what is allowed now: none of it left is no refusal, the CPUs may come back.
+        let cpus = cpus.intersection(&mask);
+        if cpus.is_empty() {
+            return false;
+        }
+        if let Err(refused) = P::set_affinity(me, &cpus) {
+            self.count_refusal::<P>(&cpus, &refused);
+            return false;
+        }
+        // What was just allowed to be narrow can be wide; if not, the next repatriation finds out.
+        let _ = P::set_affinity(me, &self.wide);
+        self.left = P::affinity(me).ok();
+        true
+    }
+
+    /// The mask is not what the worker left. A CPU that went away, or a cpuset that changed, is the machine's doing: the
+    /// system cuts the wide mask, and gives back what comes back. Anything else is an outsider's wish.
+    #[cold]
+    fn note_change<P: Platform>(&mut self, mask: &CpuSet) {
+        self.left = Some(mask.clone());
+        if let Ok(machine) = P::machine() {
+            let online = self.wide.intersection(&machine.limits.online);
+            let machine = match &machine.limits.cpuset {
+                Some(cpuset) => online.intersection(cpuset),
+                None => online,
+            };
+            if *mask == machine {
+                return;
+            }
+        }
+        self.strays = self.pod.intersects(mask) && !mask.is_subset(&self.pod);
+        self.wide = mask.clone();
+    }
+
+    #[cold]
+    fn count_refusal<P: Platform>(&mut self, cpus: &CpuSet, refused: &Refused) {
+        self.refusals += 1;
+        if self.refusals == REFUSALS {
+            self.strays = false;
+            P::warn(&format!(
+                "a worker could not be brought back to CPUs {cpus}: {refused}; it stays where the system puts it"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Where a worker runs, on a simulated machine: brought back, rate-limited, brought to the CPU that queued.
+
+use core::time::Duration;
+
+use nearq_platform::Platform;
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::{CpuSet, Topology};
+
+use super::{INTERVAL, Place};
+
+fn set(list: &str) -> CpuSet {
+    list.parse().expect("well formed")
+}
+
+/// Moves the caller onto `cpu`, and lets it go again.
+fn stand_on(cpu: usize) {
+    let me = Sim::current_thread();
+    Sim::set_affinity(me, &CpuSet::single(cpu)).expect("allowed");
+    Sim::set_affinity(me, &set("0-7")).expect("allowed");
+    assert_eq!(Sim::current_cpu(), cpu);
+}
+
+fn on_eight_cpus(program: impl FnOnce() + 'static) -> Vec<String> {
+    let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
+    let outcome = Simulation::new(machine, 1).run(program);
+    let warnings = outcome.warnings.clone();
+    outcome.expect();
+    warnings
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn a_stray_is_brought_back_and_may_leave_again() {
+    on_eight_cpus(|| {
+        let mut place = Place::new(set("0-3"), set("0-7"));
+        assert_eq!(*place.wide(), set("0-7"));
+        stand_on(6);
+        assert!(place.repatriate::<Sim>());
+        assert!(Sim::current_cpu() < 4);
+        assert_eq!(Sim::affinity(Sim::current_thread()).expect("alive"), set("0-7"));
+        assert!(!place.repatriate::<Sim>(), "it is at home");
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn it_is_brought_back_once_a_millisecond_at_most() {
+    on_eight_cpus(|| {
+        let mut place = Place::new(set("0-3"), set("0-7"));
+        stand_on(6);
+        assert!(place.repatriate::<Sim>());
+        stand_on(5);
+        assert!(!place.repatriate::<Sim>());
+        assert_eq!(Sim::current_cpu(), 5);
+        Sim::sleep(INTERVAL + Duration::from_micros(100));
+        stand_on(5);
+        assert!(place.repatriate::<Sim>());
+        assert!(Sim::current_cpu() < 4);
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn who_cannot_stray_is_never_moved() {
+    on_eight_cpus(|| {
+        // A strict worker: its mask is its pod. (A test may stand elsewhere all the same.)
+        let mut place = Place::new(set("0-3"), set("0-3"));
+        stand_on(6);
+        assert!(!place.repatriate::<Sim>());
+        assert_eq!(Sim::current_cpu(), 6);
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn localised_to_the_cpu_that_queued_if_the_worker_may_run_there() {
+    on_eight_cpus(|| {
+        let mut place = Place::new(set("0-3"), set("0-5"));
+        for cpu in [3, 0, 5] {
+            place.localize::<Sim>(cpu);
+            assert_eq!(Sim::current_cpu(), cpu);
+            assert_eq!(Sim::affinity(Sim::current_thread()).expect("alive"), set("0-5"));
+        }
+        place.localize::<Sim>(7);
+        assert_eq!(Sim::current_cpu(), 5, "not outside its mask");
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
+    let warnings = on_eight_cpus(|| {
+        // A pod that the machine has lost.
+        let mut place = Place::new(set("8-9"), set("0-9"));
+        for _ in 0..5 {
+            assert!(!place.repatriate::<Sim>());
+            Sim::sleep(2 * INTERVAL);
+        }
+        let before = Sim::current_cpu();
+        place.localize::<Sim>((before + 1) % 8);
+        assert_eq!(Sim::current_cpu(), (before + 1) % 8, "elsewhere it still goes");
+    });
+    assert_eq!(warnings, Vec::<String>::new());
+}

@@ -1,0 +1,453 @@
+//! A pool: the workers that serve one pod with one set of attributes, and the items that wait for them.
+//!
+//! # Who may do what
+//! * Any thread pushes onto `inbox` and wakes a worker (`idle`). No lock.
+//! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox.
+//! * A worker that finds neither takes back what other workers of the pool have in their batches.
+//! * Workers of sibling pools (same nice, same mask, other pod) help: they take from the list, nearest pool first.
+//!
+//! # How many workers
+//! `capacity` is the number of CPUs of the pod, plus one for each worker that said it blocks. A worker that begins a
+//! batch sees to it that one more worker is there, asleep, until the capacity is reached: so a pusher finds
+//! somebody to wake, and starts a thread itself only in a pool that has none.
+//!
+//! # Brisk workers
+//! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU
+//! from the issuer. So while a worker runs items that have taken less than some microseconds each, pushers wake nobody: it
+//! will be back at the inbox in a moment. It calls another worker itself when what it sees waiting is worth it. A
+//! brisk worker that meets a long item after all is noticed by the monitor within a few milliseconds. Push, then read
+//! `brisk`; leave `brisk`, then look at the inbox: all `SeqCst`, so the last item is not forgotten.
+//!
+//! Pools live as long as the runtime; a pool that is not used has no threads after a while.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::attributes::PoolKey;
+use crate::batch::CAPACITY;
+use crate::idle::{Idle, Wakeup};
+use crate::inbox::Inbox;
+use crate::item::{Item, List};
+use crate::level::Level;
+use crate::link::Link;
+use crate::pad::Padded;
+use crate::runtime::Inner;
+use crate::worker::Worker;
+
+/// The workers of one pod, and their work.
+pub(crate) struct Pool<P: Platform> {
+    pub(crate) id: u32,
+    pub(crate) key: PoolKey,
+    pub(crate) level: Arc<Level<P>>,
+    runtime: *const Inner<P>,
+    inbox: Padded<Inbox<P>>,
+    idle: Padded<Idle<P>>,
+    /// Items taken off the inbox and not yet into a batch.
+    ready: Padded<Mutex<List<P>, P>>,
+    /// The list's length, written under its lock, for who has not got it.
+    ready_len: P::AtomicU32,
+    /// Items that went into batches, written under the lock: moves as long as the pool does.
+    taken: P::AtomicU64,
+    /// Threads that belong to the pool.
+    workers: P::AtomicU32,
+    /// Threads that it should have under load.
+    capacity: P::AtomicU32,
+    /// Whether it waits for a place of its level.
+    queued_at_level: P::AtomicU32,
+    /// Workers that run short items one after the other; see "brisk" above.
+    brisk: P::AtomicU32,
+    /// Its workers' entries, newest first; entries are never removed.
+    first_worker: P::AtomicPtr<Worker<P>>,
+    /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
+    siblings: P::AtomicPtr<Vec<*const Pool<P>>>,
+}
+
+// SAFETY: the raw pointers lead to the runtime, which owns the pool, and to what the runtime keeps as long as itself.
+unsafe impl<P: Platform> Sync for Pool<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Pool<P> {}
+
+impl<P: Platform> Pool<P> {
+    pub(crate) fn new(
+        id: u32,
+        key: PoolKey,
+        level: Arc<Level<P>>,
+        runtime: *const Inner<P>,
+    ) -> Self {
+        let capacity = key.pod.len().max(1) as u32;
+        Pool {
+            id,
+            key,
+            level,
+            runtime,
+            inbox: Padded(Inbox::new()),
+            idle: Padded(Idle::new()),
+            ready: Padded(Mutex::new_in(List::new())),
+            ready_len: P::AtomicU32::new(0),
+            taken: P::AtomicU64::new(0),
+            workers: P::AtomicU32::new(0),
+            capacity: P::AtomicU32::new(capacity),
+            queued_at_level: P::AtomicU32::new(0),
+            brisk: P::AtomicU32::new(0),
+            first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
+            siblings: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Inner<P> {
+        // SAFETY: the runtime owns its pools, and whoever has a pool keeps the runtime alive.
+        unsafe { &*self.runtime }
+    }
+
+    // ---- pushing ---------------------------------------------------------------------------------------
+
+    /// Puts an item on the pool and sees to it that somebody comes for it. The caller has its `PENDING`.
+    #[inline]
+    pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+        self.inbox.push(item);
+        self.call_worker();
+    }
+
+    /// Sees to it that somebody comes for what is there.
+    #[inline]
+    pub(crate) fn call_worker(&self) {
+        P::model_fence();
+        if self.queued_at_level.load(Ordering::SeqCst) + self.brisk.load(Ordering::SeqCst) != 0 {
+            // A place that becomes free comes to us, or a worker comes by in a moment.
+            self.runtime().monitor.arm();
+            return;
+        }
+        self.call_idle_worker();
+    }
+
+    /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
+    #[inline]
+    pub(crate) fn call_idle_worker(&self) {
+        match self.idle.pop_to_wake(&self.runtime().table) {
+            Wakeup::Unneeded => {}
+            Wakeup::Worker(worker) => worker.parker.unpark(),
+            Wakeup::Nobody => self.nobody_sleeps(),
+        }
+    }
+
+    /// Every worker is busy.
+    fn nobody_sleeps(&self) {
+        if self.level.is_full() {
+            // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
+            self.runtime().monitor.arm();
+        } else {
+            self.find_hands();
+        }
+    }
+
+    /// CPUs are free, but this pool has nobody asleep: another thread, or a helper.
+    #[cold]
+    fn find_hands(&self) {
+        if self.wants_workers() && self.start_worker(false) {
+            return;
+        }
+        // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
+        self.runtime().monitor.arm();
+        if self.key.helping {
+            for sibling in self.siblings() {
+                if sibling.idle.has_searching() {
+                    return;
+                }
+                if let Wakeup::Worker(worker) = sibling.idle.pop_to_wake(&self.runtime().table) {
+                    worker.parker.unpark();
+                    return;
+                }
+                if sibling.wants_workers() && sibling.start_worker(false) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The caller runs short items one after the other, or does so no longer; then it looks at the inbox.
+    pub(crate) fn change_brisk(&self, brisk: bool) {
+        if brisk {
+            self.brisk.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.brisk.fetch_sub(1, Ordering::SeqCst);
+            P::model_fence();
+        }
+    }
+
+    /// Whether pushers wake nobody because a worker runs short items.
+    pub(crate) fn is_brisk(&self) -> bool {
+        self.brisk.load(Ordering::SeqCst) != 0
+    }
+
+    /// Items on the list, not counting the inbox.
+    pub(crate) fn listed(&self) -> u32 {
+        self.ready_len.load(Ordering::Relaxed)
+    }
+
+    // ---- taking ----------------------------------------------------------------------------------------
+
+    /// Whether something waits on the inbox or the list.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.inbox.is_empty() || self.ready_len.load(Ordering::SeqCst) != 0
+    }
+
+    /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving their share to the others.
+    pub(crate) fn take(&self, worker: &Worker<P>, limit: usize) -> usize {
+        if !self.has_work() {
+            return 0;
+        }
+        let mut ready = self.ready.lock();
+        if ready.is_empty() {
+            *ready = self.inbox.take_all();
+        }
+        let share = ready.len().div_ceil(self.key.pod.len().max(1));
+        let moved = worker.batch.fill(&mut ready, share.min(limit).max(1));
+        self.ready_len.store(ready.len() as u32, Ordering::SeqCst);
+        self.taken.store(self.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
+        moved
+    }
+
+    /// Takes back what another worker of this pool has not started, into `worker`'s empty batch.
+    pub(crate) fn take_back(&self, worker: &Worker<P>) -> usize {
+        for other in self.entries() {
+            if core::ptr::eq(other, worker) || other.batch.len() == 0 {
+                continue;
+            }
+            let mut items = List::new();
+            if other.batch.steal(&mut items) != 0 {
+                return worker.batch.fill(&mut items, CAPACITY);
+            }
+        }
+        0
+    }
+
+    /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
+    /// are about to take.
+    pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
+        for sibling in self.siblings() {
+            if sibling.has_work() && !sibling.idle.has_searching() {
+                let moved = sibling.take(worker, limit);
+                if moved != 0 {
+                    return moved;
+                }
+            }
+            // Its workers have it all, and may be preempted, or in a long item.
+            let moved = sibling.take_back(worker);
+            if moved != 0 {
+                return moved;
+            }
+        }
+        0
+    }
+
+    /// Whether a worker of this pool has something for which a helper should come.
+    pub(crate) fn siblings_need_help(&self) -> bool {
+        self.key.helping
+            && self.siblings().any(|sibling| {
+                sibling.has_waiting() && !sibling.idle.has_searching() && !sibling.idle.has_idle()
+            })
+    }
+
+    // ---- sleeping and waking ---------------------------------------------------------------------------
+
+    pub(crate) fn idle(&self) -> &Idle<P> {
+        &self.idle
+    }
+
+    /// Spins until the inbox has something.
+    pub(crate) fn spin(&self, budget: u32) -> bool {
+        self.inbox.spin(budget)
+    }
+
+    /// Wakes one more worker although others may be searching; true if one was there.
+    pub(crate) fn wake_another(&self) -> bool {
+        match self.idle.pop_another(&self.runtime().table, false) {
+            Wakeup::Worker(worker) => {
+                worker.parker.unpark();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
+    pub(crate) fn start_with_place(&self) -> bool {
+        if !self.has_work() && !self.entries().any(|worker| worker.batch.len() != 0) {
+            return false;
+        }
+        match self.idle.pop_another(&self.runtime().table, true) {
+            Wakeup::Worker(worker) => {
+                worker.parker.unpark();
+                true
+            }
+            _ => self.wants_workers() && self.start_worker(true),
+        }
+    }
+
+    /// True if the pool was not queued at its level, and is now.
+    pub(crate) fn mark_queued_at_level(&self) -> bool {
+        self.queued_at_level.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// It is not any more; pushers call for workers again.
+    pub(crate) fn clear_queued_at_level(&self) {
+        self.queued_at_level.store(0, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    // ---- threads ---------------------------------------------------------------------------------------
+
+    fn wants_workers(&self) -> bool {
+        self.workers.load(Ordering::Relaxed) < self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Called by a worker that begins a batch: one more worker shall be there, until the capacity is reached.
+    #[inline]
+    pub(crate) fn keep_spare(&self) {
+        if self.wants_workers() && !self.idle.has_idle() && !self.idle.has_searching() {
+            self.start_worker(false);
+        }
+    }
+
+    /// Starts a thread, which searches (with a place of the level, if `with_place`). False if it could not be started.
+    #[cold]
+    pub(crate) fn start_worker(&self, with_place: bool) -> bool {
+        let runtime = self.runtime();
+        let Some(worker) = self.free_entry() else { return false };
+        if with_place {
+            worker.grant();
+        }
+        self.workers.fetch_add(1, Ordering::SeqCst);
+        self.idle.begin_search();
+        let started = runtime.start_thread(self, worker);
+        if !started {
+            self.idle.end_search();
+            self.workers.fetch_sub(1, Ordering::SeqCst);
+            worker.not_started();
+            runtime.monitor.arm();
+        }
+        started
+    }
+
+    /// The thread of an entry has ended.
+    pub(crate) fn worker_ended(&self) {
+        self.workers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn free_entry(&self) -> Option<&Worker<P>> {
+        if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
+            return Some(worker);
+        }
+        let worker = self.runtime().table.add(|index| Worker::new(index, self))?;
+        let mut first = self.first_worker.load(Ordering::Relaxed);
+        loop {
+            worker.next_of_pool.store(first, Ordering::Relaxed);
+            // Release: pairs with the acquire in `entries`.
+            match self.first_worker.compare_exchange_weak(
+                first,
+                core::ptr::from_ref(worker).cast_mut(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(worker),
+                Err(found) => first = found,
+            }
+        }
+    }
+
+    /// Every entry that the pool has ever used.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Worker<P>> {
+        let mut next = self.first_worker.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: null, or an entry, which lives as long as the runtime.
+            let worker = unsafe { next.as_ref() }?;
+            next = worker.next_of_pool.load(Ordering::Relaxed);
+            Some(worker)
+        })
+    }
+
+    /// Workers that serve `link` now.
+    pub(crate) fn workers_of(&self, link: *const Link<P>) -> u64 {
+        self.entries().filter(|worker| worker.link() == link && worker.function().is_some()).count()
+            as u64
+    }
+
+    /// A worker is about to block, or has come back: another one may take its place meanwhile.
+    pub(crate) fn change_capacity(&self, more: bool) {
+        if more {
+            self.capacity.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.capacity.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether anything waits here, batches included.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.has_work() || self.entries().any(|worker| worker.batch.len() != 0)
+    }
+
+    /// A number that changes as long as items are started here.
+    pub(crate) fn signature(&self) -> u64 {
+        self.entries().fold(self.taken.load(Ordering::Relaxed), |sum, worker| {
+            sum.wrapping_mul(31).wrapping_add(worker.batch.signature())
+        })
+    }
+
+    /// CPU time of the workers' threads.
+    pub(crate) fn cpu_time(&self) -> core::time::Duration {
+        let threads = self.entries().filter_map(|worker| *worker.thread.lock());
+        threads.filter_map(|thread| P::cpu_time(thread).ok()).sum()
+    }
+
+    /// Nothing has been started here for too long: one more worker, whatever the limits say.
+    pub(crate) fn add_hands(&self) {
+        self.level.add_extra();
+        self.clear_queued_at_level();
+        if !self.wake_another() {
+            self.start_worker(false);
+        }
+    }
+
+    /// Threads of the pool, and how many of them sleep.
+    pub(crate) fn threads(&self) -> (usize, usize) {
+        let alive = self.entries().filter(|worker| worker.is_alive()).count();
+        let idle = self.entries().filter(|worker| worker.is_idle()).count();
+        (alive, idle)
+    }
+
+    /// Items that wait on the list and in batches. Those on the inbox are not counted: that would take a walk.
+    pub(crate) fn ready(&self) -> usize {
+        let batches: usize = self.entries().map(|worker| worker.batch.len()).sum();
+        self.ready_len.load(Ordering::Relaxed) as usize + batches
+    }
+
+    // ---- siblings --------------------------------------------------------------------------------------
+
+    fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {
+        // Acquire: pairs with the release in `set_siblings`.
+        let list = self.siblings.load(Ordering::Acquire);
+        // SAFETY: null, or a list that the runtime keeps as long as itself, of pools that it keeps as well.
+        let list = unsafe { list.as_ref() };
+        // SAFETY: as above.
+        list.into_iter().flatten().map(|pool| unsafe { &**pool })
+    }
+
+    /// Names the pools that this one helps, nearest first.
+    pub(crate) fn set_siblings(&self, list: *mut Vec<*const Pool<P>>) {
+        self.siblings.store(list, Ordering::Release);
+    }
+
+    /// Whether workers of `other` may run items of this pool.
+    pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
+        self.key.helping
+            && other.helping
+            && self.key.nice == other.nice
+            && self.key.allowed == other.allowed
+            && self.key.pod != other.pod
+            && !self.key.pod.intersects(&other.pod)
+    }
+}

@@ -1,0 +1,299 @@
+//! A workqueue's inside: its attributes, its links, and the way of an item from the issuer to a pool.
+//!
+//! # Changing attributes while items are queued and running
+//! `table` leads from a CPU to a link. A change builds the new links first (a failure leaves everything as it was), then
+//! swaps the table. Issuers read the table once per item: each item goes by the old one or by the new one. What was
+//! queued on old links runs there: pools outlive everything, so the old ones drain by themselves.
+//!
+//! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A
+//! table is used again when its layout comes back, so their number is bounded by the different layouts that
+//! the queue has had, not by the number of changes.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::admission::Admission;
+use crate::attributes::{Attributes, Layout, Places};
+use crate::error::Error;
+use crate::item::{Executed, Finished, Item, ItemTable};
+use crate::kept::Kept;
+use crate::link::{Link, LinkStatistics};
+use crate::runtime::{Inner, Runtime};
+
+/// From a CPU to a link.
+struct LinkTable<P: Platform> {
+    layout: Layout,
+    /// By CPU number.
+    by_cpu: Box<[*const Link<P>]>,
+}
+
+/// What only those who change the queue touch.
+struct Config<P: Platform> {
+    attributes: Attributes,
+    tables: Kept<LinkTable<P>>,
+    links: Kept<Link<P>>,
+}
+
+/// The inside of a workqueue.
+pub(crate) struct Queue<P: Platform> {
+    pub(crate) name: String,
+    runtime: Runtime<P>,
+    table: P::AtomicPtr<LinkTable<P>>,
+    pub(crate) admission: Admission<P>,
+    /// The links, newest first, for who reads them without the lock; never shortened.
+    first_link: P::AtomicPtr<Link<P>>,
+    kicker: Kicker<P>,
+    config: Mutex<Config<P>, P>,
+}
+
+/// The item by which the queue asks a worker to look after its limit.
+#[repr(C)]
+struct Kicker<P: Platform> {
+    item: Item<P>,
+    queue: P::AtomicPtr<Queue<P>>,
+}
+
+// SAFETY: the raw pointers of the tables lead to links that the same queue owns.
+unsafe impl<P: Platform> Send for Queue<P> {}
+// SAFETY: as above; everything else is `Sync` by itself.
+unsafe impl<P: Platform> Sync for Queue<P> {}
+
+impl<P: Platform> Kicker<P> {
+    const TABLE: ItemTable<P> =
+        ItemTable { execute: Self::execute, free: Self::free, name: || "kicker" };
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kicker
+        // before it is freed.
+        let kicker = unsafe { item.cast::<Kicker<P>>().as_ref() };
+        kicker.item.start();
+        // SAFETY: as above.
+        let queue = unsafe { &*kicker.queue.load(Ordering::Acquire) };
+        queue.admission.attend(queue);
+        Executed { panicked: false, push: kicker.item.finish() == Finished::Push }
+    }
+
+    unsafe fn free(_: NonNull<Item<P>>) {
+        unreachable!("the queue holds a reference to its kicker");
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    /// A queue on `runtime`, with its links.
+    pub(crate) fn new(
+        runtime: &Runtime<P>,
+        name: String,
+        attributes: Attributes,
+        max_active: usize,
+    ) -> Arc<Self> {
+        let queue = Arc::new(Queue {
+            name,
+            runtime: runtime.clone(),
+            table: P::AtomicPtr::new(core::ptr::null_mut()),
+            admission: Admission::new(max_active),
+            first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            kicker: Kicker {
+                item: Item::new(&Kicker::TABLE),
+                queue: P::AtomicPtr::new(core::ptr::null_mut()),
+            },
+            config: Mutex::new_in(Config { attributes, tables: Kept::new(), links: Kept::new() }),
+        });
+        queue.kicker.queue.store(Arc::as_ptr(&queue).cast_mut(), Ordering::Release);
+        queue.relayout();
+        queue
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime<P> {
+        &self.runtime
+    }
+
+    fn inner(&self) -> &Inner<P> {
+        self.runtime.inner()
+    }
+
+    // ---- the issuer's way --------------------------------------------------------------------------------
+
+    /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already.
+    #[inline]
+    pub(crate) fn queue(&self, item: NonNull<Item<P>>) -> bool {
+        // SAFETY: the caller has a handle.
+        unsafe { item.as_ref() }.claim() && {
+            self.send(item, P::current_cpu());
+            true
+        }
+    }
+
+    /// As [`queue`](Self::queue), for the pod of the CPU that `choose` names.
+    #[inline]
+    pub(crate) fn queue_on(
+        &self,
+        item: NonNull<Item<P>>,
+        choose: impl FnOnce(&Places) -> Result<usize, Error>,
+    ) -> Result<bool, Error> {
+        let cpu = choose(&self.current_table().layout.places)?;
+        // SAFETY: the caller has a handle.
+        let claimed = unsafe { item.as_ref() }.claim();
+        if claimed {
+            self.send(item, cpu);
+        }
+        Ok(claimed)
+    }
+
+    /// Sends an item of which the caller has `PENDING` on its way.
+    #[inline]
+    pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) {
+        let link = self.link_for(cpu);
+        // SAFETY: PENDING keeps the item alive.
+        let header = unsafe { item.as_ref() };
+        header.set_target(link, cpu as u32);
+        if !self.admission.admit(self) {
+            return self.hold_back(link, item);
+        }
+        if header.publish() {
+            link.push(item);
+        }
+    }
+
+    #[cold]
+    fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>) {
+        self.admission.hold_back(self, link, item);
+    }
+
+    #[inline]
+    fn current_table(&self) -> &LinkTable<P> {
+        // Acquire: pairs with the release in `apply`.
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: set before the queue is handed out; tables live as long as the queue.
+        unsafe { &*table }
+    }
+
+    #[inline]
+    fn link_for(&self, cpu: usize) -> &Link<P> {
+        let table = self.current_table();
+        let link = table.by_cpu.get(cpu).or(table.by_cpu.first());
+        // SAFETY: links live as long as the queue; a table has an entry for each CPU, and there is at least one.
+        unsafe { &**link.expect("a machine has a CPU") }
+    }
+
+    /// Asks a worker to look after the limit.
+    pub(crate) fn kick(&self) {
+        let item = &self.kicker.item;
+        if item.claim() {
+            item.set_target(core::ptr::null(), 0);
+            if item.publish() {
+                self.link_for(0).pool.push(NonNull::from(item));
+            }
+        }
+    }
+
+    // ---- counting ----------------------------------------------------------------------------------------
+
+    /// The queue's links.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
+        let mut next = self.first_link.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: null, or a link, which lives as long as the queue.
+            let link = unsafe { next.as_ref() }?;
+            next = link.next.load(Ordering::Relaxed);
+            Some(link)
+        })
+    }
+
+    /// Executions that have ended, over all links.
+    pub(crate) fn completed(&self) -> u64 {
+        self.links().map(Link::completed).sum()
+    }
+
+    /// What has happened on each link.
+    pub(crate) fn statistics(&self) -> Vec<LinkStatistics> {
+        let mut rows: Vec<_> = self.links().map(Link::statistics).collect();
+        rows.reverse();
+        rows
+    }
+
+    // ---- changing ----------------------------------------------------------------------------------------
+
+    /// The attributes as they were set.
+    pub(crate) fn attributes(&self) -> Attributes {
+        self.config.lock().attributes.clone()
+    }
+
+    /// The layout in effect.
+    pub(crate) fn layout(&self) -> Layout {
+        self.current_table().layout.clone()
+    }
+
+    /// Changes attributes; in effect for the next item when it returns.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        let mut attributes = config.attributes.clone();
+        change(&mut attributes);
+        self.inner().check(&attributes)?;
+        config.attributes = attributes;
+        self.apply(&mut config);
+        Ok(())
+    }
+
+    /// Follows a change of the machine or of the runtime's defaults.
+    pub(crate) fn relayout(&self) {
+        self.apply(&mut self.config.lock());
+    }
+
+    fn apply(&self, config: &mut Config<P>) {
+        let layout = self.inner().layout(&config.attributes);
+        let known = config.tables.iter().find(|table| table.layout == layout);
+        let table = known.map(core::ptr::from_ref).unwrap_or_else(|| {
+            let pools = layout.pools.iter();
+            let links: Vec<_> =
+                pools.map(|key| self.link_to(config, &self.inner().pool(key))).collect();
+            let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
+            config.tables.add(LinkTable { layout, by_cpu })
+        });
+        for link in config.links.iter() {
+            link.set_localize(config.attributes.localize);
+        }
+        // Release: pairs with the acquire in `current_table`.
+        self.table.store(table.cast_mut(), Ordering::Release);
+    }
+
+    fn link_to(&self, config: &mut Config<P>, pool: &Arc<crate::pool::Pool<P>>) -> *const Link<P> {
+        if let Some(link) = config.links.iter().find(|link| Arc::ptr_eq(&link.pool, pool)) {
+            return link;
+        }
+        let link = Link::new(self, Arc::clone(pool));
+        // Nobody else writes it: the configuration is locked.
+        link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
+        let link = config.links.add(link);
+        // Release: pairs with the acquire in `links`.
+        self.first_link.store(link, Ordering::Release);
+        link
+    }
+
+    // ---- the end -----------------------------------------------------------------------------------------
+
+    /// Whether nobody touches the queue any more: it is empty, and no worker serves it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.admission.is_empty(self)
+            && !self.kicker.item.is_pending()
+            && !self.kicker.item.is_running()
+            && !self.inner().table.iter().any(|worker| {
+                let link = worker.link();
+                // The pointer is compared, not followed: the link may be another queue's.
+                self.links().any(|own| core::ptr::eq(own, link))
+            })
+    }
+
+    /// Waits until everything that is queued has run and nobody touches the queue any more.
+    pub(crate) fn drain(&self) {
+        crate::context::blocking::<P, _>(|| {
+            self.admission.wait_until_empty(self);
+            // What is left is a few instructions of a worker that runs, or a worker that is preempted among them.
+            while !self.is_unused() {
+                P::sleep(core::time::Duration::from_micros(50));
+            }
+        });
+    }
+}

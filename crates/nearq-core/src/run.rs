@@ -1,0 +1,362 @@
+//! The loop that a worker's thread runs.
+//!
+//! ```text
+//!            +--------------------------------------------------------------+
+//!            v                                                              |
+//! woken: searching ── place? ──► find: own pool, own pool's batches, ──► batch: repatriate, start, call,
+//!            ^         │ no            pods nearby (helping)              finish, count, item by item
+//!            │         v                      │ nothing                     │ turn over, or no more here
+//!            └────── rest ◄──── spin ◄────────┘◄────────────────────────────┘
+//! ```
+//! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
+//! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
+
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use crate::batch::CAPACITY;
+use crate::context::Context;
+use crate::item::Item;
+use crate::place::Place;
+use crate::pool::Pool;
+use crate::runtime::Inner;
+use crate::worker::Worker;
+
+/// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
+/// short beside what a person notices.
+const TURN: Duration = Duration::from_millis(1);
+/// Items shorter than this are taken in growing batches: the lock (some 10 ns) would show.
+const SHORT_ITEM: Duration = Duration::from_micros(5);
+/// What waits is worth another worker from here on: a wake-up costs some 10 us, and whoever is woken may take the CPU from the
+/// issuer.
+const WORTH_WAKING: Duration = Duration::from_micros(100);
+/// Looks at the inbox before others may run: some 2 us.
+const LOOKS: u32 = 64;
+/// Items longer than this are taken one by one: others would wait behind them.
+const LONG_ITEM: Duration = Duration::from_micros(20);
+/// How often a busy worker reads its CPU clock (a system call, some 100 ns).
+const ACCOUNT_EVERY: Duration = Duration::from_millis(1);
+/// How many items a helper takes from another pod at a time: few, so that the pod's own workers find the rest.
+const HELP: usize = 4;
+
+/// Whether a worker goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rested {
+    Woken,
+    Ended,
+}
+
+struct Runner<'a, P: Platform> {
+    context: &'a Context<'a, P>,
+    inner: &'a Inner<P>,
+    pool: &'a Arc<Pool<P>>,
+    worker: &'a Worker<P>,
+    place: Place,
+    /// Items to take at a time.
+    limit: usize,
+    /// How long an item took in the last batch, on average.
+    each: Duration,
+    /// When it got its place.
+    turn: Instant,
+    /// CPU time when it was last read, and when that was.
+    cpu_time: Duration,
+    accounted: Instant,
+    /// It gives up its place although there is work.
+    yields: bool,
+}
+
+/// The life of a worker's thread: from searching to its end.
+pub(crate) fn run<P: Platform>(
+    inner: &Inner<P>,
+    pool: &Arc<Pool<P>>,
+    worker: &Worker<P>,
+    mut place: Place,
+) {
+    let context = Context::new(inner, pool, worker);
+    let _entered = context.enter();
+    *worker.thread.lock() = Some(P::current_thread());
+    place.begin::<P>();
+    let now = P::now();
+    let mut runner = Runner {
+        context: &context,
+        inner,
+        pool,
+        worker,
+        place,
+        limit: 1,
+        each: Duration::MAX,
+        turn: now,
+        cpu_time: Duration::ZERO,
+        accounted: now,
+        yields: false,
+    };
+    runner.live();
+    *worker.thread.lock() = None;
+}
+
+impl<P: Platform> Runner<'_, P> {
+    fn live(&mut self) {
+        loop {
+            if !self.take_place() {
+                if self.rest() == Rested::Ended {
+                    return;
+                }
+                continue;
+            }
+            if self.find() {
+                self.context.set_brisk(self.is_brisk());
+                if self.pool.idle().end_search() {
+                    self.call_for_rest();
+                }
+                self.watch_batch();
+                self.pool.keep_spare();
+                self.work();
+                self.pool.idle().begin_search();
+                self.context.set_brisk(false);
+                if !self.yields && !self.inner.is_stopping() {
+                    continue;
+                }
+                if self.yields && self.pool.has_waiting() {
+                    self.pool.level.enqueue(self.pool);
+                }
+            } else if self.spin() {
+                continue;
+            }
+            if self.rest() == Rested::Ended {
+                return;
+            }
+        }
+    }
+
+    fn take_place(&mut self) -> bool {
+        if self.context.has_place.get() {
+            return true;
+        }
+        let taken = self.worker.take_grant() || self.pool.level.acquire(self.pool);
+        if taken {
+            self.context.has_place.set(true);
+            self.yields = false;
+            self.turn = P::now();
+        }
+        taken
+    }
+
+    /// Fills the batch from wherever there is work.
+    fn find(&self) -> bool {
+        self.pool.take(self.worker, self.limit) != 0
+            || self.pool.take_back(self.worker) != 0
+            || (self.pool.key.helping
+                && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
+    }
+
+    /// Looks at the inbox for a while, letting others run in between: who shall push may be waiting for this very CPU. Where
+    /// the process has a single CPU, one look at a time is enough.
+    fn spin(&self) -> bool {
+        let looks = if self.inner.may_spin() { LOOKS } else { 1 };
+        for _ in 0..self.inner.spin_budget().div_ceil(LOOKS) {
+            if self.pool.spin(looks) {
+                return true;
+            }
+            P::yield_now();
+        }
+        self.pool.has_work()
+    }
+
+    /// Runs batches until the pool has no more, or the turn is over.
+    fn work(&mut self) {
+        let mut begin = P::now();
+        loop {
+            let mut count = 0;
+            while let Some(item) = self.worker.batch.pop() {
+                self.run_item(item);
+                count += 1;
+            }
+            let end = P::now();
+            self.adapt(end - begin, count);
+            begin = end;
+            if end - self.accounted >= ACCOUNT_EVERY {
+                self.account(end);
+            }
+            self.inner.look_at_machine(end);
+            let level = &self.pool.level;
+            self.yields = level.is_over() || (level.has_waiting() && end - self.turn >= TURN);
+            if self.yields
+                || self.inner.is_stopping()
+                || self.pool.take(self.worker, self.limit) == 0
+            {
+                return;
+            }
+            self.context.set_brisk(self.is_brisk());
+            self.call_for_rest();
+            self.watch_batch();
+        }
+    }
+
+    /// The first item of the batch may block; then the monitor sees to it that the others do not wait for it.
+    #[inline]
+    fn watch_batch(&self) {
+        if self.worker.batch.len() > 1 {
+            self.inner.monitor.arm();
+        }
+    }
+
+    /// Calls another worker for what waits beyond this worker's batch, if it is worth it.
+    fn call_for_rest(&self) {
+        if !self.pool.has_work() {
+            return;
+        }
+        if !self.context.brisk.get() {
+            self.pool.call_worker();
+        } else if self.each * self.pool.listed() >= WORTH_WAKING {
+            self.pool.call_idle_worker();
+        } else {
+            // This worker's next item may be one that blocks.
+            self.inner.monitor.arm();
+        }
+    }
+
+    /// Takes more items at a time while they are short, one by one while they are long.
+    fn adapt(&mut self, time: Duration, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.each = time / count;
+        if self.each < SHORT_ITEM {
+            self.limit = (self.limit * 2).min(CAPACITY);
+        } else if self.each > LONG_ITEM {
+            self.limit = 1;
+        }
+    }
+
+    /// Whether the items so far were short, several batches long.
+    fn is_brisk(&self) -> bool {
+        self.limit == CAPACITY
+    }
+
+    #[inline]
+    fn run_item(&mut self, item: NonNull<Item<P>>) {
+        // SAFETY: it came off our batch, so we have its PENDING, which keeps it alive.
+        let header = unsafe { item.as_ref() };
+        let link = header.link();
+        let table = header.table();
+        // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
+        let Some(served) = (unsafe { link.as_ref() }) else {
+            return self.run_kicker(item);
+        };
+        if self.context.link.get() != link {
+            self.context.link.set(link);
+            self.worker.set_link(link);
+        }
+        if self.place.repatriate::<P>() {
+            served.count_repatriated(self.worker.index);
+        }
+        if served.localizes() {
+            self.place.localize::<P>(header.cpu() as usize);
+        }
+        if !core::ptr::eq(Arc::as_ptr(&served.pool), Arc::as_ptr(self.pool)) {
+            served.count_helped(self.worker.index);
+        }
+        self.worker.set_running(table);
+        // SAFETY: the item's PENDING is ours, and the table is the item's own.
+        let executed = unsafe { (table.execute)(item) };
+        if executed.panicked {
+            served.count_panicked(self.worker.index);
+        }
+        if self.context.described.take() {
+            self.worker.set_description("");
+        }
+        if executed.push {
+            // SAFETY: we have the item's PENDING again, so it is alive; its queue counts it, so the link is too.
+            unsafe { &*item.as_ref().link() }.push(item);
+        }
+        served.count_completed(self.worker.index);
+        let queue = served.queue();
+        if queue.admission.needs_attention() {
+            queue.admission.attend(queue);
+        }
+    }
+
+    /// The item by which a queue asks a worker to look after its limit. It belongs to no link and is not counted.
+    #[cold]
+    fn run_kicker(&self, item: NonNull<Item<P>>) {
+        // SAFETY: it came off our batch, so its PENDING is ours; the queue waits for its kicker before it is freed.
+        let executed = unsafe { (item.as_ref().table().execute)(item) };
+        if executed.push {
+            self.pool.push(item);
+        }
+    }
+
+    /// Counts the CPU time since the last look for the link that is served now, as the kernel's tick does.
+    fn account(&mut self, now: Instant) {
+        self.accounted = now;
+        let Ok(cpu_time) = P::cpu_time(P::current_thread()) else { return };
+        let used = cpu_time.saturating_sub(self.cpu_time);
+        self.cpu_time = cpu_time;
+        // SAFETY: null, or the link of `Worker::set_link`, which keeps its queue alive.
+        if let Some(link) = unsafe { self.context.link.get().as_ref() } {
+            link.count_cpu_time(self.worker.index, used.as_nanos() as u64);
+        }
+    }
+
+    /// Sleeps until there is work. The caller is searching; it is again when this returns `Woken`.
+    fn rest(&mut self) -> Rested {
+        let now = P::now();
+        if !self.context.link.get().is_null() {
+            self.account(now);
+            self.worker.set_running(core::ptr::null());
+            self.context.link.set(core::ptr::null());
+            self.worker.set_link(core::ptr::null());
+        }
+        self.inner.reap_orphans();
+        self.worker.set_idle();
+        self.pool.idle().settle(self.worker);
+        if self.context.has_place.replace(false) {
+            self.pool.level.release();
+        }
+        if self.pool.has_work() {
+            self.pool.call_worker();
+        } else if !self.yields && self.pool.siblings_need_help() {
+            self.pool.wake_another();
+        }
+        let mut deadline = Some(now + self.inner.idle_timeout());
+        loop {
+            if self.inner.is_stopping() && self.worker.die() {
+                return Rested::Ended;
+            }
+            let permit = self.worker.parker.park(deadline);
+            if !self.worker.is_idle() {
+                return Rested::Woken;
+            }
+            if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {
+                if self.worker.die() {
+                    return Rested::Ended;
+                }
+                // Somebody is waking us this very moment.
+                deadline = None;
+            }
+        }
+    }
+}
+
+/// Whether the caller is a worker that serves `queue` right now.
+pub(crate) fn serves<P: Platform>(queue: *const crate::queue::Queue<P>) -> bool {
+    crate::context::with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        unsafe { context.link.get().as_ref() }.is_some_and(|link| core::ptr::eq(link.queue, queue))
+    })
+    .unwrap_or(false)
+}
+
+impl<P: Platform> Inner<P> {
+    /// Whether the runtime is being shut down.
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

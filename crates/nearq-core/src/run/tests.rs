@@ -1,0 +1,115 @@
+//! The whole runtime under the model checker: a worker's thread, the monitor's, and an issuer; from the first item to
+//! the end of the last thread. A wake-up that is lost anywhere shows as a deadlock.
+
+#![cfg(not(miri))]
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_topology::{CpuSet, Scope};
+
+use crate::item::tests::{model, model_for, spawn};
+use crate::runtime::Runtime;
+use crate::work::Work;
+use crate::workqueue::Workqueue;
+
+/// For a model that takes minutes as a whole: as much of it as fits.
+const LONG_ENOUGH: Duration = Duration::from_secs(3);
+
+/// A runtime that never spins, and a queue whose pool wants one worker.
+fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
+    let runtime = Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
+    let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
+    let queue = queue.strict(true).max_active(max_active).build_in().expect("can be done");
+    (runtime, queue)
+}
+
+#[test]
+fn one_item_and_the_end() {
+    model(2, || {
+        let (runtime, queue) = small(1);
+        assert_eq!(queue.spawn(|| 5).join().expect("no panic"), 5);
+        drop(queue);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn two_items_one_after_the_other() {
+    model(1, || {
+        let (runtime, queue) = small(2);
+        for number in 0..2 {
+            assert_eq!(queue.spawn(move || number).join().expect("no panic"), number);
+        }
+        drop(queue);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn two_items_at_once() {
+    model(1, || {
+        let (runtime, queue) = small(2);
+        let handles = [0, 1].map(|number| queue.spawn(move || number));
+        for (number, handle) in handles.into_iter().enumerate() {
+            assert_eq!(handle.join().expect("no panic"), number);
+        }
+        drop(queue);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn one_of_two_items_is_held_back() {
+    model(1, || {
+        let (runtime, queue) = small(1);
+        let handles = [0, 1].map(|number| queue.spawn(move || number));
+        for (number, handle) in handles.into_iter().enumerate() {
+            assert_eq!(handle.join().expect("no panic"), number);
+        }
+        drop(queue);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn two_issuers() {
+    model_for(Some(LONG_ENOUGH), 1, || {
+        let (runtime, queue) = small(2);
+        let queue = Arc::new(queue);
+        let other = {
+            let queue = Arc::clone(&queue);
+            spawn(move || assert_eq!(queue.spawn(|| 1).join().expect("no panic"), 1))
+        };
+        assert_eq!(queue.spawn(|| 2).join().expect("no panic"), 2);
+        Loom::join(other);
+        drop(Arc::into_inner(queue).expect("the other issuer has ended"));
+        drop(runtime);
+    });
+}
+
+#[test]
+fn an_item_that_queues_another_and_is_dropped_with_its_queue() {
+    model(1, || {
+        let (runtime, queue) = small(2);
+        let queue = Arc::new(queue);
+        let own = Arc::downgrade(&queue);
+        let runs = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+        let count = Arc::clone(&runs);
+        let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            if count.fetch_add(1, Ordering::Relaxed) == 0
+                && let Some(queue) = own.upgrade()
+            {
+                assert!(queue.queue(work));
+            }
+        });
+        assert!(queue.queue(&work));
+        drop(work);
+        // Waits for what is queued; or the item has the queue, and drops it: then the runtime waits for the worker.
+        drop(queue);
+        drop(runtime);
+        assert!(runs.load(Ordering::Relaxed) >= 1);
+    });
+}

@@ -1,0 +1,741 @@
+//! A runtime: the pools, levels and queues of one process, and how they follow the machine.
+//!
+//! A [`Runtime`] is a handle; the last one's drop ends every thread. Queues hold a handle each. The process-wide
+//! default runtime (`default`) is never dropped.
+//!
+//! Locks here are taken when something is created or changed, never on an item's way. Order: a queue's `config`, then
+//! `pools`, then `levels`.
+
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Instant, Machine, Ordering, Platform, ThreadSpec};
+use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+
+use crate::attributes::{Attributes, Layout, PoolKey, Surroundings};
+use crate::error::Error;
+use crate::kept::Kept;
+use crate::level::Level;
+use crate::monitor::Monitor;
+use crate::place::Place;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::worker::{Table, Worker};
+
+/// The machine, affinity and quota are read again at most this often, and only while there is work.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A worker that slept this long ends, as in the kernel.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
+/// woken costs.
+const SPIN: u32 = 512;
+/// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
+const THREAD_LIMIT: u32 = 4096;
+
+/// What a hook is told of a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerInfo {
+    /// The thread's name.
+    pub name: String,
+    /// The CPUs of its pod.
+    pub pod: CpuSet,
+}
+
+type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
+
+/// What is set once, when the runtime is built.
+#[derive(Clone, Default)]
+struct Config {
+    stack_size: Option<usize>,
+    on_start: Option<Hook>,
+    on_stop: Option<Hook>,
+}
+
+impl Config {
+    /// Calls a hook. It is foreign code; its panic must not end a worker.
+    fn call(hook: Option<&Hook>, info: &WorkerInfo) {
+        if let Some(hook) = hook {
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(info)));
+        }
+    }
+}
+
+/// The runtime's inside. Lives until the last handle is gone and the last thread has ended.
+pub(crate) struct Inner<P: Platform> {
+    pub(crate) table: Table<P>,
+    pub(crate) monitor: Monitor<P>,
+    pub(crate) stopping: P::AtomicU32,
+    surroundings: Mutex<Arc<Surroundings>, P>,
+    pools: Mutex<Vec<Arc<Pool<P>>>, P>,
+    /// Lists of siblings, replaced ones included: a worker may be reading one.
+    siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
+    levels: Mutex<Vec<Arc<Level<P>>>, P>,
+    queues: Mutex<Vec<std::sync::Weak<Queue<P>>>, P>,
+    orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
+    has_orphans: P::AtomicU32,
+    config: Config,
+    threads: P::AtomicU32,
+    thread_limit: P::AtomicU32,
+    spin: P::AtomicU32,
+    /// No spinning where one CPU is allowed: whoever is waited for could not run.
+    may_spin: P::AtomicU32,
+    idle_timeout: P::AtomicU64,
+    last_look: P::AtomicU64,
+    next_pool: P::AtomicU32,
+    default_max_active_warned: P::AtomicU32,
+    /// Whether a refused nice value was reported.
+    nice_warned: P::AtomicU32,
+    handles: P::AtomicU32,
+}
+
+// SAFETY: the raw pointers in `siblings` lead to pools that `pools` keeps.
+unsafe impl<P: Platform> Send for Inner<P> {}
+// SAFETY: as above; everything else is `Sync` by itself.
+unsafe impl<P: Platform> Sync for Inner<P> {}
+
+/// A runtime. Handles are cheap to clone and name the same runtime.
+///
+/// `Runtime::default()` is the process-wide one; most programs never build another.
+///
+/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them.
+pub struct Runtime<P: Platform = nearq_platform::Linux> {
+    inner: Arc<Inner<P>>,
+}
+
+impl<P: Platform> core::fmt::Debug for Runtime<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Runtime")
+            .field("threads", &self.inner.threads.load(Ordering::Relaxed))
+            .finish()
+    }
+}
+
+impl<P: Platform> Clone for Runtime<P> {
+    fn clone(&self) -> Self {
+        self.inner.handles.fetch_add(1, Ordering::Relaxed);
+        Runtime { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<P: Platform> Drop for Runtime<P> {
+    fn drop(&mut self) {
+        // AcqRel: what every handle did comes before the end.
+        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inner.stop();
+        }
+    }
+}
+
+/// Settings of a runtime that is to be built.
+pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
+    machine: Option<Machine>,
+    config: Config,
+    thread_limit: u32,
+    spin: u32,
+    idle_timeout: Duration,
+    default_scope: Option<Scope>,
+    shard_size: usize,
+    affinity: Option<bool>,
+    platform: core::marker::PhantomData<P>,
+}
+
+impl<P: Platform> RuntimeBuilder<P> {
+    fn new() -> Self {
+        RuntimeBuilder {
+            machine: None,
+            config: Config::default(),
+            thread_limit: THREAD_LIMIT,
+            spin: SPIN,
+            idle_timeout: IDLE_TIMEOUT,
+            default_scope: None,
+            shard_size: DEFAULT_SHARD_SIZE,
+            affinity: None,
+            platform: core::marker::PhantomData,
+        }
+    }
+
+    /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.config.stack_size = Some(bytes);
+        self
+    }
+
+    /// Called by each worker when it begins.
+    #[must_use]
+    pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.config.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called by each worker before it ends.
+    #[must_use]
+    pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.config.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Worker threads of this runtime at most, 4096 if not set.
+    #[must_use]
+    pub fn thread_limit(mut self, threads: u32) -> Self {
+        self.thread_limit = threads;
+        self
+    }
+
+    /// Looks at its inbox that a worker takes before it sleeps (512 if not set, some 15 µs); 0 sleeps at once. Where the process
+    /// may use a single CPU, workers do not spin: they let others run as often instead.
+    #[must_use]
+    pub fn spin(mut self, looks: u32) -> Self {
+        self.spin = looks;
+        self
+    }
+
+    /// A worker that slept this long ends; 300 s if not set.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// The scope of queues that name none: `NEARQ_DEFAULT_SCOPE`, else `cache_shard`.
+    #[must_use]
+    pub fn default_scope(mut self, scope: Scope) -> Self {
+        self.default_scope = Some(scope);
+        self
+    }
+
+    /// Cores of a shard of the scope `cache_shard`, on average; 8 if not set.
+    #[must_use]
+    pub fn cache_shard_size(mut self, cores: usize) -> Self {
+        self.shard_size = cores.max(1);
+        self
+    }
+
+    /// Off: no queue heeds its scope. Else `NEARQ_AFFINITY` decides (`off` or `on`), else it is on.
+    #[must_use]
+    pub fn affinity(mut self, on: bool) -> Self {
+        self.affinity = Some(on);
+        self
+    }
+
+    /// Builds the runtime; it has no thread yet.
+    ///
+    /// # Errors
+    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
+    pub fn build(self) -> Result<Runtime<P>, Error> {
+        if self.thread_limit == 0 {
+            return Err(Error::NoThreads);
+        }
+        let machine = match self.machine {
+            Some(machine) => machine,
+            None => P::machine().map_err(Error::Machine)?,
+        };
+        let default_scope = match self.default_scope {
+            Some(scope) => scope,
+            None => match P::setting("NEARQ_DEFAULT_SCOPE") {
+                None => Scope::CacheShard,
+                Some(name) => name.parse().map_err(|_| Error::UnknownScope(name))?,
+            },
+        };
+        let affinity = match self.affinity {
+            Some(on) => on,
+            None => match P::setting("NEARQ_AFFINITY").as_deref() {
+                None | Some("on") => true,
+                Some("off") => false,
+                Some(other) => {
+                    return Err(Error::Machine(format!(
+                        "NEARQ_AFFINITY is `{other}`; it may be `on` or `off`"
+                    )));
+                }
+            },
+        };
+        let surroundings = Surroundings {
+            topology: machine.topology,
+            limits: machine.limits,
+            default_scope,
+            shard_size: self.shard_size,
+            affinity,
+        };
+        let may_spin = surroundings.parallelism() > 1;
+        let inner = Inner {
+            table: Table::new(),
+            monitor: Monitor::new(),
+            stopping: P::AtomicU32::new(0),
+            surroundings: Mutex::new_in(Arc::new(surroundings)),
+            pools: Mutex::new_in(Vec::new()),
+            siblings: Mutex::new_in(Kept::new()),
+            levels: Mutex::new_in(Vec::new()),
+            queues: Mutex::new_in(Vec::new()),
+            orphans: Mutex::new_in(Vec::new()),
+            has_orphans: P::AtomicU32::new(0),
+            config: self.config,
+            threads: P::AtomicU32::new(0),
+            thread_limit: P::AtomicU32::new(self.thread_limit),
+            spin: P::AtomicU32::new(self.spin),
+            may_spin: P::AtomicU32::new(u32::from(may_spin)),
+            idle_timeout: P::AtomicU64::new(self.idle_timeout.as_nanos() as u64),
+            last_look: P::AtomicU64::new(P::now().as_nanos()),
+            next_pool: P::AtomicU32::new(0),
+            default_max_active_warned: P::AtomicU32::new(0),
+            nice_warned: P::AtomicU32::new(0),
+            handles: P::AtomicU32::new(1),
+        };
+        let inner = Arc::new(inner);
+        inner.monitor.set_runtime(Arc::as_ptr(&inner));
+        Ok(Runtime { inner })
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new runtime, on the platform that the type says.
+    pub fn builder_in() -> RuntimeBuilder<P> {
+        RuntimeBuilder::new()
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<P> {
+        &self.inner
+    }
+
+    /// The machine as this runtime sees it.
+    pub fn topology(&self) -> Topology {
+        self.inner.surroundings().topology.clone()
+    }
+
+    /// The CPUs that the process may use, as last read.
+    pub fn allowed(&self) -> CpuSet {
+        self.inner.surroundings().allowed()
+    }
+
+    /// How many workers of one nice value run at once at most: the CPUs allowed, or the quota rounded up.
+    pub fn parallelism(&self) -> usize {
+        self.inner.surroundings().parallelism() as usize
+    }
+
+    /// Switches all scopes off, or on again, for every queue; in effect for the next item.
+    pub fn set_affinity(&self, on: bool) {
+        self.inner.change_surroundings(|surroundings| surroundings.affinity = on);
+    }
+
+    /// Whether scopes are heeded.
+    pub fn affinity(&self) -> bool {
+        self.inner.surroundings().affinity
+    }
+
+    /// Changes the scope of every queue that names none; in effect for the next item.
+    pub fn set_default_scope(&self, scope: Scope) {
+        self.inner.change_surroundings(|surroundings| surroundings.default_scope = scope);
+    }
+
+    /// The scope of queues that name none.
+    pub fn default_scope(&self) -> Scope {
+        self.inner.surroundings().default_scope
+    }
+
+    /// Changes how long a worker looks for work before it sleeps, in looks.
+    pub fn set_spin(&self, looks: u32) {
+        self.inner.spin.store(looks, Ordering::Relaxed);
+    }
+
+    /// Reads the machine, the affinity and the quota now, instead of within a second of work.
+    pub fn refresh(&self) {
+        self.inner.refresh();
+    }
+
+    /// Worker threads that are alive.
+    pub fn threads(&self) -> usize {
+        self.inner.threads.load(Ordering::Acquire) as usize
+    }
+
+    /// Every pool, for people.
+    pub fn pools(&self) -> Vec<PoolInfo> {
+        self.inner.pools.lock().iter().map(|pool| PoolInfo::of(pool)).collect()
+    }
+
+    /// Every worker, for people.
+    pub fn workers(&self) -> Vec<WorkerState> {
+        let workers = self.inner.table.iter().filter(|worker| worker.is_alive());
+        workers
+            .map(|worker| WorkerState {
+                pool: worker.pool().id,
+                thread_id: worker.thread.lock().map(P::thread_id),
+                idle: worker.is_idle(),
+                function: worker.function(),
+                description: worker.description(),
+            })
+            .collect()
+    }
+}
+
+/// A pool, for people.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Its number, as in its workers' names.
+    pub id: u32,
+    /// Its workers' nice value as asked for.
+    pub nice: i32,
+    /// Whether its workers never leave the pod.
+    pub strict: bool,
+    /// The pod's CPUs.
+    pub pod: CpuSet,
+    /// The CPUs that its workers may go to.
+    pub allowed: CpuSet,
+    /// Its threads.
+    pub workers: usize,
+    /// How many of them sleep.
+    pub idle: usize,
+    /// Items that were taken off the inbox and have not begun.
+    pub ready: usize,
+}
+
+impl PoolInfo {
+    fn of<P: Platform>(pool: &Pool<P>) -> Self {
+        let (workers, idle) = pool.threads();
+        PoolInfo {
+            id: pool.id,
+            nice: pool.key.nice,
+            strict: pool.key.strict,
+            pod: pool.key.pod.clone(),
+            allowed: pool.key.allowed.clone(),
+            workers,
+            idle,
+            ready: pool.ready(),
+        }
+    }
+}
+
+/// A worker, for people.
+#[derive(Clone, Debug)]
+pub struct WorkerState {
+    /// Its pool's number.
+    pub pool: u32,
+    /// The thread's number in the system's own tools.
+    pub thread_id: Option<u64>,
+    /// Whether it sleeps.
+    pub idle: bool,
+    /// What it runs, or ran last before it looked for more.
+    pub function: Option<&'static str>,
+    /// What the item says of itself; see [`set_description`](crate::set_description).
+    pub description: String,
+}
+
+impl<P: Platform> Inner<P> {
+    fn surroundings(&self) -> Arc<Surroundings> {
+        Arc::clone(&self.surroundings.lock())
+    }
+
+    #[inline]
+    pub(crate) fn spin_budget(&self) -> u32 {
+        self.spin.load(Ordering::Relaxed)
+    }
+
+    /// Whether another thread can change what this one looks at, meanwhile.
+    pub(crate) fn may_spin(&self) -> bool {
+        self.may_spin.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        Duration::from_nanos(self.idle_timeout.load(Ordering::Relaxed))
+    }
+
+    // ---- attributes --------------------------------------------------------------------------------------
+
+    /// Whether the attributes can be carried out here.
+    pub(crate) fn check(&self, attributes: &Attributes) -> Result<(), Error> {
+        if !(-20..=19).contains(&attributes.nice) {
+            return Err(Error::NiceOutOfRange(attributes.nice));
+        }
+        let Some(mask) = &attributes.cpumask else { return Ok(()) };
+        if mask.is_empty() {
+            return Err(Error::EmptyMask);
+        }
+        let surroundings = self.surroundings();
+        let possible = surroundings.topology.possible();
+        if let Some(cpu) = mask.difference(possible).first() {
+            return Err(Error::NoSuchCpu { cpu, possible: possible.clone() });
+        }
+        let allowed = surroundings.allowed();
+        if !mask.intersects(&allowed) {
+            return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn layout(&self, attributes: &Attributes) -> Layout {
+        self.surroundings().layout(attributes)
+    }
+
+    // ---- queues ------------------------------------------------------------------------------------------
+
+    pub(crate) fn add_queue(&self, queue: &Arc<Queue<P>>) {
+        let mut queues = self.queues.lock();
+        queues.retain(|queue| queue.strong_count() != 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    /// Keeps a queue that was dropped by one of its own items until it is empty.
+    pub(crate) fn adopt(&self, queue: Arc<Queue<P>>) {
+        self.orphans.lock().push(queue);
+        self.has_orphans.store(1, Ordering::SeqCst);
+    }
+
+    /// Drops the adopted queues that are empty. By a worker that serves none.
+    #[inline]
+    pub(crate) fn reap_orphans(&self) {
+        if self.has_orphans.load(Ordering::Relaxed) != 0 {
+            self.reap_orphans_slow();
+        }
+    }
+
+    #[cold]
+    fn reap_orphans_slow(&self) {
+        let mut empty = Vec::new();
+        {
+            let mut orphans = self.orphans.lock();
+            let mut index = 0;
+            while index < orphans.len() {
+                if orphans[index].is_unused() {
+                    empty.push(orphans.swap_remove(index));
+                } else {
+                    index += 1;
+                }
+            }
+            self.has_orphans.store(u32::from(!orphans.is_empty()), Ordering::SeqCst);
+        }
+        // Outside the lock: the last queue may be the last handle of the runtime.
+        drop(empty);
+    }
+
+    fn live_queues(&self) -> Vec<Arc<Queue<P>>> {
+        self.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect()
+    }
+
+    // ---- pools and levels ----------------------------------------------------------------------------------
+
+    /// The pool with that key; made if there is none.
+    pub(crate) fn pool(&self, key: &PoolKey) -> Arc<Pool<P>> {
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.iter().find(|pool| pool.key == *key) {
+            return Arc::clone(pool);
+        }
+        let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
+        let pool = Arc::new(Pool::new(id, key.clone(), self.level(key.nice), self));
+        pools.push(Arc::clone(&pool));
+        self.name_siblings(&pools);
+        pool
+    }
+
+    /// Tells every pool which pools it helps, nearest first.
+    fn name_siblings(&self, pools: &[Arc<Pool<P>>]) {
+        let topology = &self.surroundings().topology;
+        let mut kept = self.siblings.lock();
+        for (own, pool) in pools.iter().enumerate() {
+            let here = pool.key.pod.first().unwrap_or(0);
+            let mut list: Vec<_> = pools
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| other.may_be_helped_by(&pool.key))
+                .collect();
+            // Among the equally near, each pool begins with the next one, so that helpers spread.
+            list.sort_by_key(|(index, other)| {
+                let there = other.key.pod.first().unwrap_or(0);
+                (topology.cpu_distance(here, there), (index + pools.len() - own) % pools.len())
+            });
+            pool.set_siblings(
+                kept.add(list.into_iter().map(|(_, pool)| Arc::as_ptr(pool)).collect()),
+            );
+        }
+    }
+
+    fn level(&self, nice: i32) -> Arc<Level<P>> {
+        let mut levels = self.levels.lock();
+        if let Some(level) = levels.iter().find(|level| level.nice == nice) {
+            return Arc::clone(level);
+        }
+        let level = Arc::new(Level::new(nice, self.surroundings().parallelism()));
+        levels.push(Arc::clone(&level));
+        level
+    }
+
+    /// The pools, for the monitor.
+    pub(crate) fn all_pools(&self) -> Vec<Arc<Pool<P>>> {
+        self.pools.lock().clone()
+    }
+
+    // ---- threads -----------------------------------------------------------------------------------------
+
+    /// Starts the thread of `worker`, an entry of `pool`. False if it could not be started.
+    pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> bool {
+        if self.is_stopping() {
+            return false;
+        }
+        if self.threads.fetch_add(1, Ordering::SeqCst) >= self.thread_limit.load(Ordering::Relaxed)
+        {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        let place = Place::new(pool.key.pod.clone(), self.mask_of(pool));
+        let info = WorkerInfo {
+            name: format!("nq/u{}:{}", pool.id, worker.index),
+            pod: pool.key.pod.clone(),
+        };
+        let spec = ThreadSpec {
+            name: info.name.clone(),
+            stack_size: self.config.stack_size,
+            affinity: Some(place.wide().clone()),
+            nice: (pool.key.nice != 0).then_some(pool.key.nice),
+            refused: Some(|refused| P::warn(&refused.to_string())),
+        };
+        let spec = self.once_refused(spec);
+        // SAFETY: every Inner is in an Arc, made by `build`; this adds the reference that `own` holds.
+        let own = unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        };
+        // SAFETY: every pool is in an Arc, made by `Inner::pool`; as above.
+        let pool = unsafe {
+            Arc::increment_strong_count(pool);
+            Arc::from_raw(pool)
+        };
+        let entry = Entry(core::ptr::from_ref(worker));
+        let handle = P::spawn(spec, move || {
+            let entry = entry;
+            // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
+            let worker = unsafe { &*entry.0 };
+            Config::call(own.config.on_start.as_ref(), &info);
+            crate::run::run(&own, &pool, worker, place);
+            Config::call(own.config.on_stop.as_ref(), &info);
+            pool.worker_ended();
+            own.threads.fetch_sub(1, Ordering::SeqCst);
+        });
+        match handle {
+            Ok(handle) => {
+                // The entry's last thread has ended; its handle is no longer of use.
+                *worker.handle.lock() = Some(handle);
+                true
+            }
+            Err(_) => {
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                false
+            }
+        }
+    }
+
+    /// A refused nice value is reported once a runtime, not once a thread.
+    fn once_refused(&self, mut spec: ThreadSpec) -> ThreadSpec {
+        if spec.nice.is_some() && self.nice_warned.swap(1, Ordering::Relaxed) != 0 {
+            spec.refused = None;
+        }
+        spec
+    }
+
+    /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
+    /// the mask is every CPU there could be: the system cuts it to the cpuset, and lets it grow with the cpuset.
+    fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
+        let surroundings = self.surroundings();
+        let limits = &surroundings.limits;
+        let whole = pool.key.allowed == surroundings.allowed()
+            && limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
+            && limits.online.is_subset(&limits.affinity);
+        if whole && !pool.key.strict {
+            surroundings.topology.possible().clone()
+        } else {
+            pool.key.allowed.clone()
+        }
+    }
+
+    /// Ends every thread, and waits for them unless the caller is one.
+    fn stop(&self) {
+        self.stopping.store(1, Ordering::SeqCst);
+        self.monitor.stop();
+        for worker in self.table.iter() {
+            worker.parker.unpark();
+        }
+        let me = core::ptr::from_ref(self);
+        let from_within =
+            crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
+        if from_within == Some(true) || self.monitor.is_current() {
+            return;
+        }
+        for worker in self.table.iter() {
+            let handle = worker.handle.lock().take();
+            if let Some(handle) = handle {
+                P::join(handle);
+            }
+        }
+        self.monitor.join();
+        // A thread that was being started when the handles were taken ends by itself.
+        while self.threads.load(Ordering::SeqCst) != 0 {
+            P::sleep(Duration::from_micros(100));
+        }
+    }
+
+    // ---- the machine ---------------------------------------------------------------------------------------
+
+    /// Called by threads that are awake anyway: reads the machine again if the last time is long enough ago.
+    #[inline]
+    pub(crate) fn look_at_machine(&self, now: Instant) {
+        let last = self.last_look.load(Ordering::Relaxed);
+        if now.as_nanos().saturating_sub(last) >= LOOK_EVERY.as_nanos() as u64 {
+            self.look_at_machine_slow(now, last);
+        }
+    }
+
+    #[cold]
+    fn look_at_machine_slow(&self, now: Instant, last: u64) {
+        let turn = self.last_look.compare_exchange(
+            last,
+            now.as_nanos(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if turn.is_ok() {
+            self.refresh();
+        }
+    }
+
+    fn refresh(&self) {
+        // What cannot be read now may be readable in a second; until then the last answer stands.
+        let Ok(machine) = P::machine() else { return };
+        let known = self.surroundings();
+        if machine.limits == known.limits && machine.topology.online() == known.topology.online() {
+            return;
+        }
+        self.change_surroundings(|surroundings| {
+            surroundings.limits = machine.limits;
+            surroundings.topology = machine.topology;
+        });
+    }
+
+    fn change_surroundings(&self, change: impl FnOnce(&mut Surroundings)) {
+        {
+            let mut current = self.surroundings.lock();
+            let mut changed = Surroundings::clone(&current);
+            change(&mut changed);
+            *current = Arc::new(changed);
+        }
+        let parallelism = self.surroundings().parallelism();
+        self.may_spin.store(u32::from(parallelism > 1), Ordering::Relaxed);
+        let levels = self.levels.lock().clone();
+        for level in levels {
+            level.set_limit(parallelism);
+        }
+        for queue in self.live_queues() {
+            queue.relayout();
+        }
+    }
+
+    /// Reports a refused call once.
+    pub(crate) fn warn_max_active(&self, asked: usize, taken: usize) {
+        if self.default_max_active_warned.swap(1, Ordering::Relaxed) == 0 {
+            P::warn(&format!("max_active {asked} is not between 1 and 2048; {taken} is used"));
+        }
+    }
+}
+
+/// A worker's entry on its way into the worker's thread.
+struct Entry<P: Platform>(*const Worker<P>);
+
+// SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
+unsafe impl<P: Platform> Send for Entry<P> {}

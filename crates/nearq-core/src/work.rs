@@ -1,0 +1,156 @@
+//! [`Work`]: a function that can be queued again and again.
+
+use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nearq_platform::{Linux, Platform, PlatformCell};
+
+use crate::item::{Executed, Finished, Item, ItemTable};
+
+/// A function that can be queued, as often as wanted, without allocating.
+///
+/// At most one execution of it runs at any time, in any thread, on any queue: so the function may be `FnMut`.
+/// Queueing an item that is pending already changes nothing (the function will run once for both); queueing one that is
+/// running makes it run once more.
+///
+/// Clones are handles of the same item. When the last handle is gone, an execution that was queued still happens.
+///
+/// The function gets a handle of its own item, through which it may queue itself again. It may drop the last handle.
+///
+/// # Memory ordering
+/// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that
+/// follows from it. If it returns false because the item was pending, what the caller wrote before is visible to the
+/// execution that is coming. Each execution sees what the one before it did.
+///
+/// # Panics in the function
+/// are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker lives on, and the item can
+/// be queued again.
+///
+/// ```
+/// use nearq_core::{Work, Workqueue};
+/// use std::sync::mpsc;
+///
+/// let queue = Workqueue::builder("example").build()?;
+/// let (sender, receiver) = mpsc::channel();
+/// let mut runs = 0;
+/// let work = Work::new(move |work: &Work| {
+///     runs += 1;
+///     sender.send(runs).unwrap();
+/// });
+/// assert!(queue.queue(&work));
+/// assert_eq!(receiver.recv()?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Work<P: Platform = Linux> {
+    item: NonNull<Item<P>>,
+}
+
+// SAFETY: the function is Send, runs in one thread at a time, and the header is shared by design.
+unsafe impl<P: Platform> Send for Work<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for Work<P> {}
+
+/// The header, and the function behind it.
+#[repr(C)]
+struct Function<P: Platform, F> {
+    item: Item<P>,
+    function: P::Cell<F>,
+}
+
+impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
+    const TABLE: ItemTable<P> =
+        ItemTable { execute: Self::execute, free: Self::free, name: core::any::type_name::<F> };
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); PENDING, and then
+        // RUNNING, keep it alive.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        this.item.start();
+        // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
+        let handle = core::mem::ManuallyDrop::new(Work { item });
+        let outcome = this.function.with_mut(|function| {
+            // SAFETY: RUNNING is exclusive: nobody else runs the function or frees the item meanwhile.
+            let function = unsafe { &mut *function };
+            catch_unwind(AssertUnwindSafe(|| function(&handle)))
+        });
+        let finished = this.item.finish();
+        if finished == Finished::Free {
+            // What the function captured may panic when it is dropped; that must not end a worker.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                // SAFETY: nobody else has it any more.
+                unsafe { Self::free(item) };
+            }));
+        }
+        Executed { panicked: outcome.is_err(), push: finished == Finished::Push }
+    }
+
+    unsafe fn free(item: NonNull<Item<P>>) {
+        // SAFETY: allocated as a box of this type by `Work::new_in`, and nobody has it any more.
+        drop(unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) });
+    }
+}
+
+impl Work<Linux> {
+    /// An item that runs `function`.
+    pub fn new(function: impl FnMut(&Work) + Send + 'static) -> Self {
+        Self::new_in(function)
+    }
+}
+
+impl<P: Platform> Work<P> {
+    /// An item that runs `function`, on the platform that the type says.
+    pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
+        let work = Box::new(Function {
+            item: Item::new(&Function::<P, F>::TABLE),
+            function: P::Cell::new(function),
+        });
+        // The whole allocation's pointer, so that the function behind the header may be reached through it.
+        Work { item: NonNull::from(Box::leak(work)).cast() }
+    }
+
+    pub(crate) fn item(&self) -> NonNull<Item<P>> {
+        self.item
+    }
+
+    fn header(&self) -> &Item<P> {
+        // SAFETY: a handle keeps the item alive.
+        unsafe { self.item.as_ref() }
+    }
+
+    /// Whether it is queued and has not begun. Old by the time the caller looks at it.
+    pub fn is_pending(&self) -> bool {
+        self.header().is_pending()
+    }
+
+    /// Whether it is being executed. Old by the time the caller looks at it.
+    pub fn is_running(&self) -> bool {
+        self.header().is_running()
+    }
+}
+
+impl<P: Platform> Clone for Work<P> {
+    fn clone(&self) -> Self {
+        self.header().add_reference();
+        Work { item: self.item }
+    }
+}
+
+impl<P: Platform> Drop for Work<P> {
+    fn drop(&mut self) {
+        if self.header().drop_reference() {
+            let free = self.header().table().free;
+            // SAFETY: this was the last handle, and the item is neither queued nor running.
+            unsafe { free(self.item) };
+        }
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Work<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Work")
+            .field("function", &(self.header().table().name)())
+            .field("pending", &self.is_pending())
+            .field("running", &self.is_running())
+            .finish()
+    }
+}

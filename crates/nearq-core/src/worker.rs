@@ -1,0 +1,185 @@
+//! What the rest of the runtime sees of a worker: its state, its batch, what it is doing.
+//!
+//! # Status
+//!
+//! | status | meaning | who changes it |
+//! |---|---|---|
+//! | `FREE` | no thread; the entry can be used again | who starts a worker: to `AWAKE` |
+//! | `AWAKE` | its thread runs, or has been woken | the worker, before it settles: to `IDLE` |
+//! | `GRANTED` | as `AWAKE`, and a place of its level came with the waking | the worker, when it takes note: to `AWAKE` |
+//! | `IDLE` | asleep, or about to be; on the idle stack | who pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD` |
+//! | `DEAD` | its thread ends; still on the idle stack | who pops it: to `FREE` |
+//!
+//! From `IDLE`, the compare-exchanges to `AWAKE` and to `DEAD` decide between the waker and the worker's own end.
+//! The loop that a worker runs is in `run`.
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Ordering, Parker, Platform};
+
+use crate::batch::Batch;
+use crate::item::ItemTable;
+use crate::link::Link;
+use crate::pool::Pool;
+
+pub(crate) use crate::table::Table;
+
+const FREE: u32 = 0;
+const AWAKE: u32 = 1;
+const IDLE: u32 = 2;
+const DEAD: u32 = 3;
+const GRANTED: u32 = 4;
+
+/// Bytes of a worker's description, as in the kernel (which keeps one for the terminating zero).
+pub(crate) const DESCRIPTION: usize = 31;
+
+/// One worker, as others see it.
+#[repr(align(128))]
+pub(crate) struct Worker<P: Platform> {
+    /// Its number in the runtime's table.
+    pub(crate) index: u32,
+    status: P::AtomicU32,
+    /// The worker below on the idle stack.
+    pub(crate) next_idle: P::AtomicU32,
+    pub(crate) parker: Parker<P>,
+    /// The next worker of the same pool; written before the entry is published.
+    pub(crate) next_of_pool: P::AtomicPtr<Worker<P>>,
+    pool: *const Pool<P>,
+    /// What was taken and not yet started.
+    pub(crate) batch: Batch<P>,
+    /// The link whose item runs; keeps the link's queue from being freed.
+    link: P::AtomicPtr<Link<P>>,
+    /// The table of the item that runs; null between items.
+    running: P::AtomicPtr<ItemTable<P>>,
+    /// Who this worker is to the system.
+    pub(crate) thread: Mutex<Option<P::Thread>, P>,
+    /// The right to wait for the thread's end; stays after it, until the entry is used again.
+    pub(crate) handle: Mutex<Option<P::JoinHandle>, P>,
+    description: Mutex<String, P>,
+}
+
+// SAFETY: `pool` points to the pool that this worker belongs to; pools live as long as the runtime, and so does the
+// table that holds the worker. Everything else is `Sync` by itself.
+unsafe impl<P: Platform> Sync for Worker<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Worker<P> {}
+
+impl<P: Platform> Worker<P> {
+    /// A worker of `pool`, about to be started.
+    pub(crate) fn new(index: u32, pool: *const Pool<P>) -> Self {
+        Worker {
+            index,
+            status: P::AtomicU32::new(AWAKE),
+            next_idle: P::AtomicU32::new(0),
+            parker: Parker::new(),
+            next_of_pool: P::AtomicPtr::new(core::ptr::null_mut()),
+            pool,
+            batch: Batch::new(),
+            link: P::AtomicPtr::new(core::ptr::null_mut()),
+            running: P::AtomicPtr::new(core::ptr::null_mut()),
+            thread: Mutex::new_in(None),
+            handle: Mutex::new_in(None),
+            description: Mutex::new_in(String::new()),
+        }
+    }
+
+    /// The pool it belongs to.
+    pub(crate) fn pool(&self) -> &Pool<P> {
+        // SAFETY: see the impl of Sync.
+        unsafe { &*self.pool }
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        // AcqRel: what the worker wrote before it settled is visible to who wakes it, and the other way round.
+        self.status.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Takes a free entry for a new thread.
+    pub(crate) fn claim_free(&self) -> bool {
+        self.change(FREE, AWAKE)
+    }
+
+    /// The thread to be started has a place of its level.
+    pub(crate) fn grant(&self) {
+        self.status.store(GRANTED, Ordering::Release);
+    }
+
+    /// The thread could not be started.
+    pub(crate) fn not_started(&self) {
+        self.status.store(FREE, Ordering::Release);
+    }
+
+    /// The worker is about to settle.
+    pub(crate) fn set_idle(&self) {
+        self.status.store(IDLE, Ordering::Release);
+    }
+
+    /// Who popped it wakes it, maybe with a place of its level; false if it is dead.
+    pub(crate) fn claim_idle(&self, with_place: bool) -> bool {
+        self.change(IDLE, if with_place { GRANTED } else { AWAKE })
+    }
+
+    /// The worker has slept too long and ends; false if somebody is waking it.
+    pub(crate) fn die(&self) -> bool {
+        self.change(IDLE, DEAD)
+    }
+
+    /// Who popped it found it dead: the entry is free.
+    pub(crate) fn bury(&self) {
+        self.status.store(FREE, Ordering::Release);
+    }
+
+    /// Whether a thread belongs to the entry.
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(self.status.load(Ordering::Acquire), AWAKE | GRANTED | IDLE)
+    }
+
+    /// Whether it sleeps.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.status.load(Ordering::Acquire) == IDLE
+    }
+
+    /// Whether a place came along. By the worker, awake.
+    pub(crate) fn take_grant(&self) -> bool {
+        self.change(GRANTED, AWAKE)
+    }
+
+    /// The link whose items it serves now; null between batches.
+    pub(crate) fn link(&self) -> *const Link<P> {
+        // Acquire: pairs with `set_link`; null means that the worker is done with the link it served.
+        self.link.load(Ordering::Acquire)
+    }
+
+    /// Says whose items it serves.
+    #[inline]
+    pub(crate) fn set_link(&self, link: *const Link<P>) {
+        // Release: everything done for the last link comes before. What is done for the new one ends with a
+        // read-modify-write of its counter, which orders this store before it.
+        self.link.store(link.cast_mut(), Ordering::Release);
+    }
+
+    /// Says what it runs; null for nothing.
+    #[inline]
+    pub(crate) fn set_running(&self, table: *const ItemTable<P>) {
+        self.running.store(table.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The name of the function that it runs.
+    pub(crate) fn function(&self) -> Option<&'static str> {
+        let table = self.running.load(Ordering::Relaxed);
+        // SAFETY: tables are statics.
+        let table: &'static ItemTable<P> = unsafe { table.as_ref() }?;
+        Some((table.name)())
+    }
+
+    /// What its current item says of itself.
+    pub(crate) fn description(&self) -> String {
+        self.description.lock().clone()
+    }
+
+    /// Sets what the current item says of itself, cut to 31 bytes.
+    pub(crate) fn set_description(&self, text: &str) {
+        let mut description = self.description.lock();
+        description.clear();
+        description.push_str(&text[..text.floor_char_boundary(DESCRIPTION)]);
+    }
+}

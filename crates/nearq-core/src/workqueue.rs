@@ -1,0 +1,395 @@
+//! [`Workqueue`]: what users queue work on.
+
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Platform};
+use nearq_topology::{CpuSet, Scope};
+
+use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
+use crate::attributes::Attributes;
+use crate::error::Error;
+use crate::link::LinkStatistics;
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::task::{self, JoinHandle};
+use crate::work::Work;
+
+/// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
+/// share the workers of the same pods.
+///
+/// Dropping it waits until everything queued on it has run (unless one of its own items drops it: then it is kept
+/// until it is empty).
+///
+/// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was
+/// queued before runs where it was queued; nothing is lost, nothing runs twice.
+///
+/// ```
+/// use nearq_core::{Scope, Workqueue};
+///
+/// let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
+/// let sum = queue.spawn(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum.join().unwrap(), 55);
+/// queue.set_scope(Some(Scope::System))?;
+/// # Ok::<(), nearq_core::Error>(())
+/// ```
+pub struct Workqueue<P: Platform = Linux> {
+    /// Always there; an `Option` so that `drop` can hand it over.
+    queue: Option<Arc<Queue<P>>>,
+}
+
+/// Settings of a workqueue that is to be made.
+#[derive(Debug)]
+#[must_use = "a builder makes nothing until `build`"]
+pub struct WorkqueueBuilder<P: Platform = Linux> {
+    name: String,
+    runtime: Option<Runtime<P>>,
+    attributes: Attributes,
+    max_active: usize,
+}
+
+impl Workqueue<Linux> {
+    /// Settings of a new queue on the process-wide runtime.
+    pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
+        WorkqueueBuilder::new(name.into(), None)
+    }
+}
+
+impl WorkqueueBuilder<Linux> {
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// The machine cannot be described, or an attribute cannot be carried out (the error says which are possible).
+    pub fn build(mut self) -> Result<Workqueue, Error> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => Runtime::try_default()?,
+        };
+        self.build_on(&runtime)
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new queue on this runtime.
+    pub fn workqueue(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
+        WorkqueueBuilder::new(name.into(), Some(self.clone()))
+    }
+}
+
+impl<P: Platform> WorkqueueBuilder<P> {
+    fn new(name: String, runtime: Option<Runtime<P>>) -> Self {
+        WorkqueueBuilder {
+            name,
+            runtime,
+            attributes: Attributes::default(),
+            max_active: DEFAULT_MAX_ACTIVE,
+        }
+    }
+
+    /// How CPUs are grouped; the runtime's default scope if not set.
+    pub fn scope(mut self, scope: impl Into<Option<Scope>>) -> Self {
+        self.attributes.scope = scope.into();
+        self
+    }
+
+    /// Workers never leave their pod. Off if not set: they start an item there and may be moved when that keeps CPUs busy.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.attributes.strict = strict;
+        self
+    }
+
+    /// An item runs on the CPU that queued it, where a worker can. Off if not set.
+    pub fn localize(mut self, localize: bool) -> Self {
+        self.attributes.localize = localize;
+        self
+    }
+
+    /// Idle workers of other pods take items of this queue, nearest pods first. On if not set; no effect with `strict`.
+    pub fn helping(mut self, helping: bool) -> Self {
+        self.attributes.helping = helping;
+        self
+    }
+
+    /// Off: one pod of all CPUs, whatever the scope. On if not set.
+    pub fn affinity(mut self, affinity: bool) -> Self {
+        self.attributes.affinity = affinity;
+        self
+    }
+
+    /// The CPUs that items may run on; all that the process may use if not set.
+    pub fn cpumask(mut self, cpus: impl Into<Option<CpuSet>>) -> Self {
+        self.attributes.cpumask = cpus.into();
+        self
+    }
+
+    /// The workers' nice value, -20 to 19; 0 if not set.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.attributes.nice = nice;
+        self
+    }
+
+    /// Items that may be on pools or running at once, over the whole queue; others wait. 1 to 2048; 0, or not set, is 1024.
+    pub fn max_active(mut self, items: usize) -> Self {
+        self.max_active = items;
+        self
+    }
+
+    /// Makes the queue on `runtime`.
+    ///
+    /// # Errors
+    /// An attribute cannot be carried out; the error says which are possible.
+    pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
+        let inner = runtime.inner();
+        inner.check(&self.attributes)?;
+        let max_active = allowed_max_active(runtime, self.max_active);
+        let queue = Queue::new(runtime, self.name, self.attributes, max_active);
+        inner.add_queue(&queue);
+        // The runtime's defaults may have changed before it was known there.
+        queue.relayout();
+        Ok(Workqueue { queue: Some(queue) })
+    }
+
+    /// Makes the queue on the runtime from which the builder came.
+    ///
+    /// # Errors
+    /// As [`build_on`](Self::build_on).
+    ///
+    /// # Panics
+    /// If the builder did not come from a runtime.
+    pub fn build_in(mut self) -> Result<Workqueue<P>, Error> {
+        let runtime = self.runtime.take().expect("the builder came from `Runtime::workqueue`");
+        self.build_on(&runtime)
+    }
+}
+
+fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
+    match asked {
+        0 => DEFAULT_MAX_ACTIVE,
+        1..=HIGHEST_MAX_ACTIVE => asked,
+        _ => {
+            runtime.inner().warn_max_active(asked, HIGHEST_MAX_ACTIVE);
+            HIGHEST_MAX_ACTIVE
+        }
+    }
+}
+
+impl<P: Platform> Workqueue<P> {
+    #[inline]
+    fn inside(&self) -> &Queue<P> {
+        match &self.queue {
+            Some(queue) => queue,
+            None => unreachable!("taken by drop only"),
+        }
+    }
+
+    // ---- queueing ----------------------------------------------------------------------------------------
+
+    /// Queues `work` for the pod of the CPU that the caller runs on. False if it is pending already: then it stays
+    /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
+    #[inline]
+    pub fn queue(&self, work: &Work<P>) -> bool {
+        self.inside().queue(work.item())
+    }
+
+    /// As [`queue`](Self::queue), for the pod of `cpu`.
+    ///
+    /// # Errors
+    /// The machine has no such CPU.
+    pub fn queue_on(&self, cpu: usize, work: &Work<P>) -> Result<bool, Error> {
+        self.inside().queue_on(work.item(), |places| places.cpu(cpu))
+    }
+
+    /// As [`queue`](Self::queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
+    ///
+    /// # Errors
+    /// The machine has no such node, or the node has no CPU.
+    pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
+        self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
+    }
+
+    /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = task::new(closure);
+        self.inside().send(item, P::current_cpu());
+        handle
+    }
+
+    /// Queues closures that borrow, and waits until all have ended.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("scope").build()?;
+    /// let mut halves = [0, 0];
+    /// queue.scope(|scope| {
+    ///     for (number, half) in halves.iter_mut().enumerate() {
+    ///         scope.spawn(move || *half = number + 1);
+    ///     }
+    /// });
+    /// assert_eq!(halves, [1, 2]);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// With the panic of `f`, or else of the first closure that panicked, after all have ended.
+    pub fn scope<'env, R>(
+        &self,
+        f: impl for<'scope> FnOnce(&'scope crate::scope::Scope<'scope, 'env, P>) -> R,
+    ) -> R {
+        crate::scope::scope(self, f)
+    }
+
+    // ---- reading -----------------------------------------------------------------------------------------
+
+    /// The queue's name.
+    pub fn name(&self) -> &str {
+        &self.inside().name
+    }
+
+    /// The runtime that the queue is on.
+    pub fn runtime(&self) -> &Runtime<P> {
+        self.inside().runtime()
+    }
+
+    /// The attributes as they were set.
+    pub fn attributes(&self) -> Attributes {
+        self.inside().attributes()
+    }
+
+    /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
+    /// affinity is off.
+    pub fn scope_in_words(&self) -> String {
+        let attributes = self.attributes();
+        let off = !(attributes.affinity && self.runtime().affinity());
+        let scope = match attributes.scope {
+            Some(scope) => scope.to_string(),
+            None => format!("default ({})", self.runtime().default_scope()),
+        };
+        if off { format!("{scope} (off)") } else { scope }
+    }
+
+    /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.
+    pub fn effective_cpumask(&self) -> CpuSet {
+        self.inside().layout().effective
+    }
+
+    /// The pods in effect: their CPUs, in the order of their first CPU.
+    pub fn pods(&self) -> Vec<CpuSet> {
+        self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
+    }
+
+    /// What has happened, by link; links of earlier attributes included. Costs the workers nothing.
+    pub fn statistics(&self) -> Vec<LinkStatistics> {
+        self.inside().statistics()
+    }
+
+    /// How many items may be on pools or running at once.
+    pub fn max_active(&self) -> usize {
+        self.inside().admission.max_active()
+    }
+
+    /// Items that wait because of the limit.
+    pub fn inactive(&self) -> usize {
+        self.inside().admission.counts().1 as usize
+    }
+
+    // ---- changing ----------------------------------------------------------------------------------------
+
+    /// Changes several attributes at once.
+    ///
+    /// # Errors
+    /// One of them cannot be carried out; nothing is changed then.
+    pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
+        self.inside().change(change)
+    }
+
+    /// Changes the scope; `None` follows the runtime's default.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_scope(&self, scope: impl Into<Option<Scope>>) -> Result<(), Error> {
+        let scope = scope.into();
+        self.change(|attributes| attributes.scope = scope)
+    }
+
+    /// Changes whether workers may leave their pod.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_strict(&self, strict: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.strict = strict)
+    }
+
+    /// Changes whether items run on the CPU that queued them.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_localize(&self, localize: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.localize = localize)
+    }
+
+    /// Changes whether other pods' workers help.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_helping(&self, helping: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.helping = helping)
+    }
+
+    /// Changes whether the scope is heeded.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_affinity(&self, affinity: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.affinity = affinity)
+    }
+
+    /// Changes the CPUs that items may run on; `None` is all that the process may use.
+    ///
+    /// # Errors
+    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
+    pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
+        let cpus = cpus.into();
+        self.change(|attributes| attributes.cpumask = cpus)
+    }
+
+    /// Changes the workers' nice value.
+    ///
+    /// # Errors
+    /// It is not between -20 and 19.
+    pub fn set_nice(&self, nice: i32) -> Result<(), Error> {
+        self.change(|attributes| attributes.nice = nice)
+    }
+
+    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning.
+    pub fn set_max_active(&self, items: usize) {
+        let items = allowed_max_active(self.runtime(), items);
+        let queue = self.inside();
+        queue.admission.set_max_active(queue, items);
+    }
+}
+
+impl<P: Platform> Drop for Workqueue<P> {
+    fn drop(&mut self) {
+        let Some(queue) = self.queue.take() else { return };
+        if crate::run::serves::<P>(Arc::as_ptr(&queue)) {
+            // One of its own items drops it; waiting for that item would be waiting for ourselves.
+            let runtime = queue.runtime().clone();
+            runtime.inner().adopt(queue);
+            return;
+        }
+        queue.drain();
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Workqueue<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Workqueue")
+            .field("name", &self.name())
+            .field("scope", &self.scope_in_words())
+            .field("max_active", &self.max_active())
+            .finish()
+    }
+}

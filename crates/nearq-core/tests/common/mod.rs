@@ -1,0 +1,156 @@
+//! What the tests share: waiting with a watchdog, this process's threads, and programs that are run apart.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Command, Output};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nearq_core::{Runtime, Workqueue};
+
+/// What takes longer than this is a failure, not a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends the process with the runtime's state if it is not dropped in time.
+pub struct Watchdog {
+    shared: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Watches over the rest of a test. `runtime` is what is shown, and kept alive meanwhile.
+pub fn watch(runtime: Option<&Runtime>) -> Watchdog {
+    let shared = Arc::new((Mutex::new(false), Condvar::new()));
+    let runtime = runtime.cloned();
+    let (own, test) = (Arc::clone(&shared), std::thread::current().name().map(str::to_owned));
+    let thread = std::thread::spawn(move || {
+        let (done, changed) = &*own;
+        let guard = done.lock().unwrap();
+        let (guard, _) = changed.wait_timeout_while(guard, PATIENCE, |done| !*done).unwrap();
+        if !*guard {
+            let state = runtime.as_ref().map(state).unwrap_or_default();
+            eprintln!("{test:?} takes longer than {PATIENCE:?}\n{state}{}", threads_in_words());
+            std::process::abort();
+        }
+    });
+    Watchdog { shared, thread: Some(thread) }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let (done, changed) = &*self.shared;
+        *done.lock().unwrap() = true;
+        changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A runtime in words.
+pub fn state(runtime: &Runtime) -> String {
+    let mut text = format!("{runtime:?}\n");
+    for pool in runtime.pools() {
+        let _ = writeln!(text, "{pool:?}");
+    }
+    for worker in runtime.workers() {
+        let _ = writeln!(text, "{worker:?}");
+    }
+    text
+}
+
+/// Looks again and again until `holds`.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    within(PATIENCE, what, &mut holds);
+}
+
+/// As [`eventually`], with less patience; says how long it took.
+#[track_caller]
+pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let begin = Instant::now();
+    loop {
+        if holds() {
+            return begin.elapsed();
+        }
+        assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
+        // So that whoever shall make it true gets a CPU.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// One test at a time, where tests look at the whole process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This process's threads of the runtime: names by thread id.
+pub fn threads() -> BTreeMap<u64, String> {
+    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
+    entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            Some((id, name.trim_end().to_owned()))
+        })
+        .filter(|(_, name)| name.starts_with("nq/"))
+        .collect()
+}
+
+fn threads_in_words() -> String {
+    format!("{:?}", threads())
+}
+
+/// Context switches of all the runtime's threads so far, by thread id.
+pub fn switches() -> BTreeMap<u64, u64> {
+    threads()
+        .into_keys()
+        .filter_map(|id| {
+            let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).ok()?;
+            let sum = status
+                .lines()
+                .filter(|line| line.contains("ctxt_switches"))
+                .filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok())
+                .sum();
+            Some((id, sum))
+        })
+        .collect()
+}
+
+/// Executions that have ended.
+pub fn completed(queue: &Workqueue) -> u64 {
+    queue.statistics().iter().map(|link| link.completed).sum()
+}
+
+/// The CPUs of this process at its start; a test with fewer than it needs says so and ends.
+pub fn has_cpus(count: usize) -> bool {
+    let cpus = Runtime::builder().build().unwrap().allowed().len();
+    if cpus < count {
+        println!("skipped: needs {count} CPUs, may use {cpus}");
+    }
+    cpus >= count
+}
+
+/// The variable that says to a test which part of it to be.
+const PART: &str = "NEARQ_TEST_PART";
+
+/// Which part of a test this process is to be; none: the test itself.
+pub fn part() -> Option<String> {
+    std::env::var(PART).ok()
+}
+
+/// Runs a part of the test `name` in a process of its own.
+pub fn command(name: &str, part: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("it has a path"));
+    command.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(PART, part);
+    command
+}
+
+/// Standard output and error, for a message.
+pub fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}\n{}\n{}", output.status, String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}

@@ -1,0 +1,166 @@
+//! The same runtime on simulated machines: 64 CPUs, every scope, the same run for the same seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_core::{Runtime, Scope, Work};
+use nearq_lock::Mutex;
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Outcome, Schedule, Sim, Simulation, compute};
+use nearq_topology::{CpuSet, Topology};
+
+#[global_allocator]
+static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
+
+/// What an item saw: its number, and the CPU it ran on.
+type Seen = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
+
+const ISSUERS: usize = 8;
+
+/// So many items through a queue of `scope`, from eight issuers; what they saw.
+fn program(scope: Scope, strict: bool, items: usize) -> Vec<(usize, usize)> {
+    let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+    let queue =
+        runtime.workqueue("simulated").scope(scope).strict(strict).build_in().expect("can be done");
+    let queue = Arc::new(queue);
+    let seen: Seen = Arc::new(Mutex::new_in(Vec::with_capacity(items)));
+    let issuers: Vec<_> = (0..ISSUERS)
+        .map(|issuer| {
+            let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
+            let main = move || {
+                for number in (issuer..items).step_by(ISSUERS) {
+                    let seen = Arc::clone(&seen);
+                    drop(queue.spawn(move || {
+                        let cpu = Sim::current_cpu();
+                        compute(Duration::from_micros(1 + number as u64 % 7));
+                        seen.lock().push((number, cpu));
+                    }));
+                    if number % 100 == 0 {
+                        Sim::sleep(Duration::from_micros(50));
+                    }
+                }
+            };
+            Sim::spawn(ThreadSpec::default(), main).expect("room")
+        })
+        .collect();
+    issuers.into_iter().for_each(Sim::join);
+    let queue = Arc::into_inner(queue).expect("the issuers have ended");
+    drop(queue);
+    drop(runtime);
+    core::mem::take(&mut *seen.lock())
+}
+
+fn run(
+    seed: u64,
+    schedule: Schedule,
+    scope: Scope,
+    strict: bool,
+    items: usize,
+) -> Outcome<Vec<(usize, usize)>> {
+    let machine = Topology::from_synthetic("pack:2 l3:4 core:8").expect("well formed");
+    assert_eq!(machine.possible().len(), 64);
+    Simulation::new(machine, seed).schedule(schedule).run(move || program(scope, strict, items))
+}
+
+/// Each item ran once, and all threads have ended.
+fn check(outcome: &Outcome<Vec<(usize, usize)>>, items: usize) {
+    let seen = outcome.result.as_ref().unwrap_or_else(|| panic!("{}", outcome.report()));
+    assert!(outcome.panics.is_empty() && outcome.unfinished.len() <= 1, "{}", outcome.report());
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+    let mut numbers: Vec<_> = seen.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..items).collect::<Vec<_>>());
+}
+
+#[test]
+fn ten_thousand_items_in_every_scope() {
+    for scope in Scope::ALL {
+        let outcome = run(1, Schedule::Fair, scope, false, 10_000);
+        check(&outcome, 10_000);
+        println!("{scope}: {} us, {} accesses", outcome.end.as_nanos() / 1000, outcome.accesses);
+        let used: CpuSet = outcome.result.iter().flatten().map(|(_, cpu)| *cpu).collect();
+        assert!(used.len() > 1, "{scope}: {used}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for scope in [Scope::Cache, Scope::System] {
+        let [first, second, other] =
+            [5, 5, 6].map(|seed| run(seed, Schedule::Fair, scope, false, 2_000));
+        for outcome in [&first, &second, &other] {
+            check(outcome, 2_000);
+        }
+        assert_eq!((first.end, first.trace_hash), (second.end, second.trace_hash));
+        assert_eq!(first.result, second.result);
+        assert_ne!(first.trace_hash, other.trace_hash);
+    }
+}
+
+#[test]
+fn disturbed_at_random_nothing_is_lost() {
+    for seed in 0..30 {
+        let scope = Scope::ALL[seed as usize % 6];
+        let outcome = run(seed, Schedule::Random, scope, seed % 4 == 0, 300);
+        check(&outcome, 300);
+    }
+}
+
+#[test]
+fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
+    let machine = Topology::from_synthetic("pack:2 l3:4 core:8").expect("well formed");
+    let pods = machine.clone();
+    let outcome = Simulation::new(machine, 3).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let strict = runtime.workqueue("strict").scope(Scope::Cache).strict(true);
+        let queue = strict.build_in().expect("can be done");
+        let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+        let works: Vec<_> = (0..64)
+            .map(|cpu| {
+                let seen = Arc::clone(&seen);
+                Work::<Sim>::new_in(move |_: &Work<Sim>| {
+                    compute(Duration::from_micros(3));
+                    seen.lock().push((cpu, Sim::current_cpu()));
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            for (cpu, work) in works.iter().enumerate() {
+                queue.queue_on(cpu, work).expect("there is such a CPU");
+            }
+            Sim::sleep(Duration::from_micros(100));
+        }
+        drop(queue);
+        core::mem::take(&mut *seen.lock())
+    });
+    let seen = outcome.expect();
+    assert!(seen.len() > 64);
+    for (queued, ran) in seen {
+        assert_eq!(pods.llc_of(queued), pods.llc_of(ran), "queued on {queued}, ran on {ran}");
+    }
+}
+
+#[test]
+fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
+    let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
+    let outcome = Simulation::new(machine, 9).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue =
+            runtime.workqueue("sleepers").scope(Scope::Cache).build_in().expect("can be done");
+        let begin = Sim::now();
+        let sleepers: Vec<_> =
+            (0..12).map(|_| queue.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
+        Sim::sleep(Duration::from_millis(100));
+        let late = queue.spawn(Sim::now).join().expect("no panic") - begin;
+        for handle in sleepers {
+            handle.join().expect("no panic");
+        }
+        let all = Sim::now() - begin;
+        drop(queue);
+        drop(runtime);
+        (late, all)
+    });
+    let (late, all) = outcome.expect();
+    assert!(late < Duration::from_millis(150), "started after {late:?} although all workers sleep");
+    assert!(all < Duration::from_millis(1200), "twelve sleeps of a second at once took {all:?}");
+}

@@ -1,0 +1,111 @@
+//! Changing a queue while its items run: `cargo run --release --example retune`.
+//!
+//! Items queue themselves again and again; meanwhile the queue's scope, strictness and limit are changed. Nothing is
+//! stopped for it: items that were queued before run where they were queued, the next ones go where they belong now.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a program that uses nearq may use what it likes"
+)]
+
+use nearq::{Error, LinkStatistics, Scope, Work, Workqueue};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Items that go round.
+const ITEMS: usize = 32;
+/// How long each setting is watched.
+const WATCHED: Duration = Duration::from_millis(150);
+
+/// Some 20 microseconds of work.
+fn work_a_little() {
+    black_box((0..20_000_u64).fold(1_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n)));
+}
+
+/// Prints what has happened on each link since `before`.
+fn report(queue: &Workqueue, before: &[LinkStatistics]) {
+    println!(
+        "\n{}{}, at most {} items active",
+        queue.scope_in_words(),
+        if queue.attributes().strict { ", strict" } else { "" },
+        queue.max_active()
+    );
+    println!(
+        "  {:>5}  {:10}  {:>9}  {:>9}  {:>6}  {:>11}",
+        "pool", "CPUs", "completed", "CPU ms", "helped", "repatriated"
+    );
+    for link in queue.statistics() {
+        // Links stay when the queue leaves their pool: their figures go on from where they were.
+        let old = before.iter().find(|old| old.pool == link.pool);
+        let since = |count: fn(&LinkStatistics) -> u64| count(&link) - old.map_or(0, count);
+        let completed = since(|link| link.completed);
+        let old_time = old.map_or(Duration::ZERO, |old| old.cpu_time);
+        let cpu_time = link.cpu_time.saturating_sub(old_time);
+        if completed > 0 {
+            println!(
+                "  {:>5}  {:10}  {completed:>9}  {:>9.1}  {:>6}  {:>11}",
+                link.pool,
+                link.pod.to_list(),
+                cpu_time.as_secs_f64() * 1e3,
+                since(|link| link.helped),
+                since(|link| link.repatriated),
+            );
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let queue = Arc::new(Workqueue::builder("retune").build()?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let items: Vec<Work> = (0..ITEMS)
+        .map(|_| {
+            let (queue, stop) = (Arc::clone(&queue), Arc::clone(&stop));
+            Work::new(move |work: &Work| {
+                work_a_little();
+                if !stop.load(Ordering::Relaxed) {
+                    queue.queue(work);
+                }
+            })
+        })
+        .collect();
+    for item in &items {
+        queue.queue(item);
+    }
+
+    type Change = fn(&Workqueue) -> Result<(), Error>;
+    let changes: [Change; 4] = [
+        |_| Ok(()),
+        |queue| queue.set_scope(Scope::Cpu),
+        // Several attributes at once: no item sees one without the other.
+        |queue| {
+            queue.change(|attributes| {
+                attributes.scope = Some(Scope::Cpu);
+                attributes.strict = true;
+            })
+        },
+        |queue| {
+            queue.set_max_active(1);
+            queue.change(|attributes| {
+                attributes.scope = Some(Scope::System);
+                attributes.strict = false;
+            })
+        },
+    ];
+    for change in changes {
+        let before = queue.statistics();
+        change(&queue)?;
+        thread::sleep(WATCHED);
+        report(&queue, &before);
+    }
+
+    // What cannot be carried out is refused, says what can be, and changes nothing.
+    if let Err(error) = queue.set_nice(42) {
+        println!("\nrefused: {error}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    Ok(())
+}

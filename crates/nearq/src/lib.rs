@@ -1,0 +1,38 @@
+//! Work queues that run work near its data.
+//!
+//! A [`Workqueue`] runs items on worker threads that belong to *pods*: groups of CPUs that share a cache, a node, or
+//! whatever its [`Scope`] says. An item goes to the pod of the CPU that queued it, so it finds its data in the
+//! cache; workers are brought back to their pod before they start an item, and idle workers of other pods help, so
+//! no CPU idles while work waits. Every attribute can be changed while items are queued and running.
+//!
+//! ```
+//! use nearq::{Scope, Work, Workqueue};
+//!
+//! let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
+//!
+//! // A closure that runs once.
+//! let sum = queue.spawn(|| (1..=10).sum::<u32>());
+//! assert_eq!(sum.join()?, 55);
+//!
+//! // An item that is queued again and again, without allocating; it never runs twice at once.
+//! let mut count = 0;
+//! let work = Work::new(move |_| count += 1);
+//! queue.queue(&work);
+//!
+//! // While it runs: workers may never leave their pod now.
+//! queue.set_strict(true)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Settings from outside the program
+//!
+//! | variable | values | effect |
+//! |---|---|---|
+//! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
+//! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
+
+pub use nearq_core::{
+    Attributes, BorrowScope, CpuSet, Error, JoinHandle, LinkStatistics, Panic, PoolInfo, Runtime,
+    RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
+    set_description, system_long, system_unbound,
+};
