@@ -1,0 +1,165 @@
+//! `nearq bench`: the experiments, each with its options.
+
+use crate::machine::HERE;
+use crate::output::Failure;
+use clap::{Args, Subcommand};
+use nearq_experiments::report::{Outputs, Report, Target};
+use nearq_experiments::{Common, DispatchOptions, Error, Progress, ScopesOptions};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SCOPES_EXAMPLES: &str = "\
+Issuers generate 32 KiB blocks, queue their encryption (AES-256-XTS), write them to a store, read them back, queue
+their decryption, and verify them (SHA-512) themselves; an item is an encryption or a decryption. The table shows
+throughput and CPU use for each scope, strict and not, beside the published figures. Configurations that are the
+same thing on this machine are run once.
+
+Examples:
+  nearq bench scopes
+  nearq bench scopes --quick --json scopes.json --svg scopes.svg
+  nearq bench scopes --file /mnt/disk/scratch --runs 10
+  nearq bench scopes --issuers 4 --in-flight 16 --duration 5";
+
+const DISPATCH_EXAMPLES: &str = "\
+Items that do nothing, queued from outside of the pool, from inside, with and without waiting for the result, and
+one at a time into an idle pool: time per item, and latency until the call returns and until the item starts, for
+nearq, rayon, tokio, async-executor, threadpool and a crossbeam channel in the same run, in alternating order.
+
+Examples:
+  nearq bench dispatch
+  nearq bench dispatch --quick --json - | jq '.rows[] | select(.metric == \"ns_per_item\")'";
+
+/// The experiments that there are.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Experiment {
+    /// Encrypt, store and verify blocks under every affinity scope: throughput and CPU use
+    #[command(after_help = SCOPES_EXAMPLES)]
+    Scopes(Scopes),
+    /// Queue items that do nothing: time per item and latency, beside other pools
+    #[command(after_help = DISPATCH_EXAMPLES)]
+    Dispatch(Dispatch),
+}
+
+/// What every experiment can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Shared {
+    /// The machine; `here` is the only one yet, simulated machines come with a later version
+    #[arg(long, value_name = "MACHINE", default_value = HERE)]
+    on: String,
+
+    /// End within 30 seconds
+    #[arg(long)]
+    quick: bool,
+
+    /// How often everything is run, 1 to 1000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    runs: Option<usize>,
+
+    /// How long a run lasts, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    duration: Option<Duration>,
+
+    /// Write the numbers as JSON into a file; `-` is standard output, and the table goes to standard error then
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+
+    /// Draw a picture into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What `nearq bench scopes` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Scopes {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Store blocks here instead of in memory: a new or empty file, or a block device, WHICH IS OVERWRITTEN
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+
+    /// One load with so many issuers, 1 to 4096, instead of the published three
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    issuers: Option<usize>,
+
+    /// Blocks in flight for each issuer, 1 to 4096
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    in_flight: Option<usize>,
+}
+
+/// What `nearq bench dispatch` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Dispatch {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Single items of each idle round, 1 to 100000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    idle_samples: Option<usize>,
+}
+
+/// Carries it out.
+pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
+    match experiment {
+        Experiment::Scopes(options) => {
+            let given = ScopesOptions {
+                common: options.shared.common(),
+                file: options.file.clone(),
+                issuers: options.issuers,
+                in_flight: options.in_flight,
+            };
+            options.shared.run(|progress| nearq_experiments::scopes(&given, progress))
+        }
+        Experiment::Dispatch(options) => {
+            let given = DispatchOptions {
+                common: options.shared.common(),
+                idle_samples: options.idle_samples,
+            };
+            options.shared.run(|progress| nearq_experiments::dispatch(&given, progress))
+        }
+    }
+}
+
+impl Shared {
+    fn common(&self) -> Common {
+        Common {
+            machine: self.on.clone(),
+            quick: self.quick,
+            runs: self.runs,
+            duration: self.duration,
+        }
+    }
+
+    /// Runs an experiment, with its outputs opened first: what cannot be written is refused before the wait.
+    fn run(
+        &self,
+        experiment: impl FnOnce(&Progress) -> Result<Report, Error>,
+    ) -> Result<(), Failure> {
+        if self.on != HERE {
+            return Err(Failure::input(format!(
+                "--on {:?}: experiments run on this machine only, simulated machines come with a later version; \
+                 give {HERE}, or leave --on out",
+                self.on
+            )));
+        }
+        let json = self.json.as_ref().map(|path| match path.as_os_str().to_str() {
+            Some("-") => Target::Stdout,
+            _ => Target::File(path.clone()),
+        });
+        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref())?;
+        let report = experiment(&Progress::stderr())?;
+        Ok(outputs.write(&report)?)
+    }
+}
+
+/// A number; the experiment knows the limits.
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a whole number, 1 or more".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "give a number of seconds, 0.01 to 3600".into())
+}

@@ -1,0 +1,168 @@
+//! The command `nearq`: what there is to be told, and where it goes.
+//!
+//! Exit status: 0, or 2 for input that cannot be used, or 1 for a run that failed. Every refusal is one line on
+//! standard error that names the value and what is allowed.
+
+mod bench;
+mod machine;
+mod output;
+mod topo;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use output::Failure;
+use std::process::ExitCode;
+
+/// Work queues that run work near its data: look at a machine, and measure.
+#[derive(Debug, Parser)]
+#[command(name = "nearq", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
+  nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
+  nearq bench dispatch         what queueing an item costs, beside other pools
+  nearq topo --help            all that `topo` can be told, with examples
+
+Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
+    Topo(topo::Options),
+    /// Run an experiment and print its table
+    Bench {
+        #[command(subcommand)]
+        experiment: bench::Experiment,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => match cli.command {
+            Command::Topo(options) => topo::run(&options),
+            Command::Bench { experiment } => bench::run(&experiment),
+        },
+        Err(error) => refused(&error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints help and version; everything else is made into one line.
+fn refused(error: &clap::Error) -> Result<(), Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::print(&error.render().to_string())
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::input(error.render().to_string().trim_end()).whole())
+        }
+        kind => {
+            let line = one_line(&error.render().to_string());
+            Err(Failure::input(match kind {
+                ErrorKind::InvalidSubcommand => format!("{line}; there are {}", commands()),
+                // What is allowed stands in the message.
+                ErrorKind::ValueValidation => line,
+                ErrorKind::InvalidUtf8 => format!("{}: arguments must be UTF-8", not_utf8()),
+                _ => {
+                    let command = command_of(std::env::args().skip(1));
+                    format!("{line}; `{command} --help` says what is allowed")
+                }
+            }))
+        }
+    }
+}
+
+/// The first argument that is not UTF-8, in quotes.
+fn not_utf8() -> String {
+    let argument = std::env::args_os().find(|argument| argument.to_str().is_none());
+    format!("\"{}\"", argument.unwrap_or_default().as_encoded_bytes().escape_ascii())
+}
+
+/// `nearq bench scopes`: as much of a command as there is among the arguments.
+fn command_of(arguments: impl IntoIterator<Item = String>) -> String {
+    let mut command = Cli::command();
+    let mut words = vec![command.get_name().to_owned()];
+    for argument in arguments {
+        let Some(inner) = command.find_subcommand(&argument).cloned() else { break };
+        command = inner;
+        words.push(argument);
+    }
+    words.join(" ")
+}
+
+/// `topo, bench scopes, bench dispatch`: the commands that there are.
+fn commands() -> String {
+    let mut names = Vec::new();
+    for command in Cli::command().get_subcommands() {
+        let inner: Vec<String> = command
+            .get_subcommands()
+            .map(|inner| format!("`{} {}`", command.get_name(), inner.get_name()))
+            .collect();
+        if inner.is_empty() {
+            names.push(format!("`{}`", command.get_name()));
+        }
+        names.extend(inner);
+    }
+    names.join(", ")
+}
+
+/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
+fn one_line(text: &str) -> String {
+    let end = ["\n\nUsage:", "\n\nFor more information"]
+        .into_iter()
+        .filter_map(|mark| text.find(mark))
+        .min()
+        .unwrap_or(text.len());
+    let text = text[..end].trim().trim_start_matches("error:");
+    let mut line = String::new();
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        if !line.is_empty() {
+            line.push_str(if line.ends_with(':') { " " } else { "; " });
+        }
+        line.push_str(part);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_clap_says_becomes_one_line() {
+        let text = "error: unexpected argument '--fil' found\n\n  tip: a similar argument exists: '--file'\n\n\
+                    Usage: nearq bench scopes\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            one_line(text),
+            "unexpected argument '--fil' found; tip: a similar argument exists: '--file'"
+        );
+        let text = "error: the following required arguments were not provided:\n  <FILE>\n\nUsage: nearq topo [OPTIONS] <FILE>\n";
+        assert_eq!(one_line(text), "the following required arguments were not provided: <FILE>");
+    }
+
+    #[test]
+    fn the_command_is_known_by_its_arguments() {
+        let command = |line: &str| command_of(line.split_whitespace().map(String::from));
+        assert_eq!(command("bench scopes --runs"), "nearq bench scopes");
+        assert_eq!(command("topo topo"), "nearq topo");
+        assert_eq!(command("--colour topo"), "nearq");
+    }
+
+    #[test]
+    fn all_commands_are_listed() {
+        assert_eq!(commands(), "`topo`, `bench scopes`, `bench dispatch`");
+    }
+}

@@ -1,0 +1,74 @@
+//! `nearq topo`: a machine as text, JSON or a picture.
+
+use crate::machine::{HERE, Machine, ON_HELP};
+use crate::output::{self, Failure};
+use clap::Args;
+use nearq_topology::render::{self, View};
+use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPUS, Scope};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+The pods of a scope are the groups of CPUs among which a work queue of that scope keeps its items:
+  cpu          every CPU is a pod of its own
+  smt          the CPUs of a core
+  cache_shard  whole cores of one last-level cache, about --shard-size of them
+  cache        the CPUs that share a last-level cache
+  numa         the CPUs of a NUMA node
+  system       all CPUs
+
+Examples:
+  nearq topo
+  nearq topo --json | jq .pods.cache
+  nearq topo --svg machine.svg --scope numa
+  nearq topo --on \"pack:2 numa:2 l3:2 core:4 pu:2\"
+  nearq topo --on other-machine.xml";
+
+/// What `nearq topo` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The machine: `here`, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = ON_HELP)]
+    on: String,
+
+    /// Print JSON: arrays of cpus, cores, llcs, nodes and distances, the pods by scope, and the limits
+    #[arg(long)]
+    json: bool,
+
+    /// Also draw a picture into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// The scope whose pods the picture colours: cpu, smt, cache_shard, cache, numa or system
+    #[arg(long, value_name = "SCOPE", default_value = Scope::CacheShard.name(), value_parser = scope)]
+    scope: Scope,
+
+    /// The number of cores aimed at in a shard of a last-level cache
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARD_SIZE, value_parser = shard_size, allow_negative_numbers = true)]
+    shard_size: usize,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let machine = Machine::named(&options.on)?;
+    let view = View {
+        topology: &machine.topology,
+        limits: machine.limits.as_ref(),
+        scope: options.scope,
+        shard_size: options.shard_size,
+    };
+    if let Some(path) = &options.svg {
+        output::write("--svg", path, &render::svg(&view))?;
+    }
+    output::print(&if options.json { render::json(&view) } else { render::text(&view) })
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    // The message of the parser names the value, which clap does too.
+    text.parse().map_err(|_| format!("give one of {}", Scope::ALL.map(Scope::name).join(", ")))
+}
+
+fn shard_size(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_CPUS).contains(number));
+    number.ok_or_else(|| format!("give a number of cores from 1 to {MAX_CPUS}"))
+}

@@ -1,0 +1,38 @@
+//! `nearq bench`: short runs of the experiments through the command.
+
+mod common;
+
+use common::{Folder, errors, nearq};
+use serde_json::Value;
+
+#[test]
+fn scopes_prints_a_table_and_writes_json_and_a_picture() {
+    let folder = Folder::new("scopes");
+    let (json, svg) = (folder.path("scopes.json"), folder.path("scopes.svg"));
+    let short = ["--runs", "1", "--duration", "0.05", "--issuers", "1", "--in-flight", "2"];
+    let output = nearq()
+        .args(["bench", "scopes", "--json", &json, "--svg", &svg])
+        .args(short)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("cache+strict"));
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"scopes".into(), &"here".into()));
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["row"] == "system" && row["metric"] == "throughput_mib_s"));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
+fn json_on_standard_output_is_nothing_but_json() {
+    let output = nearq()
+        .args(["bench", "dispatch", "--runs", "1", "--duration", "0.01", "--idle-samples", "1"])
+        .args(["--json", "-"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["experiment"], "dispatch");
+    assert!(errors(&output).contains("rayon"), "the table goes to standard error");
+}

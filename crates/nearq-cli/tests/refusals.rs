@@ -1,0 +1,152 @@
+//! Bad input: one clear line that names the value and what is allowed, exit status 2, and nothing half-done.
+
+mod common;
+
+use common::{Folder, errors, nearq, refuses};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+
+/// Checks that the line names all of `parts`.
+fn names(arguments: &[&str], parts: &[&str]) {
+    let line = refuses(arguments);
+    for part in parts {
+        assert!(line.contains(part), "nearq {arguments:?} does not name {part}: {line}");
+    }
+}
+
+#[test]
+fn no_command_shows_the_help() {
+    for arguments in [&[][..], &["bench"]] {
+        let output = nearq().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains("Usage: nearq"), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn unknown_commands_and_options() {
+    let commands = ["`topo`", "`bench scopes`", "`bench dispatch`"];
+    names(&["frobnicate"], &["'frobnicate'", commands[0], commands[1], commands[2]]);
+    names(&["bench", "lock"], &["'lock'", commands[1], commands[2]]);
+    names(&["topo", "--colour"], &["'--colour'", "`nearq topo --help`"]);
+    names(&["topo", "all"], &["'all'", "`nearq topo --help`"]);
+    names(&["topo", "--scope"], &["--scope", "`nearq topo --help`"]);
+    names(&["bench", "scopes", "--quick=yes"], &["'yes'", "`nearq bench scopes --help`"]);
+    names(&["topo", "--on", "core:1", "--on", "core:2"], &["--on", "multiple times"]);
+}
+
+#[test]
+fn unknown_scopes() {
+    let scopes = ["'llc'", "cpu", "smt", "cache_shard", "cache", "numa", "system"];
+    names(&["topo", "--scope", "llc"], &scopes);
+    names(&["topo", "--scope", ""], &scopes[1..]);
+}
+
+#[test]
+fn shard_sizes() {
+    for size in ["0", "-1", "4097", "8.5", "many", ""] {
+        names(&["topo", "--shard-size", size], &["--shard-size", size, "from 1 to 4096"]);
+    }
+}
+
+#[test]
+fn machines_that_are_none() {
+    let allowed = ["here", "hwloc XML file", "sysfs:DIR", "pack:2 numa:2 l3:2 core:4 pu:2"];
+    for name in ["", "nosuch.xml", "ryzen", "a\nb", "core"] {
+        names(&["topo", "--on", name], &allowed);
+    }
+    names(&["topo", "--on", "nosuch.xml"], &["\"nosuch.xml\""]);
+    for synthetic in ["core:0", "core:x", "core:2 pack:2", "thing:3", "pack:2 :"] {
+        let quoted = format!("{synthetic:?}");
+        names(&["topo", "--on", synthetic], &["--on", &quoted, "pack:2 numa:2 l3:2 core:4 pu:2"]);
+    }
+}
+
+#[test]
+fn machines_that_are_too_large() {
+    for synthetic in ["core:99999", "pack:64 core:64 pu:2"] {
+        names(&["topo", "--on", synthetic], &["--on", synthetic, "4096"]);
+    }
+}
+
+#[test]
+fn files_that_hold_no_machine() {
+    let folder = Folder::new("no-machine");
+    for (name, text) in [
+        ("empty.xml", ""),
+        ("text.xml", "these are no angle brackets"),
+        ("cut.xml", "<topology version=\"2.0\"><object type=\"Machine\">"),
+        ("other.xml", "<html><body/></html>"),
+    ] {
+        fs::write(folder.path(name), text).unwrap();
+        names(&["topo", "--on", &folder.path(name)], &[name, "hwloc's XML"]);
+    }
+    fs::write(folder.path("binary.xml"), [0xff, 0xfe, 0]).unwrap();
+    names(&["topo", "--on", &folder.path("binary.xml")], &["binary.xml"]);
+    let folder_itself = format!("sysfs:{}", folder.path(""));
+    names(&["topo", "--on", &folder_itself], &["sysfs:", "/sys"]);
+    names(&["topo", "--on", "sysfs:/no/such/folder"], &["/no/such/folder", "path that exists"]);
+    names(&["topo", "--on", "sysfs:"], &["\"sysfs:\""]);
+}
+
+#[test]
+fn arguments_that_are_no_text() {
+    let output =
+        nearq().args(["topo", "--on"]).arg(std::ffi::OsStr::from_bytes(b"core:\xff")).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(errors(&output), "nearq: \"core:\\xff\": arguments must be UTF-8\n");
+}
+
+#[test]
+fn files_that_cannot_be_written() {
+    let missing = "/no such folder/file";
+    names(&["topo", "--svg", missing], &["--svg /no such folder/file", "cannot be written"]);
+    for experiment in ["scopes", "dispatch"] {
+        for option in ["--json", "--svg"] {
+            names(
+                &["bench", experiment, "--quick", option, missing],
+                &[option, missing, "cannot be written"],
+            );
+        }
+    }
+    names(&["bench", "scopes", "--file", missing], &["--file", missing, "cannot be written"]);
+}
+
+#[test]
+fn numbers_of_the_experiments() {
+    for (experiment, option, values) in [
+        ("scopes", "--issuers", &["0", "-1", "4097", "x"][..]),
+        ("scopes", "--in-flight", &["0", "-1", "4097", ""]),
+        ("scopes", "--runs", &["0", "1001", "two"]),
+        ("scopes", "--duration", &["0", "-1", "3601", "NaN", "inf", "1e300", "2s"]),
+        ("dispatch", "--idle-samples", &["0", "100001", "1.5"]),
+        ("dispatch", "--runs", &["0", "-7", "99999999999999999999"]),
+    ] {
+        for value in values {
+            names(&["bench", experiment, option, value], &[option, value, "give "]);
+        }
+    }
+}
+
+#[test]
+fn experiments_run_here_only() {
+    for name in ["ryzen-3900x", "pack:2 core:4", "machine.xml", ""] {
+        let line = refuses(&["bench", "scopes", "--on", name]);
+        assert!(
+            line.contains(name) && line.contains("simulated machines come with a later"),
+            "{line}"
+        );
+        assert!(line.contains("give here"), "{line}");
+    }
+}
+
+#[test]
+fn a_refused_experiment_leaves_no_file_and_changes_none() {
+    let folder = Folder::new("refused");
+    let (new, old) = (folder.path("new.json"), folder.path("old.svg"));
+    fs::write(&old, "as it was").unwrap();
+    refuses(&["bench", "scopes", "--issuers", "0", "--json", &new, "--svg", &old]);
+    assert!(!fs::exists(&new).unwrap());
+    assert_eq!(fs::read_to_string(&old).unwrap(), "as it was");
+}

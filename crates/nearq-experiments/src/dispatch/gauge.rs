@@ -1,0 +1,218 @@
+//! What every item of the `dispatch` experiment touches: it must cost the same in every pool, and little.
+//!
+//! An item adds one to a counter of the thread that runs it, on a cache line that no other thread writes: about
+//! 5 ns, and no line moves between CPUs. The issuer adds the counters up only when it has used up the room that
+//! the last sum left it. Every 64th item is a probe: it also notes the time at which it started. Clocks are read
+//! for probes alone, so that measuring latency does not cost throughput.
+
+use hdrhistogram::Histogram;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Probes that can be on their way at once: twice as many as a flood keeps in flight.
+pub const PROBES: usize = 32;
+/// The counters of threads that run at the same time are distinct up to this many threads.
+const COUNTERS: usize = 512;
+/// Longest latency that a histogram holds; longer ones count as this long.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Alone on two cache lines, as CPUs fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// The counters and probes of an experiment. It lives as long as the process, so that closures need not count
+/// references to it.
+#[derive(Debug)]
+pub struct Gauge {
+    counters: Vec<Padded<AtomicU64>>,
+    probes: Vec<Padded<AtomicU64>>,
+    base: Instant,
+}
+
+static NEXT_COUNTER: AtomicU32 = AtomicU32::new(0);
+thread_local! {
+    static COUNTER: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+/// The number of the calling thread's counter.
+#[inline]
+fn counter() -> usize {
+    let number = COUNTER.get();
+    if number != u32::MAX { number as usize } else { new_counter() }
+}
+
+#[cold]
+fn new_counter() -> usize {
+    let number = NEXT_COUNTER.fetch_add(1, Ordering::Relaxed) % COUNTERS as u32;
+    COUNTER.set(number);
+    number as usize
+}
+
+impl Gauge {
+    /// A gauge for the rest of the process's life.
+    pub fn leak() -> &'static Self {
+        let padded = |count| (0..count).map(|_| Padded::default()).collect();
+        Box::leak(Box::new(Self {
+            counters: padded(COUNTERS),
+            probes: padded(PROBES),
+            base: Instant::now(),
+        }))
+    }
+
+    /// What every item does.
+    #[inline]
+    pub fn done(&self) {
+        // Release: whoever sees the sum also sees what the items did.
+        self.counters[counter()].0.fetch_add(1, Ordering::Release);
+    }
+
+    /// What a probe does first.
+    #[inline]
+    pub fn started(&self, probe: usize) {
+        self.probes[probe].0.store(self.now(), Ordering::Release);
+    }
+
+    /// Items done so far.
+    pub fn completed(&self) -> u64 {
+        self.counters.iter().map(|counter| counter.0.load(Ordering::Acquire)).sum()
+    }
+
+    /// Nanoseconds since the gauge was made; never zero.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64 + 1
+    }
+
+    /// What reading the clock costs, in nanoseconds; both latencies include it once.
+    pub fn clock_ns(&self) -> f64 {
+        const READS: u32 = 10_000;
+        let start = self.now();
+        let end = (0..READS).fold(start, |_, _| self.now());
+        (end - start) as f64 / f64::from(READS)
+    }
+
+    /// When a probe started, once it has.
+    fn start_of(&self, probe: usize) -> Option<u64> {
+        Some(self.probes[probe].0.load(Ordering::Acquire)).filter(|&time| time != 0)
+    }
+
+    fn reset(&self, probe: usize) {
+        self.probes[probe].0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The issuer's side of the probes: when they were queued, and the latencies found.
+#[derive(Debug)]
+pub(super) struct Probes {
+    gauge: &'static Gauge,
+    /// When each probe was queued; zero for one that is not on its way.
+    queued: [u64; PROBES],
+    queue: Histogram<u64>,
+    start: Histogram<u64>,
+}
+
+/// Latencies in microseconds: median, 99th percentile, longest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+impl Probes {
+    /// No probe on its way.
+    pub(super) fn new(gauge: &'static Gauge) -> Self {
+        let histogram = || {
+            Histogram::new_with_max(LONGEST.as_nanos() as u64, 3).expect("the bounds are constants")
+        };
+        Self { gauge, queued: [0; PROBES], queue: histogram(), start: histogram() }
+    }
+
+    /// Queues a probe through `queue`, and notes how long that took. False if it is still on its way.
+    pub(super) fn send(&mut self, probe: usize, queue: impl FnOnce()) -> bool {
+        if !self.collect(probe) {
+            return false;
+        }
+        self.gauge.reset(probe);
+        let before = self.gauge.now();
+        queue();
+        let after = self.gauge.now();
+        self.queued[probe] = before;
+        self.queue.saturating_record(after - before);
+        true
+    }
+
+    /// Notes the start of a probe; true if it is not, or no longer, on its way.
+    pub(super) fn collect(&mut self, probe: usize) -> bool {
+        if self.queued[probe] == 0 {
+            return true;
+        }
+        let Some(start) = self.gauge.start_of(probe) else {
+            return false;
+        };
+        self.start.saturating_record(start.saturating_sub(self.queued[probe]));
+        self.queued[probe] = 0;
+        true
+    }
+
+    /// Notes the starts of all probes, of which none is on its way any more, and gives the latencies of the calls
+    /// that queue and from queueing to start.
+    pub(super) fn finish(mut self) -> (Latency, Latency) {
+        for probe in 0..PROBES {
+            let done = self.collect(probe);
+            debug_assert!(done, "probe {probe} is still on its way");
+        }
+        (Latency::of(&self.queue), Latency::of(&self.start))
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Self {
+            p50: us(histogram.value_at_quantile(0.5)),
+            p99: us(histogram.value_at_quantile(0.99)),
+            max: us(histogram.max()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn every_thread_counts_on_a_line_of_its_own_and_the_sum_is_exact() {
+        let gauge = Gauge::leak();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..10_000).for_each(|_| gauge.done()));
+            }
+        });
+        assert_eq!(gauge.completed(), 30_000);
+        let used =
+            gauge.counters.iter().filter(|counter| counter.0.load(Ordering::Relaxed) > 0).count();
+        assert_eq!(used, 3);
+        assert_eq!(size_of_val(&gauge.counters[0]), 128);
+    }
+
+    #[test]
+    fn a_probe_measures_from_before_its_queueing_to_its_start() {
+        let gauge = Gauge::leak();
+        let mut probes = Probes::new(gauge);
+        assert!(probes.send(3, || thread::sleep(Duration::from_millis(2))));
+        assert!(!probes.collect(3), "it has not started");
+        assert!(!probes.send(3, || panic!("it is still on its way")));
+        thread::sleep(Duration::from_millis(3));
+        gauge.started(3);
+        let (queue, start) = probes.finish();
+        assert!(queue.p50 >= 2000.0 && queue.max < start.p50, "{queue:?}");
+        assert!(start.p50 >= 5000.0 && start.p99 <= start.max, "{start:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! The loads of the `dispatch` experiment, the same code for every contestant.
+
+use super::gauge::{Gauge, Latency, PROBES, Probes};
+use crate::Error;
+use crate::peers::Peer;
+use crate::usage::Since;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Items in flight, the same for everyone.
+pub const IN_FLIGHT: usize = 1024;
+/// The issuer queues again when this many are done: it must not look at the counters for every item.
+const QUARTER: u64 = IN_FLIGHT as u64 / 4;
+/// Every so many items, one is a probe.
+const PROBE_EVERY: u64 = 64;
+/// Single items that are not counted: some pools start a thread for the first one.
+const IDLE_WARM_UP: usize = 5;
+/// An item that has not run for this long never will.
+const LOST_AFTER: Duration = Duration::from_secs(20);
+
+/// What a load measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Wall time per item.
+    pub ns_per_item: Option<f64>,
+    /// CPUs that the process kept busy, on average.
+    pub cpus_busy: Option<f64>,
+    /// Of the call that queues.
+    pub queue: Option<Latency>,
+    /// From queueing to start.
+    pub start: Option<Latency>,
+}
+
+impl Sample {
+    /// Of so many items since a moment.
+    fn of(since: &Since, items: u64) -> Self {
+        let ns_per_item = since.elapsed().as_nanos() as f64 / items as f64;
+        Self {
+            ns_per_item: Some(ns_per_item),
+            cpus_busy: Some(since.cpus_busy()),
+            ..Self::default()
+        }
+    }
+}
+
+/// How one contestant takes items from a single outside thread.
+pub trait Feed {
+    /// Queues an item that does `gauge.done()`.
+    fn plain(&mut self);
+
+    /// Queues an item that does `gauge.started(probe)`, then `gauge.done()`.
+    fn probe(&mut self, probe: usize);
+}
+
+/// Closures that nobody waits for.
+pub(super) struct Detached<'p, P> {
+    /// The pool.
+    pub pool: &'p P,
+    /// What the items touch.
+    pub gauge: &'static Gauge,
+}
+
+impl<P: Peer> Feed for Detached<'_, P> {
+    #[inline]
+    fn plain(&mut self) {
+        let gauge = self.gauge;
+        self.pool.detach(move || gauge.done());
+    }
+
+    #[inline]
+    fn probe(&mut self, probe: usize) {
+        let gauge = self.gauge;
+        self.pool.detach(move || {
+            gauge.started(probe);
+            gauge.done();
+        });
+    }
+}
+
+/// Keeps [`IN_FLIGHT`] items in flight for `duration`.
+pub fn flood(
+    feed: &mut impl Feed,
+    gauge: &'static Gauge,
+    duration: Duration,
+) -> Result<Sample, Error> {
+    let (base, start) = (gauge.completed(), Since::now());
+    let (mut issued, mut room, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
+    let mut probe = 0;
+    while start.elapsed() < duration {
+        for _ in 0..room {
+            // A probe that is still on its way is passed over for a plain item.
+            if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
+                probe = (probe + 1) % PROBES;
+            } else {
+                feed.plain();
+            }
+            issued += 1;
+        }
+        let left = wait_until(gauge, base, issued, IN_FLIGHT as u64 - QUARTER)?;
+        room = IN_FLIGHT as u64 - left;
+    }
+    wait_until(gauge, base, issued, 0)?;
+    let sample = Sample::of(&start, issued);
+    let (queue, started) = probes.finish();
+    Ok(Sample { queue: Some(queue), start: Some(started), ..sample })
+}
+
+/// Gives way to the workers until at most `most` items are in flight, and says how many are.
+fn wait_until(gauge: &Gauge, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
+    let mut since = None;
+    loop {
+        let in_flight = issued - (gauge.completed() - base);
+        if in_flight <= most {
+            return Ok(in_flight);
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > LOST_AFTER {
+            return Err(Error::run(format!(
+                "{in_flight} items have not run for {} s",
+                LOST_AFTER.as_secs()
+            )));
+        }
+        thread::yield_now();
+    }
+}
+
+/// Keeps [`IN_FLIGHT`] closures in flight for `duration`, and waits for the result of each.
+pub(super) fn joined<P: Peer>(pool: &P, gauge: &'static Gauge, duration: Duration) -> Sample {
+    let (start, mut issued) = (Since::now(), 0_u64);
+    let mut handles = VecDeque::with_capacity(IN_FLIGHT);
+    while start.elapsed() < duration {
+        while handles.len() < IN_FLIGHT {
+            handles.push_back(pool.spawn(move || gauge.done()));
+            issued += 1;
+        }
+        // The newest of the oldest quarter first: the issuer sleeps once, and the others are done by then.
+        let newest = handles.swap_remove_front(QUARTER as usize - 1).expect("the ring is full");
+        P::join(newest);
+        handles.drain(..QUARTER as usize - 1).for_each(|handle| P::join(handle));
+    }
+    handles.drain(..).for_each(|handle| P::join(handle));
+    Sample::of(&start, issued)
+}
+
+/// Has a worker queue [`IN_FLIGHT`] closures, of which the last to end does it again, for `duration`.
+pub(super) fn inside<P: Peer>(
+    pool: P,
+    gauge: &'static Gauge,
+    duration: Duration,
+) -> Result<Sample, Error> {
+    let (sender, receiver) = mpsc::channel();
+    let start = Since::now();
+    let batches = Arc::new(Batches {
+        pool,
+        gauge,
+        running: AtomicU64::new(0),
+        items: AtomicU64::new(0),
+        end: Instant::now() + duration,
+        finished: sender,
+    });
+    let first = Arc::clone(&batches);
+    batches.pool.detach(move || first.next());
+    let lost = |_| {
+        Error::run(format!("items queued by workers have not run for {} s", LOST_AFTER.as_secs()))
+    };
+    receiver.recv_timeout(duration + LOST_AFTER).map_err(lost)?;
+    let sample = Sample::of(&start, batches.items.load(Ordering::Relaxed));
+    // The pool must not be dropped by one of its own workers.
+    let patience = Instant::now() + LOST_AFTER;
+    while Arc::strong_count(&batches) > 1 && Instant::now() < patience {
+        thread::yield_now();
+    }
+    Ok(sample)
+}
+
+struct Batches<P> {
+    pool: P,
+    gauge: &'static Gauge,
+    running: AtomicU64,
+    items: AtomicU64,
+    end: Instant,
+    finished: mpsc::Sender<()>,
+}
+
+impl<P: Peer> Batches<P> {
+    fn next(self: Arc<Self>) {
+        if Instant::now() >= self.end {
+            let _ = self.finished.send(());
+            return;
+        }
+        self.items.fetch_add(IN_FLIGHT as u64, Ordering::Relaxed);
+        self.running.store(IN_FLIGHT as u64, Ordering::Relaxed);
+        for _ in 0..IN_FLIGHT {
+            let batches = Arc::clone(&self);
+            self.pool.detach(move || {
+                batches.gauge.done();
+                // The last one of the batch has seen all others through this counter.
+                if batches.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    batches.next();
+                }
+            });
+        }
+    }
+}
+
+/// Queues `samples` single items with a gap of `gap` between them, in which everybody has gone to sleep.
+pub fn idle(
+    feed: &mut impl Feed,
+    gauge: &'static Gauge,
+    samples: usize,
+    gap: Duration,
+) -> Result<Sample, Error> {
+    let mut probes = Probes::new(gauge);
+    for sample in 0..samples + IDLE_WARM_UP {
+        if sample == IDLE_WARM_UP {
+            probes = Probes::new(gauge);
+        }
+        let sent = Instant::now();
+        probes.send(0, || feed.probe(0));
+        thread::sleep(gap);
+        while !probes.collect(0) {
+            if sent.elapsed() > LOST_AFTER {
+                return Err(Error::run(format!(
+                    "an item has not run for {} s",
+                    LOST_AFTER.as_secs()
+                )));
+            }
+            thread::sleep(gap);
+        }
+    }
+    let (queue, start) = probes.finish();
+    Ok(Sample { queue: Some(queue), start: Some(start), ..Sample::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::{Bounded, Rayon, Tokio};
+
+    const SHORT: Duration = Duration::from_millis(30);
+
+    #[test]
+    fn a_flood_counts_every_item_once() {
+        let gauge = Gauge::leak();
+        let pool = Bounded::start(2).unwrap();
+        let started = Instant::now();
+        let sample = flood(&mut Detached { pool: &pool, gauge }, gauge, SHORT).unwrap();
+        let items = gauge.completed() as f64;
+        let ns = sample.ns_per_item.unwrap();
+        assert!(
+            ns * items >= SHORT.as_nanos() as f64
+                && ns * items <= started.elapsed().as_nanos() as f64
+        );
+        let (queue, start) = (sample.queue.unwrap(), sample.start.unwrap());
+        assert!(queue.p50 > 0.0 && queue.p50 <= start.max && start.p50 <= start.p99, "{sample:?}");
+    }
+
+    #[test]
+    fn joined_and_inside_run_every_closure() {
+        let gauge = Gauge::leak();
+        assert!(joined(&Tokio::start(2).unwrap(), gauge, SHORT).ns_per_item.unwrap() > 0.0);
+        let joined = gauge.completed();
+        assert!(joined >= IN_FLIGHT as u64 && joined.is_multiple_of(QUARTER));
+        assert!(inside(Rayon::start(2).unwrap(), gauge, SHORT).unwrap().ns_per_item.unwrap() > 0.0);
+        let inside = gauge.completed() - joined;
+        assert!(inside >= IN_FLIGHT as u64 && inside.is_multiple_of(IN_FLIGHT as u64));
+    }
+
+    #[test]
+    fn idle_items_start_after_they_are_queued() {
+        let gauge = Gauge::leak();
+        let pool = Tokio::start(1).unwrap();
+        let sample =
+            idle(&mut Detached { pool: &pool, gauge }, gauge, 5, Duration::from_millis(2)).unwrap();
+        assert_eq!(gauge.completed(), 5 + IDLE_WARM_UP as u64);
+        assert!(sample.start.unwrap().p50 > 0.0 && sample.ns_per_item.is_none());
+    }
+}

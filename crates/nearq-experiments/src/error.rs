@@ -1,0 +1,53 @@
+//! What can go wrong with an experiment, and the exit status that the command ends with.
+
+use std::fmt;
+
+/// Why an experiment gave no result. The text is one clear line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// What was asked for cannot be done: the line names the value and what is allowed.
+    Input(String),
+    /// The run started and failed; a block that did not verify is one.
+    Run(String),
+}
+
+impl Error {
+    /// What was asked for cannot be done.
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::Input(message.into())
+    }
+
+    /// The run started and failed.
+    pub fn run(message: impl Into<String>) -> Self {
+        Self::Run(message.into())
+    }
+
+    /// The command's exit status: 2 for bad input, 1 for a failed run.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::Run(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Input(message) | Self::Run(message)) = self;
+        f.write_str(message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_input_and_failed_runs_end_differently() {
+        assert_eq!(Error::input("0 issuers").exit_status(), 2);
+        assert_eq!(Error::run("block 7 did not verify").exit_status(), 1);
+        assert_eq!(Error::run("block 7 did not verify").to_string(), "block 7 did not verify");
+    }
+}

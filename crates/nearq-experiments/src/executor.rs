@@ -1,0 +1,36 @@
+//! What the `scopes` experiment asks of a work queue: items that are made once and queued many times.
+
+use crate::Error;
+use nearq_topology::Scope;
+
+/// How a queue places its items: one line of the document's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How CPUs are grouped into pods.
+    pub scope: Scope,
+    /// Whether workers may never leave their pod.
+    pub strict: bool,
+    /// Whether an item runs on the CPU that queued it when a worker can.
+    pub localize: bool,
+}
+
+/// Makes the queue of every run.
+pub trait Queues {
+    /// A new queue with this placement. It lives for one run.
+    fn queue(&self, placement: Placement) -> Result<Box<dyn Executor>, Error>;
+
+    /// What runs the items, for the report.
+    fn name(&self) -> &'static str;
+}
+
+/// A queue.
+pub trait Executor: Send + Sync {
+    /// An item that runs `function` each time that it is queued.
+    fn item(&self, function: Box<dyn FnMut() + Send>) -> Box<dyn Item>;
+}
+
+/// A reusable item.
+pub trait Item: Send {
+    /// Queues the item from the calling thread. False means that it is queued already and has not started.
+    fn queue(&self) -> bool;
+}

@@ -1,0 +1,33 @@
+//! The experiments of nearq: the questions of the documents that it grew out of, asked again on any machine, and
+//! comparisons with other pools.
+//!
+//! Each experiment is a function that takes options and a [`Progress`] and returns a [`Report`](report::Report):
+//! numbers in one JSON shape, tables beside the published figures, and a picture.
+
+// The experiments and the pools they compare with are Linux programs: they measure real threads and real time.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+// An `Error` says in one line what was wrong; a section for each function would repeat that it can be returned.
+#![allow(clippy::missing_errors_doc)]
+
+pub mod dispatch;
+mod error;
+pub mod executor;
+mod machine;
+pub mod mailbox;
+mod options;
+mod ours;
+pub mod payload;
+pub mod peers;
+mod progress;
+pub mod report;
+pub mod scopes;
+pub mod store;
+mod usage;
+
+pub use dispatch::DispatchOptions;
+pub use error::Error;
+pub use machine::Machine;
+pub use options::{Common, HERE};
+pub use ours::{dispatch, scopes};
+pub use progress::Progress;
+pub use scopes::ScopesOptions;

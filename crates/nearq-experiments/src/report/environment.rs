@@ -1,0 +1,257 @@
+//! The conditions under which an experiment ran, without which its figures mean little.
+
+use crate::usage::cpu_time;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The conditions under which an experiment ran. What a machine does not tell is null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Environment {
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// What the CPU calls itself.
+    pub cpu_model: Option<String>,
+    /// How many CPUs this process may use.
+    pub cpus: usize,
+    /// The frequency governor of the first CPU.
+    pub governor: Option<String>,
+    /// Whether the clock may go above its nominal rate.
+    pub boost: Option<bool>,
+    /// The share of all CPUs' time that the host gave to others during the run, in percent.
+    pub steal_percent: Option<f64>,
+    /// The share of all CPUs' time that other programs used during the run, in percent: above a few, the figures say
+    /// as much about them.
+    pub others_percent: Option<f64>,
+    /// The load averages (1, 5 and 15 minutes) when the run began.
+    pub load: Option<[f64; 3]>,
+}
+
+/// Reads the conditions at the start of a run and completes them at its end.
+#[derive(Debug)]
+pub struct Watch {
+    root: PathBuf,
+    environment: Environment,
+    start: Option<CpuTime>,
+    own: Duration,
+}
+
+impl Watch {
+    /// Begins a run on this machine, with `cpus` to use.
+    pub fn start(cpus: usize) -> Self {
+        Self::start_at(Path::new("/"), cpus)
+    }
+
+    /// The same with another root than `/`.
+    fn start_at(root: &Path, cpus: usize) -> Self {
+        let text = |path: &str| read(root, path);
+        let environment = Environment {
+            kernel: text("proc/sys/kernel/osrelease"),
+            cpu_model: text("proc/cpuinfo").and_then(|text| cpu_model(&text)),
+            cpus,
+            governor: text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            boost: boost(root),
+            steal_percent: None,
+            others_percent: None,
+            load: text("proc/loadavg").and_then(|text| load(&text)),
+        };
+        Self { root: root.into(), environment, start: CpuTime::read(root), own: cpu_time() }
+    }
+
+    /// Ends the run.
+    pub fn finish(self) -> Environment {
+        let end = CpuTime::read(&self.root);
+        let both = self.start.zip(end);
+        let steal_percent = both.and_then(|(start, end)| end.steal_percent_since(&start));
+        let own = cpu_time().saturating_sub(self.own);
+        let others_percent = both.and_then(|(start, end)| end.others_percent_since(&start, own));
+        Environment { steal_percent, others_percent, ..self.environment }
+    }
+}
+
+fn read(root: &Path, path: &str) -> Option<String> {
+    let text = fs::read_to_string(root.join(path)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// x86 gives a name; arm64 gives numbers, which are better than nothing.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        let line = cpuinfo
+            .lines()
+            .find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    field("model name").or_else(|| {
+        Some(format!("implementer {}, part {}", field("CPU implementer")?, field("CPU part")?))
+    })
+}
+
+fn boost(root: &Path) -> Option<bool> {
+    if let Some(boost) = read(root, "sys/devices/system/cpu/cpufreq/boost") {
+        return Some(boost == "1");
+    }
+    read(root, "sys/devices/system/cpu/intel_pstate/no_turbo").map(|off| off == "0")
+}
+
+fn load(loadavg: &str) -> Option<[f64; 3]> {
+    let mut fields = loadavg.split_whitespace().map(str::parse);
+    Some([fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?])
+}
+
+/// The unit of `/proc/stat`, the same on every Linux machine.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Other programs that use more than this share of the CPUs are worth a warning, in percent.
+const DISTURBING: f64 = 3.0;
+
+/// Ticks of all CPUs together, from the first line of `/proc/stat`.
+#[derive(Clone, Copy, Debug)]
+struct CpuTime {
+    total: u64,
+    /// Without waiting for disks, which leaves the CPU to others.
+    idle: u64,
+    steal: u64,
+}
+
+impl CpuTime {
+    fn read(root: &Path) -> Option<Self> {
+        let text = read(root, "proc/stat")?;
+        // user nice system idle iowait irq softirq steal; guest time, which follows, is in user already.
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> =
+            line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
+        Some(Self { total: ticks.iter().sum(), idle: ticks[3] + ticks[4], steal: *ticks.get(7)? })
+    }
+
+    /// What neither this process, nor the host, nor nobody had.
+    fn others_percent_since(&self, start: &Self, own: Duration) -> Option<f64> {
+        let total = self.total.checked_sub(start.total).filter(|&total| total > 0)?;
+        let unused = self.idle.saturating_sub(start.idle) + self.steal.saturating_sub(start.steal);
+        let own = own.as_secs_f64() * TICKS_PER_SECOND;
+        Some(((total.saturating_sub(unused) as f64 - own) / total as f64 * 100.0).max(0.0))
+    }
+
+    fn steal_percent_since(&self, start: &Self) -> Option<f64> {
+        let total = self.total.checked_sub(start.total).filter(|&total| total > 0)?;
+        Some(self.steal.saturating_sub(start.steal) as f64 / total as f64 * 100.0)
+    }
+}
+
+impl Environment {
+    /// One or two lines for the top of a table.
+    pub fn describe(&self) -> String {
+        let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+        let boost = self.boost.map_or("unknown", |on| if on { "on" } else { "off" });
+        let load = self
+            .load
+            .map_or_else(|| "unknown".into(), |[one, five, _]| format!("{one:.2} {five:.2}"));
+        let steal = self
+            .steal_percent
+            .map_or_else(|| "unknown".into(), |percent| format!("{percent:.2} %"));
+        let others = self.others_percent.filter(|&percent| percent > DISTURBING).map_or_else(String::new, |percent| {
+            format!("\nother programs used {percent:.0} % of the CPUs meanwhile: run it again when they do not")
+        });
+        format!(
+            "{}, {} {}, Linux {}\ngovernor {}, boost {boost}, load before the run {load}, stolen by the host {steal}{others}",
+            known(&self.cpu_model),
+            self.cpus,
+            if self.cpus == 1 { "CPU" } else { "CPUs" },
+            known(&self.kernel),
+            known(&self.governor),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root folder of its own with the given files, removed at the end.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = Self(
+                std::env::temp_dir()
+                    .join(format!("nearq-environment-{name}-{}", std::process::id())),
+            );
+            for (path, text) in files {
+                root.write(path, text);
+            }
+            root
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn reads_what_a_machine_tells() {
+        let root = Root::new(
+            "full",
+            &[
+                ("proc/sys/kernel/osrelease", "6.18.44\n"),
+                (
+                    "proc/cpuinfo",
+                    "processor\t: 0\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\nmodel name\t: other\n",
+                ),
+                ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
+                ("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"),
+                ("proc/loadavg", "0.50 1.25 2.00 1/86 4611\n"),
+                ("proc/stat", "cpu  100 0 100 700 50 0 0 50 10 0\ncpu0 1 2 3\n"),
+            ],
+        );
+        let watch = Watch::start_at(&root.0, 2);
+        root.write("proc/stat", "cpu  150 0 110 720 50 0 0 70 10 0\n");
+        let environment = watch.finish();
+        assert_eq!(environment.kernel.as_deref(), Some("6.18.44"));
+        assert_eq!(environment.cpu_model.as_deref(), Some("AMD EPYC"));
+        assert_eq!(environment.governor.as_deref(), Some("performance"));
+        assert_eq!(environment.boost, Some(false));
+        assert_eq!(environment.load, Some([0.5, 1.25, 2.0]));
+        assert_eq!(environment.steal_percent, Some(20.0));
+    }
+
+    #[test]
+    fn what_others_used_is_all_but_own_idle_and_stolen_time() {
+        let start = CpuTime { total: 1000, idle: 500, steal: 10 };
+        let end = CpuTime { total: 1400, idle: 600, steal: 30 };
+        let others = |own| end.others_percent_since(&start, Duration::from_millis(own));
+        assert_eq!(others(1000), Some(45.0));
+        assert_eq!(others(2900), Some(0.0), "clocks that disagree a little make no negative share");
+        let environment = Environment { others_percent: others(1000), ..Watch::start(1).finish() };
+        assert!(environment.describe().contains("other programs used 45 %"));
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_described_as_unknown() {
+        let root =
+            Root::new("empty", &[("proc/stat", "intr 1 2 3\n"), ("proc/loadavg", "nonsense")]);
+        let environment = Watch::start_at(&root.0, 1).finish();
+        assert_eq!(
+            (environment.steal_percent, environment.load, environment.boost),
+            (None, None, None)
+        );
+        assert!(
+            environment.describe().starts_with("unknown, 1 CPU, Linux unknown\n"),
+            "{}",
+            environment.describe()
+        );
+    }
+
+    #[test]
+    fn arm64_shows_its_numbers() {
+        let text = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd4f\n";
+        assert_eq!(cpu_model(text).as_deref(), Some("implementer 0x41, part 0xd4f"));
+    }
+}

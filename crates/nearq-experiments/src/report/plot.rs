@@ -1,0 +1,240 @@
+//! Pictures of results. The plotting library is young, so it is used in this file alone.
+
+use super::Summary;
+use kuva::backend::svg::SvgBackend;
+use kuva::plot::BarPlot;
+use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
+use kuva::render::annotations::ReferenceLine;
+use kuva::render::figure::Figure;
+use kuva::render::layout::Layout;
+use kuva::render::plots::Plot;
+
+/// Colours that people with any colour vision can tell apart (Okabe and Ito), on white.
+const COLOURS: [&str; 8] =
+    ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442"];
+/// Width of a picture, in pixels.
+const WIDTH: f64 = 960.0;
+/// Names up to this many letters leave room beside the bars.
+const SHORT_NAME: usize = 12;
+/// Height of a diagram whose bars stand.
+const HEIGHT: f64 = 330.0;
+
+fn colour(series: usize) -> &'static str {
+    COLOURS[series % COLOURS.len()]
+}
+
+/// A bar, and what the runs behind it spread over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bar {
+    /// The height.
+    pub value: f64,
+    /// The lower end of the whisker.
+    pub low: f64,
+    /// The upper end of the whisker.
+    pub high: f64,
+}
+
+impl Bar {
+    /// The mean of the runs, give or take their deviation.
+    pub fn mean(summary: &Summary) -> Self {
+        let (value, deviation) = (summary.mean, summary.deviation);
+        Self { value, low: value - deviation, high: value + deviation }
+    }
+
+    /// The median of the runs, from the smallest to the largest of them.
+    pub fn median(summary: &Summary) -> Self {
+        Self { value: summary.median, low: summary.min, high: summary.max }
+    }
+}
+
+/// One diagram: groups of bars, in every group one for each series.
+#[derive(Clone, Debug, Default)]
+pub struct Bars {
+    /// What is shown.
+    pub title: String,
+    /// What the values are, with their unit.
+    pub axis: String,
+    /// What the bars of a group stand for; a single nameless series draws no legend.
+    pub series: Vec<String>,
+    /// The groups: a name, and for every series a bar or nothing.
+    pub groups: Vec<(String, Vec<Option<Bar>>)>,
+    /// Whether the bars lie, so that long names can be read.
+    pub lying: bool,
+    /// Whether the axis grows by factors of ten. The values must not be below one.
+    pub logarithmic: bool,
+    /// A line to compare with, and its name.
+    pub reference: Option<(f64, String)>,
+}
+
+/// Draws diagrams one below the other, under a title.
+pub fn draw(title: &str, diagrams: &[Bars]) -> String {
+    let mut figure = Figure::new(diagrams.len(), 1)
+        .with_title(title)
+        .with_title_size(19)
+        .with_cell_size(WIDTH, HEIGHT)
+        .with_plots(diagrams.iter().map(|diagram| vec![diagram.plot()]).collect())
+        .with_layouts(diagrams.iter().map(Bars::layout).collect());
+    for (row, diagram) in diagrams.iter().enumerate() {
+        figure = figure.with_row_height(row, diagram.height());
+    }
+    SvgBackend::new().render_scene(&figure.render())
+}
+
+impl Bars {
+    fn height(&self) -> f64 {
+        let bars = self.groups.len() * self.series.len().max(1);
+        if self.lying { 110.0 + 24.0 * bars as f64 } else { HEIGHT }
+    }
+
+    /// Where the axis begins.
+    fn least(&self) -> f64 {
+        if self.logarithmic { 1.0 } else { 0.0 }
+    }
+
+    /// Where the axis ends: at the highest bar and some room. A whisker that is longer is cut off, or one bad run
+    /// would leave nothing to see of the bars.
+    fn most(&self) -> f64 {
+        let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
+        let reference = self.reference.as_ref().map_or(0.0, |(value, _)| *value);
+        let highest = bars().map(|bar| bar.value).fold(reference, f64::max);
+        let whisker = bars().map(|bar| bar.high).fold(highest, f64::max);
+        let room = if self.logarithmic { 5.0 } else { 1.25 };
+        (whisker * 1.03).min(highest * room).max(self.least() * room)
+    }
+
+    /// Lying bars are drawn from the bottom up: turned round, the first one is on top.
+    fn in_order<T>(&self, items: impl DoubleEndedIterator<Item = T>) -> Vec<T> {
+        if self.lying { items.rev().collect() } else { items.collect() }
+    }
+
+    /// Beside bars with short names, so that nothing moves; below, where long names would take the bars' room.
+    fn legend_position(&self) -> LegendPosition {
+        if self.series.iter().all(|name| name.len() <= SHORT_NAME) {
+            LegendPosition::OutsideRightTop
+        } else {
+            LegendPosition::OutsideBottomColumns
+        }
+    }
+
+    fn plot(&self) -> Plot {
+        let mut plot = BarPlot::new().with_horizontal(self.lying);
+        let mut whiskers = Vec::new();
+        let most = self.most();
+        let nothing = Bar { value: self.least(), low: self.least(), high: self.least() };
+        for (name, bars) in self.in_order(self.groups.iter()) {
+            let numbered = self.in_order(bars.iter().enumerate());
+            let mut values = Vec::new();
+            for (series, bar) in numbered {
+                let bar = bar.unwrap_or(nothing);
+                let value = bar.value.max(self.least());
+                whiskers.push((value - bar.low.max(self.least()), bar.high.min(most) - value));
+                values.push((value, colour(series)));
+            }
+            plot = plot.with_group(name, values);
+        }
+        if whiskers.iter().any(|&(down, up)| down > 0.0 || up > 0.0) {
+            plot = plot.with_asymmetric_error(whiskers);
+        }
+        Plot::Bar(plot)
+    }
+
+    fn layout(&self) -> Layout {
+        let mut layout = Layout::auto_from_plots(&[self.plot()])
+            .with_title(&self.title)
+            .with_title_size(15)
+            .with_label_size(12)
+            .with_tick_size(11);
+        layout = if self.lying {
+            layout
+                .with_x_label(&self.axis)
+                .with_x_axis_min(self.least())
+                .with_x_axis_max(self.most())
+        } else {
+            layout
+                .with_y_label(&self.axis)
+                .with_y_axis_min(self.least())
+                .with_y_axis_max(self.most())
+        };
+        if self.logarithmic {
+            layout = if self.lying { layout.with_log_x() } else { layout.with_log_y() };
+        }
+        if self.series.len() > 1 {
+            let entry = |(series, label): (usize, &String)| LegendEntry {
+                label: label.clone(),
+                color: colour(series).into(),
+                shape: LegendShape::Rect,
+                dasharray: None,
+            };
+            let entries = self.series.iter().enumerate().map(entry);
+            layout = layout
+                .with_legend_entries(entries.collect())
+                .with_legend_position(self.legend_position());
+        }
+        if let Some((value, name)) = &self.reference {
+            let line = if self.lying {
+                ReferenceLine::vertical(*value)
+            } else {
+                ReferenceLine::horizontal(*value)
+            };
+            layout = layout.with_reference_line(line.with_label(name));
+        }
+        layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(value: f64) -> Bar {
+        Bar { value, low: value * 0.95, high: value * 1.05 }
+    }
+
+    fn sample() -> Vec<Bars> {
+        let standing = Bars {
+            title: "Throughput".into(),
+            axis: "MiB/s".into(),
+            series: vec!["system".into(), "system+local".into(), "cpu+strict".into()],
+            groups: vec![
+                ("HIGH".into(), vec![Some(bar(700.0)), Some(bar(690.0)), Some(bar(640.0))]),
+                ("MED".into(), vec![Some(bar(400.0)), Some(bar(405.0)), None]),
+            ],
+            ..Bars::default()
+        };
+        let lying = Bars {
+            title: "Time per item".into(),
+            axis: "ns".into(),
+            series: vec![String::new()],
+            groups: vec![
+                ("nearq requeue".into(), vec![Some(bar(120.0))]),
+                ("crossbeam-channel".into(), vec![Some(bar(280.0))]),
+            ],
+            lying: true,
+            logarithmic: false,
+            reference: Some((140.0, "goal".into())),
+        };
+        vec![standing, lying]
+    }
+
+    #[test]
+    fn the_picture_names_everything_that_it_shows() {
+        let svg = draw("nearq bench scopes", &sample());
+        let words = [
+            "nearq bench scopes",
+            "MiB/s",
+            "HIGH",
+            "MED",
+            "cpu+strict",
+            "nearq requeue",
+            "goal",
+            "ns",
+        ];
+        for word in words {
+            assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
+        }
+        assert!(
+            svg.to_lowercase().contains(&COLOURS[2].to_lowercase()),
+            "the third series has its colour"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The tables and the picture of `scopes`, beside the document's figures.
+
+use super::Times;
+use super::configuration::Planned;
+use super::scenario::{Scenario, published};
+use crate::payload::Speeds;
+use crate::report::metric::{self, Metric};
+use crate::report::plot::{Bar, Bars, draw};
+use crate::report::{Environment, Row, Summary, Table, find, plus_minus};
+
+/// What the tables and the picture are made from, beside the rows.
+#[derive(Debug)]
+pub(super) struct Facts<'f> {
+    pub(super) scenarios: &'f [Scenario],
+    pub(super) planned: &'f [Planned],
+    pub(super) times: &'f Times,
+    pub(super) speeds: &'f Speeds,
+}
+
+impl Facts<'_> {
+    /// Everything for people.
+    pub(super) fn text(
+        &self,
+        rows: &[Row],
+        environment: &Environment,
+        store: &str,
+        queue: &str,
+    ) -> String {
+        let Times { runs, duration, warm_up } = self.times;
+        let speeds = self.speeds;
+        let mut text = format!(
+            "nearq bench scopes, on {queue}\n{}\n\
+             store: {store}\n\
+             {runs} runs of {:.2} s each (after {:.2} s of warm-up), order alternating, mean ± deviation.\n\
+             Bandwidth counts data that came back and verified. One CPU here does, in MiB/s: AES-256-XTS {:.0}, \
+             SHA-512 {:.0}, data {:.0};\nso a block costs its issuer {:.0} us (generate, hash twice) and the items \
+             {:.0} us (encrypt, decrypt).\n",
+            environment.describe(),
+            duration.as_secs_f64(),
+            warm_up.as_secs_f64(),
+            speeds.encrypt_mib_s,
+            speeds.sha512_mib_s,
+            speeds.generate_mib_s,
+            speeds.issuer_us_per_block(),
+            speeds.items_us_per_block(),
+        );
+        let issuer = speeds.issuer_us_per_block();
+        let share = issuer / (issuer + speeds.items_us_per_block()) * 100.0;
+        if share > 50.0 {
+            text.push_str(&format!(
+                "An issuer does {share:.0} % of a block's work: with fewer issuers than CPUs, they are the limit more than the queue.\n"
+            ));
+        }
+        for scenario in self.scenarios {
+            text.push_str(&format!("\n{}", self.table(rows, scenario)));
+        }
+        text.push_str(&self.closing());
+        text
+    }
+
+    fn table(&self, rows: &[Row], scenario: &Scenario) -> Table {
+        let title = format!(
+            "{}: {}; {} {} with {} blocks in flight each",
+            scenario.name,
+            scenario.meaning,
+            scenario.issuers,
+            if scenario.issuers == 1 { "issuer" } else { "issuers" },
+            scenario.in_flight,
+        );
+        let compared = self
+            .planned
+            .iter()
+            .any(|plan| published(&scenario.name, plan.configuration.name).is_some());
+        let mut headings = vec!["", "MiB/s", "CPU (%)", "vs system (%)"];
+        if compared {
+            headings.extend(["|", "published MiB/s", "CPU (%)", "vs system (%)"]);
+        }
+        let mut table = Table::new(title, &headings);
+        let mean = |row: &str, metric: Metric| {
+            find(rows, &scenario.name, row, metric).map(|row| row.summary)
+        };
+        let base = mean("system", metric::THROUGHPUT);
+        for plan in self.planned {
+            let name = plan.configuration.name;
+            let mut cells = vec![name.to_owned()];
+            match &plan.same_as {
+                None => cells.extend(measured(
+                    mean(name, metric::THROUGHPUT),
+                    mean(name, metric::CPU_PERCENT),
+                    base,
+                )),
+                Some((same_as, _)) => {
+                    cells.extend([format!("= {same_as}"), String::new(), String::new()])
+                }
+            }
+            if compared {
+                cells.push("|".into());
+                cells.extend(of_document(&scenario.name, name));
+            }
+            table.row(cells);
+        }
+        table
+    }
+
+    /// Which configurations coincide and why, and what the published figures are.
+    fn closing(&self) -> String {
+        let same = self
+            .planned
+            .iter()
+            .filter_map(|plan| Some((plan.configuration.name, plan.same_as.as_ref()?)));
+        let same: Vec<_> = same.collect();
+        let mut text = String::from("\n");
+        for (name, (same_as, reason)) in &same {
+            text.push_str(&format!("{name} = {same_as} on this machine: {reason}\n"));
+        }
+        if !same.is_empty() {
+            text.push_str(
+                "They differ on a machine with several last-level caches, such as the document's; the simulated one\n\
+                 (--on ryzen-3900x) is not available yet.\n",
+            );
+        }
+        text.push_str(
+            "Published: a Ryzen 9 3900X (12 cores, 24 threads, 4 last-level caches) with dm-crypt on an SSD, 5 runs of 60 s,\n\
+             May 2023. Compare the last columns: another machine's bandwidth says nothing, what a scope costs or gains does.\n",
+        );
+        text
+    }
+
+    /// Bandwidth and CPU use at a glance.
+    pub(super) fn picture(&self, rows: &[Row], environment: &Environment) -> String {
+        let run = || self.planned.iter().filter(|plan| plan.same_as.is_none());
+        let bars = |title: &str, axis: &str, metric: Metric| {
+            let group = |scenario: &Scenario| {
+                let bar = |plan: &Planned| {
+                    Some(Bar::mean(
+                        &find(rows, &scenario.name, plan.configuration.name, metric)?.summary,
+                    ))
+                };
+                let what =
+                    format!("{} ({} x {})", scenario.name, scenario.issuers, scenario.in_flight);
+                (what, run().map(bar).collect())
+            };
+            let series = run().map(|plan| self.with_those_that_coincide(plan)).collect();
+            let groups = self.scenarios.iter().map(group).collect();
+            Bars { title: title.into(), axis: axis.into(), series, groups, ..Bars::default() }
+        };
+        let diagrams = [
+            bars(
+                "Data encrypted, stored, decrypted and verified (higher is better)",
+                "MiB/s",
+                metric::THROUGHPUT,
+            ),
+            bars(
+                "CPU time used (higher: fewer CPUs idle while work waits)",
+                "% of the CPUs",
+                metric::CPU_PERCENT,
+            ),
+        ];
+        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
+        draw(&format!("nearq bench scopes: {model}, {} CPUs", environment.cpus), &diagrams)
+    }
+
+    /// A configuration's name for the legend.
+    fn with_those_that_coincide(&self, plan: &Planned) -> String {
+        let name = plan.configuration.name;
+        let same = self
+            .planned
+            .iter()
+            .filter(|other| other.same_as.as_ref().is_some_and(|(to, _)| *to == name));
+        let same: Vec<_> = same.map(|other| other.configuration.name).collect();
+        if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
+    }
+}
+
+fn measured(
+    throughput: Option<Summary>,
+    cpu: Option<Summary>,
+    base: Option<Summary>,
+) -> [String; 3] {
+    let cell = |summary: Option<Summary>| {
+        summary.map_or("-".into(), |one| plus_minus(one.mean, one.deviation))
+    };
+    let compared =
+        throughput.zip(base).map_or("-".into(), |(own, base)| percent(own.mean, base.mean));
+    [cell(throughput), cell(cpu), compared]
+}
+
+fn of_document(scenario: &str, configuration: &str) -> [String; 3] {
+    let Some(figures) = published(scenario, configuration) else {
+        return ["-".into(), "-".into(), "-".into()];
+    };
+    let base = published(scenario, "system").expect("the document has it");
+    let (throughput, cpu) = (figures.throughput, figures.cpu);
+    let compared = percent(throughput.0, base.throughput.0);
+    [plus_minus(throughput.0, throughput.1), plus_minus(cpu.0, cpu.1), compared]
+}
+
+/// How much `own` differs from `base`, in percent, as the document prints it.
+fn percent(own: f64, base: f64) -> String {
+    let percent = (own / base - 1.0) * 100.0;
+    if percent.abs() < 0.005 { "0.00".into() } else { format!("{percent:+.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_printed_as_the_document_prints_them() {
+        // The document's own column "vs. SYSTEM BW (%)".
+        assert_eq!(of_document("HIGH", "system")[2], "0.00");
+        assert_eq!(of_document("HIGH", "cache")[2], "+0.60");
+        assert_eq!(of_document("MED", "cache+local")[2], "-10.46");
+        assert_eq!(of_document("LOW", "cache+strict"), ["828.20 ±4.49", "66.84 ±0.29", "-16.65"]);
+        assert_eq!(of_document("LOW", "cpu+strict")[0], "-");
+    }
+}

@@ -1,0 +1,71 @@
+//! Where encrypted blocks go and come back from: memory, a file, or a block device.
+//!
+//! An issuer owns a [`Lane`] of the store, as a thread under fio owns its libaio context: it starts transfers,
+//! up to one for every block that it has in flight, and learns of their ends. A transfer owns the block's memory
+//! until then. Items never wait for the store: they only encrypt and decrypt.
+//!
+//! The kernel's dm-crypt differs in one thing: there the worker that encrypted a block passes it on to the disk
+//! itself (or its writer thread does), and the read that finished queues the decryption from an interrupt. Here
+//! both ways lead through the issuer.
+
+mod aio;
+mod buffer;
+mod file;
+mod memory;
+
+pub use buffer::Buffer;
+pub use file::FileStore;
+pub use memory::MemoryStore;
+
+use crate::Error;
+use crate::mailbox::Bell;
+use std::ops::Range;
+
+/// Which way a block goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the store.
+    Write,
+    /// From the store.
+    Read,
+}
+
+/// A block on its way.
+#[derive(Debug)]
+pub struct Transfer {
+    /// Which way.
+    pub direction: Direction,
+    /// The issuer's name for the block.
+    pub slot: usize,
+    /// Its place in the store, in blocks.
+    pub place: u64,
+    /// Its memory.
+    pub data: Buffer,
+}
+
+/// A place to store blocks in.
+pub trait Store: Send + Sync {
+    /// How many blocks fit; lanes divide them among themselves.
+    fn places(&self) -> u64;
+
+    /// What it is and how it is accessed, for the report.
+    fn describe(&self) -> String;
+
+    /// A lane for the blocks at `places`, with up to `in_flight` transfers at once. Transfers that take their
+    /// time ring `bell` when they end.
+    fn lane(
+        &self,
+        places: Range<u64>,
+        in_flight: usize,
+        bell: &Bell,
+    ) -> Result<Box<dyn Lane>, Error>;
+}
+
+/// One issuer's way to the store.
+pub trait Lane: Send {
+    /// Starts a transfer. One that is finished at once is returned; the others come out of [`Lane::reap`].
+    fn start(&mut self, transfer: Transfer) -> Result<Option<Transfer>, Error>;
+
+    /// Appends the transfers that have finished since the last call.
+    fn reap(&mut self, finished: &mut Vec<Transfer>) -> Result<(), Error>;
+}
