@@ -1,0 +1,92 @@
+//! The plan of the house: which crate of the workspace may use which. What is not in the plan is refused, so that a new
+//! arrow is a decision and not an accident.
+
+use crate::metadata::{self, Package};
+
+/// A crate, what it may use, and what its tests may use besides.
+type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// Every crate, in an order in which nobody uses what comes later: there are no circles.
+const PLAN: [Room; 10] = [
+    ("nearq-topology", &[], &[]),
+    ("nearq-platform", &["nearq-topology"], &[]),
+    ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
+    ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock"]),
+    ("nearq-lock", &["nearq-platform"], &["nearq-model"]),
+    (
+        "nearq-core",
+        &["nearq-lock", "nearq-platform", "nearq-topology"],
+        &["nearq-model", "nearq-sim"],
+    ),
+    ("nearq", &["nearq-core", "nearq-platform", "nearq-topology"], &[]),
+    ("nearq-experiments", &["nearq", "nearq-sim", "nearq-topology"], &[]),
+    ("nearq-cli", &["nearq", "nearq-experiments", "nearq-platform", "nearq-topology"], &[]),
+    ("xtask", &[], &[]),
+];
+
+/// Names every crate and every arrow that is not in the plan.
+pub(crate) fn check() -> Result<String, String> {
+    let packages = metadata::packages()?;
+    let members: Vec<&Package> = packages.iter().filter(|package| package.member).collect();
+    let offences: Vec<String> = members.iter().flat_map(|package| offences(package)).collect();
+    if !offences.is_empty() {
+        return Err(format!("{}\nthe plan is in xtask/src/house.rs", offences.join("\n")));
+    }
+    let arrows: usize = members.iter().map(|package| package.uses.len()).sum();
+    Ok(format!("{} crates, {arrows} arrows between them, all in the plan", members.len()))
+}
+
+/// What of a crate is not in the plan.
+fn offences(package: &Package) -> Vec<String> {
+    let name = &package.name;
+    let Some((_, may_use, tests_may_use)) = PLAN.iter().find(|(room, ..)| room == name) else {
+        return vec![format!("{name}: no such crate in the plan")];
+    };
+    let refused = package.uses.iter().filter(|used| {
+        let used_name = used.name.as_str();
+        !(may_use.contains(&used_name) || used.tests_only && tests_may_use.contains(&used_name))
+    });
+    refused
+        .map(|used| {
+            let who = if used.tests_only { "the tests of " } else { "" };
+            format!("{who}{name} may not use {}", used.name)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Use;
+
+    fn package(name: &str, uses: &[(&str, bool)]) -> Package {
+        let uses =
+            uses.iter().map(|&(name, tests_only)| Use { name: name.into(), tests_only }).collect();
+        Package { name: name.into(), version: String::new(), licence: None, member: true, uses }
+    }
+
+    #[test]
+    fn the_plan_has_no_circles() {
+        for (index, (name, may_use, _)) in PLAN.iter().enumerate() {
+            let earlier = |used: &&str| PLAN[..index].iter().any(|(room, ..)| room == used);
+            assert!(may_use.iter().all(earlier), "{name} uses what comes later");
+        }
+    }
+
+    #[test]
+    fn an_arrow_that_is_not_in_the_plan_is_named() {
+        assert!(offences(&package("nearq-lock", &[("nearq-platform", false)])).is_empty());
+        assert!(offences(&package("nearq-lock", &[("nearq-model", true)])).is_empty());
+        let up = offences(&package("nearq-lock", &[("nearq-core", false), ("nearq-sim", true)]));
+        assert_eq!(
+            up,
+            ["nearq-lock may not use nearq-core", "the tests of nearq-lock may not use nearq-sim"]
+        );
+        assert_eq!(
+            offences(&package("nearq-core", &[("nearq-model", false)])),
+            ["nearq-core may not use nearq-model"],
+            "what tests may use is not for the crate itself"
+        );
+        assert_eq!(offences(&package("nearq-new", &[])), ["nearq-new: no such crate in the plan"]);
+    }
+}
