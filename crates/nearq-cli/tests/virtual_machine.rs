@@ -1,4 +1,5 @@
-//! `nearq topo` inside a virtual machine of several packages, caches and nodes: what it says is what QEMU was asked for.
+//! Inside a virtual machine of several packages, caches and nodes: what `nearq topo` says is what QEMU was asked for, and
+//! the runtime follows CPUs that go and come, affinity, quota and cpuset (`examples/follow.rs`).
 //!
 //! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
 //! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; where something is
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
-const WHAT: &str = "topo in virtual machines";
+const WHAT: &str = "virtual machines";
 
 /// What QEMU is asked for. CPUs are numbered straight through packages, caches, cores and threads, and nodes are equal
 /// parts of them.
@@ -54,24 +55,42 @@ const PRESETS: [Preset; 5] = [
 #[test]
 fn topo_says_what_was_asked_of_qemu() {
     let Some(script) = script() else { return };
-    let Some(program) = static_program() else { return };
+    let arguments = ["--package", "nearq-cli", "--bin", "nearq"];
+    let Some(program) = static_program(&arguments, "nearq") else { return };
     for preset in &PRESETS {
-        let mut output = boot(&script, preset.name, &program);
-        // 125: the guest died before it could say how the program ended. A loaded host does that to one boot of many.
-        if output.status.code() == Some(125) {
-            output = boot(&script, preset.name, &program);
-        }
+        let Some(output) = boot(&script, preset.name, &program, &["topo", "--json"]) else {
+            return;
+        };
         let errors = String::from_utf8_lossy(&output.stderr);
-        let no_qemu = ["error while loading shared libraries", "No such file"];
-        if !output.status.success() && no_qemu.iter().any(|text| errors.contains(text)) {
-            let why = errors.lines().next().unwrap_or_default();
-            return skipped(WHAT, why, "install QEMU's libraries (Debian: qemu-system-x86)");
-        }
         assert!(output.status.success(), "{}: {}\n{errors}", preset.name, output.status);
         let text = String::from_utf8_lossy(&output.stdout);
         let json: Value = serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}\n{errors}", preset.name));
         preset.check(&json);
+    }
+}
+
+#[test]
+fn the_runtime_follows_cpus_affinity_quota_and_cpuset() {
+    let Some(script) = script() else { return };
+    let arguments = ["--package", "nearq-cli", "--example", "follow"];
+    let Some(program) = static_program(&arguments, "examples/follow") else { return };
+    let Some(output) = boot(&script, "A", &program, &[]) else { return };
+    let (text, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
+    for change in [
+        "affinity shrunk",
+        "affinity grown",
+        "a CPU off",
+        "the CPU on again",
+        "a quota of 1.5 CPUs",
+        "a quota of half a CPU",
+        "no quota",
+        "a cpuset of half the CPUs",
+        "a cpuset of all CPUs",
+    ] {
+        assert!(text.contains(&format!("ok: {change}: ")), "{change} in\n{text}\n{errors}");
     }
 }
 
@@ -137,14 +156,26 @@ fn parts(cpus: usize, size: usize) -> Vec<Value> {
         .collect()
 }
 
-fn boot(script: &Path, preset: &str, program: &Path) -> Output {
-    Command::new("bash")
-        .arg(script)
-        .args(["-T", "90", "-t", preset, "--"])
-        .arg(program)
-        .args(["topo", "--json"])
-        .output()
-        .expect("bash is there")
+/// Boots a machine that runs `program`; nothing where QEMU does not start on this one.
+fn boot(script: &Path, preset: &str, program: &Path, arguments: &[&str]) -> Option<Output> {
+    let once = || {
+        let mut command = Command::new("bash");
+        command.arg(script).args(["-T", "150", "-t", preset, "--"]).arg(program).args(arguments);
+        command.output().expect("bash is there")
+    };
+    let mut output = once();
+    // 125: the guest died before it could say how the program ended. A loaded host does that to one boot of many.
+    if output.status.code() == Some(125) {
+        output = once();
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let no_qemu = ["error while loading shared libraries", "No such file"];
+    if !output.status.success() && no_qemu.iter().any(|text| errors.contains(text)) {
+        let why = errors.lines().next().unwrap_or_default();
+        skipped(WHAT, why, "install QEMU's libraries (Debian: qemu-system-x86)");
+        return None;
+    }
+    Some(output)
 }
 
 /// The script that boots a virtual machine, where there is one and it has been set up.
@@ -171,9 +202,9 @@ fn script() -> Option<PathBuf> {
     Some(script)
 }
 
-/// The command, linked statically, since the virtual machine has no libraries. Built in a folder of its own and without
+/// A program, linked statically, since the virtual machine has no libraries. Built in a folder of its own and without
 /// optimisation, which takes half a minute the first time.
-fn static_program() -> Option<PathBuf> {
+fn static_program(arguments: &[&str], program: &str) -> Option<PathBuf> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let found = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output();
     let folder = found.ok().and_then(|output| String::from_utf8(output.stdout).ok());
@@ -183,7 +214,9 @@ fn static_program() -> Option<PathBuf> {
     }
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--package", "nearq-cli", "--bin", "nearq", "--target", TARGET])
+        .arg("build")
+        .args(arguments)
+        .args(["--target", TARGET])
         .args(["--config", "profile.dev.package.\"*\".opt-level=0"])
         .args(["--config", "profile.dev.debug=false"])
         .arg("--target-dir")
@@ -196,5 +229,5 @@ fn static_program() -> Option<PathBuf> {
         .output()
         .expect("cargo is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target_dir.join(TARGET).join("debug/nearq"))
+    Some(target_dir.join(TARGET).join("debug").join(program))
 }

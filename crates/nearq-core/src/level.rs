@@ -89,6 +89,16 @@ impl<P: Platform> Level<P> {
         }
     }
 
+    /// The extra place was not needed after all.
+    pub(crate) fn take_back_extra(&self) {
+        let extra = self.extra.load(Ordering::Relaxed);
+        if extra > 0 {
+            // Where somebody else was faster, it has been taken back already.
+            let _ =
+                self.extra.compare_exchange(extra, extra - 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// Takes a place whether or not one is free: for a worker that comes back from blocking.
     pub(crate) fn acquire_anyway(&self) {
         self.running.fetch_add(1, Ordering::SeqCst);
@@ -101,10 +111,17 @@ impl<P: Platform> Level<P> {
 
     /// Takes a place for `pool`, or queues the pool up for one.
     pub(crate) fn acquire(&self, pool: &Arc<Pool<P>>) -> bool {
-        self.try_acquire() || {
-            self.enqueue(pool);
-            self.try_acquire()
+        if self.try_acquire() {
+            return true;
         }
+        self.enqueue(pool);
+        let taken = self.try_acquire();
+        if taken {
+            // The pool is on the queue all the same, and pushers leave waking to the level. If places are free, somebody
+            // must take it off.
+            self.hand_out();
+        }
+        taken
     }
 
     /// Queues `pool` up for a place.
@@ -122,12 +139,8 @@ impl<P: Platform> Level<P> {
     pub(crate) fn release(&self) {
         let running = self.running.fetch_sub(1, Ordering::SeqCst);
         debug_assert_ne!(running, 0, "a place was given back twice");
-        let extra = self.extra.load(Ordering::Relaxed);
-        if extra > 0 {
-            // The extra place was for this emergency; the next one is for the monitor to see.
-            let _ =
-                self.extra.compare_exchange(extra, extra - 1, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        // An extra place was for one emergency; the next one is for the monitor to see.
+        self.take_back_extra();
         P::model_fence();
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.hand_out();

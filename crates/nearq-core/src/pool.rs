@@ -407,8 +407,8 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn add_hands(&self) {
         self.level.add_extra();
         self.clear_queued_at_level();
-        if !self.wake_another() {
-            self.start_worker(false);
+        if !self.wake_another() && !self.start_worker(false) {
+            self.level.take_back_extra();
         }
     }
 

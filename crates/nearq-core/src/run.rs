@@ -94,7 +94,11 @@ pub(crate) fn run<P: Platform>(
         yields: false,
     };
     runner.live();
-    *worker.thread.lock() = None;
+    // The entry may be another thread's by now.
+    let mut thread = worker.thread.lock();
+    if *thread == Some(P::current_thread()) {
+        *thread = None;
+    }
 }
 
 impl<P: Platform> Runner<'_, P> {
@@ -324,6 +328,7 @@ impl<P: Platform> Runner<'_, P> {
         let mut deadline = Some(now + self.inner.idle_timeout());
         loop {
             if self.inner.is_stopping() && self.worker.die() {
+                self.pool.worker_ended();
                 return Rested::Ended;
             }
             let permit = self.worker.parker.park(deadline);
@@ -332,6 +337,7 @@ impl<P: Platform> Runner<'_, P> {
             }
             if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {
                 if self.worker.die() {
+                    self.pool.worker_ended();
                     return Rested::Ended;
                 }
                 // Somebody is waking us this very moment.

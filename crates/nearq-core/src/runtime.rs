@@ -606,7 +606,6 @@ impl<P: Platform> Inner<P> {
             Config::call(own.config.on_start.as_ref(), &info);
             crate::run::run(&own, &pool, worker, place);
             Config::call(own.config.on_stop.as_ref(), &info);
-            pool.worker_ended();
             own.threads.fetch_sub(1, Ordering::SeqCst);
         });
         match handle {

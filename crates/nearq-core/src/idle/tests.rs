@@ -1,6 +1,8 @@
 //! Inbox and idle stack together: whoever pushes finds a worker, or a worker finds the item. A wake-up that is lost
 //! shows as a deadlock of the model.
 
+#![cfg_attr(miri, allow(dead_code, reason = "the model checker is not for Miri"))]
+
 use core::ptr::NonNull;
 use std::sync::Arc;
 
