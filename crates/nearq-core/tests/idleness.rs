@@ -128,7 +128,8 @@ fn the_last_handle_ends_every_thread() {
         }
         drop(runtime);
         drop(queue);
-        assert_eq!(threads(), BTreeMap::new(), "round {round}");
+        // The system forgets a joined thread a moment after the join.
+        eventually("no thread is left", || threads().is_empty());
     }
 }
 
