@@ -4,8 +4,9 @@
 
 use nearq_platform::{Linux, Ordering, Platform};
 
+use crate::builder::RuntimeBuilder;
 use crate::error::Error;
-use crate::runtime::{Runtime, RuntimeBuilder};
+use crate::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
 type Pointer<T> = <Linux as Platform>::AtomicPtr<T>;

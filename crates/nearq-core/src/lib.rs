@@ -16,18 +16,20 @@
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `attributes`, `queue`, `link`, `admission` | queues: what can be set, and the limit |
-//! | `runtime`, `monitor`, `kept` | what belongs to all queues; who looks when nothing moves |
+//! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
 
 mod admission;
 mod attributes;
 mod batch;
+mod builder;
 mod context;
 #[cfg(target_os = "linux")]
 mod default;
 mod error;
 mod idle;
 mod inbox;
+mod info;
 mod item;
 mod kept;
 mod level;
@@ -50,11 +52,13 @@ mod worker;
 mod workqueue;
 
 pub use attributes::Attributes;
+pub use builder::{RuntimeBuilder, WorkerInfo};
 pub use default::{system_long, system_unbound};
 pub use error::Error;
+pub use info::{PoolInfo, WorkerState};
 pub use link::LinkStatistics;
 pub use nearq_topology::{CpuSet, Scope};
-pub use runtime::{PoolInfo, Runtime, RuntimeBuilder, WorkerInfo, WorkerState};
+pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
 pub use task::{JoinHandle, Panic};
 pub use work::Work;

@@ -7,15 +7,16 @@
 //! `pools`, then `levels`.
 
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Instant, Machine, Ordering, Platform, ThreadSpec};
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, ThreadSpec};
+use nearq_topology::{CpuSet, Scope, Topology};
 
 use crate::attributes::{Attributes, Layout, PoolKey, Surroundings};
+use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
+use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
 use crate::monitor::Monitor;
@@ -26,42 +27,6 @@ use crate::worker::{Table, Worker};
 
 /// The machine, affinity and quota are read again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A worker that slept this long ends, as in the kernel.
-const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-/// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
-/// woken costs.
-const SPIN: u32 = 512;
-/// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
-const THREAD_LIMIT: u32 = 4096;
-
-/// What a hook is told of a worker.
-#[derive(Clone, Debug)]
-pub struct WorkerInfo {
-    /// The thread's name.
-    pub name: String,
-    /// The CPUs of its pod.
-    pub pod: CpuSet,
-}
-
-type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
-
-/// What is set once, when the runtime is built.
-#[derive(Clone, Default)]
-struct Config {
-    stack_size: Option<usize>,
-    on_start: Option<Hook>,
-    on_stop: Option<Hook>,
-}
-
-impl Config {
-    /// Calls a hook. It is foreign code; its panic must not end a worker.
-    fn call(hook: Option<&Hook>, info: &WorkerInfo) {
-        if let Some(hook) = hook {
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(info)));
-        }
-    }
-}
-
 /// The runtime's inside. Lives until the last handle is gone and the last thread has ended.
 pub(crate) struct Inner<P: Platform> {
     pub(crate) table: Table<P>,
@@ -128,136 +93,9 @@ impl<P: Platform> Drop for Runtime<P> {
     }
 }
 
-/// Settings of a runtime that is to be built.
-pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
-    machine: Option<Machine>,
-    config: Config,
-    thread_limit: u32,
-    spin: u32,
-    idle_timeout: Duration,
-    default_scope: Option<Scope>,
-    shard_size: usize,
-    affinity: Option<bool>,
-    platform: core::marker::PhantomData<P>,
-}
-
-impl<P: Platform> RuntimeBuilder<P> {
-    fn new() -> Self {
-        RuntimeBuilder {
-            machine: None,
-            config: Config::default(),
-            thread_limit: THREAD_LIMIT,
-            spin: SPIN,
-            idle_timeout: IDLE_TIMEOUT,
-            default_scope: None,
-            shard_size: DEFAULT_SHARD_SIZE,
-            affinity: None,
-            platform: core::marker::PhantomData,
-        }
-    }
-
-    /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
-    #[must_use]
-    pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.config.stack_size = Some(bytes);
-        self
-    }
-
-    /// Called by each worker when it begins.
-    #[must_use]
-    pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
-        self.config.on_start = Some(Arc::new(hook));
-        self
-    }
-
-    /// Called by each worker before it ends.
-    #[must_use]
-    pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
-        self.config.on_stop = Some(Arc::new(hook));
-        self
-    }
-
-    /// Worker threads of this runtime at most, 4096 if not set.
-    #[must_use]
-    pub fn thread_limit(mut self, threads: u32) -> Self {
-        self.thread_limit = threads;
-        self
-    }
-
-    /// Looks at its inbox that a worker takes before it sleeps (512 if not set, some 15 µs); 0 sleeps at once. Where the process
-    /// may use a single CPU, workers do not spin: they let others run as often instead.
-    #[must_use]
-    pub fn spin(mut self, looks: u32) -> Self {
-        self.spin = looks;
-        self
-    }
-
-    /// A worker that slept this long ends; 300 s if not set.
-    #[must_use]
-    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = timeout;
-        self
-    }
-
-    /// The scope of queues that name none: `NEARQ_DEFAULT_SCOPE`, else `cache_shard`.
-    #[must_use]
-    pub fn default_scope(mut self, scope: Scope) -> Self {
-        self.default_scope = Some(scope);
-        self
-    }
-
-    /// Cores of a shard of the scope `cache_shard`, on average; 8 if not set.
-    #[must_use]
-    pub fn cache_shard_size(mut self, cores: usize) -> Self {
-        self.shard_size = cores.max(1);
-        self
-    }
-
-    /// Off: no queue heeds its scope. Else `NEARQ_AFFINITY` decides (`off` or `on`), else it is on.
-    #[must_use]
-    pub fn affinity(mut self, on: bool) -> Self {
-        self.affinity = Some(on);
-        self
-    }
-
-    /// Builds the runtime; it has no thread yet.
-    ///
-    /// # Errors
-    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
-    pub fn build(self) -> Result<Runtime<P>, Error> {
-        if self.thread_limit == 0 {
-            return Err(Error::NoThreads);
-        }
-        let machine = match self.machine {
-            Some(machine) => machine,
-            None => P::machine().map_err(Error::Machine)?,
-        };
-        let default_scope = match self.default_scope {
-            Some(scope) => scope,
-            None => match P::setting("NEARQ_DEFAULT_SCOPE") {
-                None => Scope::CacheShard,
-                Some(name) => name.parse().map_err(|_| Error::UnknownScope(name))?,
-            },
-        };
-        let affinity = match self.affinity {
-            Some(on) => on,
-            None => match P::setting("NEARQ_AFFINITY").as_deref() {
-                None | Some("on") => true,
-                Some("off") => false,
-                Some(other) => {
-                    return Err(Error::Machine(format!(
-                        "NEARQ_AFFINITY is `{other}`; it may be `on` or `off`"
-                    )));
-                }
-            },
-        };
-        let surroundings = Surroundings {
-            topology: machine.topology,
-            limits: machine.limits,
-            default_scope,
-            shard_size: self.shard_size,
-            affinity,
-        };
+impl<P: Platform> Runtime<P> {
+    /// A runtime without threads, on a machine as described.
+    pub(crate) fn start(surroundings: Surroundings, settings: RuntimeBuilder<P>) -> Self {
         let may_spin = surroundings.parallelism() > 1;
         let inner = Inner {
             table: Table::new(),
@@ -270,12 +108,12 @@ impl<P: Platform> RuntimeBuilder<P> {
             queues: Mutex::new_in(Vec::new()),
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
-            config: self.config,
+            config: settings.config,
             threads: P::AtomicU32::new(0),
-            thread_limit: P::AtomicU32::new(self.thread_limit),
-            spin: P::AtomicU32::new(self.spin),
+            thread_limit: P::AtomicU32::new(settings.thread_limit),
+            spin: P::AtomicU32::new(settings.spin),
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
-            idle_timeout: P::AtomicU64::new(self.idle_timeout.as_nanos() as u64),
+            idle_timeout: P::AtomicU64::new(settings.idle_timeout.as_nanos() as u64),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             next_pool: P::AtomicU32::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
@@ -284,11 +122,9 @@ impl<P: Platform> RuntimeBuilder<P> {
         };
         let inner = Arc::new(inner);
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
-        Ok(Runtime { inner })
+        Runtime { inner }
     }
-}
 
-impl<P: Platform> Runtime<P> {
     /// Settings of a new runtime, on the platform that the type says.
     pub fn builder_in() -> RuntimeBuilder<P> {
         RuntimeBuilder::new()
@@ -356,68 +192,8 @@ impl<P: Platform> Runtime<P> {
     /// Every worker, for people.
     pub fn workers(&self) -> Vec<WorkerState> {
         let workers = self.inner.table.iter().filter(|worker| worker.is_alive());
-        workers
-            .map(|worker| WorkerState {
-                pool: worker.pool().id,
-                thread_id: worker.thread.lock().map(P::thread_id),
-                idle: worker.is_idle(),
-                function: worker.function(),
-                description: worker.description(),
-            })
-            .collect()
+        workers.map(WorkerState::of).collect()
     }
-}
-
-/// A pool, for people.
-#[derive(Clone, Debug)]
-pub struct PoolInfo {
-    /// Its number, as in its workers' names.
-    pub id: u32,
-    /// Its workers' nice value as asked for.
-    pub nice: i32,
-    /// Whether its workers never leave the pod.
-    pub strict: bool,
-    /// The pod's CPUs.
-    pub pod: CpuSet,
-    /// The CPUs that its workers may go to.
-    pub allowed: CpuSet,
-    /// Its threads.
-    pub workers: usize,
-    /// How many of them sleep.
-    pub idle: usize,
-    /// Items that were taken off the inbox and have not begun.
-    pub ready: usize,
-}
-
-impl PoolInfo {
-    fn of<P: Platform>(pool: &Pool<P>) -> Self {
-        let (workers, idle) = pool.threads();
-        PoolInfo {
-            id: pool.id,
-            nice: pool.key.nice,
-            strict: pool.key.strict,
-            pod: pool.key.pod.clone(),
-            allowed: pool.key.allowed.clone(),
-            workers,
-            idle,
-            ready: pool.ready(),
-        }
-    }
-}
-
-/// A worker, for people.
-#[derive(Clone, Debug)]
-pub struct WorkerState {
-    /// Its pool's number.
-    pub pool: u32,
-    /// The thread's number in the system's own tools.
-    pub thread_id: Option<u64>,
-    /// Whether it sleeps.
-    pub idle: bool,
-    /// What it runs, or ran last before it looked for more.
-    pub function: Option<&'static str>,
-    /// What the item says of itself; see [`set_description`](crate::set_description).
-    pub description: String,
 }
 
 impl<P: Platform> Inner<P> {

@@ -36,3 +36,8 @@ pub use nearq_core::{
     RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
     set_description, system_long, system_unbound,
 };
+
+/// The README's example is compiled and run with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,177 @@
+//! What can be said of a runtime before it exists: settings, hooks, and what the environment adds.
+
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use nearq_platform::Platform;
+use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
+
+use crate::attributes::Surroundings;
+use crate::error::Error;
+use crate::runtime::Runtime;
+
+/// A worker that slept this long ends, as in the kernel.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
+/// woken costs.
+const SPIN: u32 = 512;
+/// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
+const THREAD_LIMIT: u32 = 4096;
+
+/// What a hook is told of a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerInfo {
+    /// The thread's name.
+    pub name: String,
+    /// The CPUs of its pod.
+    pub pod: CpuSet,
+}
+
+pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
+
+/// What is set once, when the runtime is built.
+#[derive(Clone, Default)]
+pub(crate) struct Config {
+    pub(crate) stack_size: Option<usize>,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+}
+
+impl Config {
+    /// Calls a hook. It is foreign code; its panic must not end a worker.
+    pub(crate) fn call(hook: Option<&Hook>, info: &WorkerInfo) {
+        if let Some(hook) = hook {
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(info)));
+        }
+    }
+}
+
+/// Settings of a runtime that is to be built.
+pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
+    pub(crate) config: Config,
+    pub(crate) thread_limit: u32,
+    pub(crate) spin: u32,
+    pub(crate) idle_timeout: Duration,
+    default_scope: Option<Scope>,
+    shard_size: usize,
+    affinity: Option<bool>,
+    platform: core::marker::PhantomData<P>,
+}
+
+impl<P: Platform> RuntimeBuilder<P> {
+    pub(crate) fn new() -> Self {
+        RuntimeBuilder {
+            config: Config::default(),
+            thread_limit: THREAD_LIMIT,
+            spin: SPIN,
+            idle_timeout: IDLE_TIMEOUT,
+            default_scope: None,
+            shard_size: DEFAULT_SHARD_SIZE,
+            affinity: None,
+            platform: core::marker::PhantomData,
+        }
+    }
+
+    /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.config.stack_size = Some(bytes);
+        self
+    }
+
+    /// Called by each worker when it begins.
+    #[must_use]
+    pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.config.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called by each worker before it ends.
+    #[must_use]
+    pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.config.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Worker threads of this runtime at most, 4096 if not set.
+    #[must_use]
+    pub fn thread_limit(mut self, threads: u32) -> Self {
+        self.thread_limit = threads;
+        self
+    }
+
+    /// Looks at its inbox that a worker takes before it sleeps (512 if not set, some 15 µs); 0 sleeps at once. Where the process
+    /// may use a single CPU, workers do not spin: they let others run as often instead.
+    #[must_use]
+    pub fn spin(mut self, looks: u32) -> Self {
+        self.spin = looks;
+        self
+    }
+
+    /// A worker that slept this long ends; 300 s if not set.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// The scope of queues that name none: `NEARQ_DEFAULT_SCOPE`, else `cache_shard`.
+    #[must_use]
+    pub fn default_scope(mut self, scope: Scope) -> Self {
+        self.default_scope = Some(scope);
+        self
+    }
+
+    /// Cores of a shard of the scope `cache_shard`, on average; 8 if not set.
+    #[must_use]
+    pub fn cache_shard_size(mut self, cores: usize) -> Self {
+        self.shard_size = cores.max(1);
+        self
+    }
+
+    /// Off: no queue heeds its scope. Else `NEARQ_AFFINITY` decides (`off` or `on`), else it is on.
+    #[must_use]
+    pub fn affinity(mut self, on: bool) -> Self {
+        self.affinity = Some(on);
+        self
+    }
+
+    /// Builds the runtime; it has no thread yet.
+    ///
+    /// # Errors
+    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
+    pub fn build(self) -> Result<Runtime<P>, Error> {
+        if self.thread_limit == 0 {
+            return Err(Error::NoThreads);
+        }
+        let machine = P::machine().map_err(Error::Machine)?;
+        let default_scope = match self.default_scope {
+            Some(scope) => scope,
+            None => match P::setting("NEARQ_DEFAULT_SCOPE") {
+                None => Scope::CacheShard,
+                Some(name) => name.parse().map_err(|_| Error::UnknownScope(name))?,
+            },
+        };
+        let affinity = match self.affinity {
+            Some(on) => on,
+            None => match P::setting("NEARQ_AFFINITY").as_deref() {
+                None | Some("on") => true,
+                Some("off") => false,
+                Some(other) => {
+                    return Err(Error::Machine(format!(
+                        "NEARQ_AFFINITY is `{other}`; it may be `on` or `off`"
+                    )));
+                }
+            },
+        };
+        let surroundings = Surroundings {
+            topology: machine.topology,
+            limits: machine.limits,
+            default_scope,
+            shard_size: self.shard_size,
+            affinity,
+        };
+        Ok(Runtime::start(surroundings, self))
+    }
+}

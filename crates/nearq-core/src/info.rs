@@ -1,0 +1,71 @@
+//! Pools and workers as people see them: copies, made for who asks.
+
+use nearq_platform::Platform;
+use nearq_topology::CpuSet;
+
+use crate::pool::Pool;
+use crate::worker::Worker;
+
+/// A pool, for people.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Its number, as in its workers' names.
+    pub id: u32,
+    /// Its workers' nice value as asked for.
+    pub nice: i32,
+    /// Whether its workers never leave the pod.
+    pub strict: bool,
+    /// The pod's CPUs.
+    pub pod: CpuSet,
+    /// The CPUs that its workers may go to.
+    pub allowed: CpuSet,
+    /// Its threads.
+    pub workers: usize,
+    /// How many of them sleep.
+    pub idle: usize,
+    /// Items that were taken off the inbox and have not begun.
+    pub ready: usize,
+}
+
+impl PoolInfo {
+    pub(crate) fn of<P: Platform>(pool: &Pool<P>) -> Self {
+        let (workers, idle) = pool.threads();
+        PoolInfo {
+            id: pool.id,
+            nice: pool.key.nice,
+            strict: pool.key.strict,
+            pod: pool.key.pod.clone(),
+            allowed: pool.key.allowed.clone(),
+            workers,
+            idle,
+            ready: pool.ready(),
+        }
+    }
+}
+
+/// A worker, for people.
+#[derive(Clone, Debug)]
+pub struct WorkerState {
+    /// Its pool's number.
+    pub pool: u32,
+    /// The thread's number in the system's own tools.
+    pub thread_id: Option<u64>,
+    /// Whether it sleeps.
+    pub idle: bool,
+    /// What it runs, or ran last before it looked for more.
+    pub function: Option<&'static str>,
+    /// What the item says of itself; see [`set_description`](crate::set_description).
+    pub description: String,
+}
+
+impl WorkerState {
+    pub(crate) fn of<P: Platform>(worker: &Worker<P>) -> Self {
+        WorkerState {
+            pool: worker.pool().id,
+            thread_id: worker.thread.lock().map(P::thread_id),
+            idle: worker.is_idle(),
+            function: worker.function(),
+            description: worker.description(),
+        }
+    }
+}
