@@ -160,10 +160,7 @@ impl<P: Platform> Admission<P> {
         let mut turn = self.turn.lock();
         loop {
             self.activate(queue, &mut turn);
-            if self.drainers.load(Ordering::SeqCst) != 0 {
-                break;
-            }
-            if self.inactive.load(Ordering::SeqCst) != 0 {
+            if !self.may_open() {
                 break;
             }
             let word = self.ceiling.load(Ordering::SeqCst);
@@ -175,9 +172,7 @@ impl<P: Platform> Admission<P> {
                     self.ceiling.compare_exchange(word, open, Ordering::SeqCst, Ordering::SeqCst);
             }
             P::model_fence();
-            if self.inactive.load(Ordering::SeqCst) == 0
-                && self.drainers.load(Ordering::SeqCst) == 0
-            {
+            if self.may_open() {
                 break;
             }
             self.close();
@@ -187,6 +182,11 @@ impl<P: Platform> Admission<P> {
             self.emptied.fetch_add(1, Ordering::SeqCst);
             P::wake(&raw const self.emptied, usize::MAX);
         }
+    }
+
+    /// Whether nobody wants the ceiling closed: nothing is held back, and nobody waits for an empty queue.
+    fn may_open(&self) -> bool {
+        self.drainers.load(Ordering::SeqCst) == 0 && self.inactive.load(Ordering::SeqCst) == 0
     }
 
     fn activate(&self, queue: &Queue<P>, turn: &mut Turn<P>) {

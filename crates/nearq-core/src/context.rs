@@ -67,8 +67,8 @@ impl<P: Platform> Drop for Entered<P> {
 /// Runs `f` with the context of the current thread, if it is a worker's.
 pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R) -> Option<R> {
     let slot = P::slot().cast::<Context<'_, P>>();
-    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P, on this
-    // thread's stack, which the guard outlives no longer than the context does.
+    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P on this
+    // thread's stack; the guard clears it before the context goes, and nobody else has a reference that excludes ours.
     let context = unsafe { slot.as_ref() }?;
     Some(f(context))
 }

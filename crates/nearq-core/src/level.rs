@@ -104,7 +104,7 @@ impl<P: Platform> Level<P> {
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Gives one more place, and takes it for `pool`, because nothing moves there.
+    /// Adds a place beyond the limit, for a pool where nothing moves.
     pub(crate) fn add_extra(&self) {
         self.extra.fetch_add(1, Ordering::SeqCst);
     }

@@ -48,10 +48,10 @@ fn two_items_one_after_the_other() {
     });
 }
 
-#[test]
-fn two_items_at_once() {
-    model(1, || {
-        let (runtime, queue) = small(2);
+/// Two items, of which as many as `max_active` says may be active at once; both run and give their results.
+fn two_items(max_active: usize) {
+    model(1, move || {
+        let (runtime, queue) = small(max_active);
         let handles = [0, 1].map(|number| queue.spawn(move || number));
         for (number, handle) in handles.into_iter().enumerate() {
             assert_eq!(handle.join().expect("no panic"), number);
@@ -62,16 +62,13 @@ fn two_items_at_once() {
 }
 
 #[test]
+fn two_items_at_once() {
+    two_items(2);
+}
+
+#[test]
 fn one_of_two_items_is_held_back() {
-    model(1, || {
-        let (runtime, queue) = small(1);
-        let handles = [0, 1].map(|number| queue.spawn(move || number));
-        for (number, handle) in handles.into_iter().enumerate() {
-            assert_eq!(handle.join().expect("no panic"), number);
-        }
-        drop(queue);
-        drop(runtime);
-    });
+    two_items(1);
 }
 
 #[test]
