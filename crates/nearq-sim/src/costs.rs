@@ -1,70 +1,130 @@
 //! What everything costs: the one place where the simulator's nanoseconds come from.
 //!
-//! **These are placeholders, chosen round.** They have the right order of magnitude for a large server of today
-//! and belong to no machine in particular. Numbers with a source, one set for each machine, take their place
-//! later; nothing but this module changes then. No number here was fitted to any result.
+//! The numbers here are defaults by distance, chosen round: the order of magnitude of a large server of today, for
+//! machines of which only the shape is known. [`Machine`](crate::Machine) has numbers with sources for real ones. No
+//! number was fitted to any result.
 
-/// Costs in virtual nanoseconds. [`Costs::DEFAULT`] has the placeholders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Costs {
+/// Defines [`Costs`] and the table of its fields, so that each can be found by name.
+macro_rules! costs {
+    ($($(#[$doc:meta])* $name:ident = $default:literal,)*) => {
+        /// What everything costs on a machine: virtual nanoseconds, where nothing else is said.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Costs {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Costs {
+            /// The costs of a machine of which nothing is known but its shape.
+            pub const DEFAULT: Costs = Costs { $($name: $default,)* };
+
+            /// The names of all costs, in the order of their declaration.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// The cost of that name.
+            pub fn get(&self, name: &str) -> Option<u64> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The cost of that name, to be changed.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut u64> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+costs! {
+    // ---- single lines: atomics ---------------------------------------------------------------------------
     /// A read or write of a line that this CPU holds.
-    pub own_line: u64,
+    own_line = 1,
     /// What a read-modify-write costs on top of a write.
-    pub read_modify_write: u64,
+    read_modify_write = 5,
     /// Getting a line from another CPU of the same core.
-    pub same_core: u64,
+    same_core = 10,
     /// Getting a line from another core under the same last-level cache.
-    pub same_llc: u64,
+    same_llc = 40,
     /// Getting a line from another last-level cache of the same node.
-    pub other_llc: u64,
-    /// Getting a line from another node at distance 20; other distances in proportion.
-    pub other_node: u64,
-    /// Getting a line that nobody holds.
-    pub memory: u64,
+    other_llc = 100,
+    /// Getting a line from another node of the same package.
+    same_package = 150,
+    /// Getting a line from the nearest node of another package; farther ones in proportion to the firmware's distances.
+    other_package = 200,
     /// A memory fence.
-    pub fence: u64,
+    fence = 10,
     /// One look of `wait_until_changed`, the pause included.
-    pub look: u64,
+    look = 20,
+
+    // ---- declared bytes ----------------------------------------------------------------------------------
+    /// Bytes a microsecond (MB/s) that one CPU streams out of its core's private cache.
+    l2_stream = 100_000,
+    /// Bytes a microsecond that one CPU streams out of its last-level cache.
+    l3_stream = 30_000,
+    /// Bytes a microsecond that one CPU streams out of its node's memory.
+    memory_stream = 15_000,
+    /// Latency of a read from the node's own memory. Also what a line costs that nobody holds.
+    memory = 100,
+    /// Latency of a read from the memory of another node of the same package.
+    memory_same_package = 150,
+    /// Latency of a read from the memory of the nearest node of another package; farther ones in proportion.
+    memory_other_package = 200,
+    /// Bytes a microsecond between a last-level cache and everything beyond it.
+    llc_bandwidth = 50_000,
+    /// Bytes a microsecond of one node's memory.
+    node_bandwidth = 100_000,
+    /// Bytes a microsecond between a node and the others.
+    link_bandwidth = 40_000,
+    /// Bytes of a core's private cache, where the topology does not say.
+    l2_size = 1_048_576,
+    /// Bytes of a last-level cache, where the topology does not say.
+    llc_size = 33_554_432,
+
+    // ---- the core ----------------------------------------------------------------------------------------
+    /// Each CPU's share of its full speed, in percent, while another CPU of its core is busy as well.
+    smt_percent = 62,
+
+    // ---- the kernel --------------------------------------------------------------------------------------
     /// Reading the clock.
-    pub clock: u64,
+    clock = 20,
     /// Entering and leaving the kernel.
-    pub system_call: u64,
+    system_call = 200,
     /// Making a sleeping thread ready: what the waker pays for each.
-    pub wake_up: u64,
+    wake_up = 1_000,
     /// Leaving idle: from the wake-up to the first instruction of the switch.
-    pub idle_exit: u64,
+    idle_exit = 1_000,
     /// Switching a CPU to another thread.
-    pub context_switch: u64,
+    context_switch = 1_000,
+    /// What a thread pays that goes on on another CPU, on top of the switch: the kernel's part of the move.
+    migration = 1_000,
     /// Creating a thread: what the creator pays.
-    pub spawn: u64,
+    spawn = 10_000,
+    /// Creating a process.
+    fork = 100_000,
+    /// Replacing a process's program.
+    exec = 500_000,
+    /// The first touch of a page.
+    page_fault = 500,
+    /// Moving a page to another node.
+    page_move = 2_000,
     /// Reading the description of the machine.
-    pub read_machine: u64,
+    read_machine = 1_000_000,
     /// How long a thread runs while others wait for its CPU.
-    pub slice: u64,
+    slice = 3_000_000,
 }
 
 impl Costs {
-    /// The placeholders.
-    pub const DEFAULT: Costs = Costs {
-        own_line: 1,
-        read_modify_write: 5,
-        same_core: 10,
-        same_llc: 40,
-        other_llc: 100,
-        other_node: 200,
-        memory: 100,
-        fence: 10,
-        look: 20,
-        clock: 20,
-        system_call: 200,
-        wake_up: 1_000,
-        idle_exit: 1_000,
-        context_switch: 1_000,
-        spawn: 10_000,
-        read_machine: 1_000_000,
-        slice: 3_000_000,
-    };
+    /// The same costs with one of them at `percent` of what it is, at least 1. None if there is no such cost.
+    pub fn scaled(mut self, name: &str, percent: u64) -> Option<Self> {
+        let cost = self.get_mut(name)?;
+        *cost = (*cost * percent / 100).max(1);
+        Some(self)
+    }
 }
 
 impl Default for Costs {
@@ -94,6 +154,17 @@ pub(crate) fn weight(nice: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_are_found_by_name() {
+        for name in Costs::NAMES {
+            let half = Costs::DEFAULT.scaled(name, 50).expect("listed");
+            let cost = Costs::DEFAULT.get(name).expect("listed");
+            assert_eq!(half.get(name), Some((cost / 2).max(1)), "{name}");
+        }
+        assert_eq!(Costs::DEFAULT.scaled("luck", 50), None);
+        assert_eq!(Costs::DEFAULT.scaled("own_line", 1).map(|costs| costs.own_line), Some(1));
+    }
 
     #[test]
     fn a_step_of_nice_is_about_a_quarter() {

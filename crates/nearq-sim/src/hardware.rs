@@ -17,7 +17,7 @@ struct Place {
 pub(crate) struct Hardware {
     topology: Topology,
     places: Vec<Place>,
-    /// Nanoseconds from node to node, row by row.
+    /// Nanoseconds that a line takes from node to node, row by row.
     between_nodes: Vec<u64>,
     costs: Costs,
 }
@@ -31,10 +31,7 @@ impl Hardware {
             let node = cpu.node.unwrap_or(0) as u32;
             places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
         }
-        let nodes = topology.nodes().len();
-        let between_nodes = (0..nodes * nodes)
-            .map(|at| costs.other_node * u64::from(topology.distance(at / nodes, at % nodes)) / 20)
-            .collect();
+        let between_nodes = by_node(&topology, 0, costs.same_package, costs.other_package);
         Hardware { topology, places, between_nodes, costs }
     }
 
@@ -74,6 +71,31 @@ impl Hardware {
     }
 }
 
+/// A cost for each pair of nodes, row by row: `own` on one node, `same_package` between nodes of one package,
+/// `other_package` between a package and the nearest node of another, farther ones in proportion to the firmware's
+/// distances.
+fn by_node(topology: &Topology, own: u64, same_package: u64, other_package: u64) -> Vec<u64> {
+    let nodes = topology.nodes();
+    let package = |node: usize| nodes[node].cpus.first().and_then(|cpu| topology.package_of(cpu));
+    let pairs = || (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));
+    let nearest = pairs()
+        .filter(|&(a, b)| package(a) != package(b))
+        .map(|(a, b)| topology.distance(a, b))
+        .min()
+        .unwrap_or(1)
+        .max(1);
+    let cost = |(a, b): (usize, usize)| {
+        if a == b {
+            own
+        } else if package(a).is_some() && package(a) == package(b) {
+            same_package
+        } else {
+            other_package * u64::from(topology.distance(a, b)) / u64::from(nearest)
+        }
+    };
+    pairs().map(cost).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,9 +106,18 @@ mod tests {
         let hardware = Hardware::new(topology, Costs::DEFAULT);
         let costs = [0, 1, 2, 4, 8].map(|to| hardware.transfer(0, to));
         let c = Costs::DEFAULT;
-        assert_eq!(costs, [c.own_line, c.same_core, c.same_llc, c.other_llc, c.other_node]);
+        assert_eq!(costs, [c.own_line, c.same_core, c.same_llc, c.other_llc, c.same_package]);
         assert_eq!(hardware.llc_cpus(5).to_list(), "4-7");
         assert_eq!(hardware.node_cpus(5).to_list(), "0-7");
         assert_eq!(hardware.numbers(), 16);
+    }
+
+    #[test]
+    fn farther_nodes_cost_in_proportion() {
+        let topology = Topology::from_synthetic("pack:4 numa:1 core:1").expect("well formed");
+        let rows = [[10, 20, 20, 30], [20, 10, 30, 20], [20, 30, 10, 20], [30, 20, 20, 10]];
+        let topology = topology.with_distances(&rows.map(Vec::from)).expect("square");
+        let costs = by_node(&topology, 0, 100, 200);
+        assert_eq!(costs[..4], [0, 200, 200, 300]);
     }
 }

@@ -41,6 +41,20 @@ impl Sim {
         }
     }
 
+    /// Reads these bytes: takes as long as it takes to get them to the caller's CPU from where they are.
+    ///
+    /// The bytes themselves are not looked at; they need not hold anything.
+    pub fn read(range: &[u8]) {
+        let shared = context::expect("Sim::read");
+        let rate = shared.world.borrow().costs.l3_stream;
+        Sim::charge(Duration::from_nanos(range.len() as u64 * 1000 / rate));
+    }
+
+    /// Writes these bytes, which belong to the caller's CPU from then on.
+    pub fn write(range: &mut [u8]) {
+        Sim::read(range);
+    }
+
     /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
     ///
     /// Affects [`Platform::machine`], and threads on CPUs that are not allowed any more leave them. A CPU quota is

@@ -9,7 +9,9 @@ use nearq_topology::{Limits, Topology};
 
 use crate::context::{self, Shared};
 use crate::costs::Costs;
+use crate::faults::Faults;
 use crate::hardware::Hardware;
+use crate::machine::Machine;
 use crate::outcome::{Doing, Ending, Outcome, Unfinished};
 use crate::thread::State;
 use crate::trace::{Trace, TraceLevel};
@@ -57,6 +59,7 @@ pub struct Simulation {
     limits: Limits,
     costs: Costs,
     schedule: Schedule,
+    faults: Faults,
     jitter: bool,
     time_limit: Duration,
     trace: TraceLevel,
@@ -64,7 +67,12 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A machine all of whose CPUs the program may use.
+    /// A machine with its costs, all of whose CPUs the program may use.
+    pub fn on(machine: &Machine, seed: u64) -> Self {
+        Self::new(machine.topology().clone(), seed).costs(*machine.costs())
+    }
+
+    /// A machine with default costs by distance, all of whose CPUs the program may use.
     pub fn new(topology: Topology, seed: u64) -> Self {
         let limits = Limits::unlimited(topology.possible().clone());
         Simulation {
@@ -73,6 +81,7 @@ impl Simulation {
             limits,
             costs: Costs::DEFAULT,
             schedule: Schedule::Fair,
+            faults: Faults::NONE,
             jitter: true,
             time_limit: TIME_LIMIT,
             trace: TraceLevel::Hash,
@@ -86,7 +95,7 @@ impl Simulation {
         self
     }
 
-    /// Other costs than the placeholders.
+    /// Other costs than the machine's.
     pub fn costs(mut self, costs: Costs) -> Self {
         self.costs = costs;
         self
@@ -95,6 +104,12 @@ impl Simulation {
     /// How the simulated kernel chooses.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
+        self
+    }
+
+    /// What goes wrong; nothing unless told otherwise.
+    pub fn faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
         self
     }
 
@@ -140,6 +155,7 @@ impl Simulation {
             World::new(hardware, self.costs, self.limits, self.seed, Trace::new(self.trace));
         world.settings = self.settings.into_iter().collect();
         world.schedule = self.schedule;
+        world.faults = self.faults;
         world.jitter = self.jitter;
         world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let spec = ThreadSpec { name: "main".to_owned(), ..ThreadSpec::default() };

@@ -15,6 +15,7 @@ use nearq_topology::{CpuSet, Limits};
 use crate::costs::Costs;
 use crate::cpu::Cpu;
 use crate::events::{Events, What};
+use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::memory::{Access, AddressMap, Memory};
 use crate::outcome::{Ending, Panicked};
@@ -38,6 +39,7 @@ pub(crate) struct World {
     pub(crate) limits: Limits,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) schedule: Schedule,
+    pub(crate) faults: Faults,
     pub(crate) jitter: bool,
     pub(crate) time_limit: u64,
     /// By number; numbers that are no CPU have an unused entry.
@@ -83,6 +85,7 @@ impl World {
             limits,
             settings: BTreeMap::new(),
             schedule: Schedule::Fair,
+            faults: Faults::NONE,
             jitter: true,
             time_limit: u64::MAX,
             cpus,

@@ -1,0 +1,61 @@
+//! What goes wrong on a simulated machine, and how often. Which faults come when is a function of the seed.
+
+use std::time::Duration;
+
+/// What goes wrong, and how often. [`Faults::NONE`] is the default of a simulation.
+///
+/// A `one_in` of 0 means never; otherwise each chance is taken once in so many, at random. An `every` of zero means
+/// never; otherwise it is the mean of the virtual time between two such events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Faults {
+    /// Creating a thread is refused, one in so many times.
+    pub spawn_refused_one_in: u64,
+    /// A wait on a word returns although nobody woke it, one in so many waits.
+    pub spurious_wake_one_in: u64,
+    /// A deadline is noticed late, one in so many, by up to `late_timer`.
+    pub late_timer_one_in: u64,
+    /// How late at most.
+    pub late_timer: Duration,
+    /// A thread that does a platform call is preempted for up to `preemption`, one in so many calls: also while it
+    /// holds a lock. Its CPU runs others meanwhile.
+    pub preempted_one_in: u64,
+    /// How long at most.
+    pub preemption: Duration,
+    /// A CPU goes offline, and comes back after about as long.
+    pub offline_every: Duration,
+    /// The mask or the quota of the process shrinks, or grows again.
+    pub limits_every: Duration,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    pub const NONE: Faults = Faults {
+        spawn_refused_one_in: 0,
+        spurious_wake_one_in: 0,
+        late_timer_one_in: 0,
+        late_timer: Duration::ZERO,
+        preempted_one_in: 0,
+        preemption: Duration::ZERO,
+        offline_every: Duration::ZERO,
+        limits_every: Duration::ZERO,
+    };
+
+    /// Everything goes wrong, often enough that a run of some milliseconds sees most of it.
+    pub const ALL: Faults = Faults {
+        spawn_refused_one_in: 8,
+        spurious_wake_one_in: 16,
+        late_timer_one_in: 8,
+        late_timer: Duration::from_millis(20),
+        preempted_one_in: 200,
+        preemption: Duration::from_millis(5),
+        offline_every: Duration::from_millis(20),
+        limits_every: Duration::from_millis(20),
+    };
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::NONE
+    }
+}

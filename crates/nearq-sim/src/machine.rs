@@ -1,0 +1,170 @@
+//! A machine to simulate: its shape and what things cost on it.
+
+use std::fmt;
+
+use nearq_topology::Topology;
+
+use crate::costs::Costs;
+use crate::machines;
+
+/// Most CPUs of a simulated machine.
+pub const MOST_CPUS: usize = nearq_topology::MAX_CPUS;
+
+/// A machine to simulate.
+///
+/// ```
+/// use nearq_sim::Machine;
+///
+/// let ryzen = Machine::named("ryzen-3900x").expect("one of Machine::NAMES");
+/// assert_eq!(ryzen.topology().possible().len(), 24);
+/// let own = Machine::described("numa:2 l3:2 core:8 pu:2")?;
+/// assert_eq!(own.topology().llcs().len(), 4);
+/// # Ok::<(), nearq_sim::MachineError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(crate) name: String,
+    /// What it is, in a line.
+    pub(crate) about: String,
+    pub(crate) topology: Topology,
+    pub(crate) costs: Costs,
+    /// Clock of a core, in MHz: for work that is declared in cycles.
+    pub(crate) clock_mhz: u64,
+}
+
+/// Clock of a machine of which only the shape is known.
+const DEFAULT_CLOCK_MHZ: u64 = 3_000;
+
+impl Machine {
+    /// The names of the machines that are built in.
+    pub const NAMES: &'static [&'static str] = machines::NAMES;
+
+    /// A machine that is built in: its costs are those of the real one, from public measurements.
+    pub fn named(name: &str) -> Option<Self> {
+        machines::named(name)
+    }
+
+    /// A machine of this shape with default costs by distance.
+    ///
+    /// # Errors
+    /// It has no CPU, or more than [`MOST_CPUS`].
+    pub fn of(name: impl Into<String>, topology: Topology) -> Result<Self, MachineError> {
+        let cpus = topology.possible().len();
+        let numbers = topology.possible().last().map_or(0, |last| last + 1);
+        if cpus == 0 || numbers > MOST_CPUS {
+            return Err(MachineError::Size { cpus: cpus.max(numbers) });
+        }
+        let about = topology.model_name().unwrap_or("costs by distance").to_owned();
+        let (costs, clock_mhz) = (Costs::DEFAULT, DEFAULT_CLOCK_MHZ);
+        Ok(Machine { name: name.into(), about, topology, costs, clock_mhz })
+    }
+
+    /// The machine that a text means: the name of one that is built in, or what
+    /// [`Topology::from_description`] takes, with default costs by distance.
+    ///
+    /// # Errors
+    /// It means no machine, or one that is too large.
+    pub fn described(text: &str) -> Result<Self, MachineError> {
+        if let Some(machine) = Self::named(text) {
+            return Ok(machine);
+        }
+        let topology = Topology::from_description(text).map_err(|error| MachineError::Unknown {
+            text: text.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Self::of(text, topology)
+    }
+
+    /// The same machine with other costs.
+    #[must_use]
+    pub fn with_costs(mut self, costs: Costs) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// Its name, or its description.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is, in a line.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Its shape.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What things cost on it.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Clock of its fastest cores, in MHz: for work that is declared in cycles.
+    pub fn clock_mhz(&self) -> u64 {
+        self.clock_mhz
+    }
+}
+
+/// Why there is no such machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// Neither a built-in machine nor a description.
+    Unknown {
+        /// What was given.
+        text: String,
+        /// Why it is no description either.
+        reason: String,
+    },
+    /// No CPU, or too many.
+    Size {
+        /// How many CPUs.
+        cpus: usize,
+    },
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MachineError::Unknown { text, reason } => write!(
+                f,
+                "{text:?} is no machine: {reason}; give one of {}, an hwloc XML file, sysfs:DIR, or a description \
+                 such as \"pack:2 l3:4 core:8 pu:2\"",
+                Machine::NAMES.join(", ")
+            ),
+            MachineError::Size { cpus } => write!(
+                f,
+                "a simulated machine has 1 to {MOST_CPUS} CPUs, numbered below {MOST_CPUS}; this one has {cpus}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MachineError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_machine() {
+        for name in Machine::NAMES {
+            let machine = Machine::named(name).expect("listed");
+            assert_eq!(machine.name(), *name);
+            assert!(machine.topology().possible().len() > 1 && machine.clock_mhz() > 100);
+        }
+    }
+
+    #[test]
+    fn what_is_no_machine_is_refused_with_what_is() {
+        let unknown = Machine::described("cray-1").expect_err("never built in").to_string();
+        assert!(unknown.contains("ryzen-3900x") && unknown.contains("tx7-itanium2"), "{unknown}");
+        let large = Machine::described("pack:8 core:1024").expect_err("8192 CPUs").to_string();
+        assert!(large.contains("4096"), "{large}");
+        let largest = Machine::described("pack:8 core:512").expect("just small enough");
+        assert_eq!(largest.topology().possible().len(), 4096);
+    }
+}
