@@ -23,7 +23,7 @@ pub(crate) struct Hardware {
 }
 
 impl Hardware {
-    pub(crate) fn new(topology: Topology, costs: Costs) -> Self {
+    pub(crate) fn new(topology: Topology, costs: &Costs) -> Self {
         let numbers = topology.possible().last().map_or(0, |last| last + 1);
         let mut places = vec![Place::default(); numbers];
         for cpu in topology.cpus() {
@@ -32,7 +32,7 @@ impl Hardware {
             places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
         }
         let between_nodes = by_node(&topology, 0, costs.same_package, costs.other_package);
-        Hardware { topology, places, between_nodes, costs }
+        Hardware { topology, places, between_nodes, costs: *costs }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn farther_costs_more() {
         let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
-        let hardware = Hardware::new(topology, Costs::DEFAULT);
+        let hardware = Hardware::new(topology, &Costs::DEFAULT);
         let costs = [0, 1, 2, 4, 8].map(|to| hardware.transfer(0, to));
         let c = Costs::DEFAULT;
         assert_eq!(costs, [c.own_line, c.same_core, c.same_llc, c.other_llc, c.same_package]);

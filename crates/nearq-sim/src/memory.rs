@@ -166,7 +166,7 @@ mod tests {
     fn lines_move_are_shared_and_queue_up() {
         let costs = Costs::DEFAULT;
         let topology = Topology::from_synthetic("l3:2 core:2 pu:1").expect("well formed");
-        let hardware = Hardware::new(topology, costs);
+        let hardware = Hardware::new(topology, &costs);
         let mut memory = Memory::default();
         let mut go = |cpu, access, now| memory.access(4096, cpu, access, now, &hardware, &costs).1;
         assert_eq!(go(0, Access::Write, 0), costs.memory, "nobody had it");

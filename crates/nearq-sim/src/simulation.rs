@@ -150,9 +150,9 @@ impl Simulation {
             !cpus.is_empty() && cpus.is_subset(possible),
             "the limits leave CPUs {cpus}, the machine has {possible}"
         );
-        let hardware = Hardware::new(self.topology, self.costs);
+        let hardware = Hardware::new(self.topology, &self.costs);
         let mut world =
-            World::new(hardware, self.costs, self.limits, self.seed, Trace::new(self.trace));
+            World::new(hardware, &self.costs, self.limits, self.seed, Trace::new(self.trace));
         world.settings = self.settings.into_iter().collect();
         world.schedule = self.schedule;
         world.faults = self.faults;

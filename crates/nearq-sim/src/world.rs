@@ -72,7 +72,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(
         hardware: Hardware,
-        costs: Costs,
+        costs: &Costs,
         limits: Limits,
         seed: u64,
         trace: Trace,
@@ -81,7 +81,7 @@ impl World {
         let idle = hardware.topology().possible().clone();
         World {
             hardware,
-            costs,
+            costs: *costs,
             limits,
             settings: BTreeMap::new(),
             schedule: Schedule::Fair,
