@@ -1,15 +1,21 @@
 //! `max_active`: how many items of a queue may be on pools or running at once.
 //!
 //! # The counters
-//! * `admitted`: items ever let in. Written by issuers (and by whoever activates).
+//! * `admitted`: items ever let in, and those that may be: the credits of the links (`credits`). Written by who
+//!   activates, and by issuers once for each handful of credits that a link gets.
 //! * completions: counted by workers, on the links' stripes. `admitted - completed` is what is active.
 //! * `ceiling`: `admitted` may rise up to here without a look at the completions. It is `completed + max_active` at the
 //!   time it was computed, and completions only grow, so it is always a safe bound. It saves the issuer from
 //!   reading, and the workers from writing, one shared counter per item.
+//!   Credits that are not used make `admitted` too high, which is safe too. An issuer that finds the ceiling reached takes
+//!   back what other links have in advance before it gives up.
 //! * A ceiling of zero is `CLOSED`: items are held back, or somebody waits for the queue to drain. Every issuer goes the
 //!   slow way, and every completion looks after what waits.
 //! * The low byte of the ceiling's word is an epoch, which each change of `max_active` moves on. Else who has computed a
 //!   ceiling by the old limit, and finds the word as it was (closed, or as high as before), would bring it back.
+//! * Whoever closes the ceiling revokes all credits afterwards, so nothing is let in past what waits. Credits that come back
+//!   later (from an issuer that was on its way) lower `admitted`; who brings them looks whether the ceiling is closed and
+//!   sends the kicker then. Against who closes and reads `admitted` that is Dekker's pattern again.
 //!
 //! # Holding back
 //! An item beyond the limit goes onto its link's `inactive` inbox; nobody takes a lock for it. Only workers
@@ -32,6 +38,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::item::{Item, List};
 use crate::link::Link;
 use crate::pad::Padded;
+use crate::pause;
 use crate::queue::Queue;
 
 const CLOSED: u64 = 0;
@@ -51,6 +58,8 @@ fn with_ceiling(word: u64, ceiling: u64) -> u64 {
 
 /// Items that a queue may have active if nothing else is said, as in the kernel.
 pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
+/// Credits that a link gets at once at most.
+const MOST_CREDITS: u64 = 32;
 /// The most that can be asked for, as in the kernel.
 pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 
@@ -90,41 +99,82 @@ impl<P: Platform> Admission<P> {
         }
     }
 
-    /// Lets an item in, if the limit allows it and nothing waits before it.
+    /// Lets an item for `link` in, if the limit allows it and nothing waits before it.
     #[inline]
-    pub(crate) fn admit(&self, queue: &Queue<P>) -> bool {
-        let mut admitted = self.admitted.load(Ordering::Relaxed);
+    pub(crate) fn admit(&self, queue: &Queue<P>, link: &Link<P>) -> bool {
+        link.credits.take() || self.refill(queue, link)
+    }
+
+    /// Lets an item in by the queue's own counter, and gets the link credits for the next ones.
+    #[inline(never)]
+    fn refill(&self, queue: &Queue<P>, link: &Link<P>) -> bool {
+        // Before the ceiling is read: see `credits`.
+        let epoch = link.credits.epoch();
+        let links = queue.links().count() as u64;
+        let (mut attempt, mut withdrawn) = (0, false);
         loop {
-            if admitted >= ceiling(self.ceiling.load(Ordering::Relaxed))
-                && !self.raise(queue, admitted)
-            {
-                return false;
+            let admitted = self.admitted.load(Ordering::Relaxed);
+            let mut top = ceiling(self.ceiling.load(Ordering::SeqCst));
+            if admitted >= top {
+                top = self.raise(queue);
+                if admitted >= top {
+                    if top == CLOSED || withdrawn || self.withdraw(queue) == 0 {
+                        return false;
+                    }
+                    withdrawn = true;
+                    continue;
+                }
             }
+            // Never so many for one link that the others find nothing: with a limit of one there are no credits.
+            let more = ((top - admitted) / (2 * links)).clamp(1, MOST_CREDITS);
             // SeqCst: `is_empty` reads it after the completions.
-            match self.admitted.compare_exchange_weak(
+            let outcome = self.admitted.compare_exchange_weak(
                 admitted,
-                admitted + 1,
+                admitted + more,
                 Ordering::SeqCst,
                 Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(found) => admitted = found,
+            );
+            if outcome.is_ok() {
+                if more > 1 && !link.credits.add(more as u32 - 1, epoch) {
+                    self.give_back(queue, more - 1);
+                }
+                return true;
             }
+            pause::after_failure::<P>(&mut attempt);
         }
     }
 
-    /// Raises the ceiling to what the completions allow. True if `admitted` is below it then.
+    /// Takes back the credits of all links. How many there were.
+    fn withdraw(&self, queue: &Queue<P>) -> u64 {
+        let credits = queue.links().map(|link| u64::from(link.credits.withdraw())).sum();
+        self.give_back(queue, credits);
+        credits
+    }
+
+    /// Counts credits that nobody uses as not let in.
+    fn give_back(&self, queue: &Queue<P>, credits: u64) {
+        if credits == 0 {
+            return;
+        }
+        self.admitted.fetch_sub(credits, Ordering::SeqCst);
+        // Who closed the ceiling may have read `admitted` before.
+        if self.needs_attention() {
+            queue.kick();
+        }
+    }
+
+    /// Raises the ceiling to what the completions allow. Where it is then.
     #[cold]
-    fn raise(&self, queue: &Queue<P>, admitted: u64) -> bool {
+    fn raise(&self, queue: &Queue<P>) -> u64 {
         let word = self.ceiling.load(Ordering::SeqCst);
         if ceiling(word) == CLOSED {
-            return false;
+            return CLOSED;
         }
         let possible = queue.completed() + self.max_active.load(Ordering::SeqCst);
         let raised = with_ceiling(word, possible);
         let outcome =
             self.ceiling.compare_exchange(word, raised, Ordering::SeqCst, Ordering::SeqCst);
-        admitted < outcome.map_or_else(ceiling, |_| possible)
+        outcome.map_or_else(ceiling, |_| possible)
     }
 
     /// Holds an item back. The caller has its `PENDING`; its target is `link`.
@@ -132,7 +182,7 @@ impl<P: Platform> Admission<P> {
     pub(crate) fn hold_back(&self, queue: &Queue<P>, link: &Link<P>, item: NonNull<Item<P>>) {
         self.inactive.fetch_add(1, Ordering::SeqCst);
         link.inactive.push(item);
-        self.close();
+        self.close(queue);
         if self.admitted.load(Ordering::SeqCst)
             < queue.completed() + self.max_active.load(Ordering::SeqCst)
         {
@@ -140,9 +190,18 @@ impl<P: Platform> Admission<P> {
         }
     }
 
-    /// Makes every completion look after what waits.
-    fn close(&self) {
+    /// Makes every completion look after what waits, and lets nobody in.
+    fn close(&self, queue: &Queue<P>) {
         self.ceiling.fetch_and(EPOCH, Ordering::SeqCst);
+        P::model_fence();
+        self.revoke(queue);
+    }
+
+    /// Takes back all credits, also those on their way to a link. The ceiling is closed, and the caller looks at
+    /// `admitted` afterwards or has somebody look.
+    fn revoke(&self, queue: &Queue<P>) {
+        let credits = queue.links().map(|link| u64::from(link.credits.revoke())).sum::<u64>();
+        self.admitted.fetch_sub(credits, Ordering::SeqCst);
         P::model_fence();
     }
 
@@ -175,7 +234,7 @@ impl<P: Platform> Admission<P> {
             if self.may_open() {
                 break;
             }
-            self.close();
+            self.close(queue);
         }
         drop(turn);
         if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty(queue) {
@@ -229,6 +288,7 @@ impl<P: Platform> Admission<P> {
     /// Whether nothing is held back, on a pool or running. Completions are read first: they never exceed what was
     /// admitted, so equality means that all was completed at that moment.
     pub(crate) fn is_empty(&self, queue: &Queue<P>) -> bool {
+        self.withdraw(queue);
         let completed = queue.completed();
         P::model_fence();
         self.inactive.load(Ordering::SeqCst) == 0
@@ -238,7 +298,7 @@ impl<P: Platform> Admission<P> {
     /// Sleeps until the queue is empty.
     pub(crate) fn wait_until_empty(&self, queue: &Queue<P>) {
         self.drainers.fetch_add(1, Ordering::SeqCst);
-        self.close();
+        self.close(queue);
         loop {
             let emptied = self.emptied.load(Ordering::SeqCst);
             if self.is_empty(queue) {
@@ -269,10 +329,11 @@ impl<P: Platform> Admission<P> {
             word = found;
         }
         P::model_fence();
+        self.revoke(queue);
         queue.kick();
     }
 
-    /// Items let in, and items held back.
+    /// Items let in (and credits), and items held back.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.admitted.load(Ordering::SeqCst), self.inactive.load(Ordering::SeqCst))
     }

@@ -28,6 +28,7 @@ impl<P: Platform> Inbox<P> {
     #[inline]
     pub(crate) fn push(&self, item: NonNull<Item<P>>) {
         let mut head = self.head.load(Ordering::Relaxed);
+        let mut attempt = 0;
         loop {
             // SAFETY: the caller has PENDING, which keeps the item alive.
             unsafe { item.as_ref() }.next.store(head, Ordering::Relaxed);
@@ -38,8 +39,9 @@ impl<P: Platform> Inbox<P> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,
-                Err(found) => head = found,
+                Err(_) => crate::pause::after_failure::<P>(&mut attempt),
             }
+            head = self.head.load(Ordering::Relaxed);
         }
     }
 

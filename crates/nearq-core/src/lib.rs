@@ -15,7 +15,7 @@
 //! | `inbox`, `batch` | where items wait: for a pool, for a worker |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
-//! | `attributes`, `queue`, `link`, `admission` | queues: what can be set, and the limit |
+//! | `attributes`, `queue`, `link`, `admission`, `credits` | queues: what can be set, and the limit |
 //! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
 
@@ -24,6 +24,7 @@ mod attributes;
 mod batch;
 mod builder;
 mod context;
+mod credits;
 #[cfg(target_os = "linux")]
 mod default;
 mod error;
@@ -36,6 +37,7 @@ mod level;
 mod link;
 mod monitor;
 mod pad;
+mod pause;
 mod place;
 mod pool;
 mod queue;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::credits::Credits;
 use crate::inbox::Inbox;
 use crate::item::Item;
 use crate::pad::Padded;
@@ -33,6 +34,8 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) pool: Arc<Pool<P>>,
     /// Items run on the CPU that queued them, where a worker can.
     localize: P::AtomicU32,
+    /// Items that may be let in without a look at the queue's limit.
+    pub(crate) credits: Padded<Credits<P>>,
     /// Items beyond the queue's limit.
     pub(crate) inactive: Padded<Inbox<P>>,
     stripes: Box<[Padded<Stripe<P>>]>,
@@ -61,6 +64,7 @@ impl<P: Platform> Link<P> {
             queue,
             pool,
             localize: P::AtomicU32::new(0),
+            credits: Padded(Credits::new()),
             inactive: Padded(Inbox::new()),
             stripes: (0..stripes).map(|_| stripe()).collect(),
             next: P::AtomicPtr::new(core::ptr::null_mut()),

@@ -149,7 +149,7 @@ impl<P: Platform> Queue<P> {
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
         header.set_target(link, cpu as u32);
-        if !self.admission.admit(self) {
+        if !self.admission.admit(self, link) {
             return self.hold_back(link, item);
         }
         if header.publish() {
@@ -193,7 +193,8 @@ impl<P: Platform> Queue<P> {
 
     /// The queue's links.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        let mut next = self.first_link.load(Ordering::Acquire);
+        // SeqCst: who closes the queue's limit sees every link whose issuer saw it open.
+        let mut next = self.first_link.load(Ordering::SeqCst);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.
             let link = unsafe { next.as_ref() }?;
@@ -267,8 +268,8 @@ impl<P: Platform> Queue<P> {
         // Nobody else writes it: the configuration is locked.
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
         let link = config.links.add(link);
-        // Release: pairs with the acquire in `links`.
-        self.first_link.store(link, Ordering::Release);
+        // SeqCst: see `links`.
+        self.first_link.store(link, Ordering::SeqCst);
         link
     }
 

@@ -68,6 +68,15 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         false
     }
 
+    /// Keeps the CPU busy for about as long as `looks` looks of [`wait_until_changed`](Self::wait_until_changed) take,
+    /// without looking at anything: for who has lost a race for a word and lets others go first.
+    #[inline]
+    fn pause(looks: u32) {
+        for _ in 0..looks {
+            core::hint::spin_loop();
+        }
+    }
+
     /// Lets another thread run that can.
     fn yield_now();
 

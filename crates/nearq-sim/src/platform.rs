@@ -184,6 +184,10 @@ impl Platform for Sim {
         }
     }
 
+    fn pause(looks: u32) {
+        context::expect("Platform::pause").step(|world| u64::from(looks) * world.costs.look);
+    }
+
     fn yield_now() {
         let shared = system_call("Platform::yield_now");
         if shared.world.borrow_mut().fall_behind() {

@@ -30,13 +30,17 @@ struct Stub {
 
 impl Stub {
     fn new(max_active: usize, workers: usize) -> Arc<Self> {
+        Self::with_scope(Scope::System, max_active, workers)
+    }
+
+    fn with_scope(scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
         let runtime =
             Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
         runtime.inner().monitor.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
         let queue = Queue::new(&runtime, "modelled".into(), attributes, max_active);
-        let pool = Arc::clone(&queue.links().next().expect("one pod").pool);
+        let pool = Arc::clone(&queue.links().next().expect("a pod").pool);
         // Queued up for a place: pushers leave waking to others.
         assert!(pool.mark_queued_at_level());
         for _ in 0..workers {
@@ -78,9 +82,9 @@ impl Stub {
     /// What must hold when nothing moves.
     fn check(&self, items: u64) {
         let admission = &self.queue.admission;
-        assert_eq!(admission.counts(), (items, 0), "everything was let in");
+        assert!(admission.is_empty(&self.queue), "everything was let in, and no credit is lost");
+        assert_eq!(admission.counts(), (items, 0));
         assert_eq!(self.queue.completed(), items);
-        assert!(admission.is_empty(&self.queue));
         let ceiling = ceiling(admission.ceiling.load(Ordering::SeqCst));
         let highest = items + admission.max_active() as u64;
         assert!(
@@ -253,6 +257,101 @@ fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
         Loom::join(worker);
         stub.run_out();
         stub.check(0);
+    });
+}
+
+/// A limit that leaves credits on a link after the first item.
+const WITH_CREDITS: usize = 8;
+
+#[test]
+fn no_credit_outlives_a_limit_that_is_lowered() {
+    model(3, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [idle(), idle()];
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), works[0].clone());
+            spawn(move || stub.issue(&work))
+        };
+        stub.queue.admission.set_max_active(&stub.queue, 1);
+        // Whatever the issuer is doing: nothing more is let in than the new limit allows.
+        let link = stub.queue.links().next().expect("a pod");
+        assert!(!link.credits.take());
+        Loom::join(issuer);
+        assert!(!link.credits.take());
+        stub.issue(&works[1]);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+#[test]
+fn who_waits_for_an_empty_queue_is_woken_also_when_credits_come_back_late() {
+    model(2, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [idle(), idle()];
+        stub.issue(&works[0]);
+        // The next one asks for credits.
+        stub.queue.links().for_each(|link| while link.credits.take() {});
+        stub.queue.admission.admitted.store(1, Ordering::SeqCst);
+        let others = [
+            {
+                let (stub, work) = (Arc::clone(&stub), works[1].clone());
+                spawn(move || stub.issue(&work))
+            },
+            {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    // Both items, and the kicker as often as it comes.
+                    while stub.queue.completed() < 2
+                        || stub.queue.admission.drainers.load(Ordering::SeqCst) != 0
+                    {
+                        if !stub.work(1) {
+                            Loom::yield_now();
+                        }
+                    }
+                })
+            },
+        ];
+        stub.queue.admission.wait_until_empty(&stub.queue);
+        others.into_iter().for_each(Loom::join);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+#[test]
+fn two_issuers_use_one_links_credits() {
+    model(3, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [(); 3].map(|()| idle());
+        stub.issue(&works[0]);
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), works[1].clone());
+            spawn(move || stub.issue(&work))
+        };
+        stub.issue(&works[2]);
+        Loom::join(issuer);
+        assert_eq!(stub.queue.admission.counts().1, 0);
+        stub.run_out();
+        stub.check(3);
+    });
+}
+
+#[test]
+fn what_one_link_has_in_advance_another_can_use() {
+    model(1, || {
+        let limit = 16;
+        let stub = Stub::with_scope(Scope::Cpu, limit, 2);
+        let links: Vec<_> = stub.queue.links().collect();
+        assert!(links.len() > 1);
+        let admission = &stub.queue.admission;
+        assert!(admission.admit(&stub.queue, links[0]));
+        assert!(admission.counts().0 > 1, "the first link has credits");
+        for _ in 1..limit {
+            assert!(admission.admit(&stub.queue, links[1]));
+        }
+        assert!(!admission.admit(&stub.queue, links[1]) && !admission.admit(&stub.queue, links[0]));
+        core::mem::forget(stub);
     });
 }
 

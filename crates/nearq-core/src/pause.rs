@@ -1,0 +1,18 @@
+//! Standing back after a compare-exchange that failed.
+//!
+//! Of N CPUs that try to change one word at once, one succeeds and the others have fetched the line for nothing; all
+//! of them trying again at once makes each change cost N transfers of the line. Who failed waits a little, longer each
+//! time, so that the line is with one who succeeds. Binary exponential back-off, after Metcalfe and Boggs, "Ethernet"
+//! (1976); for locks Anderson, "The Performance of Spin Lock Alternatives" (1990).
+
+use nearq_platform::Platform;
+
+/// The longest pause is 2 to this power.
+const LONGEST: u32 = 6;
+
+/// Waits after the `attempt`-th failure in a row, and counts it.
+#[cold]
+pub(crate) fn after_failure<P: Platform>(attempt: &mut u32) {
+    P::pause(1 << (*attempt).min(LONGEST));
+    *attempt += 1;
+}
