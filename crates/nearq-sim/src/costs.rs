@@ -1,8 +1,8 @@
 //! What everything costs: the one place where the simulator's nanoseconds come from.
 //!
 //! The numbers here are defaults by distance, chosen round: the order of magnitude of a large server of today, for
-//! machines of which only the shape is known. [`Machine`](crate::Machine) has numbers with sources for real ones. No
-//! number was fitted to any result.
+//! machines of which only the shape is known. The built-in machines have numbers with sources:
+//! [`Machine::sources`](crate::Machine::sources). No number was fitted to any result.
 
 /// Defines [`Costs`] and the table of its fields, so that each can be found by name.
 macro_rules! costs {
@@ -119,6 +119,17 @@ costs! {
 }
 
 impl Costs {
+    /// What the cost of that name is counted in: `ns`, `MB/s`, `bytes` or `%`.
+    pub fn unit(name: &str) -> &'static str {
+        match name {
+            "smt_percent" => "%",
+            "clock_mhz" => "MHz",
+            _ if name.ends_with("_stream") || name.ends_with("_bandwidth") => "MB/s",
+            _ if name.ends_with("_size") => "bytes",
+            _ => "ns",
+        }
+    }
+
     /// The same costs with one of them at `percent` of what it is, at least 1. None if there is no such cost.
     pub fn scaled(mut self, name: &str, percent: u64) -> Option<Self> {
         let cost = self.get_mut(name)?;
@@ -161,6 +172,7 @@ mod tests {
             let half = Costs::DEFAULT.scaled(name, 50).expect("listed");
             let cost = Costs::DEFAULT.get(name).expect("listed");
             assert_eq!(half.get(name), Some((cost / 2).max(1)), "{name}");
+            assert_eq!(Costs::unit(name) == "bytes", name.ends_with("size"), "{name}");
         }
         assert_eq!(Costs::DEFAULT.scaled("luck", 50), None);
         assert_eq!(Costs::DEFAULT.scaled("own_line", 1).map(|costs| costs.own_line), Some(1));

@@ -16,7 +16,7 @@
 //!   between processes, set [`LineAligned`] as the global allocator.
 //!
 //! # What is not there yet
-//! Costs with sources ([`Costs`] are placeholders), bandwidth and the places of memory, cores shared by SMT
+//! Bandwidth and the places of memory, cores shared by SMT
 //! siblings, CPU quotas, periodic balancing, CPUs that go away, injected faults.
 //!
 //! It knows nothing of queues and locks.
@@ -37,6 +37,7 @@ mod platform;
 mod rng;
 mod sched;
 mod simulation;
+mod source;
 mod thread;
 mod trace;
 mod world;
@@ -49,5 +50,6 @@ pub use machine::{MOST_CPUS, Machine, MachineError};
 pub use outcome::{Doing, Ending, Outcome, Panicked, Unfinished};
 pub use platform::{Sim, compute};
 pub use simulation::{Schedule, Simulation};
+pub use source::{Origin, Source};
 pub use thread::{JoinHandle, Thread};
 pub use trace::TraceLevel;

@@ -6,6 +6,7 @@ use nearq_topology::Topology;
 
 use crate::costs::Costs;
 use crate::machines;
+use crate::source::{Origin, Source};
 
 /// Most CPUs of a simulated machine.
 pub const MOST_CPUS: usize = nearq_topology::MAX_CPUS;
@@ -30,10 +31,15 @@ pub struct Machine {
     pub(crate) costs: Costs,
     /// Clock of a core, in MHz: for work that is declared in cycles.
     pub(crate) clock_mhz: u64,
+    /// Where each cost comes from, in the order of [`Costs::NAMES`], then the clock.
+    pub(crate) sources: Vec<Source>,
 }
 
 /// Clock of a machine of which only the shape is known.
 const DEFAULT_CLOCK_MHZ: u64 = 3_000;
+
+/// What stands beside the numbers of a machine of which only the shape is known.
+const UNKNOWN_MAKE: &str = "round number: the order of magnitude on a large server of today";
 
 impl Machine {
     /// The names of the machines that are built in.
@@ -56,7 +62,12 @@ impl Machine {
         }
         let about = topology.model_name().unwrap_or("costs by distance").to_owned();
         let (costs, clock_mhz) = (Costs::DEFAULT, DEFAULT_CLOCK_MHZ);
-        Ok(Machine { name: name.into(), about, topology, costs, clock_mhz })
+        let given = |cost, value| Source { cost, value, origin: Origin::Given, text: UNKNOWN_MAKE };
+        let names = Costs::NAMES.iter();
+        let mut sources: Vec<Source> =
+            names.map(|name| given(*name, costs.get(name).unwrap_or_default())).collect();
+        sources.push(given("clock_mhz", clock_mhz));
+        Ok(Machine { name: name.into(), about, topology, costs, clock_mhz, sources })
     }
 
     /// The machine that a text means: the name of one that is built in, or what
@@ -79,6 +90,11 @@ impl Machine {
     #[must_use]
     pub fn with_costs(mut self, costs: Costs) -> Self {
         self.costs = costs;
+        for source in &mut self.sources {
+            if let Some(value) = costs.get(source.cost).filter(|value| *value != source.value) {
+                *source = Source { value, origin: Origin::Given, text: "given", ..*source };
+            }
+        }
         self
     }
 
@@ -105,6 +121,40 @@ impl Machine {
     /// Clock of its fastest cores, in MHz: for work that is declared in cycles.
     pub fn clock_mhz(&self) -> u64 {
         self.clock_mhz
+    }
+
+    /// Where each of its costs comes from: one entry for each of [`Costs::NAMES`], in that order, and one for the
+    /// clock (`clock_mhz`).
+    ///
+    /// ```
+    /// use nearq_sim::{Machine, Origin};
+    ///
+    /// let ryzen = Machine::named("ryzen-3900x").expect("one of Machine::NAMES");
+    /// let source = ryzen.sources().iter().find(|source| source.cost == "other_llc").expect("each has one");
+    /// assert_eq!((source.value, source.origin), (ryzen.costs().other_llc, Origin::Measured));
+    /// ```
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// The machine and where its costs come from, as a table for people.
+    pub fn describe(&self) -> String {
+        let topology = &self.topology;
+        let mut text = format!(
+            "{}: {}\n{} CPUs, {} cores, {} last-level caches, {} nodes, {} packages\n",
+            self.name,
+            self.about,
+            topology.possible().len(),
+            topology.cores().len(),
+            topology.llcs().len(),
+            topology.nodes().len(),
+            topology.packages().len().max(1),
+        );
+        for Source { cost, value, origin, text: from } in &self.sources {
+            let unit = Costs::unit(cost);
+            text += &format!("{cost:<20} {value:>9} {unit:<5}  {origin:<9}  {from}\n");
+        }
+        text
     }
 }
 

@@ -1,0 +1,220 @@
+//! The rules for what nobody published: distances that a machine does not have, shares of a link, and what the
+//! kernel's paths cost.
+//!
+//! A rule applies to a machine only where its own file has no number. Rules come in an order: each may use what
+//! the ones before it found.
+//!
+//! # The kernel
+//! The kernel's paths are counted in cycles and cost the same number of them on every machine. The cycles are those
+//! of a measurement on some machine, times that machine's clock; one whose clock is not stated counts as 4 GHz.
+
+use super::sheet::Sheet;
+use crate::source::Origin;
+
+/// How one cost follows from others.
+struct Rule {
+    cost: &'static str,
+    text: &'static str,
+    value: fn(&Sheet) -> Option<u64>,
+}
+
+/// Adds what is missing.
+pub(super) fn complete(mut sheet: Sheet) -> Sheet {
+    for rule in RULES {
+        if sheet.get(rule.cost).is_some() {
+            continue;
+        }
+        if let Some(value) = (rule.value)(&sheet) {
+            let origin = if rule.cost == "slice" { Origin::Specified } else { Origin::Derived };
+            sheet = sheet.put(rule.cost, value.max(1), origin, rule.text);
+        }
+    }
+    sheet
+}
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Nanoseconds for so many bytes at so many MB/s.
+fn at_rate(bytes: u64, megabytes_a_second: u64) -> u64 {
+    bytes * 1_000 / megabytes_a_second
+}
+
+fn has_smt(sheet: &Sheet) -> bool {
+    sheet.topology().cores().iter().any(|core| core.cpus.len() > 1)
+}
+
+fn one_core_each(sheet: &Sheet) -> bool {
+    sheet.topology().llcs().iter().all(|llc| llc.cores.len() == 1)
+}
+
+fn one_llc_a_node(sheet: &Sheet) -> bool {
+    sheet.topology().llcs().len() == sheet.topology().nodes().len()
+}
+
+fn one_node_a_package(sheet: &Sheet) -> bool {
+    sheet.topology().nodes().len() <= sheet.topology().packages().len().max(1)
+}
+
+fn one_node(sheet: &Sheet) -> bool {
+    sheet.topology().nodes().len() == 1
+}
+
+/// `get`, if the machine lacks what would make the cost differ.
+fn nearer(lacks: bool, sheet: &Sheet, get: &str) -> Option<u64> {
+    if lacks { sheet.get(get) } else { None }
+}
+
+const NONE_SUCH: &str =
+    "no two CPUs are so far apart and no nearer: as for the next nearer distance";
+
+const RULES: &[Rule] = &[
+    Rule {
+        cost: "fence",
+        text: "a full fence is a read-modify-write of an own line (Linux's smp_mb() on x86 is one)",
+        value: |sheet| sheet.get("read_modify_write"),
+    },
+    Rule {
+        cost: "same_core",
+        text: NONE_SUCH,
+        value: |sheet| nearer(!has_smt(sheet), sheet, "own_line"),
+    },
+    Rule {
+        cost: "same_llc",
+        text: NONE_SUCH,
+        value: |sheet| nearer(one_core_each(sheet), sheet, "same_core"),
+    },
+    Rule {
+        cost: "other_llc",
+        text: NONE_SUCH,
+        value: |sheet| nearer(one_llc_a_node(sheet), sheet, "same_llc"),
+    },
+    Rule {
+        cost: "same_package",
+        text: NONE_SUCH,
+        value: |sheet| nearer(one_node_a_package(sheet), sheet, "other_llc"),
+    },
+    Rule {
+        cost: "other_package",
+        text: NONE_SUCH,
+        value: |sheet| nearer(one_node(sheet), sheet, "same_package"),
+    },
+    Rule {
+        cost: "memory_same_package",
+        text: "the package has one node: as the node's own memory",
+        value: |sheet| nearer(one_node_a_package(sheet), sheet, "memory"),
+    },
+    Rule {
+        cost: "memory_other_package",
+        text: "one node: as its own memory; else own memory plus what a line takes longer from the other package than \
+               from another last-level cache of the node",
+        value: |sheet| {
+            let memory = sheet.get("memory")?;
+            if one_node(sheet) {
+                return Some(memory);
+            }
+            Some(memory + sheet.get("other_package")?.saturating_sub(sheet.get("other_llc")?))
+        },
+    },
+    Rule {
+        cost: "link_bandwidth",
+        text: "one node: there is no link; as the node's memory",
+        value: |sheet| nearer(one_node(sheet), sheet, "node_bandwidth"),
+    },
+    Rule {
+        cost: "smt_percent",
+        text: "one CPU a core",
+        value: |sheet| if has_smt(sheet) { None } else { Some(100) },
+    },
+    // ---- the kernel ----------------------------------------------------------------------------------------
+    Rule {
+        cost: "clock",
+        text: "93 cycles: clock_gettime through the vDSO takes 20.66 ns on a Threadripper PRO 5975WX (4.5 GHz); \
+               azat, \"How many syscalls on Linux can you have?\", 2024, \
+               https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
+        value: |sheet| Some(sheet.cycles(93)),
+    },
+    Rule {
+        cost: "system_call",
+        text: "219 cycles: gettid takes 48.7 ns on a Threadripper PRO 5975WX (4.5 GHz); azat, \"How many syscalls on \
+               Linux can you have?\", 2024, https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
+        value: |sheet| Some(sheet.cycles(SYSTEM_CALL)),
+    },
+    Rule {
+        cost: "wake_up",
+        text: "half of a hand-over of 3500 cycles less its two system calls: 1300 ns between pinned threads through a \
+               futex on a Xeon X5550 (2.67 GHz), B. Sigoure, \"How long does it take to make a context switch?\", \
+               2010 (figure not re-read); 1070 ns through a pipe on an 11th-generation i7, Linux 6.6, \
+               https://ddumbying.vercel.app/experiments/ctx-switch-overhead",
+        value: |sheet| Some(sheet.cycles(HALF_HAND_OVER)),
+    },
+    Rule {
+        cost: "context_switch",
+        text: "the other half of the hand-over that wake_up is half of",
+        value: |sheet| Some(sheet.cycles(HALF_HAND_OVER)),
+    },
+    Rule {
+        cost: "idle_exit",
+        text: "the exit latency of the shallowest idle state, C1, in the ACPI tables of AMD's platforms: 1 us (not \
+               re-read); deeper states are not simulated",
+        value: |_| Some(1_000),
+    },
+    Rule {
+        cost: "migration",
+        text: "taking a thread out of one run queue and into another: a wake-up, and six lines (two locks, two \
+               queues, two of the thread) from as far as a node reaches",
+        value: |sheet| Some(sheet.get("wake_up")? + 6 * sheet.get("other_llc")?),
+    },
+    Rule {
+        cost: "spawn",
+        text: "40000 cycles: about 10 us a thread at 4 GHz; M. Geelnard, \"Benchmarking OS primitives\" (osbench), \
+               2017 (not re-read)",
+        value: |sheet| Some(sheet.cycles(40_000)),
+    },
+    Rule {
+        cost: "fork",
+        text: "436000 cycles: UnixBench Process Creation, 9186.7 a second (109 us with exit and wait) on 8 CPUs, Linux \
+               6.6; deepin-community/kernel pull request 913, 2025",
+        value: |sheet| Some(sheet.cycles(436_000)),
+    },
+    Rule {
+        cost: "exec",
+        text: "894000 cycles: UnixBench Execl Throughput, 4471.8 a second (224 us) on 8 CPUs, Linux 6.6; \
+               deepin-community/kernel pull request 913, 2025",
+        value: |sheet| Some(sheet.cycles(894_000)),
+    },
+    Rule {
+        cost: "page_fault",
+        text: "784 cycles, and 4 KiB cleared at memory_stream: lmbench Pagefaults 0.196 us on Linux 6.13.5; U. Bizjak \
+               on the kernel's mailing list (asm inline for locked instructions), 2025",
+        value: |sheet| Some(sheet.cycles(784) + at_rate(PAGE, sheet.get("memory_stream")?)),
+    },
+    Rule {
+        cost: "page_move",
+        text: "13000 cycles: move_pages moves 600 MB/s (6.8 us a page) on Opterons 8347HE (1.9 GHz); B. Goglin and \
+               N. Furmento, \"Enabling High-Performance Memory Migration for Multithreaded Applications on Linux\", \
+               MTAAP 2009 (not re-read)",
+        value: |sheet| Some(sheet.cycles(13_000)),
+    },
+    Rule {
+        cost: "read_machine",
+        text: "20 files in sysfs a CPU, 8000 cycles each (2 us at 4 GHz; lmbench open/close alone takes 1.55 us in the \
+               sample of PerfKitBenchmarker)",
+        value: |sheet| Some(sheet.topology().possible().len() as u64 * sheet.cycles(20 * 8_000)),
+    },
+    Rule {
+        cost: "slice",
+        text: "base_slice: 0.7 ms times 1 + log2(CPUs, at most 8), rounded down; kernel/sched/fair.c since Linux 6.15, \
+               commit 2ae891b82695",
+        value: |sheet| {
+            let cpus = sheet.topology().possible().len().clamp(1, 8);
+            Some(700_000 * (1 + u64::from(cpus.ilog2())))
+        },
+    },
+];
+
+/// Cycles to enter and leave the kernel.
+const SYSTEM_CALL: u64 = 219;
+
+/// Cycles of a wake-up, and of a switch.
+const HALF_HAND_OVER: u64 = (3_500 - 2 * SYSTEM_CALL) / 2;

@@ -1,0 +1,45 @@
+//! Where a number comes from: every cost of a machine has one.
+
+use std::fmt;
+
+/// How a number was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Somebody measured it on this hardware and published it.
+    Measured,
+    /// The vendor, the kernel or a manual states it: a size, a width, a default.
+    Specified,
+    /// The document that describes an experiment states it of its machine.
+    Setup,
+    /// Nobody published it for this hardware: it follows from other numbers by a stated rule.
+    Derived,
+    /// Whoever described the machine gave it, or it is the default for a machine of unknown make.
+    Given,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Origin::Measured => "measured",
+            Origin::Specified => "specified",
+            Origin::Setup => "setup",
+            Origin::Derived => "derived",
+            Origin::Given => "given",
+        })
+    }
+}
+
+/// Where one cost of a machine comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Source {
+    /// The name of the cost: one of [`Costs::NAMES`](crate::Costs::NAMES), or `clock_mhz`.
+    pub cost: &'static str,
+    /// The number.
+    pub value: u64,
+    /// How it was found.
+    pub origin: Origin,
+    /// The publication, with what it says, or the rule.
+    pub text: &'static str,
+}

@@ -1,0 +1,160 @@
+//! The built-in machines: every cost has a source, and shapes and numbers make sense together.
+
+use nearq_sim::{Costs, Machine, Origin, Source};
+
+/// The machines whose costs are those of the real ones.
+fn machines() -> impl Iterator<Item = Machine> {
+    Machine::NAMES
+        .iter()
+        .map(|name| Machine::named(name).expect("listed"))
+        .filter(|machine| machine.sources().iter().all(|source| source.origin != Origin::Given))
+}
+
+fn source<'a>(machine: &'a Machine, cost: &str) -> &'a Source {
+    machine.sources().iter().find(|source| source.cost == cost).expect("every cost has one")
+}
+
+#[test]
+fn names_go_round() {
+    for name in Machine::NAMES {
+        assert_eq!(Machine::named(name).expect("listed").name(), *name);
+        assert_eq!(Machine::described(name).expect("listed").name(), *name);
+    }
+}
+
+#[test]
+fn every_cost_has_a_source() {
+    for machine in machines() {
+        let name = machine.name();
+        let listed: Vec<&str> = machine.sources().iter().map(|source| source.cost).collect();
+        let expected: Vec<&str> = Costs::NAMES.iter().copied().chain(["clock_mhz"]).collect();
+        assert_eq!(listed, expected, "{name}");
+        assert_eq!(source(&machine, "clock_mhz").value, machine.clock_mhz(), "{name}");
+        for Source { cost, value, origin, text, .. } in machine.sources() {
+            let held = machine.costs().get(cost).unwrap_or(machine.clock_mhz());
+            assert_eq!(held, *value, "{name} {cost}");
+            assert!(text.len() >= 10, "{name} {cost}: {origin} {text:?} says too little");
+            if *origin == Origin::Measured {
+                // A publication has an author or a title, and a year or an address.
+                let dated = text.contains("20") || text.contains("19") || text.contains("://");
+                assert!(dated || text.contains("uops.info"), "{name} {cost}: {text:?}");
+            }
+        }
+        let measured =
+            machine.sources().iter().filter(|source| source.origin == Origin::Measured).count();
+        assert!(measured > 0, "{name} rests on no measurement");
+    }
+}
+
+#[test]
+fn farther_costs_no_less() {
+    for machine in machines() {
+        let (name, c) = (machine.name(), machine.costs());
+        let lines =
+            [c.own_line, c.same_core, c.same_llc, c.other_llc, c.same_package, c.other_package];
+        assert!(lines.is_sorted(), "{name}: {lines:?}");
+        let memory = [c.memory, c.memory_same_package, c.memory_other_package];
+        assert!(memory.is_sorted(), "{name}: {memory:?}");
+        let streams = [c.memory_stream, c.l3_stream, c.l2_stream];
+        assert!(streams.is_sorted(), "{name}: {streams:?}");
+        assert!(
+            c.memory_stream <= c.llc_bandwidth,
+            "{name}: one CPU streams no more than its cache"
+        );
+        assert!(c.memory_stream <= c.node_bandwidth, "{name}: nor than its node's memory");
+    }
+}
+
+#[test]
+fn distances_that_exist_differ() {
+    for machine in machines() {
+        let (name, c, topology) = (machine.name(), machine.costs(), machine.topology());
+        let has_smt = topology.cores().iter().any(|core| core.cpus.len() > 1);
+        let has_shared_llc = topology.llcs().iter().any(|llc| llc.cores.len() > 1);
+        let (llcs, nodes) = (topology.llcs().len(), topology.nodes().len());
+        assert!((50..=100).contains(&c.smt_percent), "{name}");
+        assert_eq!(c.smt_percent == 100, !has_smt, "{name}");
+        assert!(!has_shared_llc || c.same_core < c.same_llc, "{name}");
+        assert!(llcs == nodes || c.same_llc < c.other_llc, "{name}");
+        assert!(nodes == 1 || c.other_llc < c.other_package, "{name}");
+        assert!(nodes == 1 || c.memory < c.memory_other_package, "{name}");
+    }
+}
+
+#[test]
+fn orders_of_magnitude() {
+    for machine in machines() {
+        let (name, c) = (machine.name(), machine.costs());
+        for cost in Costs::NAMES {
+            let value = c.get(cost).expect("listed");
+            let range = match Costs::unit(cost) {
+                "MB/s" => 1_000..=1_000_000,
+                "bytes" => 128 << 10..=128 << 20,
+                "%" => 50..=100,
+                _ => 1..=100_000_000,
+            };
+            assert!(range.contains(&value), "{name} {cost}: {value}");
+        }
+        assert!(c.own_line <= 3 && c.other_package < 500 && c.memory_other_package < 500, "{name}");
+        assert!(c.system_call < c.wake_up && c.context_switch < c.spawn, "{name}");
+        assert!(c.spawn < c.fork && c.fork < c.exec && c.page_fault < c.page_move, "{name}");
+        assert!(c.l2_size < c.llc_size, "{name}");
+    }
+}
+
+/// CPUs, cores, last-level caches, nodes, packages.
+fn counts(machine: &Machine) -> [usize; 5] {
+    let topology = machine.topology();
+    [
+        topology.possible().len(),
+        topology.cores().len(),
+        topology.llcs().len(),
+        topology.nodes().len(),
+        topology.packages().len(),
+    ]
+}
+
+#[test]
+fn shapes_are_the_vendors() {
+    for (name, expected) in [("ryzen-3900x", [24, 12, 4, 1, 1]), ("grace-72", [72, 72, 1, 1, 1])] {
+        let machine = Machine::named(name).expect("listed");
+        assert_eq!(counts(&machine), expected, "{name}");
+        assert!(machine.topology().model_name().is_some(), "{name}");
+        for llc in machine.topology().llcs() {
+            let cache = llc.cache.map(|cache| &machine.topology().caches()[cache]);
+            let size = cache.and_then(|cache| cache.size).expect("given");
+            assert!(size <= machine.costs().llc_size, "{name}");
+        }
+    }
+}
+
+#[test]
+fn siblings_are_numbered_as_linux_does() {
+    let ryzen = Machine::named("ryzen-3900x").expect("listed");
+    assert_eq!(ryzen.topology().cores()[0].cpus.to_list(), "0,12");
+    assert_eq!(ryzen.topology().llcs()[1].cpus.to_list(), "3-5,15-17");
+}
+
+#[test]
+fn descriptions_have_default_costs_and_say_so() {
+    let own = Machine::described("numa:2 core:4 pu:2").expect("well formed");
+    assert!(own.sources().iter().all(|source| source.origin == Origin::Given));
+    assert_eq!(*own.costs(), Costs::DEFAULT);
+    let mut costs = *own.costs();
+    costs.spawn += 1;
+    let changed = Machine::named("ryzen-3900x").expect("listed").with_costs(costs);
+    assert_eq!(source(&changed, "spawn").origin, Origin::Given);
+    assert_eq!(source(&changed, "spawn").value, costs.spawn);
+}
+
+#[test]
+fn the_table_names_every_cost() {
+    let text = Machine::named("ryzen-3900x").expect("listed").describe();
+    assert!(text.starts_with("ryzen-3900x: AMD Ryzen 9 3900X"), "{text}");
+    assert!(text.contains("24 CPUs, 12 cores, 4 last-level caches, 1 nodes, 1 packages"), "{text}");
+    for cost in Costs::NAMES {
+        let mut lines = text.lines().filter(|line| line.split(' ').next() == Some(cost));
+        let line = lines.next().expect("one line each");
+        assert!(line.contains(Costs::unit(cost)) && lines.next().is_none(), "{line}");
+    }
+}
