@@ -19,8 +19,8 @@ const PLAN: [Room; 10] = [
         &["nearq-model", "nearq-sim"],
     ),
     ("nearq", &["nearq-core", "nearq-platform", "nearq-topology"], &[]),
-    ("nearq-experiments", &["nearq", "nearq-sim", "nearq-topology"], &[]),
-    ("nearq-cli", &["nearq", "nearq-experiments", "nearq-platform", "nearq-topology"], &[]),
+    ("nearq-experiments", &["nearq", "nearq-platform", "nearq-sim", "nearq-topology"], &[]),
+    ("nearq-cli", &["nearq-experiments", "nearq-topology"], &["nearq", "nearq-platform"]),
     ("xtask", &[], &[]),
 ];
 

@@ -1,10 +1,10 @@
 //! `nearq bench`: the experiments, each with its options.
 
-use crate::machine::HERE;
+use crate::machine::on_help;
 use crate::output::Failure;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
-use nearq_experiments::{Common, DispatchOptions, Error, Progress, ScopesOptions};
+use nearq_experiments::{Common, DispatchOptions, Error, HERE, Progress, ScopesOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ pub(crate) enum Experiment {
 /// What every experiment can be told.
 #[derive(Args, Debug)]
 pub(crate) struct Shared {
-    /// The machine; `here` is the only one yet, simulated machines come with a later version
-    #[arg(long, value_name = "MACHINE", default_value = HERE)]
+    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = on_help())]
     on: String,
 
     /// End within 30 seconds
@@ -135,13 +135,6 @@ impl Shared {
         &self,
         experiment: impl FnOnce(&Progress) -> Result<Report, Error>,
     ) -> Result<(), Failure> {
-        if self.on != HERE {
-            return Err(Failure::input(format!(
-                "--on {:?}: experiments run on this machine only, simulated machines come with a later version; \
-                 give {HERE}, or leave --on out",
-                self.on
-            )));
-        }
         let json = self.json.as_ref().map(|path| match path.as_os_str().to_str() {
             Some("-") => Target::Stdout,
             _ => Target::File(path.clone()),

@@ -1,8 +1,9 @@
 //! `nearq topo`: a machine as text, JSON or a picture.
 
-use crate::machine::{HERE, Machine, ON_HELP};
+use crate::machine::on_help;
 use crate::output::{self, Failure};
 use clap::Args;
+use nearq_experiments::{HERE, Machine};
 use nearq_topology::render::{self, View};
 use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPUS, Scope};
 use std::path::PathBuf;
@@ -21,19 +22,24 @@ Examples:
   nearq topo --json | jq .pods.cache
   nearq topo --svg machine.svg --scope numa
   nearq topo --on \"pack:2 numa:2 l3:2 core:4 pu:2\"
+  nearq topo --on ryzen-3900x --costs
   nearq topo --on other-machine.xml";
 
 /// What `nearq topo` can be told.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The machine: `here`, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
-    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = ON_HELP)]
+    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = on_help())]
     on: String,
 
     /// Print JSON: arrays of cpus, cores, llcs, nodes and distances, the pods by scope, and the limits
     #[arg(long)]
     json: bool,
+
+    /// Also say what things cost on a simulated machine: cache lines, memory, the scheduler
+    #[arg(long)]
+    costs: bool,
 
     /// Also draw a picture into this file
     #[arg(long, value_name = "FILE")]
@@ -52,15 +58,23 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let machine = Machine::named(&options.on)?;
     let view = View {
-        topology: &machine.topology,
-        limits: machine.limits.as_ref(),
+        topology: machine.topology(),
+        limits: machine.limits(),
         scope: options.scope,
         shard_size: options.shard_size,
     };
     if let Some(path) = &options.svg {
         output::write("--svg", path, &render::svg(&view))?;
     }
-    output::print(&if options.json { render::json(&view) } else { render::text(&view) })
+    if options.json {
+        return output::print(&render::json(&view));
+    }
+    let costs = machine.costs().filter(|_| options.costs);
+    output::print(&format!(
+        "{}{}",
+        render::text(&view),
+        costs.map_or_else(String::new, |costs| format!("\n{costs}"))
+    ))
 }
 
 fn scope(text: &str) -> Result<Scope, String> {

@@ -51,7 +51,14 @@ fn shard_sizes() {
 
 #[test]
 fn machines_that_are_none() {
-    let allowed = ["here", "hwloc XML file", "sysfs:DIR", "pack:2 numa:2 l3:2 core:4 pu:2"];
+    let allowed = [
+        "here",
+        "ryzen-3900x",
+        "tx7-itanium2",
+        "hwloc XML file",
+        "sysfs:DIR",
+        "pack:2 numa:2 l3:2 core:4 pu:2",
+    ];
     for name in ["", "nosuch.xml", "ryzen", "a\nb", "core"] {
         names(&["topo", "--on", name], &allowed);
     }
@@ -130,14 +137,13 @@ fn numbers_of_the_experiments() {
 }
 
 #[test]
-fn experiments_run_here_only() {
-    for name in ["ryzen-3900x", "pack:2 core:4", "machine.xml", ""] {
-        let line = refuses(&["bench", "scopes", "--on", name]);
-        assert!(
-            line.contains(name) && line.contains("simulated machines come with a later"),
-            "{line}"
-        );
-        assert!(line.contains("give here"), "{line}");
+fn experiments_on_machines_that_are_none() {
+    for experiment in ["scopes", "dispatch"] {
+        for name in ["cray-1", "nosuch.xml", "", "sysfs:/no/such/folder", "core:0", "core:99999"] {
+            names(&["bench", experiment, "--on", name], &["--on", name]);
+        }
+        names(&["bench", experiment, "--on", "cray-1"], &["here", "ryzen-3900x", "sysfs:DIR"]);
+        names(&["bench", experiment, "--on", "core:99999"], &["4096"]);
     }
 }
 

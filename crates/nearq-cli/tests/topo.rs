@@ -60,6 +60,23 @@ fn a_synthetic_machine_has_every_array_and_no_limits() {
 }
 
 #[test]
+fn a_machine_that_is_built_in_and_what_things_cost_on_it() {
+    let json = topo_json(&["--on", "ryzen-3900x"]);
+    assert_eq!(["cpus", "cores", "llcs", "nodes"].map(|name| length(&json, name)), [24, 12, 4, 1]);
+    let text = prints(&["topo", "--on", "ryzen-3900x", "--costs"]);
+    assert!(text.contains("24 CPUs") && text.contains("Ryzen 9 3900X"), "{text}");
+    assert!(text.contains("context switch") && text.contains("MHz"), "{text}");
+    let plain = prints(&["topo", "--on", "ryzen-3900x"]);
+    assert!(!plain.contains("context switch"), "costs are for who asks\n{plain}");
+    for command in [&["topo", "--help"][..], &["bench", "scopes", "--help"]] {
+        let help = prints(command);
+        for name in ["here", "ryzen-3900x", "epyc-7551-2s", "grace-72", "sysfs:DIR", "4096"] {
+            assert!(help.contains(name), "{name} is missing from\n{help}");
+        }
+    }
+}
+
+#[test]
 fn shards_are_as_large_as_asked_for() {
     let shards = |arguments: &[&str]| {
         let json = topo_json(&[&["--on", "l3:1 core:12 pu:2"], arguments].concat());

@@ -21,13 +21,14 @@ pub mod peers;
 mod progress;
 pub mod report;
 pub mod scopes;
+pub mod simulated;
 pub mod store;
 mod usage;
 
 pub use dispatch::DispatchOptions;
 pub use error::Error;
-pub use machine::Machine;
-pub use options::{Common, HERE};
+pub use machine::{HERE, Machine};
+pub use options::Common;
 pub use ours::{dispatch, scopes};
 pub use progress::Progress;
 pub use scopes::ScopesOptions;

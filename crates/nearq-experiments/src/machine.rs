@@ -1,34 +1,141 @@
-//! The machine that an experiment runs on: its CPUs, those that the process may use, and the pods of every scope.
+//! The machine that an experiment runs on, real or simulated: what `--on` means, the CPUs that may be used, and the
+//! pods of every scope.
 
 use crate::Error;
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology};
-use std::io;
-use std::path::Path;
+use nearq_platform::{Linux, Platform as _};
+use nearq_sim::{MachineError, Simulation};
+use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
+
+/// The machine that the command runs on.
+pub const HERE: &str = "here";
 
 /// The machine that an experiment runs on.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    name: String,
     topology: Topology,
     usable: CpuSet,
     parallelism: usize,
+    limits: Option<Limits>,
+    simulated: Option<nearq_sim::Machine>,
 }
 
 impl Machine {
-    /// This machine, as far as the process may use it.
-    pub fn here() -> Result<Self, Error> {
-        let root = Path::new("/");
-        let topology =
-            Topology::from_sysfs(root).map_err(|error| Error::input(error.to_string()))?;
-        let mask = affinity()
-            .map_err(|error| Error::run(format!("the affinity mask cannot be read: {error}")))?;
-        let limits = Limits::read(root, mask);
-        let usable = limits.effective().intersection(topology.online());
-        Ok(Self { topology, parallelism: limits.parallelism().min(usable.len()).max(1), usable })
+    /// The names of the simulated machines that are built in.
+    pub const NAMES: &'static [&'static str] = nearq_sim::Machine::NAMES;
+
+    /// The machine that `--on` names: [`HERE`], one of [`Machine::NAMES`], or what
+    /// [`Topology::from_description`] takes.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        if name.trim() == HERE {
+            return Self::here();
+        }
+        if let Some(machine) = nearq_sim::Machine::named(name.trim()) {
+            return Ok(Self::simulated(machine));
+        }
+        let topology = Topology::from_description(name).map_err(|error| {
+            Error::input(match error {
+                TopologyError::Description { text } => format!(
+                    "--on {text:?}: no such machine and no such file, and not a description of a machine; give {}",
+                    Self::allowed()
+                ),
+                error => format!("--on {name:?}: {error}"),
+            })
+        })?;
+        let machine = nearq_sim::Machine::of(name.trim(), topology);
+        machine
+            .map(Self::simulated)
+            .map_err(|error: MachineError| Error::input(format!("--on {name:?}: {error}")))
     }
 
-    /// Another machine, of which the CPUs `usable` may be used.
+    /// This machine, as far as the process may use it.
+    pub fn here() -> Result<Self, Error> {
+        let machine = Linux::machine()
+            .map_err(|error| Error::input(format!("this machine cannot be read: {error}")))?;
+        let (topology, limits) = (machine.topology, machine.limits);
+        let usable = limits.effective().intersection(topology.online());
+        Ok(Self {
+            name: HERE.into(),
+            parallelism: limits.parallelism().min(usable.len()).max(1),
+            topology,
+            usable,
+            limits: Some(limits),
+            simulated: None,
+        })
+    }
+
+    /// A simulated machine, all of whose CPUs that are online may be used.
+    pub fn simulated(machine: nearq_sim::Machine) -> Self {
+        let topology = machine.topology().clone();
+        let usable = match topology.online() {
+            online if online.is_empty() => topology.possible().clone(),
+            online => online.clone(),
+        };
+        let simulated = Some(machine.clone());
+        Self { simulated, name: machine.name().into(), ..Self::of(topology, usable) }
+    }
+
+    /// A machine to be looked at, of which the CPUs `usable` may be used.
     pub fn of(topology: Topology, usable: CpuSet) -> Self {
-        Self { parallelism: usable.len().max(1), topology, usable }
+        Self {
+            name: "a machine to look at".into(),
+            parallelism: usable.len().max(1),
+            topology,
+            usable,
+            limits: None,
+            simulated: None,
+        }
+    }
+
+    /// What `--on` takes, in one line, for messages.
+    pub fn allowed() -> String {
+        format!(
+            "{HERE}, one of {}, the path of an hwloc XML file, sysfs:DIR with a folder that holds a machine's /sys, \
+             or a synthetic description such as \"pack:2 numa:2 l3:2 core:4 pu:2\"",
+            Self::NAMES.join(", ")
+        )
+    }
+
+    /// Its name: [`HERE`], or what `--on` was told.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its shape.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What the process may use of it, if it is the real one.
+    pub fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
+    }
+
+    /// The simulated machine that it is; `None` for the real one.
+    pub fn model(&self) -> Option<&nearq_sim::Machine> {
+        self.simulated.as_ref()
+    }
+
+    /// The simulated machine, ready to run a program for a seed; `None` for the real one.
+    pub fn simulation(&self, seed: u64) -> Option<Simulation> {
+        let limits = Limits::unlimited(self.usable.clone());
+        Some(Simulation::on(self.simulated.as_ref()?, seed).limits(limits))
+    }
+
+    /// What is simulated, for people: what it is, its clock, and what everything costs on it, one
+    /// line each. `None` for the real one.
+    pub fn costs(&self) -> Option<String> {
+        let machine = self.simulated.as_ref()?;
+        let costs = nearq_sim::Costs::NAMES.iter().filter_map(|name| {
+            let cost = machine.costs().get(name)?;
+            Some(format!("  {:<22} {cost:>12}\n", name.replace('_', " ")))
+        });
+        Some(format!(
+            "Simulated: {}, {} MHz; what things cost (ns; rates in MB/s, sizes in bytes, shares in percent):\n{}",
+            machine.about(),
+            machine.clock_mhz(),
+            costs.collect::<String>()
+        ))
     }
 
     /// How many CPUs the process may keep busy: those it may run on, or less where a cgroup's quota says so.
@@ -61,26 +168,6 @@ impl Machine {
     }
 }
 
-/// The CPUs that the kernel lets this thread run on, for any number of CPUs.
-fn affinity() -> io::Result<CpuSet> {
-    let mut words = vec![0_u64; 16];
-    loop {
-        let bytes = size_of_val(words.as_slice());
-        // SAFETY: the kernel writes at most `bytes` bytes into the vector, which is that long.
-        let result =
-            unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, words.as_mut_ptr()) };
-        if result >= 0 {
-            return Ok(CpuSet::from_words(&words));
-        }
-        let error = io::Error::last_os_error();
-        // The kernel has more CPUs than the mask has bits.
-        if error.raw_os_error() != Some(libc::EINVAL) || words.len() > 1 << 16 {
-            return Err(error);
-        }
-        words.resize(words.len() * 2, 0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +175,10 @@ mod tests {
     #[test]
     fn this_machine_has_as_many_cpus_as_the_standard_library_sees() {
         let expected = std::thread::available_parallelism().unwrap().get();
-        assert_eq!(Machine::here().unwrap().parallelism(), expected);
+        let here = Machine::named("here").unwrap();
+        assert_eq!(here.parallelism(), expected);
+        assert!(here.limits().is_some() && here.model().is_none() && here.simulation(1).is_none());
+        assert_eq!((here.name(), here.costs()), (HERE, None));
     }
 
     #[test]
@@ -100,5 +190,37 @@ mod tests {
         assert_eq!(lists(Scope::Smt), ["0-1", "2"]);
         assert_eq!(machine.count(Scope::Cache), "one last-level cache here");
         assert_eq!(machine.parallelism(), 3);
+    }
+
+    #[test]
+    fn built_in_and_described_machines_are_simulated() {
+        let ryzen = Machine::named("ryzen-3900x").unwrap();
+        assert_eq!((ryzen.name(), ryzen.parallelism()), ("ryzen-3900x", 24));
+        assert_eq!(ryzen.pods(Scope::Cache).len(), 4);
+        assert!(ryzen.limits().is_none() && ryzen.model().is_some());
+        let costs = ryzen.costs().unwrap();
+        assert!(costs.contains("Ryzen 9 3900X") && costs.contains("context switch"), "{costs}");
+        let described = Machine::named("numa:2 l3:2 core:3").unwrap();
+        assert_eq!((described.name(), described.parallelism()), ("numa:2 l3:2 core:3", 12));
+        let cpus = described.simulation(7).unwrap().run(|| nearq_sim::Sim::machine().unwrap());
+        assert_eq!(cpus.expect().limits.effective().len(), 12);
+    }
+
+    #[test]
+    fn what_is_no_machine_is_refused_with_what_is() {
+        let refused = |name: &str| {
+            let error = Machine::named(name).unwrap_err();
+            assert_eq!(error.exit_status(), 2);
+            error.to_string()
+        };
+        for name in ["cray-1", "", "nosuch.xml"] {
+            let text = refused(name);
+            for part in [name, "here", "ryzen-3900x", "tx7-itanium2", "sysfs:DIR", "pack:2 numa:2"]
+            {
+                assert!(text.contains(part), "{part} is missing from {text}");
+            }
+        }
+        assert!(refused("pack:8 core:1024").contains("4096"));
+        assert!(refused("core:0").contains("core:0"));
     }
 }

@@ -1,15 +1,13 @@
 //! What the experiments have in common in what they can be told.
 
-use crate::Error;
+use crate::machine::HERE;
+use crate::{Error, Machine};
 use std::time::Duration;
-
-/// The real machine, the only one so far.
-pub const HERE: &str = "here";
 
 /// What every experiment can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Common {
-    /// The machine to run on. Only [`HERE`] is available yet.
+    /// The machine to run on: what [`Machine::named`] takes.
     pub machine: String,
     /// End within 30 seconds.
     pub quick: bool,
@@ -31,14 +29,13 @@ const MOST_RUNS: usize = 1000;
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
 
 impl Common {
+    /// The machine to run on.
+    pub(crate) fn on(&self) -> Result<Machine, Error> {
+        Machine::named(&self.machine)
+    }
+
     /// Refuses what cannot be done.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.machine != HERE {
-            return Err(Error::input(format!(
-                "--on {}: simulated machines are not available yet; the only machine is {HERE}",
-                self.machine
-            )));
-        }
         if let Some(runs) = self.runs {
             within("--runs", runs, 1, MOST_RUNS)?;
         }
@@ -78,11 +75,8 @@ mod tests {
         assert_eq!(text, "--runs 0: give a number from 1 to 1000");
         let text = refused(Common { duration: Some(Duration::ZERO), ..Common::default() });
         assert_eq!(text, "--duration 0: give 0.01 to 3600 seconds");
-        let text = refused(Common { machine: "ryzen-3900x".into(), ..Common::default() });
-        assert!(
-            text.starts_with("--on ryzen-3900x: simulated machines are not available yet"),
-            "{text}"
-        );
+        let unknown = Common { machine: "cray-1".into(), ..Common::default() };
+        assert!(unknown.on().unwrap_err().to_string().starts_with("--on \"cray-1\": "));
         assert_eq!(Common { runs: Some(1000), ..Common::default() }.check(), Ok(()));
     }
 }

@@ -9,7 +9,7 @@ use crate::executor::{Executor, Item, Placement, Queues};
 use crate::peers::{Peer, alone};
 use crate::report::Report;
 use crate::scopes::ScopesOptions;
-use crate::{Error, Machine, Progress};
+use crate::{Error, HERE, Machine, Progress};
 use nearq::{JoinHandle, Runtime, Work, Workqueue};
 use nearq_topology::Scope;
 use std::marker::PhantomData;
@@ -18,17 +18,29 @@ use std::thread;
 
 /// Runs `nearq bench scopes`.
 pub fn scopes(options: &ScopesOptions, progress: &Progress) -> Result<Report, Error> {
-    let result = crate::scopes::run_on(options, &Machine::here()?, &Nearq, progress);
+    let machine = real(options.common.on()?)?;
+    let result = crate::scopes::run_on(options, &machine, &Nearq, progress);
     progress.end();
     result
 }
 
 /// Runs `nearq bench dispatch`.
 pub fn dispatch(options: &DispatchOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = Machine::here()?;
+    let machine = real(options.common.on()?)?;
     let result = crate::dispatch::run(options, &machine, contestants(&machine), progress);
     progress.end();
     result
+}
+
+/// The machine, if it is not a simulated one.
+fn real(machine: Machine) -> Result<Machine, Error> {
+    if machine.model().is_none() {
+        return Ok(machine);
+    }
+    let name = machine.name();
+    Err(Error::input(format!(
+        "--on {name}: this experiment does not run on simulated machines; give {HERE}"
+    )))
 }
 
 /// A queue, or why there is none.

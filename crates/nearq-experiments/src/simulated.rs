@@ -1,0 +1,97 @@
+//! Running a part of an experiment on a simulated machine: its result, or the error that the outcome is.
+
+use crate::{Error, Machine};
+use nearq_sim::{Ending, Outcome};
+use std::time::Duration;
+
+/// What came out of a simulated run that ended as it should.
+#[derive(Clone, Debug)]
+pub struct Simulated<R> {
+    /// What the program returned.
+    pub result: R,
+    /// A hash of everything that happened: equal hashes are equal runs.
+    pub trace_hash: u64,
+    /// Accesses to atomics: what the simulator itself has to do.
+    pub accesses: u64,
+}
+
+/// Runs `program` on the simulated `machine` with a seed; it may take `limit` of virtual time.
+///
+/// # Panics
+/// If the machine is the real one.
+pub fn simulate<R: 'static>(
+    machine: &Machine,
+    seed: u64,
+    limit: Duration,
+    program: impl FnOnce() -> R + 'static,
+) -> Result<Simulated<R>, Error> {
+    let simulation = machine.simulation(seed).expect("the machine is a simulated one");
+    judged(simulation.time_limit(limit).run(program), machine.name(), seed)
+}
+
+/// The result of a run, or why it counts as failed: a deadlock, the limit of virtual time, a panic.
+fn judged<R>(outcome: Outcome<R>, machine: &str, seed: u64) -> Result<Simulated<R>, Error> {
+    let clean = outcome.ending == Ending::Returned && outcome.panics.is_empty();
+    let report = if clean { String::new() } else { outcome.report() };
+    let (trace_hash, accesses) = (outcome.trace_hash, outcome.accesses);
+    match outcome.result {
+        Some(result) if clean => Ok(Simulated { result, trace_hash, accesses }),
+        _ => Err(Error::run(format!(
+            "the simulated {machine} (seed {seed}): {}",
+            report.replace('\n', "; ")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_platform::{Atomic as _, Platform as _, ThreadSpec};
+    use nearq_sim::{AtomicU32, Sim, compute};
+
+    const LIMIT: Duration = Duration::from_millis(5);
+
+    fn failed<R: std::fmt::Debug + 'static>(program: impl FnOnce() -> R + 'static) -> String {
+        let machine = Machine::named("core:2").unwrap();
+        let error = simulate(&machine, 3, LIMIT, program).unwrap_err();
+        assert_eq!(error.exit_status(), 1);
+        error.to_string()
+    }
+
+    #[test]
+    fn a_deadlock_says_who_waits_for_what() {
+        let text = failed(|| {
+            let word = AtomicU32::new(7);
+            let spec = ThreadSpec { name: "stuck".into(), ..ThreadSpec::default() };
+            let thread = Sim::spawn(spec, move || {
+                while Sim::wait(&word, 7, None) != nearq_platform::Wait::Changed {}
+            });
+            Sim::join(thread.unwrap());
+        });
+        assert!(text.starts_with("the simulated core:2 (seed 3): deadlock at"), "{text}");
+        assert!(text.contains("\"stuck\"") && text.contains("holds 7"), "{text}");
+        assert!(text.contains("\"main\"") && text.contains("waits for the end of"), "{text}");
+    }
+
+    #[test]
+    fn the_limit_and_panics_are_failures_too() {
+        let text = failed(|| compute(Duration::from_secs(1)));
+        assert!(
+            text.contains("did not end within 5000000 ns") && text.contains("could run"),
+            "{text}"
+        );
+        let text = failed(|| {
+            let thread = Sim::spawn(ThreadSpec::default(), || panic!("block 7")).unwrap();
+            Sim::join(thread);
+        });
+        assert!(text.contains("panicked: block 7"), "{text}");
+    }
+
+    #[test]
+    fn a_clean_run_gives_its_result_and_is_a_function_of_the_seed() {
+        let machine = Machine::named("core:2").unwrap();
+        let run = |seed| simulate(&machine, seed, LIMIT, || Sim::now().as_nanos()).unwrap();
+        assert_eq!((run(1).result, run(1).trace_hash), (run(1).result, run(1).trace_hash));
+        assert!(run(1).result < 1_000_000);
+    }
+}
