@@ -24,10 +24,17 @@ const DISPATCH_EXAMPLES: &str = "\
 Items that do nothing, queued from outside of the pool, from inside, with and without waiting for the result, and
 one at a time into an idle pool: time per item, and latency until the call returns and until the item starts, for
 nearq, rayon, tokio, async-executor, threadpool and a crossbeam channel in the same run, in alternating order.
+Then, for every scope, what the kernel's test_workqueue does: an issuer on each CPU queues an item, waits for it, and
+queues the next.
+
+On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs; for
+grace-72 the figures that were published for the kernel stand beside ours.
 
 Examples:
   nearq bench dispatch
-  nearq bench dispatch --quick --json - | jq '.rows[] | select(.metric == \"ns_per_item\")'";
+  nearq bench dispatch --quick --json - | jq '.rows[] | select(.metric == \"ns_per_item\")'
+  nearq bench dispatch --on grace-72 --svg grace.svg
+  nearq bench dispatch --on \"l3:2 core:8 pu:2\" --items 500";
 
 /// The experiments that there are.
 #[derive(Debug, Subcommand)]
@@ -96,6 +103,10 @@ pub(crate) struct Dispatch {
     /// Single items of each idle round, 1 to 100000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     idle_samples: Option<usize>,
+
+    /// Items of each issuer where there is one on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    items: Option<usize>,
 }
 
 /// Carries it out.
@@ -114,6 +125,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
             let given = DispatchOptions {
                 common: options.shared.common(),
                 idle_samples: options.idle_samples,
+                items: options.items,
             };
             options.shared.run(|progress| nearq_experiments::dispatch(&given, progress))
         }

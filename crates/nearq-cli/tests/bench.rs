@@ -36,3 +36,28 @@ fn json_on_standard_output_is_nothing_but_json() {
     assert_eq!(json["experiment"], "dispatch");
     assert!(errors(&output).contains("rayon"), "the table goes to standard error");
 }
+
+#[test]
+fn dispatch_on_a_simulated_machine_has_the_published_figures_beside_ours() {
+    let output = nearq()
+        .args(["bench", "dispatch", "--on", "grace-72", "--runs", "1", "--items", "3"])
+        .args(["--idle-samples", "2", "--json", "-"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["machine"], "grace-72");
+    let rows = json["rows"].as_array().unwrap();
+    let row = |scope: &str, metric: &str| {
+        let found = rows.iter().find(|row| {
+            row["scenario"] == "issuers" && row["row"] == scope && row["metric"] == metric
+        });
+        found.unwrap_or_else(|| panic!("no {metric} of {scope}"))
+    };
+    assert_eq!(row("cache_shard", "items_per_second")["published"], 3.63e6);
+    assert_eq!(row("numa", "queue_latency_us_p50")["published"], 44.096);
+    assert!(row("cpu", "queue_latency_us_p95")["median"].as_f64().unwrap() > 0.0);
+    assert!(rows.iter().all(|row| row["row"] != "rayon"), "other pools do not run there");
+    let text = errors(&output);
+    assert!(text.contains("published items/s") && text.contains("rows are left out"), "{text}");
+}

@@ -128,6 +128,7 @@ fn numbers_of_the_experiments() {
         ("scopes", "--runs", &["0", "1001", "two"]),
         ("scopes", "--duration", &["0", "-1", "3601", "NaN", "inf", "1e300", "2s"]),
         ("dispatch", "--idle-samples", &["0", "100001", "1.5"]),
+        ("dispatch", "--items", &["0", "-5", "1000001", "many"]),
         ("dispatch", "--runs", &["0", "-7", "99999999999999999999"]),
     ] {
         for value in values {

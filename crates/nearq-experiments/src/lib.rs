@@ -25,10 +25,10 @@ pub mod simulated;
 pub mod store;
 mod usage;
 
-pub use dispatch::DispatchOptions;
+pub use dispatch::{DispatchOptions, dispatch};
 pub use error::Error;
 pub use machine::{HERE, Machine};
 pub use options::Common;
-pub use ours::{dispatch, scopes};
+pub use ours::scopes;
 pub use progress::Progress;
 pub use scopes::ScopesOptions;

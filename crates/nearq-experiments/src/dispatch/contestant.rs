@@ -2,9 +2,13 @@
 
 use super::gauge::Gauge;
 use super::load::{self, Detached, Sample, flood, idle};
+use super::stage::Stage;
 use crate::Error;
-use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded, with_pool};
+use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded};
+use nearq_platform::Linux;
+use nearq_topology::CpuSet;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A load.
@@ -20,11 +24,14 @@ pub enum Load {
     Idle,
     /// As outside, requeueing, for every scope.
     Scope,
+    /// An issuer on each CPU, which waits for its item before it queues the next: the kernel's test_workqueue.
+    Issuers,
 }
 
 impl Load {
     /// All loads, in the order of the tables.
-    pub const ALL: [Self; 5] = [Self::Outside, Self::Joined, Self::Inside, Self::Idle, Self::Scope];
+    pub const ALL: [Self; 6] =
+        [Self::Outside, Self::Joined, Self::Inside, Self::Idle, Self::Scope, Self::Issuers];
 
     /// The scenario's name in the results.
     pub fn name(self) -> &'static str {
@@ -34,15 +41,20 @@ impl Load {
             Self::Inside => "inside",
             Self::Idle => "idle",
             Self::Scope => "scope",
+            Self::Issuers => "issuers",
         }
     }
 }
 
 /// How long and how often.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Threads of every pool.
     pub threads: usize,
+    /// The CPUs that may be used.
+    pub cpus: CpuSet,
+    /// Items of each issuer that are counted, where there is one on each CPU.
+    pub items: usize,
     /// How long a flood lasts.
     pub duration: Duration,
     /// Not counted, before each flood.
@@ -54,7 +66,7 @@ pub struct Plan {
 }
 
 /// One row of a table.
-pub trait Contestant {
+pub trait Contestant<P: Stage> {
     /// The row's name under a load; `None` if it does not take part.
     fn row(&self, load: Load) -> Option<&'static str>;
 
@@ -62,27 +74,27 @@ pub trait Contestant {
     fn ours(&self) -> bool;
 
     /// One round, with a pool that is started for it and is gone afterwards.
-    fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge) -> Result<Sample, Error>;
+    fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge<P>) -> Result<Sample, Error>;
 }
 
 /// A pool of closures as a contestant.
 #[derive(Debug)]
-pub struct Closures<P> {
+pub struct Closures<Q> {
     /// Whether items queued by workers are measured.
     pub inside: bool,
     /// Whether it is ours.
     pub ours: bool,
     /// The pool.
-    pub pool: PhantomData<P>,
+    pub pool: PhantomData<Q>,
 }
 
-impl<P: Peer> Contestant for Closures<P> {
+impl<Q: Peer, P: Stage> Contestant<P> for Closures<Q> {
     fn row(&self, load: Load) -> Option<&'static str> {
         match load {
-            Load::Outside | Load::Idle => Some(P::NAME),
-            Load::Joined => Some(P::JOINED),
-            Load::Inside => self.inside.then_some(P::NAME),
-            Load::Scope => None,
+            Load::Outside | Load::Idle => Some(Q::NAME),
+            Load::Joined => Some(Q::JOINED),
+            Load::Inside => self.inside.then_some(Q::NAME),
+            Load::Scope | Load::Issuers => None,
         }
     }
 
@@ -90,14 +102,17 @@ impl<P: Peer> Contestant for Closures<P> {
         self.ours
     }
 
-    fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge) -> Result<Sample, Error> {
-        with_pool(plan.threads, |pool: P| {
+    fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge<P>) -> Result<Sample, Error> {
+        P::alone(|| {
+            let pool = Q::start(plan.threads)?;
             let mut feed = Detached { pool: &pool, gauge };
             if load != Load::Idle {
                 flood(&mut feed, gauge, plan.warm_up)?;
             }
             match load {
-                Load::Outside | Load::Scope => flood(&mut feed, gauge, plan.duration),
+                Load::Outside | Load::Scope | Load::Issuers => {
+                    flood(&mut feed, gauge, plan.duration)
+                }
                 Load::Joined => Ok(load::joined(&pool, gauge, plan.duration)),
                 Load::Inside => load::inside(pool, gauge, plan.duration),
                 Load::Idle => idle(&mut feed, gauge, plan.idle_samples, plan.gap),
@@ -106,12 +121,12 @@ impl<P: Peer> Contestant for Closures<P> {
     }
 }
 
-fn peer<P: Peer>(inside: bool) -> Box<dyn Contestant> {
-    Box::new(Closures { inside, ours: false, pool: PhantomData::<P> })
+fn peer<Q: Peer>(inside: bool) -> Rc<dyn Contestant<Linux>> {
+    Rc::new(Closures { inside, ours: false, pool: PhantomData::<Q> })
 }
 
-/// The other pools.
-pub fn peers() -> Vec<Box<dyn Contestant>> {
+/// The other pools; they are Linux programs.
+pub fn peers() -> Vec<Rc<dyn Contestant<Linux>>> {
     vec![
         peer::<Rayon>(true),
         peer::<Tokio>(true),

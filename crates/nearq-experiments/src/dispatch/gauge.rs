@@ -1,77 +1,56 @@
 //! What every item of the `dispatch` experiment touches: it must cost the same in every pool, and little.
 //!
-//! An item adds one to a counter of the thread that runs it, on a cache line that no other thread writes: about
-//! 5 ns, and no line moves between CPUs. The issuer adds the counters up only when it has used up the room that
-//! the last sum left it. Every 64th item is a probe: it also notes the time at which it started. Clocks are read
-//! for probes alone, so that measuring latency does not cost throughput.
+//! An item adds one to a counter of the CPU that runs it, on a cache line that no other CPU writes: about 5 ns, and
+//! no line moves between CPUs. The issuer adds the counters up only when it has used up the room that the last sum
+//! left it. Every 64th item is a probe: it also notes the time at which it started. Clocks are read for probes
+//! alone, so that measuring latency does not cost throughput.
 
 use hdrhistogram::Histogram;
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use std::time::Duration;
 
 /// Probes that can be on their way at once: twice as many as a flood keeps in flight.
 pub const PROBES: usize = 32;
-/// The counters of threads that run at the same time are distinct up to this many threads.
-const COUNTERS: usize = 512;
 /// Longest latency that a histogram holds; longer ones count as this long.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// Alone on two cache lines, as CPUs fetch them in pairs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
 /// The counters and probes of an experiment. It lives as long as the process, so that closures need not count
 /// references to it.
-#[derive(Debug)]
-pub struct Gauge {
-    counters: Vec<Padded<AtomicU64>>,
-    probes: Vec<Padded<AtomicU64>>,
-    base: Instant,
+pub struct Gauge<P: Platform> {
+    counters: Vec<Padded<P::AtomicU64>>,
+    probes: Vec<Padded<P::AtomicU64>>,
 }
 
-static NEXT_COUNTER: AtomicU32 = AtomicU32::new(0);
-thread_local! {
-    static COUNTER: Cell<u32> = const { Cell::new(u32::MAX) };
+impl<P: Platform> std::fmt::Debug for Gauge<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gauge").field("counters", &self.counters.len()).finish_non_exhaustive()
+    }
 }
 
-/// The number of the calling thread's counter.
-#[inline]
-fn counter() -> usize {
-    let number = COUNTER.get();
-    if number != u32::MAX { number as usize } else { new_counter() }
-}
-
-#[cold]
-fn new_counter() -> usize {
-    let number = NEXT_COUNTER.fetch_add(1, Ordering::Relaxed) % COUNTERS as u32;
-    COUNTER.set(number);
-    number as usize
-}
-
-impl Gauge {
-    /// A gauge for the rest of the process's life.
-    pub fn leak() -> &'static Self {
-        let padded = |count| (0..count).map(|_| Padded::default()).collect();
-        Box::leak(Box::new(Self {
-            counters: padded(COUNTERS),
-            probes: padded(PROBES),
-            base: Instant::now(),
-        }))
+impl<P: Platform> Gauge<P> {
+    /// A gauge for the rest of the process's life, for CPUs with numbers below `cpus`. Others share their counters.
+    pub fn leak(cpus: usize) -> &'static Self {
+        let padded = |count| (0..count).map(|_| Padded(P::AtomicU64::new(0))).collect();
+        Box::leak(Box::new(Self { counters: padded(cpus.max(1)), probes: padded(PROBES) }))
     }
 
     /// What every item does.
     #[inline]
     pub fn done(&self) {
+        let counter = P::current_cpu() % self.counters.len();
         // Release: whoever sees the sum also sees what the items did.
-        self.counters[counter()].0.fetch_add(1, Ordering::Release);
+        self.counters[counter].0.fetch_add(1, Ordering::Release);
     }
 
     /// What a probe does first.
     #[inline]
     pub fn started(&self, probe: usize) {
-        self.probes[probe].0.store(self.now(), Ordering::Release);
+        self.probes[probe].0.store(Self::now(), Ordering::Release);
     }
 
     /// Items done so far.
@@ -79,17 +58,17 @@ impl Gauge {
         self.counters.iter().map(|counter| counter.0.load(Ordering::Acquire)).sum()
     }
 
-    /// Nanoseconds since the gauge was made; never zero.
+    /// Nanoseconds since some moment before all others; never zero.
     #[inline]
-    pub fn now(&self) -> u64 {
-        self.base.elapsed().as_nanos() as u64 + 1
+    pub fn now() -> u64 {
+        P::now().as_nanos().max(1)
     }
 
     /// What reading the clock costs, in nanoseconds; both latencies include it once.
-    pub fn clock_ns(&self) -> f64 {
+    pub fn clock_ns() -> f64 {
         const READS: u32 = 10_000;
-        let start = self.now();
-        let end = (0..READS).fold(start, |_, _| self.now());
+        let start = Self::now();
+        let end = (0..READS).fold(start, |_, _| Self::now());
         (end - start) as f64 / f64::from(READS)
     }
 
@@ -105,28 +84,32 @@ impl Gauge {
 
 /// The issuer's side of the probes: when they were queued, and the latencies found.
 #[derive(Debug)]
-pub(super) struct Probes {
-    gauge: &'static Gauge,
+pub(super) struct Probes<P: Platform> {
+    gauge: &'static Gauge<P>,
     /// When each probe was queued; zero for one that is not on its way.
     queued: [u64; PROBES],
     queue: Histogram<u64>,
     start: Histogram<u64>,
 }
 
-/// Latencies in microseconds: median, 99th percentile, longest.
+/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Median.
     pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
     /// 99th percentile.
     pub p99: f64,
     /// Longest.
     pub max: f64,
 }
 
-impl Probes {
+impl<P: Platform> Probes<P> {
     /// No probe on its way.
-    pub(super) fn new(gauge: &'static Gauge) -> Self {
+    pub(super) fn new(gauge: &'static Gauge<P>) -> Self {
         let histogram = || {
             Histogram::new_with_max(LONGEST.as_nanos() as u64, 3).expect("the bounds are constants")
         };
@@ -139,9 +122,9 @@ impl Probes {
             return false;
         }
         self.gauge.reset(probe);
-        let before = self.gauge.now();
+        let before = Gauge::<P>::now();
         queue();
-        let after = self.gauge.now();
+        let after = Gauge::<P>::now();
         self.queued[probe] = before;
         self.queue.saturating_record(after - before);
         true
@@ -171,40 +154,47 @@ impl Probes {
     }
 }
 
+/// Nanoseconds in microseconds.
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
-        let us = |ns: u64| ns as f64 / 1000.0;
-        Self {
-            p50: us(histogram.value_at_quantile(0.5)),
-            p99: us(histogram.value_at_quantile(0.99)),
-            max: us(histogram.max()),
-        }
+        let at = |quantile| us(histogram.value_at_quantile(quantile));
+        Self { p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99), max: us(histogram.max()) }
+    }
+
+    /// Of these durations in nanoseconds; none if there are none.
+    pub(super) fn of_all(mut ns: Vec<u64>) -> Option<Self> {
+        ns.sort_unstable();
+        let max = us(*ns.last()?);
+        let at = |percent: usize| us(ns[(ns.len() * percent / 100).min(ns.len() - 1)]);
+        Some(Self { p50: at(50), p90: at(90), p95: at(95), p99: at(99), max })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nearq_platform::Linux;
     use std::thread;
 
     #[test]
-    fn every_thread_counts_on_a_line_of_its_own_and_the_sum_is_exact() {
-        let gauge = Gauge::leak();
+    fn every_cpu_counts_on_a_line_of_its_own_and_the_sum_is_exact() {
+        let gauge = Gauge::<Linux>::leak(4);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| (0..10_000).for_each(|_| gauge.done()));
             }
         });
         assert_eq!(gauge.completed(), 30_000);
-        let used =
-            gauge.counters.iter().filter(|counter| counter.0.load(Ordering::Relaxed) > 0).count();
-        assert_eq!(used, 3);
         assert_eq!(size_of_val(&gauge.counters[0]), 128);
     }
 
     #[test]
     fn a_probe_measures_from_before_its_queueing_to_its_start() {
-        let gauge = Gauge::leak();
+        let gauge = Gauge::<Linux>::leak(1);
         let mut probes = Probes::new(gauge);
         assert!(probes.send(3, || thread::sleep(Duration::from_millis(2))));
         assert!(!probes.collect(3), "it has not started");
@@ -214,5 +204,12 @@ mod tests {
         let (queue, start) = probes.finish();
         assert!(queue.p50 >= 2000.0 && queue.max < start.p50, "{queue:?}");
         assert!(start.p50 >= 5000.0 && start.p99 <= start.max, "{start:?}");
+    }
+
+    #[test]
+    fn percentiles_of_durations_are_the_kernels() {
+        let all = Latency::of_all((1..=100).rev().map(|us| us * 1000).collect()).unwrap();
+        assert_eq!((all.p50, all.p90, all.p95, all.max), (51.0, 91.0, 96.0, 100.0));
+        assert_eq!(Latency::of_all(Vec::new()), None);
     }
 }

@@ -1,14 +1,13 @@
 //! The loads of the `dispatch` experiment, the same code for every contestant.
 
 use super::gauge::{Gauge, Latency, PROBES, Probes};
+use super::stage::Stage;
 use crate::Error;
 use crate::peers::Peer;
-use crate::usage::Since;
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Items in flight, the same for everyone.
 pub const IN_FLIGHT: usize = 1024;
@@ -18,8 +17,6 @@ const QUARTER: u64 = IN_FLIGHT as u64 / 4;
 const PROBE_EVERY: u64 = 64;
 /// Single items that are not counted: some pools start a thread for the first one.
 const IDLE_WARM_UP: usize = 5;
-/// An item that has not run for this long never will.
-const LOST_AFTER: Duration = Duration::from_secs(20);
 
 /// What a load measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,16 +31,37 @@ pub struct Sample {
     pub start: Option<Latency>,
 }
 
-impl Sample {
-    /// Of so many items since a moment.
-    fn of(since: &Since, items: u64) -> Self {
-        let ns_per_item = since.elapsed().as_nanos() as f64 / items as f64;
-        Self {
-            ns_per_item: Some(ns_per_item),
-            cpus_busy: Some(since.cpus_busy()),
-            ..Self::default()
+/// Wall time and CPU time since a moment.
+struct Since {
+    wall: Instant,
+    cpu: Option<Duration>,
+}
+
+impl Since {
+    /// Begins now.
+    fn now<P: Stage>() -> Self {
+        Self { wall: P::now(), cpu: P::process_time() }
+    }
+
+    fn elapsed<P: Stage>(&self) -> Duration {
+        P::now() - self.wall
+    }
+
+    /// So many items since then.
+    fn sample<P: Stage>(&self, items: u64) -> Sample {
+        let elapsed = self.elapsed::<P>();
+        let used = P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start));
+        Sample {
+            ns_per_item: Some(elapsed.as_nanos() as f64 / items as f64),
+            cpus_busy: used.map(|used| used.as_secs_f64() / elapsed.as_secs_f64()),
+            ..Sample::default()
         }
     }
+}
+
+/// The error of items that did not run.
+pub(super) fn lost<P: Stage>(items: u64) -> Error {
+    Error::run(format!("{items} items have not run for {} s", P::LOST_AFTER.as_secs()))
 }
 
 /// How one contestant takes items from a single outside thread.
@@ -56,14 +74,14 @@ pub trait Feed {
 }
 
 /// Closures that nobody waits for.
-pub(super) struct Detached<'p, P> {
+pub(super) struct Detached<'p, Q, P: Stage> {
     /// The pool.
-    pub pool: &'p P,
+    pub pool: &'p Q,
     /// What the items touch.
-    pub gauge: &'static Gauge,
+    pub gauge: &'static Gauge<P>,
 }
 
-impl<P: Peer> Feed for Detached<'_, P> {
+impl<Q: Peer, P: Stage> Feed for Detached<'_, Q, P> {
     #[inline]
     fn plain(&mut self) {
         let gauge = self.gauge;
@@ -81,15 +99,15 @@ impl<P: Peer> Feed for Detached<'_, P> {
 }
 
 /// Keeps [`IN_FLIGHT`] items in flight for `duration`.
-pub fn flood(
+pub fn flood<P: Stage>(
     feed: &mut impl Feed,
-    gauge: &'static Gauge,
+    gauge: &'static Gauge<P>,
     duration: Duration,
 ) -> Result<Sample, Error> {
-    let (base, start) = (gauge.completed(), Since::now());
+    let (base, start) = (gauge.completed(), Since::now::<P>());
     let (mut issued, mut room, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
     let mut probe = 0;
-    while start.elapsed() < duration {
+    while start.elapsed::<P>() < duration {
         for _ in 0..room {
             // A probe that is still on its way is passed over for a plain item.
             if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
@@ -103,91 +121,90 @@ pub fn flood(
         room = IN_FLIGHT as u64 - left;
     }
     wait_until(gauge, base, issued, 0)?;
-    let sample = Sample::of(&start, issued);
+    let sample = start.sample::<P>(issued);
     let (queue, started) = probes.finish();
     Ok(Sample { queue: Some(queue), start: Some(started), ..sample })
 }
 
 /// Gives way to the workers until at most `most` items are in flight, and says how many are.
-fn wait_until(gauge: &Gauge, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
+fn wait_until<P: Stage>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
     let mut since = None;
     loop {
         let in_flight = issued - (gauge.completed() - base);
         if in_flight <= most {
             return Ok(in_flight);
         }
-        if since.get_or_insert_with(Instant::now).elapsed() > LOST_AFTER {
-            return Err(Error::run(format!(
-                "{in_flight} items have not run for {} s",
-                LOST_AFTER.as_secs()
-            )));
+        if P::now() - *since.get_or_insert_with(P::now) > P::LOST_AFTER {
+            return Err(lost::<P>(in_flight));
         }
-        thread::yield_now();
+        P::yield_now();
     }
 }
 
 /// Keeps [`IN_FLIGHT`] closures in flight for `duration`, and waits for the result of each.
-pub(super) fn joined<P: Peer>(pool: &P, gauge: &'static Gauge, duration: Duration) -> Sample {
-    let (start, mut issued) = (Since::now(), 0_u64);
+pub(super) fn joined<Q: Peer, P: Stage>(
+    pool: &Q,
+    gauge: &'static Gauge<P>,
+    duration: Duration,
+) -> Sample {
+    let (start, mut issued) = (Since::now::<P>(), 0_u64);
     let mut handles = VecDeque::with_capacity(IN_FLIGHT);
-    while start.elapsed() < duration {
+    while start.elapsed::<P>() < duration {
         while handles.len() < IN_FLIGHT {
             handles.push_back(pool.spawn(move || gauge.done()));
             issued += 1;
         }
         // The newest of the oldest quarter first: the issuer sleeps once, and the others are done by then.
         let newest = handles.swap_remove_front(QUARTER as usize - 1).expect("the ring is full");
-        P::join(newest);
-        handles.drain(..QUARTER as usize - 1).for_each(|handle| P::join(handle));
+        Q::join(newest);
+        handles.drain(..QUARTER as usize - 1).for_each(|handle| Q::join(handle));
     }
-    handles.drain(..).for_each(|handle| P::join(handle));
-    Sample::of(&start, issued)
+    handles.drain(..).for_each(|handle| Q::join(handle));
+    start.sample::<P>(issued)
 }
 
 /// Has a worker queue [`IN_FLIGHT`] closures, of which the last to end does it again, for `duration`.
-pub(super) fn inside<P: Peer>(
-    pool: P,
-    gauge: &'static Gauge,
+pub(super) fn inside<Q: Peer, P: Stage>(
+    pool: Q,
+    gauge: &'static Gauge<P>,
     duration: Duration,
 ) -> Result<Sample, Error> {
-    let (sender, receiver) = mpsc::channel();
-    let start = Since::now();
-    let batches = Arc::new(Batches {
+    let start = Since::now::<P>();
+    let batches = Arc::new(Batches::<Q, P> {
         pool,
         gauge,
-        running: AtomicU64::new(0),
-        items: AtomicU64::new(0),
-        end: Instant::now() + duration,
-        finished: sender,
+        running: P::AtomicU64::new(0),
+        items: P::AtomicU64::new(0),
+        end: P::now() + duration,
+        finished: Parker::new(),
     });
     let first = Arc::clone(&batches);
     batches.pool.detach(move || first.next());
-    let lost = |_| {
-        Error::run(format!("items queued by workers have not run for {} s", LOST_AFTER.as_secs()))
-    };
-    receiver.recv_timeout(duration + LOST_AFTER).map_err(lost)?;
-    let sample = Sample::of(&start, batches.items.load(Ordering::Relaxed));
+    if !batches.finished.park(Some(P::now() + duration + P::LOST_AFTER)) {
+        return Err(lost::<P>(batches.running.load(Ordering::Relaxed)));
+    }
+    let sample = start.sample::<P>(batches.items.load(Ordering::Relaxed));
     // The pool must not be dropped by one of its own workers.
-    let patience = Instant::now() + LOST_AFTER;
-    while Arc::strong_count(&batches) > 1 && Instant::now() < patience {
-        thread::yield_now();
+    let patience = P::now() + P::LOST_AFTER;
+    while Arc::strong_count(&batches) > 1 && P::now() < patience {
+        P::yield_now();
     }
     Ok(sample)
 }
 
-struct Batches<P> {
-    pool: P,
-    gauge: &'static Gauge,
-    running: AtomicU64,
-    items: AtomicU64,
+struct Batches<Q, P: Stage> {
+    pool: Q,
+    gauge: &'static Gauge<P>,
+    running: P::AtomicU64,
+    items: P::AtomicU64,
     end: Instant,
-    finished: mpsc::Sender<()>,
+    finished: Parker<P>,
 }
 
-impl<P: Peer> Batches<P> {
+impl<Q: Peer, P: Stage> Batches<Q, P> {
     fn next(self: Arc<Self>) {
-        if Instant::now() >= self.end {
-            let _ = self.finished.send(());
+        if P::now() >= self.end {
+            self.finished.unpark();
             return;
         }
         self.items.fetch_add(IN_FLIGHT as u64, Ordering::Relaxed);
@@ -206,9 +223,9 @@ impl<P: Peer> Batches<P> {
 }
 
 /// Queues `samples` single items with a gap of `gap` between them, in which everybody has gone to sleep.
-pub fn idle(
+pub fn idle<P: Stage>(
     feed: &mut impl Feed,
-    gauge: &'static Gauge,
+    gauge: &'static Gauge<P>,
     samples: usize,
     gap: Duration,
 ) -> Result<Sample, Error> {
@@ -217,17 +234,14 @@ pub fn idle(
         if sample == IDLE_WARM_UP {
             probes = Probes::new(gauge);
         }
-        let sent = Instant::now();
+        let sent = P::now();
         probes.send(0, || feed.probe(0));
-        thread::sleep(gap);
+        P::sleep(gap);
         while !probes.collect(0) {
-            if sent.elapsed() > LOST_AFTER {
-                return Err(Error::run(format!(
-                    "an item has not run for {} s",
-                    LOST_AFTER.as_secs()
-                )));
+            if P::now() - sent > P::LOST_AFTER {
+                return Err(lost::<P>(1));
             }
-            thread::sleep(gap);
+            P::sleep(gap);
         }
     }
     let (queue, start) = probes.finish();
@@ -238,12 +252,14 @@ pub fn idle(
 mod tests {
     use super::*;
     use crate::peers::{Bounded, Rayon, Tokio};
+    use nearq_platform::Linux;
+    use std::time::Instant;
 
     const SHORT: Duration = Duration::from_millis(30);
 
     #[test]
     fn a_flood_counts_every_item_once() {
-        let gauge = Gauge::leak();
+        let gauge = Gauge::<Linux>::leak(2);
         let pool = Bounded::start(2).unwrap();
         let started = Instant::now();
         let sample = flood(&mut Detached { pool: &pool, gauge }, gauge, SHORT).unwrap();
@@ -259,7 +275,7 @@ mod tests {
 
     #[test]
     fn joined_and_inside_run_every_closure() {
-        let gauge = Gauge::leak();
+        let gauge = Gauge::<Linux>::leak(2);
         assert!(joined(&Tokio::start(2).unwrap(), gauge, SHORT).ns_per_item.unwrap() > 0.0);
         let joined = gauge.completed();
         assert!(joined >= IN_FLIGHT as u64 && joined.is_multiple_of(QUARTER));
@@ -270,7 +286,7 @@ mod tests {
 
     #[test]
     fn idle_items_start_after_they_are_queued() {
-        let gauge = Gauge::leak();
+        let gauge = Gauge::<Linux>::leak(2);
         let pool = Tokio::start(1).unwrap();
         let sample =
             idle(&mut Detached { pool: &pool, gauge }, gauge, 5, Duration::from_millis(2)).unwrap();

@@ -1,26 +1,42 @@
 //! `nearq bench dispatch`: how much it costs to have an item run, and how soon it starts, beside other pools in the
-//! same run.
+//! same run, and by scope with an issuer on each CPU.
 //!
 //! Every contestant has as many threads as CPUs may be used, is started for each of its rounds and is gone before
 //! the next one begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows
 //! down or speeds up favours nobody. Figures are medians over the rounds.
+//!
+//! On a simulated machine the same code runs in virtual time, a round is a seed, and each of its rows has a fresh
+//! machine. The other pools are Linux programs and take no part there.
 
 mod contestant;
 mod gauge;
+mod issuers;
 mod load;
+mod ours;
+mod published;
 mod render;
+mod stage;
 pub(crate) mod targets;
 
 pub use contestant::{Closures, Contestant, Load, Plan, peers};
 pub use gauge::{Gauge, Latency, PROBES};
+pub use issuers::issuers;
 pub use load::{Feed, IN_FLIGHT, Sample, flood, idle};
-pub(crate) use render::distinct_scopes;
-pub use targets::{Goal, judge};
+pub use published::{Published, published};
+pub use stage::Stage;
+pub use targets::{Goal, Shards, judge, judge_shards};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Report, Watch, metric};
+use crate::report::{Collector, Report, Row, Watch, find, metric};
+use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
+use nearq_platform::Linux;
+use nearq_sim::Sim;
+use nearq_topology::Scope;
+use ours::Requeue;
+use serde::Serialize;
 use serde_json::json;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What `dispatch` can be told.
@@ -30,6 +46,8 @@ pub struct DispatchOptions {
     pub common: Common,
     /// Single items of each idle round; `None` is 200, or 100 with `quick`.
     pub idle_samples: Option<usize>,
+    /// Items of each issuer where there is one on each CPU; `None` leaves it to the experiment.
+    pub items: Option<usize>,
 }
 
 /// Between two single items.
@@ -38,17 +56,37 @@ const GAP: Duration = Duration::from_millis(5);
 const WARM_UP: Duration = Duration::from_millis(10);
 /// Most single items of an idle round.
 const MOST_IDLE: usize = 100_000;
+/// Most items of each issuer.
+const MOST_ITEMS: usize = 1_000_000;
+/// Items of each issuer, fewest and most, on a simulated machine.
+const SIMULATED_ITEMS: (usize, usize) = (50, 2_000);
+/// Virtual time after which a simulated row has gone wrong, beside what its flood takes.
+const SIMULATED_LIMIT: Duration = Duration::from_mins(1);
 
 impl DispatchOptions {
-    fn plan(&self, threads: usize) -> Result<(Plan, usize), Error> {
+    /// How long and how often, and in how many rounds.
+    fn plan(&self, machine: &Machine) -> Result<(Plan, usize), Error> {
         self.common.check()?;
-        let quick = self.common.quick;
-        let (rounds, milliseconds, samples) = if quick { (3, 80, 100) } else { (7, 300, 200) };
+        let (quick, cpus) = (self.common.quick, machine.pods(Scope::System).remove(0));
+        let (rounds, duration, samples, items) = if machine.model().is_some() {
+            // What is simulated takes real time by the item: on more CPUs, fewer for each.
+            let (rounds, total) = if quick { (2, 15_000) } else { (5, 60_000) };
+            let (fewest, most) = SIMULATED_ITEMS;
+            (rounds, Duration::from_millis(2), 50, (total / cpus.len()).clamp(fewest, most))
+        } else if quick {
+            (3, Duration::from_millis(80), 100, 5_000)
+        } else {
+            (7, Duration::from_millis(300), 200, 20_000)
+        };
         let samples = self.idle_samples.unwrap_or(samples);
         within("--idle-samples", samples, 1, MOST_IDLE)?;
-        let duration = self.common.duration.unwrap_or(Duration::from_millis(milliseconds));
+        let items = self.items.unwrap_or(items);
+        within("--items", items, 1, MOST_ITEMS)?;
+        let duration = self.common.duration.unwrap_or(duration);
         let plan = Plan {
-            threads,
+            threads: machine.parallelism(),
+            cpus,
+            items,
             duration,
             warm_up: WARM_UP.min(duration),
             idle_samples: samples,
@@ -58,68 +96,272 @@ impl DispatchOptions {
     }
 }
 
-/// Runs the experiment: `ours` beside the other pools.
-pub(crate) fn run(
+/// Where rows are measured.
+trait Bed<P: Stage> {
+    /// Measures one row in one round.
+    fn measure(
+        &self,
+        contestant: &Rc<dyn Contestant<P>>,
+        load: Load,
+        plan: &Plan,
+        round: usize,
+    ) -> Result<Sample, Error>;
+
+    /// What reading the clock costs.
+    fn clock_ns(&self) -> f64;
+}
+
+/// The real machine.
+struct Here(&'static Gauge<Linux>);
+
+impl Bed<Linux> for Here {
+    fn measure(
+        &self,
+        contestant: &Rc<dyn Contestant<Linux>>,
+        load: Load,
+        plan: &Plan,
+        _round: usize,
+    ) -> Result<Sample, Error> {
+        contestant.measure(load, plan, self.0)
+    }
+
+    fn clock_ns(&self) -> f64 {
+        Gauge::<Linux>::clock_ns()
+    }
+}
+
+/// A simulated machine.
+struct Simulated<'m>(&'m Machine);
+
+impl Bed<Sim> for Simulated<'_> {
+    fn measure(
+        &self,
+        contestant: &Rc<dyn Contestant<Sim>>,
+        load: Load,
+        plan: &Plan,
+        round: usize,
+    ) -> Result<Sample, Error> {
+        simulated(self.0, contestant, load, plan, round as u64).map(|(sample, _)| sample)
+    }
+
+    fn clock_ns(&self) -> f64 {
+        self.0.model().map_or(0.0, |model| model.costs().clock as f64)
+    }
+}
+
+/// Measures one row on a fresh machine with a seed; also the hash of what happened.
+fn simulated(
+    machine: &Machine,
+    contestant: &Rc<dyn Contestant<Sim>>,
+    load: Load,
+    plan: &Plan,
+    seed: u64,
+) -> Result<(Sample, u64), Error> {
+    let (contestant, plan) = (Rc::clone(contestant), plan.clone());
+    let limit = SIMULATED_LIMIT + plan.duration;
+    let ended = simulate(machine, seed, limit, move || {
+        let numbers = plan.cpus.last().map_or(1, |last| last + 1);
+        contestant.measure(load, &plan, Gauge::leak(numbers))
+    })?;
+    Ok((ended.result?, ended.trace_hash))
+}
+
+/// The load `issuers` with one scope on a simulated machine, for who asks other questions of it.
+pub(crate) fn simulated_issuers(
+    machine: &Machine,
+    scope: Scope,
+    items: usize,
+    seed: u64,
+) -> Result<(Sample, u64), Error> {
+    let (plan, _) = DispatchOptions::default().plan(machine)?;
+    let contestant: Rc<dyn Contestant<Sim>> = Rc::new(Requeue { scope: Some(scope) });
+    simulated(machine, &contestant, Load::Issuers, &Plan { items, ..plan }, seed)
+}
+
+/// Runs the experiment.
+pub fn dispatch(options: &DispatchOptions, progress: &Progress) -> Result<Report, Error> {
+    let machine = options.common.on()?;
+    let result = match machine.model() {
+        Some(_) => run(
+            options,
+            &machine,
+            ours::contestants::<Sim>(&machine),
+            &Simulated(&machine),
+            progress,
+        ),
+        None => {
+            let mut contestants = ours::contestants::<Linux>(&machine);
+            contestants.extend(peers());
+            let cpus = machine.pods(Scope::System).remove(0).last().map_or(1, |last| last + 1);
+            run(options, &machine, contestants, &Here(Gauge::leak(cpus)), progress)
+        }
+    };
+    progress.end();
+    result
+}
+
+/// Runs the experiment with these contestants.
+fn run<P: Stage>(
     options: &DispatchOptions,
     machine: &Machine,
-    ours: Vec<Box<dyn Contestant>>,
+    contestants: Vec<Rc<dyn Contestant<P>>>,
+    bed: &dyn Bed<P>,
     progress: &Progress,
 ) -> Result<Report, Error> {
-    let (plan, rounds) = options.plan(machine.parallelism())?;
-    let mut contestants = ours;
-    contestants.extend(peers());
-    let mut order: Vec<(Load, &'static str, &dyn Contestant)> = Vec::new();
+    let (plan, rounds) = options.plan(machine)?;
+    let mut order: Vec<(Load, &'static str, &Rc<dyn Contestant<P>>)> = Vec::new();
     for load in Load::ALL {
         order.extend(
             contestants
                 .iter()
-                .filter_map(|contestant| Some((load, contestant.row(load)?, &**contestant))),
+                .filter_map(|contestant| Some((load, contestant.row(load)?, contestant))),
         );
     }
     let rows_of_peers = order.iter().filter(|(_, _, contestant)| !contestant.ours());
     let rows_of_peers: Vec<(Load, &'static str)> =
         rows_of_peers.map(|&(load, row, _)| (load, row)).collect();
 
-    let gauge = Gauge::leak();
     let watch = Watch::start(machine.parallelism());
     let mut collector = Collector::default();
     progress.begin(rounds * order.len());
     for round in 0..rounds {
-        let mut measure = |&(load, row, contestant): &(Load, &'static str, &dyn Contestant)| {
-            progress.step(format!("round {} of {rounds}, {}: {row}", round + 1, load.name()));
-            let sample = contestant.measure(load, &plan, gauge)?;
-            collect(&mut collector, load.name(), row, &sample, plan.threads);
-            progress.done();
-            Ok(())
-        };
+        let mut measure =
+            |&(load, row, contestant): &(Load, &'static str, &Rc<dyn Contestant<P>>)| {
+                progress.step(format!("round {} of {rounds}, {}: {row}", round + 1, load.name()));
+                let sample = bed.measure(contestant, load, &plan, round)?;
+                collect(&mut collector, load, row, &sample, plan.threads);
+                if load == Load::Issuers {
+                    // The same pods are the same pools: their figures are the same figures.
+                    for (scope, _) in
+                        coinciding(machine).iter().filter(|(_, same)| same.name() == row)
+                    {
+                        collect(&mut collector, load, scope.name(), &sample, plan.threads);
+                    }
+                }
+                progress.done();
+                Ok(())
+            };
         if round.is_multiple_of(2) {
             order.iter().try_for_each(&mut measure)?;
         } else {
             order.iter().rev().try_for_each(&mut measure)?;
         }
     }
-    let environment = watch.finish();
+    publish(&mut collector, machine.name());
     let rows = collector.rows();
     let goals = judge(&rows, &rows_of_peers);
-    let text = render::text(&rows, &goals, machine, &environment, &plan, rounds, gauge.clock_ns());
-    let svg = render::picture(&rows, &goals, &environment);
+    let shards = judge_shards(&rows, machine);
+    let checks = machine.model().map(|_| Checks::run(machine, &plan, &rows)).transpose()?;
+    let environment = watch.finish();
+    let clock_ns = bed.clock_ns();
+    let facts = render::Facts {
+        machine,
+        plan: &plan,
+        rounds,
+        clock_ns,
+        goals: &goals,
+        shards: shards.as_ref(),
+        checks: checks.as_ref(),
+    };
+    let text = facts.text(&rows, &environment);
+    let svg = facts.picture(&rows, &environment);
     let parameters = json!({
         "quick": options.common.quick,
         "rounds": rounds,
         "threads": plan.threads,
         "in_flight": IN_FLIGHT,
         "duration_s": plan.duration.as_secs_f64(),
+        "items_per_issuer": plan.items,
         "idle_samples": plan.idle_samples,
         "idle_gap_ms": plan.gap.as_secs_f64() * 1000.0,
-        "clock_ns": gauge.clock_ns(),
+        "clock_ns": clock_ns,
         "targets": goals,
+        "shards": shards,
+        "checks": checks,
     });
-    let machine = options.common.machine.clone();
+    let machine = machine.name().to_owned();
     Ok(Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg })
 }
 
-fn collect(collector: &mut Collector, scenario: &str, row: &str, sample: &Sample, cpus: usize) {
-    let mut add = |metric, value| collector.add(scenario, row, metric, value);
+/// The rate under `shards` and one pool for each cache, while lines move at another cost under a cache.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LineCost {
+    /// The cost of a line from another core under the same cache, in percent of the machine's.
+    percent: u64,
+    /// Items per second under `cache_shard`.
+    cache_shard: f64,
+    /// Items per second under `cache`.
+    cache: f64,
+}
+
+/// What a simulated machine can be asked besides: does the result hang on the number of items, and on what?
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Checks {
+    /// By how much the rate of a scope changes at most with half as many items, in percent.
+    half_the_items_percent: f64,
+    /// The rates at other costs of a line, where shards are something of their own.
+    line_costs: Vec<LineCost>,
+}
+
+impl Checks {
+    fn run(machine: &Machine, plan: &Plan, rows: &[Row]) -> Result<Self, Error> {
+        let rate = |machine: &Machine, scope: Scope, items: usize| {
+            let (sample, _) = simulated_issuers(machine, scope, items, 0)?;
+            Ok::<f64, Error>(sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns))
+        };
+        let mut half_the_items_percent = 0.0_f64;
+        for scope in distinct_scopes(machine) {
+            let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND);
+            let whole = row.map_or(f64::NAN, |row| row.summary.median);
+            let change = rate(machine, scope, (plan.items / 2).max(1))? / whole - 1.0;
+            half_the_items_percent = half_the_items_percent.max(change.abs() * 100.0);
+        }
+        let mut line_costs = Vec::new();
+        let model = machine.model().filter(|_| targets::has_shards(machine));
+        for percent in [50, 100, 200] {
+            let scaled = model.and_then(|model| {
+                Some(model.clone().with_costs(model.costs().scaled("same_llc", percent)?))
+            });
+            if let Some(scaled) = scaled.map(Machine::simulated) {
+                let cache_shard = rate(&scaled, Scope::CacheShard, plan.items)?;
+                let cache = rate(&scaled, Scope::Cache, plan.items)?;
+                line_costs.push(LineCost { percent, cache_shard, cache });
+            }
+        }
+        Ok(Self { half_the_items_percent, line_costs })
+    }
+}
+
+/// Adds the published figures of that machine.
+fn publish(collector: &mut Collector, machine: &str) {
+    for scope in Scope::ALL {
+        let Some(figures) = published(machine, scope) else { continue };
+        let mut publish = |metric, value| {
+            collector.publish(Load::Issuers.name(), scope.name(), metric, value);
+        };
+        publish(metric::ITEMS_PER_SECOND, figures.items_per_second);
+        publish(metric::QUEUE_LATENCY_P50, figures.call_us_p50);
+    }
+}
+
+/// The scopes to measure on a machine: one of each set of pods, the coarsest that makes it.
+pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<Scope> {
+    let same = coinciding(machine);
+    Scope::ALL.into_iter().filter(|scope| same.iter().all(|(other, _)| other != scope)).collect()
+}
+
+/// Scopes that have the same pods as a coarser one, with that.
+fn coinciding(machine: &Machine) -> Vec<(Scope, Scope)> {
+    let coarsest_first = || Scope::ALL.into_iter().rev();
+    let same = |scope: Scope| {
+        let pods = machine.pods(scope);
+        coarsest_first().find(|&other| machine.pods(other) == pods).filter(|&other| other != scope)
+    };
+    Scope::ALL.into_iter().filter_map(|scope| Some((scope, same(scope)?))).collect()
+}
+
+fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cpus: usize) {
+    let mut add = |metric, value| collector.add(load.name(), row, metric, value);
     if let Some(ns) = sample.ns_per_item {
         add(metric::NS_PER_ITEM, ns);
         add(metric::ITEMS_PER_SECOND, 1e9 / ns);
@@ -129,6 +371,10 @@ fn collect(collector: &mut Collector, scenario: &str, row: &str, sample: &Sample
     }
     if let Some(queue) = sample.queue {
         add(metric::QUEUE_LATENCY_P50, queue.p50);
+        if load == Load::Issuers {
+            add(metric::QUEUE_LATENCY_P90, queue.p90);
+            add(metric::QUEUE_LATENCY_P95, queue.p95);
+        }
         add(metric::QUEUE_LATENCY_P99, queue.p99);
         add(metric::QUEUE_LATENCY_MAX, queue.max);
     }
@@ -142,24 +388,29 @@ fn collect(collector: &mut Collector, scenario: &str, row: &str, sample: &Sample
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::Bounded;
-    use std::marker::PhantomData;
 
-    fn short() -> DispatchOptions {
+    fn short(machine: &str) -> DispatchOptions {
         let duration = Some(Duration::from_millis(10));
-        let common = Common { runs: Some(2), duration, ..Common::default() };
-        DispatchOptions { common, idle_samples: Some(2) }
+        let common =
+            Common { machine: machine.into(), runs: Some(2), duration, ..Common::default() };
+        DispatchOptions { common, idle_samples: Some(2), items: Some(50) }
     }
 
     #[test]
     fn every_contestant_gets_its_rows_and_the_report_is_complete() {
-        let machine = Machine::here().unwrap();
-        let stand_in = Closures { inside: true, ours: true, pool: PhantomData::<Bounded> };
-        let report =
-            run(&short(), &machine, vec![Box::new(stand_in)], &Progress::hidden()).unwrap();
-        for (scenario, row) in
-            [("outside", "rayon"), ("outside", "crossbeam-channel"), ("inside", "tokio")]
-        {
+        let report = dispatch(&short("here"), &Progress::hidden()).unwrap();
+        for (scenario, row) in [
+            ("outside", "rayon"),
+            ("outside", "crossbeam-channel"),
+            ("inside", "tokio"),
+            ("outside", targets::REQUEUE),
+            ("outside", targets::SPAWN),
+            ("joined", targets::SPAWN),
+            ("inside", targets::SPAWN),
+            ("scope", "system"),
+            ("issuers", "cpu"),
+            ("issuers", "system"),
+        ] {
             let ns = report.find(scenario, row, metric::NS_PER_ITEM).unwrap();
             let per_second = report.find(scenario, row, metric::ITEMS_PER_SECOND).unwrap();
             assert_eq!(ns.summary.runs, 2);
@@ -170,6 +421,8 @@ mod tests {
         {
             assert!(report.find("idle", "threadpool", metric).is_some(), "{}", metric.name);
         }
+        let calls = report.find("issuers", "smt", metric::QUEUE_LATENCY_P95).unwrap();
+        assert!(calls.summary.median > 0.0 && calls.published.is_none());
         assert!(report.find("joined", "rayon, oneshot", metric::NS_PER_ITEM).is_some());
         assert!(report.find("inside", "threadpool", metric::NS_PER_ITEM).is_none());
         assert!(
@@ -178,28 +431,61 @@ mod tests {
             report.text
         );
         assert!(report.svg.contains("crossbeam-channel"));
+        assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(4));
     }
 
     #[test]
-    fn no_idle_samples_are_refused() {
+    fn none_of_anything_is_refused() {
+        let refused = |options: DispatchOptions| {
+            options.plan(&Machine::here().unwrap()).unwrap_err().to_string()
+        };
         let options = DispatchOptions { idle_samples: Some(0), ..DispatchOptions::default() };
-        let error = options.plan(2).unwrap_err();
-        assert_eq!(error.to_string(), "--idle-samples 0: give a number from 1 to 100000");
+        assert_eq!(refused(options), "--idle-samples 0: give a number from 1 to 100000");
+        let options = DispatchOptions { items: Some(0), ..DispatchOptions::default() };
+        assert_eq!(refused(options), "--items 0: give a number from 1 to 1000000");
     }
 
     #[test]
     fn a_quick_run_ends_within_thirty_seconds() {
         let options = DispatchOptions {
             common: Common { quick: true, ..Common::default() },
-            idle_samples: None,
+            ..DispatchOptions::default()
         };
-        let (plan, rounds) = options.plan(2).unwrap();
+        let (plan, rounds) = options.plan(&Machine::here().unwrap()).unwrap();
         // Rows of a machine on which no two scopes coincide.
-        let (floods, idles) = (2 + 6 + 7 + 3 + 6, 8);
+        let (floods, idles, scopes) = (2 + 6 + 7 + 3 + 6, 8, 6);
         let flood = (plan.duration + 2 * plan.warm_up).as_secs_f64();
         // Sleeping takes longer than it is told to.
         let idle = plan.idle_samples as f64 * plan.gap.as_secs_f64() * 1.2;
-        let total = rounds as f64 * (f64::from(floods) * flood + f64::from(idles) * idle);
+        // An item of each issuer and back, with two switches: some 20 us where it is slow.
+        let issuers = plan.items as f64 * 20e-6;
+        let round =
+            f64::from(floods) * flood + f64::from(idles) * idle + f64::from(scopes) * issuers;
+        let total = rounds as f64 * round;
         assert!(total < 25.0, "{total} s");
+    }
+
+    #[test]
+    fn larger_simulated_machines_get_fewer_items_for_each_cpu() {
+        let options = DispatchOptions::default();
+        let items = |name: &str| {
+            let machine = Machine::named(name).unwrap();
+            let (plan, rounds) = options.plan(&machine).unwrap();
+            assert_eq!((plan.cpus.len(), rounds), (machine.parallelism(), 5));
+            plan.items
+        };
+        assert_eq!(items("core:2"), 2_000);
+        assert_eq!(items("grace-72"), 833);
+        assert_eq!(items("pack:8 core:512"), 50);
+    }
+
+    #[test]
+    fn scopes_with_the_same_pods_are_measured_once() {
+        let machine = Machine::named("numa:2 l3:2 core:4 pu:2").unwrap();
+        assert_eq!(
+            distinct_scopes(&machine),
+            [Scope::Cpu, Scope::Smt, Scope::Cache, Scope::Numa, Scope::System]
+        );
+        assert_eq!(coinciding(&machine), [(Scope::CacheShard, Scope::Cache)]);
     }
 }

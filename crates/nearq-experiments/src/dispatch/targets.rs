@@ -1,8 +1,11 @@
 //! The goals that nearq sets itself, and whether this run met them.
 
 use super::contestant::Load;
+use super::published;
+use crate::Machine;
 use crate::report::metric::{self, Metric};
 use crate::report::{Row, find};
+use nearq_topology::Scope;
 use serde::Serialize;
 
 /// Rows of ours that have a goal.
@@ -65,10 +68,74 @@ pub fn judge(rows: &[Row], peers: &[(Load, &'static str)]) -> Vec<Goal> {
     GOALS.iter().filter_map(judge).collect()
 }
 
+/// Least factor by which shards of a cache shall beat one pool for the whole of it.
+pub(crate) const SHARDS: f64 = 1.5;
+
+/// What shards of a last-level cache gain, with an issuer on each CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shards {
+    /// Items per second under `cache_shard`.
+    pub cache_shard: f64,
+    /// Items per second under `cache`.
+    pub cache: f64,
+    /// The first as a multiple of the second.
+    pub factor: f64,
+    /// What the factor shall be at least.
+    pub goal: f64,
+    /// The published factor for this machine.
+    pub published: Option<f64>,
+    /// Whether the goal is met.
+    pub met: bool,
+}
+
+/// Whether shards are something of their own on a machine: no last-level cache is a shard as a whole.
+pub(crate) fn has_shards(machine: &Machine) -> bool {
+    machine.pods(Scope::CacheShard) != machine.pods(Scope::Cache)
+}
+
+/// Compares the medians of shards and whole caches; none where they are the same.
+pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
+    let rate = |scope: Scope| {
+        let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND)?;
+        Some(row.summary.median)
+    };
+    if !has_shards(machine) {
+        return None;
+    }
+    let (cache_shard, cache) = (rate(Scope::CacheShard)?, rate(Scope::Cache)?);
+    let of_document = |scope| Some(published(machine.name(), scope)?.items_per_second);
+    let published = of_document(Scope::CacheShard).zip(of_document(Scope::Cache));
+    let factor = cache_shard / cache;
+    Some(Shards {
+        cache_shard,
+        cache,
+        factor,
+        goal: SHARDS,
+        published: published.map(|(shard, cache)| shard / cache),
+        met: factor >= SHARDS,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::Collector;
+
+    #[test]
+    fn shards_are_judged_where_there_are_any() {
+        let mut collector = Collector::default();
+        for (row, rate) in [("cache_shard", 300.0), ("cache", 150.0), ("system", 140.0)] {
+            collector.add("issuers", row, metric::ITEMS_PER_SECOND, rate);
+        }
+        let rows = collector.rows();
+        let shards = judge_shards(&rows, &Machine::named("grace-72").unwrap()).unwrap();
+        assert_eq!((shards.factor, shards.goal, shards.met), (2.0, 1.5, true));
+        assert!((shards.published.unwrap() - 5.11).abs() < 0.01);
+        let shards = judge_shards(&rows, &Machine::named("l3:1 core:16").unwrap()).unwrap();
+        assert_eq!(shards.published, None);
+        assert_eq!(judge_shards(&rows, &Machine::named("l3:2 core:4").unwrap()), None);
+        assert_eq!(judge_shards(&[], &Machine::named("grace-72").unwrap()), None);
+    }
 
     #[test]
     fn ratios_are_of_medians_and_to_the_best_of_the_others() {

@@ -53,15 +53,6 @@ pub trait Peer: Send + Sync + Sized + 'static {
     fn join<T: Send + 'static>(handle: Self::Join<T>) -> T;
 }
 
-/// Runs `body` with a new pool, and returns when the pool's threads are gone: idle threads of one pool must not
-/// disturb the next.
-pub fn with_pool<P: Peer, T>(
-    threads: usize,
-    body: impl FnOnce(P) -> Result<T, Error>,
-) -> Result<T, Error> {
-    alone(|| body(P::start(threads)?))
-}
-
 /// Runs `body`, then waits until as many threads are left as were before. Some pools only tell their threads to
 /// end when they are dropped.
 pub fn alone<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {

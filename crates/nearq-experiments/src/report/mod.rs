@@ -36,6 +36,10 @@ pub mod metric {
     pub const ITEMS_PER_SECOND: Metric = metric("items_per_second", "1/s");
     /// Duration of the call that queues, median.
     pub const QUEUE_LATENCY_P50: Metric = metric("queue_latency_us_p50", "us");
+    /// Duration of the call that queues, 90th percentile.
+    pub const QUEUE_LATENCY_P90: Metric = metric("queue_latency_us_p90", "us");
+    /// Duration of the call that queues, 95th percentile.
+    pub const QUEUE_LATENCY_P95: Metric = metric("queue_latency_us_p95", "us");
     /// Duration of the call that queues, 99th percentile.
     pub const QUEUE_LATENCY_P99: Metric = metric("queue_latency_us_p99", "us");
     /// Duration of the call that queues, longest.
