@@ -4,8 +4,8 @@ use core::cell::UnsafeCell;
 use core::time::Duration;
 
 use nearq_platform::{
-    Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState, SchedPolicy,
-    ThreadSpec, Wait,
+    Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
+    SchedPolicy, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits};
 
@@ -121,6 +121,29 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Spins on the word at `address` until `changed` says so, which is a look that costs; `same` is one that does not.
+/// However long it takes, it is one event.
+fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
+    let shared = context::expect("Platform::wait_until_changed");
+    let mut left = {
+        let world = shared.world.borrow();
+        // On one CPU whoever might change the word cannot run while we look.
+        let looks = if world.me().allowed.len() == 1 { 0 } else { u64::from(budget) };
+        looks * world.costs.look
+    };
+    loop {
+        if changed() {
+            return true;
+        }
+        if left == 0 || std::thread::panicking() {
+            return false;
+        }
+        // The word may have changed between the look and this moment: then the next look sees it.
+        let spent = shared.spend(left, Some(address), &same);
+        left = left.saturating_sub(spent);
+    }
+}
+
 impl Platform for Sim {
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
@@ -162,26 +185,21 @@ impl Platform for Sim {
     }
 
     fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
-        use nearq_platform::Atomic;
-        let shared = context::expect("Platform::wait_until_changed");
-        let address = core::ptr::from_ref(word).addr();
-        let mut left = {
-            let world = shared.world.borrow();
-            // On one CPU whoever might change the word cannot run while we look.
-            let looks = if world.me().allowed.len() == 1 { 0 } else { u64::from(budget) };
-            looks * world.costs.look
-        };
-        loop {
-            if word.load(Ordering::Relaxed) != value {
-                return true;
-            }
-            if left == 0 || std::thread::panicking() {
-                return false;
-            }
-            // The word may have changed between the look and this moment: then the next look sees it.
-            let spent = shared.spend(left, Some(address), || word.peek() == value);
-            left = left.saturating_sub(spent);
-        }
+        spin(
+            core::ptr::from_ref(word).addr(),
+            budget,
+            || word.load(Ordering::Relaxed) != value,
+            || word.peek() == value,
+        )
+    }
+
+    fn wait_until_changed_ptr<T>(word: &AtomicPtr<T>, value: *mut T, budget: u32) -> bool {
+        spin(
+            core::ptr::from_ref(word).addr(),
+            budget,
+            || word.load(Ordering::Relaxed) != value,
+            || word.peek() == value,
+        )
     }
 
     fn pause(looks: u32) {
