@@ -27,6 +27,9 @@
 //! either the worker sees the ceiling closed and activates, or the issuer sees the completion; then it sends
 //! the queue's `kicker` (an item whose function activates) to a worker, because an issuer that is
 //! preempted with `turn` in its hand would hold up workers.
+//! One worker at a time activates; who comes meanwhile asks it to look again (`attention`: NOBODY, LOOKING, AGAIN) and goes
+//! on with its own items. It counted its completion before it asked or saw that somebody had asked, and the activator takes the
+//! question (LOOKING) before it reads the completions: so it sees that one. All `SeqCst`.
 //! Opening: the activator sees `inactive` at zero, opens the ceiling (by compare-exchange from `CLOSED`), and looks at
 //! `inactive` again; if an issuer came in between, it closes again and goes on.
 
@@ -42,6 +45,10 @@ use crate::pause;
 use crate::queue::Queue;
 
 const CLOSED: u64 = 0;
+/// Nobody activates; somebody does; somebody does and shall look once more.
+const NOBODY: u32 = 0;
+const LOOKING: u32 = 1;
+const AGAIN: u32 = 2;
 /// The part of the ceiling's word that is not the ceiling.
 const EPOCH: u64 = 0xff;
 
@@ -70,6 +77,7 @@ pub(crate) struct Admission<P: Platform> {
     max_active: P::AtomicU64,
     /// Items on the links' inactive inboxes, and in `turn`.
     inactive: P::AtomicU64,
+    attention: Padded<P::AtomicU32>,
     turn: Mutex<Turn<P>, P>,
     /// Threads that wait for the queue to become empty; then the ceiling stays closed.
     drainers: P::AtomicU32,
@@ -93,6 +101,7 @@ impl<P: Platform> Admission<P> {
             ceiling: Padded(P::AtomicU64::new(with_ceiling(0, max_active as u64))),
             max_active: P::AtomicU64::new(max_active as u64),
             inactive: P::AtomicU64::new(0),
+            attention: Padded(P::AtomicU32::new(NOBODY)),
             turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
             drainers: P::AtomicU32::new(0),
             emptied: P::AtomicU32::new(0),
@@ -216,6 +225,31 @@ impl<P: Platform> Admission<P> {
     /// empty. Workers only.
     #[cold]
     pub(crate) fn attend(&self, queue: &Queue<P>) {
+        loop {
+            P::model_fence();
+            match self.attention.load(Ordering::SeqCst) {
+                AGAIN => return,
+                NOBODY if self.change_attention(NOBODY, LOOKING) => break,
+                LOOKING if self.change_attention(LOOKING, AGAIN) => return,
+                _ => {}
+            }
+        }
+        loop {
+            self.look(queue);
+            if self.change_attention(LOOKING, NOBODY) {
+                return;
+            }
+            self.attention.swap(LOOKING, Ordering::SeqCst);
+            P::model_fence();
+        }
+    }
+
+    fn change_attention(&self, from: u32, to: u32) -> bool {
+        self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// What [`attend`](Self::attend) does, once.
+    fn look(&self, queue: &Queue<P>) {
         let mut turn = self.turn.lock();
         loop {
             self.activate(queue, &mut turn);

@@ -5,6 +5,9 @@
 //! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox.
 //! * A worker that finds neither takes back what other workers of the pool have in their batches.
 //! * Workers of sibling pools (same nice, same mask, other pod) help: they take from the list, nearest pool first.
+//!   A machine has many pools, and what helpers look at is taken from those who write it. So they look at two lines of a
+//!   pool: its inbox, and what is written once a batch (`listed`). Into batches they look only where a worker has
+//!   taken several items at once (`loaded`).
 //!
 //! # How many workers
 //! `capacity` is the number of CPUs of the pod, plus one for each worker that said it blocks. A worker that begins a
@@ -45,24 +48,36 @@ pub(crate) struct Pool<P: Platform> {
     runtime: *const Inner<P>,
     inbox: Padded<Inbox<P>>,
     idle: Padded<Idle<P>>,
-    /// Items taken off the inbox and not yet into a batch.
-    ready: Padded<Mutex<List<P>, P>>,
-    /// The list's length, written under its lock, for who has not got it.
-    ready_len: P::AtomicU32,
-    /// Items that went into batches, written under the lock: moves as long as the pool does.
-    taken: P::AtomicU64,
+    listed: Padded<Listed<P>>,
+    called: Padded<Called<P>>,
     /// Threads that belong to the pool.
     workers: P::AtomicU32,
     /// Threads that it should have under load.
     capacity: P::AtomicU32,
-    /// Whether it waits for a place of its level.
-    queued_at_level: P::AtomicU32,
-    /// Workers that run short items one after the other; see "brisk" above.
-    brisk: P::AtomicU32,
     /// Its workers' entries, newest first; entries are never removed.
     first_worker: P::AtomicPtr<Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
     siblings: P::AtomicPtr<Vec<*const Pool<P>>>,
+}
+
+/// What workers write once a batch.
+struct Listed<P: Platform> {
+    /// Items taken off the inbox and not yet into a batch.
+    ready: Mutex<List<P>, P>,
+    /// The list's length, written under its lock, for who has not got it.
+    len: P::AtomicU32,
+    /// Workers that have taken several items at once and have not run them all.
+    loaded: P::AtomicU32,
+    /// Items that went into batches, written under the lock: moves as long as the pool does.
+    taken: P::AtomicU64,
+}
+
+/// What every pusher reads.
+struct Called<P: Platform> {
+    /// Whether the pool waits for a place of its level.
+    queued_at_level: P::AtomicU32,
+    /// Workers that run short items one after the other; see "brisk" above.
+    brisk: P::AtomicU32,
 }
 
 // SAFETY: the raw pointers lead to the runtime, which owns the pool, and to what the runtime keeps as long as itself.
@@ -85,13 +100,18 @@ impl<P: Platform> Pool<P> {
             runtime,
             inbox: Padded(Inbox::new()),
             idle: Padded(Idle::new()),
-            ready: Padded(Mutex::new_in(List::new())),
-            ready_len: P::AtomicU32::new(0),
-            taken: P::AtomicU64::new(0),
+            listed: Padded(Listed {
+                ready: Mutex::new_in(List::new()),
+                len: P::AtomicU32::new(0),
+                loaded: P::AtomicU32::new(0),
+                taken: P::AtomicU64::new(0),
+            }),
+            called: Padded(Called {
+                queued_at_level: P::AtomicU32::new(0),
+                brisk: P::AtomicU32::new(0),
+            }),
             workers: P::AtomicU32::new(0),
             capacity: P::AtomicU32::new(capacity),
-            queued_at_level: P::AtomicU32::new(0),
-            brisk: P::AtomicU32::new(0),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -115,7 +135,10 @@ impl<P: Platform> Pool<P> {
     #[inline]
     pub(crate) fn call_worker(&self) {
         P::model_fence();
-        if self.queued_at_level.load(Ordering::SeqCst) + self.brisk.load(Ordering::SeqCst) != 0 {
+        if self.called.queued_at_level.load(Ordering::SeqCst)
+            + self.called.brisk.load(Ordering::SeqCst)
+            != 0
+        {
             // A place that becomes free comes to us, or a worker comes by in a moment.
             self.runtime().monitor.arm();
             return;
@@ -170,21 +193,21 @@ impl<P: Platform> Pool<P> {
     /// The caller runs short items one after the other, or does so no longer; then it looks at the inbox.
     pub(crate) fn change_brisk(&self, brisk: bool) {
         if brisk {
-            self.brisk.fetch_add(1, Ordering::SeqCst);
+            self.called.brisk.fetch_add(1, Ordering::SeqCst);
         } else {
-            self.brisk.fetch_sub(1, Ordering::SeqCst);
+            self.called.brisk.fetch_sub(1, Ordering::SeqCst);
             P::model_fence();
         }
     }
 
     /// Whether pushers wake nobody because a worker runs short items.
     pub(crate) fn is_brisk(&self) -> bool {
-        self.brisk.load(Ordering::SeqCst) != 0
+        self.called.brisk.load(Ordering::SeqCst) != 0
     }
 
     /// Items on the list, not counting the inbox.
     pub(crate) fn listed(&self) -> u32 {
-        self.ready_len.load(Ordering::Relaxed)
+        self.listed.len.load(Ordering::Relaxed)
     }
 
     // ---- taking ----------------------------------------------------------------------------------------
@@ -192,7 +215,7 @@ impl<P: Platform> Pool<P> {
     /// Whether something waits on the inbox or the list.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || self.ready_len.load(Ordering::SeqCst) != 0
+        !self.inbox.is_empty() || self.listed.len.load(Ordering::SeqCst) != 0
     }
 
     /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving their share to the others.
@@ -200,14 +223,15 @@ impl<P: Platform> Pool<P> {
         if !self.has_work() {
             return 0;
         }
-        let mut ready = self.ready.lock();
+        let listed = &*self.listed;
+        let mut ready = listed.ready.lock();
         if ready.is_empty() {
             *ready = self.inbox.take_all();
         }
         let share = ready.len().div_ceil(self.key.pod.len().max(1));
-        let moved = worker.batch.fill(&mut ready, share.min(limit).max(1));
-        self.ready_len.store(ready.len() as u32, Ordering::SeqCst);
-        self.taken.store(self.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
+        let moved = worker.fill(&mut ready, share.min(limit).max(1));
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
         moved
     }
 
@@ -219,7 +243,7 @@ impl<P: Platform> Pool<P> {
             }
             let mut items = List::new();
             if other.batch.steal(&mut items) != 0 {
-                return worker.batch.fill(&mut items, CAPACITY);
+                return worker.fill(&mut items, CAPACITY);
             }
         }
         0
@@ -236,9 +260,11 @@ impl<P: Platform> Pool<P> {
                 }
             }
             // Its workers have it all, and may be preempted, or in a long item.
-            let moved = sibling.take_back(worker);
-            if moved != 0 {
-                return moved;
+            if sibling.has_loaded() {
+                let moved = sibling.take_back(worker);
+                if moved != 0 {
+                    return moved;
+                }
             }
         }
         0
@@ -248,8 +274,24 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn siblings_need_help(&self) -> bool {
         self.key.helping
             && self.siblings().any(|sibling| {
-                sibling.has_waiting() && !sibling.idle.has_searching() && !sibling.idle.has_idle()
+                (sibling.has_work() || sibling.has_loaded())
+                    && !sibling.idle.has_searching()
+                    && !sibling.idle.has_idle()
             })
+    }
+
+    /// Whether a worker may have more in its batch than the item that it runs.
+    fn has_loaded(&self) -> bool {
+        self.listed.loaded.load(Ordering::Relaxed) != 0
+    }
+
+    /// A worker takes several items at once, or has run or lost them all.
+    pub(crate) fn change_loaded(&self, more: bool) {
+        if more {
+            self.listed.loaded.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.listed.loaded.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     // ---- sleeping and waking ---------------------------------------------------------------------------
@@ -290,12 +332,12 @@ impl<P: Platform> Pool<P> {
 
     /// True if the pool was not queued at its level, and is now.
     pub(crate) fn mark_queued_at_level(&self) -> bool {
-        self.queued_at_level.swap(1, Ordering::SeqCst) == 0
+        self.called.queued_at_level.swap(1, Ordering::SeqCst) == 0
     }
 
     /// It is not any more; pushers call for workers again.
     pub(crate) fn clear_queued_at_level(&self) {
-        self.queued_at_level.store(0, Ordering::SeqCst);
+        self.called.queued_at_level.store(0, Ordering::SeqCst);
         P::model_fence();
     }
 
@@ -392,7 +434,7 @@ impl<P: Platform> Pool<P> {
 
     /// A number that changes as long as items are started here.
     pub(crate) fn signature(&self) -> u64 {
-        self.entries().fold(self.taken.load(Ordering::Relaxed), |sum, worker| {
+        self.entries().fold(self.listed.taken.load(Ordering::Relaxed), |sum, worker| {
             sum.wrapping_mul(31).wrapping_add(worker.batch.signature())
         })
     }
@@ -422,7 +464,7 @@ impl<P: Platform> Pool<P> {
     /// Items that wait on the list and in batches. Those on the inbox are not counted: that would take a walk.
     pub(crate) fn ready(&self) -> usize {
         let batches: usize = self.entries().map(|worker| worker.batch.len()).sum();
-        self.ready_len.load(Ordering::Relaxed) as usize + batches
+        self.listed.len.load(Ordering::Relaxed) as usize + batches
     }
 
     // ---- siblings --------------------------------------------------------------------------------------

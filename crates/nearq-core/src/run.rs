@@ -174,7 +174,7 @@ impl<P: Platform> Runner<'_, P> {
         let mut begin = P::now();
         loop {
             let mut count = 0;
-            while let Some(item) = self.worker.batch.pop() {
+            while let Some(item) = self.worker.next() {
                 self.run_item(item);
                 count += 1;
             }

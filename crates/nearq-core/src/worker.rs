@@ -13,11 +13,13 @@
 //! From `IDLE`, the compare-exchanges to `AWAKE` and to `DEAD` decide between the waker and the worker's own end.
 //! The loop that a worker runs is in `run`.
 
+use core::ptr::NonNull;
+
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
-use crate::item::ItemTable;
+use crate::item::{Item, ItemTable, List};
 use crate::link::Link;
 use crate::pool::Pool;
 
@@ -46,6 +48,8 @@ pub(crate) struct Worker<P: Platform> {
     pool: *const Pool<P>,
     /// What was taken and not yet started.
     pub(crate) batch: Batch<P>,
+    /// Whether it counts as loaded in its pool. The worker's own.
+    loaded: P::AtomicU32,
     /// The link whose item runs; keeps the link's queue from being freed.
     link: P::AtomicPtr<Link<P>>,
     /// The table of the item that runs; null between items.
@@ -74,6 +78,7 @@ impl<P: Platform> Worker<P> {
             next_of_pool: P::AtomicPtr::new(core::ptr::null_mut()),
             pool,
             batch: Batch::new(),
+            loaded: P::AtomicU32::new(0),
             link: P::AtomicPtr::new(core::ptr::null_mut()),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
             thread: Mutex::new_in(None),
@@ -86,6 +91,27 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn pool(&self) -> &Pool<P> {
         // SAFETY: see the impl of Sync.
         unsafe { &*self.pool }
+    }
+
+    /// Moves up to `count` items from the front of `list` into the batch, which is empty; how many. The worker itself only.
+    pub(crate) fn fill(&self, list: &mut List<P>, count: usize) -> usize {
+        // Before, so that helpers never overlook items that are on no list any more. A single item starts at once.
+        if count.min(list.len()) > 1 && self.loaded.load(Ordering::Relaxed) == 0 {
+            self.loaded.store(1, Ordering::Relaxed);
+            self.pool().change_loaded(true);
+        }
+        self.batch.fill(list, count)
+    }
+
+    /// The next item of the batch. The worker itself only.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<NonNull<Item<P>>> {
+        let item = self.batch.pop();
+        if item.is_none() && self.loaded.load(Ordering::Relaxed) != 0 {
+            self.loaded.store(0, Ordering::Relaxed);
+            self.pool().change_loaded(false);
+        }
+        item
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
