@@ -141,7 +141,7 @@ impl Machine {
     pub fn describe(&self) -> String {
         let topology = &self.topology;
         let mut text = format!(
-            "{}: {}\n{} CPUs, {} cores, {} last-level caches, {} nodes, {} packages\n",
+            "{}: {}\nCPUs {}, cores {}, last-level caches {}, nodes {}, packages {}\n",
             self.name,
             self.about,
             topology.possible().len(),

@@ -6,13 +6,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Somebody measured it on this hardware and published it.
+    /// Somebody measured it on this processor, or on another one of the same dies, and published it.
     Measured,
     /// The vendor, the kernel or a manual states it: a size, a width, a default.
     Specified,
     /// The document that describes an experiment states it of its machine.
     Setup,
-    /// Nobody published it for this hardware: it follows from other numbers by a stated rule.
+    /// Nobody published it for this processor: it is that of a relative, or follows from other numbers by a stated
+    /// rule.
     Derived,
     /// Whoever described the machine gave it, or it is the default for a machine of unknown make.
     Given,

@@ -106,8 +106,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         cost: "memory_other_package",
-        text: "one node: as its own memory; else own memory plus what a line takes longer from the other package than \
-               from another last-level cache of the node",
+        text: "one node: as its own memory; else own memory plus what a line takes longer from the other package \
+               than from another last-level cache of the node",
         value: |sheet| {
             let memory = sheet.get("memory")?;
             if one_node(sheet) {
@@ -136,15 +136,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         cost: "system_call",
-        text: "219 cycles: gettid takes 48.7 ns on a Threadripper PRO 5975WX (4.5 GHz); azat, \"How many syscalls on \
-               Linux can you have?\", 2024, https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
+        text: "219 cycles: gettid takes 48.7 ns on a Threadripper PRO 5975WX (4.5 GHz); azat, \"How many syscalls \
+               on Linux can you have?\", 2024, https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
         value: |sheet| Some(sheet.cycles(SYSTEM_CALL)),
     },
     Rule {
         cost: "wake_up",
-        text: "half of a hand-over of 3500 cycles less its two system calls: 1300 ns between pinned threads through a \
-               futex on a Xeon X5550 (2.67 GHz), B. Sigoure, \"How long does it take to make a context switch?\", \
-               2010 (figure not re-read); 1070 ns through a pipe on an 11th-generation i7, Linux 6.6, \
+        text: "half of a hand-over of 3500 cycles less its two system calls: 1300 ns between pinned threads \
+               through a futex on a Xeon X5550 (2.67 GHz), B. Sigoure, \"How long does it take to make a context \
+               switch?\", 2010 (figure not re-read); 1070 ns through a pipe on an 11th-generation i7, Linux 6.6, \
                https://ddumbying.vercel.app/experiments/ctx-switch-overhead",
         value: |sheet| Some(sheet.cycles(HALF_HAND_OVER)),
     },
@@ -173,8 +173,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         cost: "fork",
-        text: "436000 cycles: UnixBench Process Creation, 9186.7 a second (109 us with exit and wait) on 8 CPUs, Linux \
-               6.6; deepin-community/kernel pull request 913, 2025",
+        text: "436000 cycles: UnixBench Process Creation, 9186.7 a second (109 us with exit and wait) on 8 CPUs, \
+               Linux 6.6; deepin-community/kernel pull request 913, 2025",
         value: |sheet| Some(sheet.cycles(436_000)),
     },
     Rule {
@@ -185,27 +185,28 @@ const RULES: &[Rule] = &[
     },
     Rule {
         cost: "page_fault",
-        text: "784 cycles, and 4 KiB cleared at memory_stream: lmbench Pagefaults 0.196 us on Linux 6.13.5; U. Bizjak \
-               on the kernel's mailing list (asm inline for locked instructions), 2025",
+        text: "784 cycles, and 4 KiB cleared at memory_stream: lmbench Pagefaults 0.196 us on Linux 6.13.5 (0.388 \
+               us before a patch that hardly touches it); U. Bizjak, 2025, \
+               https://lore.kernel.org/r/20250309170955.48919-1-ubizjak@gmail.com",
         value: |sheet| Some(sheet.cycles(784) + at_rate(PAGE, sheet.get("memory_stream")?)),
     },
     Rule {
         cost: "page_move",
         text: "13000 cycles: move_pages moves 600 MB/s (6.8 us a page) on Opterons 8347HE (1.9 GHz); B. Goglin and \
-               N. Furmento, \"Enabling High-Performance Memory Migration for Multithreaded Applications on Linux\", \
-               MTAAP 2009 (not re-read)",
+               N. Furmento, \"Enabling High-Performance Memory Migration for Multithreaded Applications on \
+               Linux\", MTAAP 2009 (not re-read)",
         value: |sheet| Some(sheet.cycles(13_000)),
     },
     Rule {
         cost: "read_machine",
-        text: "20 files in sysfs a CPU, 8000 cycles each (2 us at 4 GHz; lmbench open/close alone takes 1.55 us in the \
-               sample of PerfKitBenchmarker)",
+        text: "20 files in sysfs a CPU, 8000 cycles each (2 us at 4 GHz; lmbench open/close alone takes 1.55 us in \
+               the sample of PerfKitBenchmarker)",
         value: |sheet| Some(sheet.topology().possible().len() as u64 * sheet.cycles(20 * 8_000)),
     },
     Rule {
         cost: "slice",
-        text: "base_slice: 0.7 ms times 1 + log2(CPUs, at most 8), rounded down; kernel/sched/fair.c since Linux 6.15, \
-               commit 2ae891b82695",
+        text: "base_slice: 0.7 ms times 1 + log2(CPUs, at most 8), rounded down; kernel/sched/fair.c since Linux \
+               6.15, commit 2ae891b82695",
         value: |sheet| {
             let cpus = sheet.topology().possible().len().clamp(1, 8);
             Some(700_000 * (1 + u64::from(cpus.ilog2())))

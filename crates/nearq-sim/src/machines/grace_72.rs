@@ -9,8 +9,8 @@ use crate::machine::Machine;
 
 const SHAPE: &str = "pack:1 numa:1 l3:1(size=114MiB) l2:72(size=1MiB) core:1";
 
-const L2_OF_ALL: &str = "C. Lam, \"Grace Hopper, Nvidia's Halfway APU\", Chips and Cheese, 2024: \
-                       L2 bandwidth of all 72 cores is around 5 TB/s";
+const L2_OF_ALL: &str = "C. Lam, \"Grace Hopper, Nvidia's Halfway APU\", Chips and Cheese, 2024: L2 bandwidth of \
+       all 72 cores is around 5 TB/s";
 
 pub(super) fn machine() -> Machine {
     let topology =
@@ -36,19 +36,19 @@ pub(super) fn machine() -> Machine {
         .derived("look", look, "ISB, which spin loops use on Arm, about 10 ns (not measured on Grace), and a read");
     let bounce = sheet.transfer(45);
     sheet
-        .measured(
+        .derived(
             "same_llc",
             bounce,
-            "bounce of 45 ns, the middle of 30 to 60 ns on Graviton 4 (C. Lam, \"Arm's Neoverse V2, in AWS's Graviton \
-             4\", Chips and Cheese, 2024), to which Grace's is \"generally comparable\" (the same, \"Grace Hopper, \
-             Nvidia's Halfway APU\", 2024)",
+            "bounce of 45 ns, the middle of 30 to 60 ns on Graviton 4 (C. Lam, \"Arm's Neoverse V2, in AWS's \
+             Graviton 4\", Chips and Cheese, 2024), to which Grace's is \"generally comparable\" (the same, \
+             \"Grace Hopper, Nvidia's Halfway APU\", 2024)",
         )
         .measured("l2_stream", 69_400, L2_OF_ALL)
-        .measured(
+        .derived(
             "l3_stream",
             27_800,
-            "a 72nd of the \"over 2 TB/s\" of all cores: a lower bound for one alone; C. Lam, \"Grace Hopper, Nvidia's \
-             Halfway APU\", Chips and Cheese, 2024",
+            "a 72nd of the \"over 2 TB/s\" of all cores: a lower bound for one alone; C. Lam, \"Grace Hopper, \
+             Nvidia's Halfway APU\", Chips and Cheese, 2024",
         )
         .measured(
             "memory_stream",

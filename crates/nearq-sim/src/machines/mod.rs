@@ -16,62 +16,70 @@
 //! - What nobody published follows from the rules in [`derive`].
 
 mod derive;
+mod epyc_7551;
+mod epyc_9654;
 mod grace_72;
+mod kh_40000;
+mod opteron;
 mod ryzen_3900x;
 mod sheet;
+mod strix_point;
+mod tx7_itanium2;
 
-use nearq_topology::Topology;
+use nearq_topology::LOCAL_DISTANCE;
 
 use crate::machine::Machine;
 
 const RYZEN_3900X: &str = "ryzen-3900x";
+const EPYC_7551: &str = "epyc-7551-2s";
+const EPYC_9654: &str = "epyc-9654-2s";
+const KH_40000: &str = "kh-40000-2s";
 const GRACE_72: &str = "grace-72";
+const TX7_ITANIUM2: &str = "tx7-itanium2";
+const OPTERON: &str = "opteron-2s";
+const STRIX_POINT: &str = "strix-point";
 
-pub(crate) const NAMES: &[&str] = &[
-    RYZEN_3900X,
-    "epyc-7551-2s",
-    "epyc-9654-2s",
-    "kh-40000-2s",
-    GRACE_72,
-    "tx7-itanium2",
-    "opteron-2s",
-    "strix-point",
-];
-
-/// Shapes whose costs are still those of a machine of unknown make.
-const SHAPES: [(&str, &str); 6] = [
-    ("epyc-7551-2s", "pack:2 numa:4 l3:2 core:4 pu:2"),
-    ("epyc-9654-2s", "pack:2 numa:1 l3:12 core:8 pu:2"),
-    ("kh-40000-2s", "pack:2 numa:1 l3:8 core:4"),
-    ("tx7-itanium2", "numa:4 l3:2 core:1"),
-    ("opteron-2s", "pack:2 numa:1 l3:1 core:6"),
-    ("strix-point", "l3:2 core:6 pu:2"),
-];
+pub(crate) const NAMES: &[&str] =
+    &[RYZEN_3900X, EPYC_7551, EPYC_9654, KH_40000, GRACE_72, TX7_ITANIUM2, OPTERON, STRIX_POINT];
 
 pub(crate) fn named(name: &str) -> Option<Machine> {
-    match name {
-        RYZEN_3900X => Some(ryzen_3900x::machine()),
-        GRACE_72 => Some(grace_72::machine()),
-        _ => {
-            let (name, shape) = SHAPES.iter().find(|(known, _)| *known == name)?;
-            let topology = Topology::from_synthetic(shape).expect("well formed");
-            Some(Machine::of(*name, topology).expect("not too large"))
-        }
-    }
+    Some(match name {
+        RYZEN_3900X => ryzen_3900x::machine(),
+        EPYC_7551 => epyc_7551::machine(),
+        EPYC_9654 => epyc_9654::machine(),
+        KH_40000 => kh_40000::machine(),
+        GRACE_72 => grace_72::machine(),
+        TX7_ITANIUM2 => tx7_itanium2::machine(),
+        OPTERON => opteron::machine(),
+        STRIX_POINT => strix_point::machine(),
+        _ => return None,
+    })
+}
+
+/// The firmware's distances between the nodes of `groups` packages of `each` nodes: `near` inside a package, `far`
+/// between packages.
+fn distances(groups: usize, each: usize, near: u32, far: u32) -> Vec<Vec<u32>> {
+    let nodes = 0..groups * each;
+    let distance = |a: usize, b: usize| match () {
+        () if a == b => LOCAL_DISTANCE,
+        () if a / each == b / each => near,
+        () => far,
+    };
+    nodes.clone().map(|a| nodes.clone().map(|b| distance(a, b)).collect()).collect()
 }
 
 // Sources that several machines share.
 
 const ZEN2_L2: &str = "31.59 bytes a cycle from the L2 of a 3950X; C. Lam, \"Deep Diving Neoverse N1\", Chips and \
-                       Cheese, 2021, https://chipsandcheese.com/p/deep-diving-neoverse-n1";
+       Cheese, 2021, https://chipsandcheese.com/p/deep-diving-neoverse-n1";
 
 const ZEN4_L3: &str = "24 bytes a cycle, as measured on Zen 4 with the same path of 32 bytes; G. Cozma, \"Genoa-X: \
-                       Server V-Cache Round 2\", Chips and Cheese, 2023, \
-                       https://chipsandcheese.com/p/genoa-x-server-v-cache-round-2";
+       Server V-Cache Round 2\", Chips and Cheese, 2023, \
+       https://chipsandcheese.com/p/genoa-x-server-v-cache-round-2";
 
-const SMT_ZEN2: &str = "a build of gem5 takes Neoverse N1 40.3 % longer than Zen 2 without SMT and 86.4 % longer than \
-                        with it: 1.33 times the work on two CPUs; C. Lam, \"Deep Diving Neoverse N1\", Chips and \
-                        Cheese, 2021, https://chipsandcheese.com/p/deep-diving-neoverse-n1";
+const SMT_ZEN2: &str = "a build of gem5 takes Neoverse N1 40.3 % longer than Zen 2 without SMT and 86.4 % longer \
+       than with it: 1.33 times the work on two CPUs; C. Lam, \"Deep Diving Neoverse N1\", Chips and Cheese, 2021, \
+       https://chipsandcheese.com/p/deep-diving-neoverse-n1";
 
 const LINK_SHARE: &str = "81.5 % of the peak of the memory's channels, as measured on Genoa-X (375 of 460 GB/s); \
-                          G. Cozma, \"Genoa-X: Server V-Cache Round 2\", Chips and Cheese, 2023";
+       G. Cozma, \"Genoa-X: Server V-Cache Round 2\", Chips and Cheese, 2023";

@@ -49,22 +49,22 @@ pub(super) fn machine() -> Machine {
             "same_core",
             core,
             "bounce of 6.8 ns, the median on this processor; KCORES core-to-core-latency-plus, \"AMD Ryzen 9 3900X \
-             by zommiommy\", https://github.com/KCORES/core-to-core-latency-plus",
+             by zommiommy\" (2024), https://github.com/KCORES/core-to-core-latency-plus",
         )
         .put(
             "same_llc",
             llc,
             Origin::Setup,
-            "bounce of 33 ns: that across L3 caches (87 ns) divided by the 2.6 that the document of 2023 states of its \
-             machine. Measurements on Zen 2 disagree by firmware: 17 and 31 ns on one 3950X (AnandTech 2020), 24 on a \
-             Threadripper 3960X, 41 and 43 on two 3900X (KCORES)",
+            "bounce of 33 ns: that across L3 caches (87 ns) divided by the 2.6 that the document of 2023 states of \
+             its machine. Measurements on Zen 2 disagree by firmware: 17 and 31 ns on one 3950X (AnandTech 2020), \
+             24 on a Threadripper 3960X, 41 and 43 on two 3900X (KCORES)",
         )
         .measured(
             "other_llc",
             other,
-            "bounce of 87 ns: medians of 88 and 90 ns to the other die and on the own one, 84 and 86 on a second 3900X; \
-             KCORES core-to-core-latency-plus, \"AMD Ryzen 9 3900X\" by zommiommy and by AlloyBronya, \
-             https://github.com/KCORES/core-to-core-latency-plus",
+            "bounce of 87 ns: medians of 88 and 90 ns to the other die and on the own one, 84 and 86 on a second \
+             3900X; KCORES core-to-core-latency-plus, \"AMD Ryzen 9 3900X\" by zommiommy and by AlloyBronya \
+             (2024), https://github.com/KCORES/core-to-core-latency-plus",
         )
         .measured("l2_stream", l2, ZEN2_L2)
         .derived("l3_stream", l3, ZEN4_L3)
