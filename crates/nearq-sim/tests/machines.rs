@@ -1,6 +1,11 @@
 //! The built-in machines: every cost has a source, and shapes and numbers make sense together.
+//!
+//! One is compared with the description of a real one, below the folder that `NEARQ_MACHINES` names.
+
+use std::path::{Path, PathBuf};
 
 use nearq_sim::{Costs, Machine, Origin, Source};
+use nearq_topology::{CpuSet, Topology};
 
 fn machines() -> impl Iterator<Item = Machine> {
     Machine::NAMES.iter().map(|name| Machine::named(name).expect("listed"))
@@ -144,6 +149,31 @@ fn shapes_are_the_vendors() {
             assert!(size <= machine.costs().llc_size, "{name}");
         }
     }
+}
+
+#[test]
+fn the_kaisheng_is_as_in_hwlocs_collection() {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines");
+    let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from);
+    let path = folder.join("xml/Zhaoxin-2xCentaurHauls-KaiSheng-KH-40000.xml");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        eprintln!("skipped: no {}; NEARQ_MACHINES may name the folder of machines", path.display());
+        return;
+    };
+    let real = Topology::from_hwloc_xml(&text).expect("hwloc's own");
+    let built = Machine::named("kh-40000-2s").expect("listed");
+    let sets = |topology: &Topology| -> [Vec<CpuSet>; 3] {
+        [
+            topology.cores().iter().map(|core| core.cpus.clone()).collect(),
+            topology.llcs().iter().map(|llc| llc.cpus.clone()).collect(),
+            topology.packages().iter().map(|package| package.cpus.clone()).collect(),
+        ]
+    };
+    assert_eq!(sets(built.topology()), sets(&real));
+    assert_eq!(built.topology().model_name(), real.model_name());
+    let size = |level| real.caches().iter().find(|cache| cache.level == level).and_then(|c| c.size);
+    assert_eq!(size(2), Some(built.costs().l2_size));
+    assert_eq!(size(3), Some(built.costs().llc_size));
 }
 
 #[test]

@@ -104,3 +104,58 @@ impl Sheet {
         machine
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sheet(shape: &str) -> Sheet {
+        let topology = Topology::from_synthetic(shape).expect("well formed");
+        Sheet::new("some", "some machine", topology, 2_500, "a test")
+    }
+
+    #[test]
+    fn quantities_of_the_clock() {
+        let sheet = sheet("core:2");
+        // 0.4 ns a cycle.
+        assert_eq!([1, 2, 4, 10].map(|cycles| sheet.cycles(cycles)), [1, 1, 2, 4]);
+        assert_eq!(sheet.bytes_a_cycle(3_200), 80_000);
+    }
+
+    #[test]
+    fn a_bounce_holds_one_atomic() {
+        let sheet = sheet("core:2").specified("own_line", 2, "a test");
+        let sheet = sheet.measured("read_modify_write", 7, "a test");
+        assert_eq!([50, 8].map(|ns| sheet.transfer(ns)), [43, 2]);
+    }
+
+    #[test]
+    fn distances_that_do_not_exist_are_the_next_nearer() {
+        let sheet = sheet("pack:2 numa:1 l3:2 core:2")
+            .specified("own_line", 2, "a test")
+            .specified("read_modify_write", 7, "a test")
+            .measured("same_llc", 40, "a test")
+            .measured("other_llc", 100, "a test")
+            .measured("other_package", 300, "a test")
+            .measured("memory", 80, "a test");
+        let sheet = derive::complete(sheet);
+        assert_eq!(sheet.get("same_core"), Some(2), "no SMT");
+        assert_eq!(sheet.get("same_package"), Some(100), "one node a package");
+        assert_eq!(sheet.get("memory_same_package"), Some(80));
+        assert_eq!(sheet.get("memory_other_package"), Some(280), "80 and 300 less 100");
+        assert_eq!(sheet.get("smt_percent"), Some(100));
+        assert_eq!(sheet.get("slice"), Some(2_800_000), "8 CPUs");
+        assert_eq!(sheet.get("link_bandwidth"), None, "a link nobody described is not made up");
+    }
+
+    #[test]
+    #[should_panic(expected = "some: same_llc is missing")]
+    fn what_no_rule_gives_must_be_given() {
+        drop(
+            sheet("core:2")
+                .specified("own_line", 1, "a test")
+                .specified("read_modify_write", 1, "a test")
+                .finish(),
+        );
+    }
+}
