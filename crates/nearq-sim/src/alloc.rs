@@ -1,62 +1,185 @@
-//! A global allocator that gives every object its own cache lines.
+//! A global allocator that gives every object its own cache lines, and large ones their own pages.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-const LINE: usize = 64;
+use crate::memory::{self, PAGE};
 
-/// A global allocator that starts every object on a cache line and shares no line between two objects.
+const LINE: usize = 64;
+/// Bytes of the note in front of an object of pages.
+const NOTE: usize = size_of::<*mut u8>();
+
+/// A global allocator that starts every object on a cache line and shares no line between two objects; objects of a
+/// page (4 KiB) or more start on a page and share none.
 ///
-/// The simulator takes lines from real addresses. Which small objects lie on one line is up to the allocator and
+/// The simulator takes lines and pages from real addresses. Which objects lie side by side is up to the allocator and
 /// what went through it before, so the same program may cost a little more or less in another process. A binary
-/// that sets this allocator makes a run a function of machine, program and seed alone:
+/// that sets this allocator makes a run a function of machine, program and seed alone, if the ranges that it
+/// declares ([`Sim::read`](crate::Sim::read)) are inside of objects of a page or more:
 ///
 /// ```
 /// #[global_allocator]
 /// static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 /// # fn main() {}
 /// ```
+///
+/// It also tells the simulation when pages are given back, so that memory that is used again starts as new. Without
+/// it the simulation takes used memory for what it was before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAligned;
 
+/// How an object is placed. A function of the layout, so that freeing finds what allocating did.
+enum Placed {
+    /// As this layout: lines of its own.
+    Lines(Layout),
+    /// Inside of a block of this layout, which has room for an alignment of its own: pages of its own. Asking the
+    /// system for the alignment instead would have it write to all of a zeroed object, which may be much larger than
+    /// what is ever used of it.
+    Pages(Layout),
+}
+
+/// The alignment that an object of pages gets.
+fn page_align(layout: Layout) -> usize {
+    layout.align().max(PAGE)
+}
+
 impl LineAligned {
-    /// The same object, on lines of its own. A function of the layout, so that freeing finds what allocating did.
-    fn widen(layout: Layout) -> Option<Layout> {
-        Some(layout.align_to(LINE).ok()?.pad_to_align())
+    fn placed(layout: Layout) -> Option<Placed> {
+        if layout.size() < PAGE {
+            return Some(Placed::Lines(layout.align_to(LINE).ok()?.pad_to_align()));
+        }
+        let whole = layout.size().checked_next_multiple_of(PAGE)?;
+        // In front at least a word that says where the block begins.
+        let room = page_align(layout).checked_add(LINE)?;
+        Layout::from_size_align(whole.checked_add(room)?, LINE / 4).ok().map(Placed::Pages)
+    }
+
+    /// Where in a block the object of pages begins; notes in front of that where the block begins.
+    ///
+    /// # Safety
+    /// `block` is null or a block of the layout that `placed` makes for an object of pages of this layout.
+    unsafe fn into_pages(block: *mut u8, layout: Layout) -> *mut u8 {
+        if block.is_null() {
+            return block;
+        }
+        let align = page_align(layout);
+        let gap = (block.addr() + NOTE).next_multiple_of(align) - block.addr();
+        // SAFETY: the gap is at least a word, so there is room for the note; and it is at most the alignment, as the
+        // block is aligned to a word, so the object is within the block.
+        unsafe {
+            let object = block.add(gap);
+            object.sub(NOTE).cast::<*mut u8>().write_unaligned(block);
+            object
+        }
+    }
+
+    /// The block of an object of pages.
+    ///
+    /// # Safety
+    /// `object` was made by `into_pages`.
+    unsafe fn noted(object: *mut u8) -> *mut u8 {
+        // SAFETY: the note is where `into_pages` put it, and nobody else writes there.
+        unsafe { object.sub(NOTE).cast::<*mut u8>().read_unaligned() }
     }
 }
 
-// SAFETY: all memory comes from and goes back to `System`, each time with the layout that `widen` makes of the
-// caller's; it is at least as large and as aligned. Nothing here unwinds or allocates.
+// SAFETY: all memory comes from and goes back to `System`, each time with the layout that `placed` makes of the
+// caller's. The object lies inside of it, as large and aligned as the caller wants it, and nothing writes to the note
+// in front of an object of pages. Nothing here unwinds or allocates: what a simulation is told makes it forget.
 unsafe impl GlobalAlloc for LineAligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match Self::widen(layout) {
+        match Self::placed(layout) {
             // SAFETY: the caller's layout is not of size zero, so the wider one is not.
-            Some(wide) => unsafe { System.alloc(wide) },
+            Some(Placed::Lines(wide)) => unsafe { System.alloc(wide) },
+            // SAFETY: as above; the block has the layout for it.
+            Some(Placed::Pages(wide)) => unsafe { Self::into_pages(System.alloc(wide), layout) },
             None => std::ptr::null_mut(),
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match Self::widen(layout) {
+        match Self::placed(layout) {
             // SAFETY: as in `alloc`.
-            Some(wide) => unsafe { System.alloc_zeroed(wide) },
+            Some(Placed::Lines(wide)) => unsafe { System.alloc_zeroed(wide) },
+            // SAFETY: as in `alloc`.
+            Some(Placed::Pages(wide)) => unsafe {
+                Self::into_pages(System.alloc_zeroed(wide), layout)
+            },
             None => std::ptr::null_mut(),
         }
     }
 
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if let Some(wide) = Self::widen(layout) {
-            // SAFETY: the caller got `block` from us with `layout`, so we got it with `wide`.
-            unsafe { System.dealloc(block, wide) };
+    unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
+        match Self::placed(layout) {
+            // SAFETY: the caller got `object` from us with `layout`, so we got it with `wide`.
+            Some(Placed::Lines(wide)) => unsafe { System.dealloc(object, wide) },
+            Some(Placed::Pages(wide)) => {
+                memory::given_back(object.addr(), layout.size().next_multiple_of(PAGE));
+                // SAFETY: the caller got `object` from us with `layout`, so `into_pages` noted its block.
+                unsafe { System.dealloc(Self::noted(object), wide) };
+            }
+            None => {}
         }
     }
 
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let new = Layout::from_size_align(size, layout.align()).ok().and_then(Self::widen);
-        match (Self::widen(layout), new) {
+    unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Ok(new) = Layout::from_size_align(size, layout.align()) else {
+            return std::ptr::null_mut();
+        };
+        if let (Some(Placed::Lines(old)), Some(Placed::Lines(new))) =
+            (Self::placed(layout), Self::placed(new))
+        {
             // SAFETY: as in `dealloc`; the new size is not zero because the caller's is not.
-            (Some(old), Some(new)) => unsafe { System.realloc(block, old, new.size()) },
-            _ => std::ptr::null_mut(),
+            return unsafe { System.realloc(object, old, new.size()) };
+        }
+        // Pages always move: whether the system has room behind them must not count.
+        // SAFETY: `alloc` as the size is not zero; both objects are as large as what is copied, and they are
+        // different; `dealloc` as the caller gives `object` up if this succeeds.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(object, layout.size().min(size));
+                self.dealloc(object, layout);
+            }
+            moved
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: LineAligned = LineAligned;
+
+    #[test]
+    fn large_objects_have_pages_of_their_own_and_keep_what_they_hold() {
+        for (size, align) in
+            [(1, 1), (4095, 8), (4096, 1), (5000, 64), (70_000, 16), (4096, 32_768)]
+        {
+            let layout = Layout::from_size_align(size, align).expect("small enough");
+            let own = if size < PAGE { LINE } else { PAGE };
+            // SAFETY: the size is not zero; everything is used with the layout that it has at that time.
+            unsafe {
+                let object = std::alloc::alloc_zeroed(layout);
+                assert!(
+                    !object.is_null() && object.addr().is_multiple_of(own.max(align)),
+                    "{size} {align}"
+                );
+                assert!((0..size).all(|at| object.add(at).read() == 0));
+                object.write_bytes(7, size);
+                for new in [3 * size, size / 2 + 1] {
+                    let object = std::alloc::realloc(std::alloc::alloc_zeroed(layout), layout, new);
+                    assert_eq!(object.add(size.min(new) - 1).read(), 0);
+                    let own = if new < PAGE { LINE } else { PAGE };
+                    assert_eq!(object.addr() % own.max(align), 0, "{size} to {new}, {align}");
+                    let layout = Layout::from_size_align(new, align).expect("small enough");
+                    object.write_bytes(9, new);
+                    std::alloc::dealloc(object, layout);
+                }
+                assert!((0..size).all(|at| object.add(at).read() == 7));
+                std::alloc::dealloc(object, layout);
+            }
         }
     }
 }

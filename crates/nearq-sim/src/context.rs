@@ -146,8 +146,10 @@ impl Shared {
             CoroutineResult::Yield(()) => self.fibers.borrow_mut()[slot] = Some(fiber),
             CoroutineResult::Return(()) => {
                 let stack = ManuallyDrop::into_inner(fiber).into_stack();
-                let size = corosensei::stack::Stack::base(&stack).get()
-                    - corosensei::stack::Stack::limit(&stack).get();
+                let limit = corosensei::stack::Stack::limit(&stack).get();
+                let size = corosensei::stack::Stack::base(&stack).get() - limit;
+                // The next thread's memory, and new to it.
+                self.world.borrow_mut().memory.bytes.forget(limit, size);
                 let mut spare = self.spare.borrow_mut();
                 // Twice: the guard page is counted in; a larger stack is not kept.
                 if spare.len() < SPARE_STACKS && size < 2 * STACK {

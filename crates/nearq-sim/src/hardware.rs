@@ -74,7 +74,12 @@ impl Hardware {
 /// A cost for each pair of nodes, row by row: `own` on one node, `same_package` between nodes of one package,
 /// `other_package` between a package and the nearest node of another, farther ones in proportion to the firmware's
 /// distances.
-fn by_node(topology: &Topology, own: u64, same_package: u64, other_package: u64) -> Vec<u64> {
+pub(crate) fn by_node(
+    topology: &Topology,
+    own: u64,
+    same_package: u64,
+    other_package: u64,
+) -> Vec<u64> {
     let nodes = topology.nodes();
     let package = |node: usize| nodes[node].cpus.first().and_then(|cpu| topology.package_of(cpu));
     let pairs = || (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));

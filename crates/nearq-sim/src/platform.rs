@@ -12,7 +12,7 @@ use nearq_topology::{CpuSet, Limits};
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::context::{self, Shared};
 use crate::costs;
-use crate::memory::Access;
+use crate::memory::{self, Access, Placing};
 use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
@@ -21,8 +21,6 @@ use crate::world::World;
 const ESRCH: i32 = 3;
 /// `EINVAL`: no CPU left.
 const EINVAL: i32 = 22;
-/// Bytes a page.
-const PAGE: usize = 4096;
 
 /// A simulated machine as a [`Platform`].
 ///
@@ -44,15 +42,28 @@ impl Sim {
     /// Reads these bytes: takes as long as it takes to get them to the caller's CPU from where they are.
     ///
     /// The bytes themselves are not looked at; they need not hold anything.
+    ///
+    /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do at their size, on which
+    /// node it lives, and who else uses the way there. What a read costs follows from that and from [`Costs`]:
+    /// `l2_stream` and `l3_stream` out of the CPU's own caches; `memory_stream` from its node's memory, and as much
+    /// slower from other memory and other caches as their latency is larger; as long as the slowest of
+    /// `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the way, which all share, if that is longer; and a
+    /// `page_fault` for each page that nobody has touched. The caller may be preempted meanwhile; a busy sibling or
+    /// a slow core does not lengthen it.
+    ///
+    /// Ranges smaller than a page share theirs with what the allocator put beside them, as on a real machine.
     pub fn read(range: &[u8]) {
         let shared = context::expect("Sim::read");
-        let rate = shared.world.borrow().costs.l3_stream;
-        Sim::charge(Duration::from_nanos(range.len() as u64 * 1000 / rate));
+        memory::stream(shared, range.as_ptr().addr(), range.len(), false);
     }
 
-    /// Writes these bytes, which belong to the caller's CPU from then on.
+    /// Writes these bytes: as [`read`](Self::read), and all other caches lose them. They go back to memory some time
+    /// after.
+    ///
+    /// The bytes themselves are left as they are.
     pub fn write(range: &mut [u8]) {
-        Sim::read(range);
+        let shared = context::expect("Sim::write");
+        memory::stream(shared, range.as_ptr().addr(), range.len(), true);
     }
 
     /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
@@ -93,13 +104,13 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// Enters the simulated kernel.
-fn system_call<'a>(what: &str) -> &'a Shared {
+pub(crate) fn system_call<'a>(what: &str) -> &'a Shared {
     let shared = context::expect(what);
     shared.step(|world| world.costs.system_call);
     shared
 }
 
-fn gone(thread: Thread) -> Refused {
+pub(crate) fn gone(thread: Thread) -> Refused {
     Refused::new(format!("reach simulated thread {}", thread.id), ESRCH, "")
 }
 
@@ -275,6 +286,7 @@ impl Platform for Sim {
             return Err(refused);
         }
         let mut world = shared.world.borrow_mut();
+        world.join_process(thread.slot);
         world.record(Kind::Spawn, thread.id);
         world.trace.text(&thread::cut_name(&spec.name));
         let now = world.now();
@@ -391,28 +403,31 @@ impl Platform for Sim {
         context::expect("Platform::set_slot").world.borrow_mut().me_mut().own = value;
     }
 
-    /// Accepted and without effect: memory has no place yet.
-    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
-        system_call("Platform::set_memory_policy");
+    /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
+    ///
+    /// As on Linux, nodes that do not exist are passed over unless none is left.
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+        let shared = system_call("Platform::set_memory_policy");
+        let mut world = shared.world.borrow_mut();
+        let policy = world.memory.bytes.resolve(policy, "the thread's memory")?;
+        world.me_mut().placing = Placing { policy, turn: 0 };
         Ok(())
     }
 
-    /// Accepted and without effect: memory has no place yet.
-    fn bind_memory(
-        _range: &[u8],
-        _policy: &MemoryPolicy,
-        _move_pages: bool,
-    ) -> Result<(), Refused> {
-        system_call("Platform::bind_memory");
+    /// Each page that is moved costs `page_move`, and is in no cache afterwards.
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+        let shared = system_call("Platform::bind_memory");
+        let what = format!("{} bytes", range.len());
+        let policy = shared.world.borrow().memory.bytes.resolve(policy, &what)?;
+        memory::bind(shared, range, policy, move_pages);
         Ok(())
     }
 
-    /// Memory has no place yet: all pages are reported absent.
+    /// Pages that nobody touched through [`Sim::read`] or [`Sim::write`] are absent.
     fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
         let shared = system_call("Platform::residency");
-        let nodes = shared.world.borrow().hardware.topology().nodes().len();
-        let absent = range.len().div_ceil(PAGE).min(samples);
-        Ok(Residency { pages: vec![0; nodes], absent, page_size: PAGE })
+        let residency = shared.world.borrow().memory.bytes.residency(range, samples);
+        Ok(residency)
     }
 
     fn setting(name: &str) -> Option<String> {

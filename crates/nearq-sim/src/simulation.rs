@@ -162,6 +162,7 @@ impl Simulation {
         let first = cpus.first().expect("checked above");
         let thread = world.threads.add(&spec, cpus, 0, first, self.costs.slice);
         world.main = Some(thread.slot);
+        world.begin_process(&spec.name, thread.slot);
 
         let shared = Shared::new(world);
         let result = Rc::new(RefCell::new(None));

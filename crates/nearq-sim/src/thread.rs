@@ -5,6 +5,7 @@ use nearq_platform::{ThreadSpec, Wait};
 use nearq_topology::CpuSet;
 
 use crate::costs;
+use crate::memory::Placing;
 
 /// Names a simulated thread, as long as it lives and longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,10 @@ pub(crate) struct Entry {
     pub(crate) outcome: Wait,
     /// Slots of the threads that wait for its end.
     pub(crate) joiners: Vec<usize>,
+    /// The process that it belongs to.
+    pub(crate) process: u64,
+    /// Where the memory that it touches first comes from.
+    pub(crate) placing: Placing,
     /// The platform's slot: the worker that it is.
     pub(crate) own: *const (),
     /// Where its coroutine gives up control; null until it runs first.
@@ -103,6 +108,8 @@ impl Threads {
             deadline: None,
             outcome: Wait::Woken,
             joiners: Vec::new(),
+            process: 1,
+            placing: Placing::default(),
             own: std::ptr::null(),
             yielder: std::ptr::null(),
         };

@@ -25,12 +25,15 @@ pub(crate) enum Kind {
     TimedOut,
     Idle,
     End,
+    Exec,
     Panic,
     Affinity,
     Limits,
     Warn,
     Read,
     Write,
+    ReadBytes,
+    WriteBytes,
 }
 
 impl Kind {
@@ -47,18 +50,21 @@ impl Kind {
             Kind::TimedOut => "reaches its deadline; cpu",
             Kind::Idle => "leaves the CPU idle; waiting here:",
             Kind::End => "ends after ns",
+            Kind::Exec => "has a new program; process",
             Kind::Panic => "panics; panics so far:",
             Kind::Affinity => "may run on CPUs, in number",
             Kind::Limits => "changes the limits; CPUs",
             Kind::Warn => "warns; bytes",
             Kind::Read => "reads line",
             Kind::Write => "writes line",
+            Kind::ReadBytes => "reads bytes",
+            Kind::WriteBytes => "writes bytes",
         }
     }
 
     fn level(self) -> TraceLevel {
         match self {
-            Kind::Read | Kind::Write => TraceLevel::Accesses,
+            Kind::Read | Kind::Write | Kind::ReadBytes | Kind::WriteBytes => TraceLevel::Accesses,
             _ => TraceLevel::Events,
         }
     }

@@ -19,6 +19,7 @@ use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::memory::{Access, AddressMap, Memory};
 use crate::outcome::{Ending, Panicked};
+use crate::process::Processes;
 use crate::rng::Rng;
 use crate::simulation::Schedule;
 use crate::thread::{Entry, State, Threads};
@@ -51,6 +52,7 @@ pub(crate) struct World {
     pub(crate) threads: Threads,
     pub(crate) events: Events,
     pub(crate) memory: Memory,
+    pub(crate) processes: Processes,
     /// Slots of the threads that sleep on a word, in the order in which they came.
     sleepers: AddressMap<VecDeque<usize>>,
     /// CPUs whose thread spins on a word.
@@ -79,6 +81,7 @@ impl World {
     ) -> Self {
         let cpus = (0..hardware.numbers()).map(|_| Cpu::default()).collect();
         let idle = hardware.topology().possible().clone();
+        let memory = Memory::new(&hardware, costs);
         World {
             hardware,
             costs: *costs,
@@ -93,7 +96,8 @@ impl World {
             crowded: CpuSet::new(),
             threads: Threads::default(),
             events: Events::default(),
-            memory: Memory::default(),
+            memory,
+            processes: Processes::default(),
             sleepers: AddressMap::default(),
             watchers: AddressMap::default(),
             rng: Rng::new(seed),
@@ -255,6 +259,7 @@ impl World {
         for joiner in std::mem::take(&mut self.me_mut().joiners) {
             self.wake_slot(joiner, now);
         }
+        self.leave_process(slot);
         self.threads.remove(slot);
         if self.main == Some(slot) {
             self.main = None;

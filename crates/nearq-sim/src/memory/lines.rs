@@ -1,25 +1,23 @@
-//! Cache lines: who holds which, and what it costs to get at one.
+//! Cache lines of atomics: who holds which, and what it costs to get at one.
 //!
-//! A line has one owner, the CPU that wrote it last, and CPUs that have read it since. Reading costs a transfer
-//! for a CPU that does not have it; writing costs one unless the writer has it alone. Writers of one line queue
-//! up: a transfer starts when the one before is over.
+//! A line has one owner, the CPU that wrote it last, and CPUs that have read it since.
+//! - A CPU that has a line reads it at once. Another one gets a copy from the nearest that has it.
+//! - Writing costs a transfer from the farthest that has the line, as its copy must go, unless the writer has it
+//!   alone. A read-modify-write is a write, also a compare-exchange that fails.
+//! - A line does one thing after the other: a transfer starts when the ones before are over. So any number of CPUs
+//!   that write one line get one transfer after the other; readers get their copies at the same time, and a writer
+//!   that comes then waits for the last of them.
 //!
-//! # Lines and addresses
-//! Two atomics share a line if they share 64 bytes of real memory, so the layout of the program's own structures
-//! counts, as it does on a real machine. The address itself must not count. Therefore: the table is looked up by
-//! address and never walked; a line is *named* by the order in which lines were touched first; and when an atomic
-//! is dropped its line is forgotten, so that memory that is used again starts as new. What remains is which small
-//! heap objects happen to lie side by side, which the allocator decides; [`LineAligned`](crate::LineAligned)
-//! takes that away as well.
+//! # Names
+//! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were
+//! touched first; when an atomic is dropped its line is forgotten. What remains is which small heap objects happen to
+//! lie side by side, which the allocator decides; [`LineAligned`](crate::LineAligned) takes that away as well.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::hash_map::Entry;
 
+use super::{AddressMap, LINE};
 use crate::costs::Costs;
 use crate::hardware::Hardware;
-
-/// Bytes of a line.
-const LINE: usize = 64;
 
 /// How an atomic is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,28 +26,6 @@ pub(crate) enum Access {
     Write,
     ReadModifyWrite,
 }
-
-/// Spreads the bits of an address or a number; the same in every process.
-#[derive(Default)]
-pub(crate) struct FixedHasher(u64);
-
-impl Hasher for FixedHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_usize(usize::from(*byte));
-        }
-    }
-    fn write_usize(&mut self, value: usize) {
-        let mixed = (self.0 ^ value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-/// A map that is looked up and never walked: its order depends on addresses.
-pub(crate) type AddressMap<T> = HashMap<usize, T, BuildHasherDefault<FixedHasher>>;
 
 #[derive(Debug)]
 struct Line {
@@ -61,6 +37,8 @@ struct Line {
     has_readers: bool,
     /// When the last transfer for writing is over.
     free_at: u64,
+    /// When the last transfer for reading is over.
+    read_at: u64,
 }
 
 impl Line {
@@ -75,6 +53,26 @@ impl Line {
         }
         self.readers[cpu / 64] |= 1 << (cpu % 64);
         self.has_readers = true;
+    }
+
+    /// What the nearest of the readers is away from `cpu`, if one is nearer than the owner.
+    fn nearest_reader(&self, cpu: usize, owner: u64, hardware: &Hardware) -> Option<u64> {
+        if !self.has_readers {
+            return None;
+        }
+        [hardware.llc_cpus(cpu), hardware.node_cpus(cpu)].into_iter().find_map(|group| {
+            let both =
+                self.readers.iter().zip(group.as_words()).map(|(readers, near)| readers & near);
+            let mut nearest = owner;
+            for (at, mut rest) in both.enumerate() {
+                while rest != 0 {
+                    let reader = at * 64 + rest.trailing_zeros() as usize;
+                    nearest = nearest.min(hardware.transfer(reader, cpu));
+                    rest &= rest - 1;
+                }
+            }
+            (nearest < owner).then_some(nearest)
+        })
     }
 
     /// What the farthest of those that have the line is away from `cpu`.
@@ -94,12 +92,12 @@ impl Line {
 
 /// All lines that were touched.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct Lines {
     lines: AddressMap<Line>,
     touched: u64,
 }
 
-impl Memory {
+impl Lines {
     /// Accesses the line of `address` at time `now`: the line's number, and nanoseconds until it is done.
     pub(crate) fn access(
         &mut self,
@@ -112,8 +110,8 @@ impl Memory {
     ) -> (u64, u64) {
         let extra = if access == Access::ReadModifyWrite { costs.read_modify_write } else { 0 };
         let line = match self.lines.entry(address / LINE) {
-            std::collections::hash_map::Entry::Occupied(line) => line.into_mut(),
-            std::collections::hash_map::Entry::Vacant(line) => {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(line) => {
                 self.touched += 1;
                 line.insert(Line {
                     number: self.touched,
@@ -121,27 +119,34 @@ impl Memory {
                     readers: Vec::new(),
                     has_readers: false,
                     free_at: now + costs.memory,
+                    read_at: 0,
                 });
                 return (self.touched, costs.memory + extra);
             }
         };
-        let waited = line.free_at.saturating_sub(now);
         let cost = if access == Access::Read {
             if line.owner == cpu || line.is_reader(cpu) {
                 costs.own_line
             } else {
+                let transfer = hardware.transfer(line.owner, cpu);
+                let from_owner = line.free_at.saturating_sub(now) + transfer;
+                let from_reader = line
+                    .nearest_reader(cpu, transfer, hardware)
+                    .map(|transfer| line.read_at.saturating_sub(now) + transfer);
+                let cost = from_reader.map_or(from_owner, |cost| cost.min(from_owner));
                 line.add_reader(cpu);
-                waited + hardware.transfer(line.owner, cpu)
+                line.read_at = line.read_at.max(now + cost);
+                cost
             }
         } else if line.owner == cpu && !line.has_readers {
             costs.own_line
         } else {
-            let transfer = line.farthest(cpu, hardware);
+            let start = now.max(line.free_at).max(line.read_at);
+            line.free_at = start + line.farthest(cpu, hardware);
             line.owner = cpu;
             line.readers.fill(0);
             line.has_readers = false;
-            line.free_at = now + waited + transfer;
-            waited + transfer
+            line.free_at - now
         };
         (line.number, cost + extra)
     }
@@ -167,7 +172,7 @@ mod tests {
         let costs = Costs::DEFAULT;
         let topology = Topology::from_synthetic("l3:2 core:2 pu:1").expect("well formed");
         let hardware = Hardware::new(topology, &costs);
-        let mut memory = Memory::default();
+        let mut memory = Lines::default();
         let mut go = |cpu, access, now| memory.access(4096, cpu, access, now, &hardware, &costs).1;
         assert_eq!(go(0, Access::Write, 0), costs.memory, "nobody had it");
         assert_eq!(go(0, Access::ReadModifyWrite, 1000), costs.own_line + costs.read_modify_write);

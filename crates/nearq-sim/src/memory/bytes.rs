@@ -1,0 +1,411 @@
+//! Declared bytes: what it takes a CPU to read or write a range.
+//!
+//! # What it costs
+//! A line comes from the nearest place that has it: the CPU's private cache, its last-level cache, another
+//! last-level cache, its node's memory. Memory has it unless somebody wrote it and still holds it.
+//! - Out of its own caches a CPU streams at the rate that is known of them (`l2_stream`, `l3_stream`).
+//! - From anywhere else it streams at `memory_stream * memory / latency`, at most at `l3_stream`. A CPU has a fixed
+//!   number of lines under way, so that by Little's law its rate falls as the latency grows; `memory_stream` is its
+//!   rate at the latency of its own node's memory. The latency is that of a line's transfer from another cache, or
+//!   that of the memory's node.
+//! - Writing takes a line away from all other caches, and goes at the rate for the farthest of them.
+//! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`: the port of that cache,
+//!   the port of the other cache or the memory of the node, the links of both nodes. It takes as long as the slowest.
+//! - What was written and leaves a last-level cache passes them as well, on its way back to its node's memory. Nobody
+//!   waits for that, but those who come after wait behind it.
+//! - The first touch of a page costs a page fault on top.
+//!
+//! A thread is busy for that time and may be preempted meanwhile. It is time on the memory's clock: a busy sibling
+//! or a slow core does not lengthen it.
+//!
+//! # How it passes
+//! In runs of some pages: each is looked up and charged as a whole, at its time.
+
+use nearq_platform::{MemoryPolicy, Refused, Residency};
+use nearq_topology::Topology;
+
+use super::PAGE;
+use super::bandwidth::{self, Bandwidth, End};
+use super::caches::{Caches, Seat};
+use super::pages::{self, Pages};
+use super::placement::{Nodes, Placing, Policy, Ranges};
+use crate::context::Shared;
+use crate::costs::Costs;
+use crate::hardware::Hardware;
+use crate::trace::Kind;
+use crate::world::World;
+
+/// Pages a run.
+const RUN: usize = 16;
+
+/// Who touches.
+#[derive(Debug)]
+pub(super) struct Toucher<'a> {
+    pub(super) cpu: usize,
+    pub(super) process: u64,
+    pub(super) placing: &'a mut Placing,
+    pub(super) now: u64,
+}
+
+/// How fast lines come, and from where if from beyond the CPU's own caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Private,
+    Llc,
+    /// At the rate of a latency. Without an end nothing is carried: the others are told to forget their copies.
+    Far(u64, Option<End>),
+}
+
+/// What a run comes to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Took {
+    /// Nanoseconds in the kernel.
+    kernel: u64,
+    /// Picoseconds that the CPU streams.
+    own: u64,
+    /// Picoseconds from now until the shared servers are through.
+    shared: u64,
+}
+
+/// All declared memory, and the hardware under it.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    pages: Pages,
+    ranges: Ranges,
+    nodes: Nodes,
+    caches: Caches,
+    bandwidth: Bandwidth,
+    /// Bytes on their way back to their nodes' memory; empty between runs.
+    leaving: Vec<(u32, u64)>,
+}
+
+impl Bytes {
+    pub(super) fn new(topology: &Topology, costs: &Costs) -> Self {
+        let caches = Caches::new(topology, costs);
+        let nodes = Nodes::new(topology, costs);
+        Bytes {
+            pages: Pages::new(nodes.len()),
+            ranges: Ranges::default(),
+            bandwidth: Bandwidth::new(caches.llcs(), nodes.len()),
+            nodes,
+            caches,
+            leaving: Vec::new(),
+        }
+    }
+
+    /// Touches the addresses from `start` to at most `end`: how far it came, and what that takes.
+    pub(super) fn run(
+        &mut self,
+        start: usize,
+        end: usize,
+        write: bool,
+        who: &mut Toucher<'_>,
+        hardware: &Hardware,
+        costs: &Costs,
+    ) -> (usize, Took) {
+        let seat = self.caches.seat(who.cpu);
+        let end = end.min((start / PAGE + RUN) * PAGE);
+        let mut took = Took::default();
+        let mut leg = (Way::Private, 0);
+        let mut at = start;
+        while at < end {
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            took.kernel += self.touch_first(at / PAGE, seat, who, costs);
+            let ways =
+                self.touch_page(at / PAGE, pages::lines(at, stop), write, who.cpu, seat, hardware);
+            for (way, lines) in ways {
+                if lines == 0 {
+                    continue;
+                }
+                if way != leg.0 {
+                    self.finish(leg, seat, who.now, &mut took, costs);
+                    leg = (way, 0);
+                }
+                leg.1 += pages::bytes(lines);
+            }
+            at = stop;
+        }
+        self.finish(leg, seat, who.now, &mut took, costs);
+        let port = End::Llc(seat.llc, seat.node);
+        for (node, bytes) in self.leaving.drain(..) {
+            if bytes > 0 {
+                self.bandwidth.send(port, End::Memory(node), bytes, who.now * 1000, costs);
+            }
+        }
+        (end, took)
+    }
+
+    /// Gives a page its node, unless it has one: what that costs.
+    fn touch_first(
+        &mut self,
+        page: usize,
+        seat: Seat,
+        who: &mut Toucher<'_>,
+        costs: &Costs,
+    ) -> u64 {
+        if self.pages.get_mut(page).is_some() {
+            return 0;
+        }
+        let bound = if self.ranges.is_empty() { None } else { self.ranges.get(page) };
+        let home = match bound {
+            Some(bound) => self.nodes.choose(bound.policy(), seat.node, || bound.turn(page)),
+            None => self.nodes.choose(&who.placing.policy, seat.node, || {
+                who.placing.turn += 1;
+                who.placing.turn - 1
+            }),
+        };
+        self.pages.add(page, home, who.process);
+        costs.page_fault
+    }
+
+    /// Gets lines of a page to a CPU: by which ways they come.
+    fn touch_page(
+        &mut self,
+        page: usize,
+        mask: u64,
+        write: bool,
+        cpu: usize,
+        seat: Seat,
+        hardware: &Hardware,
+    ) -> [(Way, u64); 5] {
+        let caches = &mut self.caches;
+        let page = self.pages.get_mut(page).expect("it was touched just now");
+        let found =
+            page.find(mask, seat, caches, |cache| hardware.transfer(caches.cpu_of(cache), cpu));
+        let own = found.private | found.llc;
+        let beyond = mask & !own;
+        let memory = self.nodes.latency(seat.node, page.home());
+        let (nearest, cache) = found.nearest;
+        // All of them one way or all the other, as the lines of one page nearly always are.
+        let from_caches = write || beyond & found.newer != 0 || nearest <= memory;
+        let cached = if from_caches { beyond & found.elsewhere } else { 0 };
+        let (llc, node) = caches.llc_of(cache);
+        // A writer waits for the farthest, and has its neighbours forget their copies through the last level.
+        let (reach, taken, neighbour) = if write {
+            (found.farthest, own & found.elsewhere, found.neighbour)
+        } else {
+            (nearest, 0, 0)
+        };
+        let private = found.private & !neighbour & !taken;
+        let ways = [
+            (Way::Private, private),
+            (Way::Llc, own & !private & !taken),
+            (Way::Far(reach, None), taken),
+            (Way::Far(reach, Some(End::Llc(llc, node))), cached),
+            (Way::Far(memory, Some(End::Memory(page.home()))), beyond & !cached),
+        ];
+        if write {
+            page.take_away(mask, seat, caches);
+        }
+        page.bring(mask, seat.private, false, caches, &mut self.leaving);
+        page.bring(mask, seat.llc, write, caches, &mut self.leaving);
+        ways
+    }
+
+    /// Adds what a leg of a run takes: bytes that come the same way.
+    fn finish(
+        &mut self,
+        (way, bytes): (Way, u64),
+        seat: Seat,
+        now: u64,
+        took: &mut Took,
+        costs: &Costs,
+    ) {
+        let near = bandwidth::time(bytes, costs.l3_stream);
+        took.own += match way {
+            Way::Private => bandwidth::time(bytes, costs.l2_stream),
+            Way::Llc => near,
+            Way::Far(latency, _) => near
+                .max(bandwidth::time(bytes, costs.memory_stream) * latency / costs.memory.max(1)),
+        };
+        if let Way::Far(_, Some(from)) = way {
+            let now = now * 1000;
+            let done = self.bandwidth.send(from, End::Llc(seat.llc, seat.node), bytes, now, costs);
+            took.shared = took.shared.max(done - now);
+        }
+    }
+
+    /// Gives a range a policy of its own, which counts for the pages of it that nobody has touched.
+    fn bind(&mut self, range: &[u8], process: u64, policy: Policy) {
+        if let Some((first, end)) = inner(range) {
+            self.ranges.set(first, end, process, policy);
+        }
+    }
+
+    /// Moves the pages from `first` to below `end` to where their policy wants them: how many had to be moved.
+    fn move_pages(&mut self, first: usize, end: usize, cpu: usize) -> u64 {
+        let local = self.caches.seat(cpu).node;
+        let mut moved = 0;
+        for page in first..end {
+            if let (Some(home), Some(bound)) = (self.pages.home(page), self.ranges.get(page))
+                && !bound.is_met(home, local)
+            {
+                let home = self.nodes.choose(bound.policy(), local, || bound.turn(page));
+                self.pages.change_home(page, home, &mut self.caches);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    /// A policy in the simulation's terms.
+    ///
+    /// # Errors
+    /// It leaves no node.
+    pub(crate) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, Refused> {
+        self.nodes.resolve(policy, what)
+    }
+
+    /// On which nodes at most `samples` pages of a range are, spread evenly.
+    pub(crate) fn residency(&self, range: &[u8], samples: usize) -> Residency {
+        let mut counts = vec![0; self.nodes.len()];
+        let mut absent = 0;
+        if let Some(last) = range.len().checked_sub(1) {
+            let start = range.as_ptr().addr();
+            let first = start / PAGE;
+            let pages = (start + last) / PAGE - first + 1;
+            let taken = pages.min(samples);
+            for index in 0..taken {
+                // As `index * pages / taken`, for ranges of any size.
+                let page = (index as u128 * pages as u128 / taken as u128) as usize;
+                match self.pages.home(first + page) {
+                    Some(home) => counts[home as usize] += 1,
+                    None => absent += 1,
+                }
+            }
+        }
+        Residency { pages: self.nodes.by_id(&counts), absent, page_size: PAGE }
+    }
+
+    /// How many pages of a process are on each node, by the operating system's number.
+    pub(crate) fn resident(&self, process: u64) -> Vec<usize> {
+        self.nodes.by_id(&self.pages.resident(process))
+    }
+
+    /// Forgets memory that is given back, as far as it is whole pages.
+    pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
+        let (first, end) = (start.div_ceil(PAGE), (start + bytes) / PAGE);
+        if first < end {
+            self.pages.forget(first, end, &mut self.caches);
+            if !self.ranges.is_empty() {
+                self.ranges.remove(first, end);
+            }
+        }
+    }
+
+    /// Forgets the memory of a process.
+    pub(crate) fn forget_process(&mut self, process: u64) {
+        self.pages.forget_process(process, &mut self.caches);
+        self.ranges.remove_process(process);
+    }
+}
+
+/// The pages that are inside a range as a whole: the first, and one more than the last.
+fn inner(range: &[u8]) -> Option<(usize, usize)> {
+    let start = range.as_ptr().addr();
+    let (first, end) = (start.div_ceil(PAGE), (start + range.len()) / PAGE);
+    (first < end).then_some((first, end))
+}
+
+// ---- for the thread that runs --------------------------------------------------------------------------
+
+impl World {
+    /// Has the thread that runs touch a run of addresses: how far it came, and nanoseconds until it has them.
+    fn touch_run(&mut self, start: usize, end: usize, write: bool) -> (usize, u64) {
+        let (cpu, now) = (self.cpu, self.now());
+        let entry = self.threads.at_mut(self.slot);
+        let process = entry.process;
+        let mut who = Toucher { cpu, process, placing: &mut entry.placing, now };
+        let bytes = &mut self.memory.bytes;
+        let (stop, took) = bytes.run(start, end, write, &mut who, &self.hardware, &self.costs);
+        let kind = if write { Kind::WriteBytes } else { Kind::ReadBytes };
+        self.record(kind, (stop - start) as u64);
+        let own = self.jittered(took.kernel + took.own.div_ceil(1000));
+        (stop, own.max(took.shared.div_ceil(1000)))
+    }
+}
+
+/// Has the caller read or write a range of addresses.
+pub(crate) fn stream(shared: &Shared, start: usize, bytes: usize, write: bool) {
+    let (mut at, end) = (start, start + bytes);
+    while at < end {
+        shared.sync();
+        let (stop, nanoseconds) = shared.world.borrow_mut().touch_run(at, end, write);
+        pass(shared, nanoseconds);
+        at = stop;
+    }
+}
+
+/// Gives a range a policy, and moves its pages if asked to.
+pub(crate) fn bind(shared: &Shared, range: &[u8], policy: Policy, move_pages: bool) {
+    {
+        let mut world = shared.world.borrow_mut();
+        let process = world.me().process;
+        world.memory.bytes.bind(range, process, policy);
+    }
+    let Some((mut at, end)) = inner(range).filter(|_| move_pages) else { return };
+    while at < end {
+        shared.sync();
+        let stop = end.min(at + RUN);
+        let cost = {
+            let mut world = shared.world.borrow_mut();
+            let cpu = world.cpu;
+            let cost = world.memory.bytes.move_pages(at, stop, cpu) * world.costs.page_move;
+            world.jittered(cost)
+        };
+        pass(shared, cost);
+        at = stop;
+    }
+}
+
+/// Lets time pass that the caller waits for memory: it is on its CPU and may be preempted.
+fn pass(shared: &Shared, nanoseconds: u64) {
+    let mut left = nanoseconds;
+    while left > 0 {
+        left = left.saturating_sub(shared.spend(left, None, || true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Sim, Simulation, context};
+    use nearq_platform::Platform;
+
+    #[test]
+    fn what_is_known_of_memory_goes_with_it() {
+        let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
+        let known = || {
+            let shared = context::expect("a test");
+            let bytes = &shared.world.borrow().memory.bytes;
+            (bytes.pages.len(), bytes.ranges.is_empty())
+        };
+        let main = move || {
+            let mut blocks: Vec<Box<[u8]>> =
+                (1..64).map(|pages| vec![0; pages * PAGE].into()).collect();
+            for block in &mut blocks {
+                Sim::write(block);
+                Sim::bind_memory(block, &MemoryPolicy::Preferred(1), true).expect("exists");
+            }
+            assert_eq!(known(), (63 * 64 / 2, false));
+            blocks.truncate(10);
+            assert_eq!(known(), (10 * 11 / 2, false));
+            blocks.clear();
+            known()
+        };
+        assert_eq!(Simulation::new(machine, 1).run(main).expect(), (0, true));
+    }
+
+    #[test]
+    fn a_program_of_many_megabytes_goes_back_to_nothing() {
+        let machine = Topology::from_synthetic("core:1").expect("well formed");
+        let main = || {
+            let mut block = vec![0; 8192 * PAGE];
+            Sim::write(&mut block);
+            drop(block);
+            let shared = context::expect("a test");
+            shared.world.borrow().memory.bytes.pages.capacity()
+        };
+        assert!(Simulation::new(machine, 1).run(main).expect() < 1024);
+    }
+}

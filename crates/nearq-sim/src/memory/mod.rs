@@ -1,0 +1,110 @@
+//! The simulated machine's memory: what it costs to get at something, by where it is.
+//!
+//! Two kinds of access, two models:
+//! - **Atomics** (`lines`): single cache lines with an owner and readers. They move one at a time, and what counts is
+//!   how far.
+//! - **Declared bytes** (`bytes`): ranges that a thread reads or writes as a whole. They are followed by page, and
+//!   what counts is who holds them (`caches`, `pages`), on which node they live (`placement`), and who else uses the
+//!   way there (`bandwidth`).
+//!
+//! The two do not meet: an atomic inside a declared range is followed as an atomic, and its neighbours as bytes.
+//!
+//! # Addresses
+//! Both find their state by real address, so the layout of the program's own structures counts, as it does on a real
+//! machine. The address itself must not count: tables are looked up by address, and never walked where the order
+//! would show; and memory that is given back is forgotten, so that memory that is used again starts as new.
+
+mod bandwidth;
+mod bytes;
+mod caches;
+mod lines;
+mod pages;
+mod placement;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::context;
+use crate::costs::Costs;
+use crate::hardware::Hardware;
+
+pub(crate) use bytes::{Bytes, bind, stream};
+pub(crate) use lines::{Access, Lines};
+pub(crate) use placement::Placing;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
+
+/// Spreads the bits of an address or a number; the same in every process.
+#[derive(Default)]
+pub(crate) struct FixedHasher(u64);
+
+impl Hasher for FixedHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+    fn write_usize(&mut self, value: usize) {
+        let mixed = (self.0 ^ value as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// A map that is looked up and never walked: its order depends on addresses.
+pub(crate) type AddressMap<T> = HashMap<usize, T, BuildHasherDefault<FixedHasher>>;
+
+/// All memory of a machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    lines: Lines,
+    pub(crate) bytes: Bytes,
+}
+
+impl Memory {
+    pub(crate) fn new(hardware: &Hardware, costs: &Costs) -> Self {
+        Memory { lines: Lines::default(), bytes: Bytes::new(hardware.topology(), costs) }
+    }
+
+    /// Accesses the line of an atomic at time `now`: the line's number, and nanoseconds until it is done.
+    #[inline]
+    pub(crate) fn access(
+        &mut self,
+        address: usize,
+        cpu: usize,
+        access: Access,
+        now: u64,
+        hardware: &Hardware,
+        costs: &Costs,
+    ) -> (u64, u64) {
+        self.lines.access(address, cpu, access, now, hardware, costs)
+    }
+
+    /// The number of an atomic's line, if it was touched.
+    pub(crate) fn line(&self, address: usize) -> Option<u64> {
+        self.lines.line(address)
+    }
+
+    /// Forgets a line: the atomic at `address` is gone.
+    pub(crate) fn forget(&mut self, address: usize) {
+        self.lines.forget(address);
+    }
+}
+
+/// Memory is given back: what the machine on which the caller is a simulated thread knows of its pages is void.
+///
+/// Called by the allocator, so also for memory of the simulator's own, while its state is borrowed. That memory was
+/// never declared by a program, and nothing is known of it.
+pub(crate) fn given_back(start: usize, bytes: usize) {
+    if let Some(shared) = context::current()
+        && let Ok(mut world) = shared.world.try_borrow_mut()
+    {
+        world.memory.bytes.forget(start, bytes);
+    }
+}

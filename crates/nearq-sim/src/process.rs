@@ -1,0 +1,206 @@
+//! Processes: threads that belong together, started by `fork`, given another program by `exec`.
+//!
+//! A process of the simulation is what a scheduler and a memory manager see of one: an identity, a name, threads and
+//! pages. It is no wall. All processes are one program with one memory, so a child that reads what its parent wrote
+//! finds it where its parent's accesses put it; nothing is copied on fork. A page counts for the process that touched
+//! it first.
+//!
+//! The first process is number 1. A process ends with its last thread; the run ends with the first function, whatever
+//! other processes do.
+
+use std::collections::BTreeMap;
+
+use nearq_platform::{Platform, Refused, ThreadSpec};
+
+use crate::context;
+use crate::platform::{Sim, gone, system_call};
+use crate::thread::{State, Thread, cut_name};
+use crate::trace::Kind;
+use crate::world::World;
+
+/// `EBUSY`: the process has other threads.
+const EBUSY: i32 = 16;
+
+/// A process that was started by [`Sim::fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    id: u64,
+}
+
+impl Process {
+    /// Its number. The first process of a run is 1.
+    pub fn id(self) -> u64 {
+        self.id
+    }
+}
+
+/// What the simulated kernel knows of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// Its number.
+    pub id: u64,
+    /// Its name: of the program that it runs.
+    pub name: String,
+    /// How many threads it has.
+    pub threads: usize,
+    /// How many pages of it are on each node, by node number.
+    pub resident: Vec<usize>,
+}
+
+/// A process that has threads.
+#[derive(Debug, Default)]
+struct Entry {
+    name: String,
+    /// Slots of its threads, in the order in which they came.
+    threads: Vec<usize>,
+}
+
+/// The processes that have threads, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    entries: BTreeMap<u64, Entry>,
+    made: u64,
+}
+
+impl Processes {
+    /// A new process, of the thread in `slot`.
+    fn add(&mut self, name: &str, slot: usize) -> u64 {
+        self.made += 1;
+        self.entries.insert(self.made, Entry { name: name.to_owned(), threads: vec![slot] });
+        self.made
+    }
+
+    fn at(&mut self, id: u64) -> &mut Entry {
+        self.entries.get_mut(&id).expect("the process of a thread exists")
+    }
+}
+
+impl World {
+    /// The thread in `slot` is the first of a process.
+    pub(crate) fn begin_process(&mut self, name: &str, slot: usize) -> Process {
+        let id = self.processes.add(name, slot);
+        self.threads.at_mut(slot).process = id;
+        Process { id }
+    }
+
+    /// A thread that the one that runs has just made belongs to its process and has its memory policy.
+    pub(crate) fn join_process(&mut self, slot: usize) {
+        let (process, placing) = (self.me().process, self.me().placing.clone());
+        self.processes.at(process).threads.push(slot);
+        let thread = self.threads.at_mut(slot);
+        (thread.process, thread.placing) = (process, placing);
+    }
+
+    /// The thread in `slot` ends, and its process if it was the last.
+    pub(crate) fn leave_process(&mut self, slot: usize) {
+        let id = self.threads.at(slot).process;
+        let process = self.processes.at(id);
+        process.threads.retain(|other| *other != slot);
+        if process.threads.is_empty() {
+            self.processes.entries.remove(&id);
+            self.memory.bytes.forget_process(id);
+        }
+    }
+
+    /// The thread that runs is placed as if it came from nowhere: its process has a new program.
+    pub(crate) fn placed_anew(&mut self) {
+        self.preempt();
+    }
+}
+
+impl Sim {
+    /// Starts a process: its first thread, named `name` as the process is, runs `main`, with the caller's affinity,
+    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Platform::spawn`] can.
+    ///
+    /// The process has the caller's memory before it and shares it: what it changes is changed for all.
+    ///
+    /// # Errors
+    /// The thread could not be created.
+    pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, Refused> {
+        let shared = context::expect("Sim::fork");
+        // Creating the thread is a part of it.
+        shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
+        let spec = ThreadSpec { name: name.to_owned(), ..ThreadSpec::default() };
+        let thread = Sim::spawn(spec, main)?.0;
+        // No time has passed since it was made: it has not run yet.
+        let mut world = shared.world.borrow_mut();
+        let (weight, slice) = (world.me().weight, world.me().slice);
+        let child = world.threads.at_mut(thread.slot);
+        (child.weight, child.slice) = (weight, slice);
+        let parent = child.process;
+        world.processes.at(parent).threads.retain(|slot| *slot != thread.slot);
+        Ok(world.begin_process(name, thread.slot))
+    }
+
+    /// Gives the caller's process a new program, `name`: it keeps its number, affinity, nice value, class and memory
+    /// policy. Its pages are forgotten as they are replaced, the caller's slot is null and it is named as the process
+    /// is. The scheduler may place it anew. Costs `exec`.
+    ///
+    /// The function that calls it goes on and stands for the new program.
+    ///
+    /// # Errors
+    /// `EBUSY` if the process has other threads. (Linux would end them; a simulated thread cannot be ended.)
+    pub fn exec(name: &str) -> Result<(), Refused> {
+        let shared = context::expect("Sim::exec");
+        shared.step(|world| world.costs.exec);
+        {
+            let mut world = shared.world.borrow_mut();
+            let id = world.me().process;
+            let process = world.processes.at(id);
+            let others = process.threads.len() - 1;
+            if others > 0 {
+                return Err(Refused::new(
+                    format!("give process {id} the program {name} beside {others} other threads"),
+                    EBUSY,
+                    "join the process's other threads first",
+                ));
+            }
+            name.clone_into(&mut process.name);
+            world.memory.bytes.forget_process(id);
+            let me = world.me_mut();
+            me.own = std::ptr::null();
+            me.name = cut_name(name);
+            world.record(Kind::Exec, id);
+            world.trace.text(name);
+        }
+        shared.switch(World::placed_anew);
+        Ok(())
+    }
+
+    /// Waits until all threads of a process have ended.
+    pub fn wait_process(process: Process) {
+        let shared = system_call("Sim::wait_process");
+        loop {
+            let thread = {
+                let world = shared.world.borrow();
+                let Some(entry) = world.processes.entries.get(&process.id) else { return };
+                let slot = *entry.threads.first().expect("a process without threads has ended");
+                Thread { slot, id: world.threads.at(slot).id }
+            };
+            shared.block(|world| {
+                let slot = world.slot;
+                world.record(Kind::Join, thread.id);
+                world.threads.at_mut(thread.slot).joiners.push(slot);
+                world.block(State::Joining { thread }, None);
+            });
+        }
+    }
+
+    /// The process that a thread belongs to.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn process(thread: Thread) -> Result<ProcessInfo, Refused> {
+        let shared = system_call("Sim::process");
+        let world = shared.world.borrow();
+        let id = world.threads.find(thread).ok_or_else(|| gone(thread))?.process;
+        let entry = &world.processes.entries[&id];
+        Ok(ProcessInfo {
+            id,
+            name: entry.name.clone(),
+            threads: entry.threads.len(),
+            resident: world.memory.bytes.resident(id),
+        })
+    }
+}
