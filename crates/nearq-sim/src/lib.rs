@@ -16,8 +16,18 @@
 //!   between processes, set [`LineAligned`] as the global allocator.
 //!
 //! # What is not there yet
-//! Bandwidth and the places of memory, cores shared by SMT
-//! siblings, CPU quotas, periodic balancing, CPUs that go away, injected faults.
+//! Cores shared by SMT siblings, CPU quotas, periodic balancing, CPUs that go away, injected faults.
+//!
+//! # Memory
+//! Atomics cost the transfer of their line between the CPUs that touch it. Other memory costs nothing by itself: a
+//! program declares what it reads and writes, [`Sim::read`] and [`Sim::write`]. That is followed through caches of
+//! limited size to the node where each page lives, over ways whose bandwidth all share. Where a page lives is decided
+//! by who touches it first, by memory policies and by moving it, as on Linux; `residency` tells. Nodes do not fill up,
+//! and huge pages, prefetching across pages and the replacement of single lines are not simulated.
+//!
+//! # Processes
+//! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] tells of its threads and
+//! of where its pages live. Processes share all memory: they are what a scheduler sees of them, and no walls.
 //!
 //! It knows nothing of queues and locks.
 

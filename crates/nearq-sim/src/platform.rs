@@ -44,7 +44,8 @@ impl Sim {
     /// The bytes themselves are not looked at; they need not hold anything.
     ///
     /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do at their size, on which
-    /// node it lives, and who else uses the way there. What a read costs follows from that and from [`Costs`]:
+    /// node it lives, and who else uses the way there. What a read costs follows from that and from
+    /// [`Costs`](crate::Costs):
     /// `l2_stream` and `l3_stream` out of the CPU's own caches; `memory_stream` from its node's memory, and as much
     /// slower from other memory and other caches as their latency is larger; as long as the slowest of
     /// `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the way, which all share, if that is longer; and a

@@ -502,6 +502,27 @@ fn where_large_blocks_lie_does_not_show() {
     assert_eq!(first, blocks(true));
 }
 
+/// Not a test by itself: the child of the test below.
+#[test]
+#[ignore = "run by another test"]
+fn say_the_hash() {
+    println!("hash {:x}.", blocks(true).0);
+}
+
+#[test]
+fn another_process_with_other_surroundings_finds_the_same() {
+    let here = format!("hash {:x}.", blocks(false).0);
+    for length in [0, 7777] {
+        let child = std::process::Command::new(std::env::current_exe().expect("we run"))
+            .args(["--ignored", "--exact", "say_the_hash", "--nocapture"])
+            .env("NEARQ_TEST_PADDING", "x".repeat(length))
+            .output()
+            .expect("the test binary runs");
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains(&here), "{here} is not in {said}");
+    }
+}
+
 #[test]
 fn writers_of_one_line_get_one_transfer_after_the_other() {
     for cpus in [2_u64, 8, 32] {
@@ -555,4 +576,34 @@ fn a_line_that_is_written_steadily_costs_its_readers_a_transfer_each() {
         go_to(1);
         assert_eq!(took(|| assert_eq!(word.load(Ordering::Relaxed), 9)), c.same_llc);
     });
+}
+
+/// `cargo test --release -p nearq-sim --test memory -- --ignored --nocapture`
+#[test]
+#[ignore = "measures; run it in release mode"]
+#[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "measures real time")]
+fn real_time_per_block() {
+    const ROUNDS: usize = 20_000;
+    for (what, blocks, cpus) in [
+        ("32 KiB in the private cache", 1, 1),
+        ("32 KiB in the last-level cache", 256, 1),
+        ("32 KiB from memory", 4096, 1),
+        ("32 KiB that other CPUs wrote", 256, 16),
+    ] {
+        let real = run(FOUR_NODES, &costs(), move || {
+            let mut all: Vec<_> = (0..blocks).map(|_| buffer(32 * KIB)).collect();
+            for block in &mut all {
+                Sim::write(block);
+            }
+            let start = std::time::Instant::now();
+            for round in 0..ROUNDS {
+                if cpus > 1 && round % blocks == 0 {
+                    go_to(round / blocks % cpus);
+                }
+                Sim::write(&mut all[round % blocks]);
+            }
+            start.elapsed()
+        });
+        println!("{what:<32} {:>6} ns", real.as_nanos() / ROUNDS as u128);
+    }
 }

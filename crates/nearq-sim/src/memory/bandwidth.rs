@@ -21,7 +21,7 @@ struct Server {
 impl Server {
     /// Sends `bytes` through at `now`: when they are through.
     fn send(&mut self, bytes: u64, rate: u64, now: u64) -> u64 {
-        self.free_at = self.free_at.max(now) + time(bytes, rate);
+        self.free_at = self.free_at.max(now).saturating_add(time(bytes, rate));
         self.free_at
     }
 }

@@ -129,7 +129,13 @@ impl Bytes {
         let port = End::Llc(seat.llc, seat.node);
         for (node, bytes) in self.leaving.drain(..) {
             if bytes > 0 {
-                self.bandwidth.send(port, End::Memory(node), bytes, who.now * 1000, costs);
+                self.bandwidth.send(
+                    port,
+                    End::Memory(node),
+                    bytes,
+                    who.now.saturating_mul(1000),
+                    costs,
+                );
             }
         }
         (end, took)
@@ -219,7 +225,7 @@ impl Bytes {
                 .max(bandwidth::time(bytes, costs.memory_stream) * latency / costs.memory.max(1)),
         };
         if let Way::Far(_, Some(from)) = way {
-            let now = now * 1000;
+            let now = now.saturating_mul(1000);
             let done = self.bandwidth.send(from, End::Llc(seat.llc, seat.node), bytes, now, costs);
             took.shared = took.shared.max(done - now);
         }

@@ -8,6 +8,8 @@
 //!   that write one line get one transfer after the other; readers get their copies at the same time, and a writer
 //!   that comes then waits for the last of them.
 //!
+//! Lines are small: they do not use up the bandwidth of what they pass.
+//!
 //! # Names
 //! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were
 //! touched first; when an atomic is dropped its line is forgotten. What remains is which small heap objects happen to
