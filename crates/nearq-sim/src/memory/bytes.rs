@@ -375,6 +375,7 @@ fn pass(shared: &Shared, nanoseconds: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use crate::{Sim, Simulation, context};
     use nearq_platform::Platform;
 
@@ -400,6 +401,51 @@ mod tests {
             known()
         };
         assert_eq!(Simulation::new(machine, 1).run(main).expect(), (0, true));
+    }
+
+    /// Reads, writes, moves and forgets at random, on caches that are much too small for it.
+    #[test]
+    fn the_books_are_right_whatever_happens() {
+        let machine = "numa:2 l3:2(size=64KiB) l2:2(size=8KiB) core:1 pu:2";
+        let topology = Topology::from_synthetic(machine).expect("well formed");
+        let costs = Costs::DEFAULT;
+        let hardware = Hardware::new(topology.clone(), &costs);
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut bytes = Bytes::new(&topology, &costs);
+            let mut placing = Placing::default();
+            for now in 0..4000 {
+                let start = PAGE * 10 + rng.below(60 * PAGE as u64) as usize;
+                let end = start + 1 + rng.below(3 * PAGE as u64) as usize;
+                let cpu = rng.below(16) as usize;
+                let what = rng.below(40);
+                let (first, last) = (start / PAGE, end / PAGE);
+                match what {
+                    0 => bytes.forget(start, end - start),
+                    1 => bytes.forget_process(rng.below(3)),
+                    2 => {
+                        let policy = Policy::Preferred(rng.below(2) as u32);
+                        bytes.ranges.set(first, last + 1, rng.below(3), policy);
+                        bytes.move_pages(first, last + 1, cpu);
+                    }
+                    _ => {
+                        let process = rng.below(3);
+                        let mut who = Toucher { cpu, process, placing: &mut placing, now };
+                        let mut touch =
+                            |write| bytes.run(start, end, write, &mut who, &hardware, &costs).1;
+                        let took = touch(what.is_multiple_of(2));
+                        assert!(took.own > 0 && took.kernel % costs.page_fault == 0, "{took:?}");
+                        assert_eq!(touch(what.is_multiple_of(2)).kernel, 0, "no page is new twice");
+                    }
+                }
+                let known = bytes.pages.len();
+                let counted: usize = (0..3).flat_map(|process| bytes.resident(process)).sum();
+                assert_eq!(known, counted);
+                if now % 16 == 0 {
+                    bytes.pages.check(&bytes.caches);
+                }
+            }
+        }
     }
 
     #[test]

@@ -152,6 +152,34 @@ impl Caches {
         }
     }
 
+    /// The piece of a cache's history at `stamp`; none that is partly forgotten.
+    #[cfg(test)]
+    pub(super) fn piece(&self, cache: u32, stamp: u64) -> Option<u64> {
+        let piece = self.caches[cache as usize].written.piece;
+        let start = stamp / piece * piece;
+        self.holds(cache, start).then_some(start)
+    }
+
+    /// Bytes that were written, by cache, piece and node, in pieces that are held as a whole.
+    #[cfg(test)]
+    pub(super) fn all_written(&self) -> std::collections::BTreeMap<(u32, Option<u64>, u32), u64> {
+        let mut all = std::collections::BTreeMap::new();
+        for (number, cache) in (0..).zip(&self.caches) {
+            let Written { piece, pieces, .. } = &cache.written;
+            let first = cache.brought.saturating_sub(cache.size).next_multiple_of(*piece);
+            for start in (first..=cache.brought).step_by(*piece as usize) {
+                if !pieces.is_empty() {
+                    for (node, sum) in &pieces[(start / piece) as usize % pieces.len()] {
+                        if *sum > 0 {
+                            all.insert((number, Some(start), *node), *sum);
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
     /// Bytes of `node` that came in at `stamp`, and are held, were written.
     pub(super) fn write(&mut self, cache: u32, stamp: u64, node: u32, bytes: u64) {
         let cache = &mut self.caches[cache as usize];

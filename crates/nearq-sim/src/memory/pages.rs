@@ -176,6 +176,29 @@ impl Pages {
         self.pages.len()
     }
 
+    /// Checks that what caches know to be written is what pages say, where neither has forgotten; and that
+    /// a line is written in one cache at most.
+    #[cfg(test)]
+    pub(super) fn check(&self, caches: &Caches) {
+        let mut written = BTreeMap::new();
+        for page in self.pages.values() {
+            let mut newest = 0;
+            for holding in &page.holdings {
+                assert_eq!(newest & holding.written, 0, "written in two caches: {page:?}");
+                assert_eq!(holding.written & !holding.lines, 0, "not even there: {page:?}");
+                newest |= holding.written;
+                if holding.written != 0 && caches.holds(holding.cache, holding.stamp) {
+                    let piece = caches.piece(holding.cache, holding.stamp);
+                    if piece.is_some() {
+                        *written.entry((holding.cache, piece, page.home)).or_insert(0) +=
+                            bytes(holding.written);
+                    }
+                }
+            }
+        }
+        assert_eq!(caches.all_written(), written);
+    }
+
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.pages.capacity()
