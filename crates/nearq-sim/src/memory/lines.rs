@@ -1,7 +1,8 @@
 //! Cache lines of atomics: who holds which, and what it costs to get at one.
 //!
 //! A line has one owner, the CPU that wrote it last, and CPUs that have read it since.
-//! - A CPU that has a line reads it at once. Another one gets a copy from the nearest that has it.
+//! - A CPU that has a line reads it at once. Another one gets a copy: from the owner, or from a reader of its own
+//!   node that is nearer.
 //! - Writing costs a transfer from the farthest that has the line, as its copy must go, unless the writer has it
 //!   alone. A read-modify-write is a write, also a compare-exchange that fails.
 //! - A line does one thing after the other: a transfer starts when the ones before are over. So any number of CPUs
@@ -16,6 +17,8 @@
 //! lie side by side, which the allocator decides; [`LineAligned`](crate::LineAligned) takes that away as well.
 
 use std::collections::hash_map::Entry;
+
+use nearq_topology::CpuSet;
 
 use super::{AddressMap, LINE};
 use crate::costs::Costs;
@@ -57,24 +60,33 @@ impl Line {
         self.has_readers = true;
     }
 
-    /// What the nearest of the readers is away from `cpu`, if one is nearer than the owner.
+    /// What the nearest of the readers is away from `cpu`, if one is nearer than the owner and on its node.
     fn nearest_reader(&self, cpu: usize, owner: u64, hardware: &Hardware) -> Option<u64> {
         if !self.has_readers {
             return None;
         }
-        [hardware.llc_cpus(cpu), hardware.node_cpus(cpu)].into_iter().find_map(|group| {
-            let both =
-                self.readers.iter().zip(group.as_words()).map(|(readers, near)| readers & near);
-            let mut nearest = owner;
-            for (at, mut rest) in both.enumerate() {
-                while rest != 0 {
-                    let reader = at * 64 + rest.trailing_zeros() as usize;
-                    nearest = nearest.min(hardware.transfer(reader, cpu));
-                    rest &= rest - 1;
-                }
+        let mut nearest = owner;
+        for (at, mut rest) in self.readers_among(hardware.llc_cpus(cpu)) {
+            while rest != 0 {
+                let reader = at * 64 + rest.trailing_zeros() as usize;
+                nearest = nearest.min(hardware.transfer(reader, cpu));
+                rest &= rest - 1;
             }
-            (nearest < owner).then_some(nearest)
-        })
+        }
+        if nearest == owner {
+            // Those that are left on the node are all as far.
+            let mut others = self.readers_among(hardware.node_cpus(cpu));
+            if let Some((at, word)) = others.find(|(_, word)| *word != 0) {
+                let reader = at * 64 + word.trailing_zeros() as usize;
+                nearest = nearest.min(hardware.transfer(reader, cpu));
+            }
+        }
+        (nearest < owner).then_some(nearest)
+    }
+
+    /// The readers among some CPUs, word by word.
+    fn readers_among(&self, cpus: &CpuSet) -> impl Iterator<Item = (usize, u64)> {
+        self.readers.iter().zip(cpus.as_words()).map(|(readers, cpus)| readers & cpus).enumerate()
     }
 
     /// What the farthest of those that have the line is away from `cpu`.
@@ -194,5 +206,47 @@ mod tests {
         assert_eq!(memory.line(4100), Some(1));
         memory.forget(4100);
         assert_eq!(memory.line(4096), None);
+    }
+
+    #[test]
+    fn transfers_of_one_line_wait_for_each_other_and_copies_for_none() {
+        let costs = Costs::DEFAULT;
+        let topology = Topology::from_synthetic("numa:2 l3:2 core:4 pu:2").expect("well formed");
+        let hardware = Hardware::new(topology, &costs);
+        let (near, far) = (costs.same_llc, costs.same_package);
+        let mut lines = Lines::default();
+        let mut go = |cpu, access, now| lines.access(4096, cpu, access, now, &hardware, &costs).1;
+        go(0, Access::Write, 0);
+        // Two readers at once; a writer waits for the later one, a reader for the writer, another writer as well.
+        assert_eq!(go(2, Access::Read, 1000), near);
+        assert_eq!(go(16, Access::Read, 1000), far);
+        assert_eq!(go(4, Access::Write, 1010), far - 10 + far);
+        assert_eq!(go(6, Access::Read, 1020), 2 * far - 20 + near);
+        assert_eq!(go(0, Access::Write, 1030), 2 * far - 30 + near + near);
+        // However it is mixed, the writers alone come one after the other.
+        let start = 10_000;
+        let ends: Vec<u64> = (1..8)
+            .map(|at| {
+                go(at * 2 % 8 + 16, Access::Read, start);
+                start + go(at * 2 % 8, Access::ReadModifyWrite, start)
+            })
+            .collect();
+        assert!(ends.windows(2).all(|pair| pair[1] >= pair[0] + near), "{ends:?}");
+        // A copy comes from the sibling, from under the cache, from the node, from the owner.
+        let start = 20_000;
+        go(0, Access::Write, start);
+        for (at, (cpu, cost)) in [
+            (16, far),
+            (24, costs.other_llc),
+            (26, near),
+            (27, costs.same_core),
+            (17, costs.same_core),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let now = start + 1000 * (at as u64 + 1);
+            assert_eq!(go(cpu, Access::Read, now), cost, "CPU {cpu}");
+        }
     }
 }
