@@ -7,7 +7,7 @@ use std::time::Duration;
 use nearq_platform::{
     Atomic, AtomicInt, Instant, MemoryPolicy, Ordering, Platform, Residency, ThreadSpec,
 };
-use nearq_sim::{AtomicU64, Costs, Sim, Simulation, compute};
+use nearq_sim::{AtomicU64, Costs, Machine, Sim, Simulation, compute};
 use nearq_topology::Topology;
 
 #[global_allocator]
@@ -500,6 +500,42 @@ fn where_large_blocks_lie_does_not_show() {
     drop(litter.into_iter().step_by(2).collect::<Vec<_>>());
     assert_eq!(first, blocks(false));
     assert_eq!(first, blocks(true));
+}
+
+#[test]
+fn nearer_is_never_slower_on_any_machine() {
+    for name in Machine::NAMES {
+        let machine = Machine::named(name).expect("listed");
+        let topology = machine.topology().clone();
+        let prices = Simulation::on(&machine, 1).jitter(false).run(move || {
+            let first = topology.cpus().first().expect("there are CPUs").id;
+            let seat = |cpu| (topology.node_of(cpu), topology.llc_of(cpu), topology.core_of(cpu));
+            let (node, llc, core) = seat(first);
+            // The own core, and the first CPU of another core, cache and node, where there is one.
+            let find = |wanted: &dyn Fn(usize) -> bool| {
+                topology.cpus().iter().map(|cpu| cpu.id).find(|cpu| wanted(*cpu))
+            };
+            let readers = [
+                Some(first),
+                find(&|cpu| seat(cpu).2 != core && seat(cpu).1 == llc),
+                find(&|cpu| seat(cpu).1 != llc && seat(cpu).0 == node),
+                find(&|cpu| seat(cpu).0 != node),
+            ];
+            let mut prices = Vec::new();
+            for reader in readers.into_iter().flatten() {
+                let mut block = buffer(16 * KIB);
+                go_to(first);
+                Sim::write(&mut block);
+                go_to(reader);
+                let start = Sim::now();
+                Sim::read(&block);
+                prices.push(nanoseconds(Sim::now() - start));
+            }
+            prices
+        });
+        let prices = prices.expect();
+        assert!(prices.len() > 1 && prices.is_sorted(), "{name}: {prices:?}");
+    }
 }
 
 /// Not a test by itself: the child of the test below.
