@@ -12,11 +12,13 @@ const SCOPES_EXAMPLES: &str = "\
 Issuers generate 32 KiB blocks, queue their encryption (AES-256-XTS), write them to a store, read them back, queue
 their decryption, and verify them (SHA-512) themselves; an item is an encryption or a decryption. The table shows
 throughput and CPU use for each scope, strict and not, beside the published figures. Configurations that are the
-same thing on this machine are run once.
+same thing on this machine are run once. On a simulated machine the same issuers and queues run in virtual time, their
+work costs what public measurements say, and each run is a seed: the same seed gives the same figures.
 
 Examples:
   nearq bench scopes
   nearq bench scopes --quick --json scopes.json --svg scopes.svg
+  nearq bench scopes --on ryzen-3900x
   nearq bench scopes --file /mnt/disk/scratch --runs 10
   nearq bench scopes --issuers 4 --in-flight 16 --duration 5";
 
@@ -92,6 +94,10 @@ pub(crate) struct Scopes {
     /// Blocks in flight for each issuer, 1 to 4096
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     in_flight: Option<usize>,
+
+    /// On a simulated machine: what a block's items cost, in percent of its issuer's work, 1 to 100000; 400 if not given
+    #[arg(long, value_name = "PERCENT", value_parser = number, allow_negative_numbers = true)]
+    item_work: Option<usize>,
 }
 
 /// What `nearq bench dispatch` can be told.
@@ -118,6 +124,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 file: options.file.clone(),
                 issuers: options.issuers,
                 in_flight: options.in_flight,
+                item_percent: options.item_work,
             };
             options.shared.run(|progress| nearq_experiments::scopes(&given, progress))
         }

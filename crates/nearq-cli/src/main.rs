@@ -13,6 +13,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use output::Failure;
 use std::process::ExitCode;
 
+/// Simulated runs are repeatable with it; everything else gets what the C library gives.
+#[global_allocator]
+static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+
 /// Work queues that run work near its data: look at a machine, and measure.
 #[derive(Debug, Parser)]
 #[command(name = "nearq", version, arg_required_else_help = true, after_help = EXAMPLES)]

@@ -61,3 +61,25 @@ fn dispatch_on_a_simulated_machine_has_the_published_figures_beside_ours() {
     let text = errors(&output);
     assert!(text.contains("published items/s") && text.contains("rows are left out"), "{text}");
 }
+
+#[test]
+fn a_simulated_machine_gives_the_same_figures_in_every_process() {
+    let run = || {
+        let output = nearq()
+            .args(["bench", "scopes", "--on", "l3:2 core:2", "--json", "-"])
+            .args(["--runs", "2", "--duration", "0.05"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        assert!(errors(&output).contains("cache+helping"), "{}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    let json: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(json["machine"], "l3:2 core:2");
+    assert_eq!(json["environment"]["kernel"], Value::Null);
+    let rows = json["rows"].as_array().unwrap();
+    let row = |name: &str| rows.iter().any(|row| row["row"] == name && row["scenario"] == "LOW");
+    assert!(row("cache") && row("cache+helping") && row("cache+strict"));
+}

@@ -125,6 +125,7 @@ fn numbers_of_the_experiments() {
     for (experiment, option, values) in [
         ("scopes", "--issuers", &["0", "-1", "4097", "x"][..]),
         ("scopes", "--in-flight", &["0", "-1", "4097", ""]),
+        ("scopes", "--item-work", &["-1", "x", ""]),
         ("scopes", "--runs", &["0", "1001", "two"]),
         ("scopes", "--duration", &["0", "-1", "3601", "NaN", "inf", "1e300", "2s"]),
         ("dispatch", "--idle-samples", &["0", "100001", "1.5"]),

@@ -12,6 +12,8 @@ pub struct Placement {
     pub strict: bool,
     /// Whether an item runs on the CPU that queued it when a worker can.
     pub localize: bool,
+    /// Whether idle workers of other pods take items; of no effect where workers are strict or there is one pod.
+    pub helping: bool,
 }
 
 /// Makes the queue of every run.

@@ -9,9 +9,11 @@
 // An `Error` says in one line what was wrong; a section for each function would repeat that it can be returned.
 #![allow(clippy::missing_errors_doc)]
 
+pub mod allocator;
 pub mod dispatch;
 mod error;
 pub mod executor;
+pub mod host;
 mod machine;
 pub mod mailbox;
 mod options;
@@ -25,10 +27,15 @@ pub mod simulated;
 pub mod store;
 mod usage;
 
+pub use allocator::Allocator;
 pub use dispatch::{DispatchOptions, dispatch};
 pub use error::Error;
 pub use machine::{HERE, Machine};
 pub use options::Common;
-pub use ours::scopes;
+pub use ours::{scopes, scopes_on};
 pub use progress::Progress;
 pub use scopes::ScopesOptions;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;

@@ -152,18 +152,18 @@ impl Machine {
     /// Why the pods of a scope are what they are, in a few words: `one L3`, `no SMT`, ...
     pub fn count(&self, scope: Scope) -> String {
         let pods = self.pods(scope);
-        let thing = match scope {
-            Scope::Cpu => "CPU",
-            Scope::Smt => "core",
-            Scope::CacheShard => "shard of a last-level cache",
-            Scope::Cache => "last-level cache",
-            Scope::Numa => "NUMA node",
+        let (thing, things) = match scope {
+            Scope::Cpu => ("CPU", "CPUs"),
+            Scope::Smt => ("core", "cores"),
+            Scope::CacheShard => ("shard of a last-level cache", "shards of last-level caches"),
+            Scope::Cache => ("last-level cache", "last-level caches"),
+            Scope::Numa => ("NUMA node", "NUMA nodes"),
             Scope::System => return "the whole machine".into(),
         };
         if pods.len() == 1 {
             format!("one {thing} here")
         } else {
-            format!("{} {thing}s here", pods.len())
+            format!("{} {things} here", pods.len())
         }
     }
 }

@@ -1,171 +1,164 @@
-//! How an issuer learns that items and transfers are done: a queue of small messages and a bell to wait for.
+//! How an issuer learns that items and transfers are done: a bit for each block, and a bell to wait for.
 //!
 //! # Protocol
 //!
-//! The issuer takes messages without waiting; when there are none it sets `asleep`, looks once more, and reads the
-//! bell (an eventfd), which blocks until somebody rang. An item sends its message and then, if `asleep` is set,
-//! clears it and rings. The fences order "send, read `asleep`" against "set `asleep`, look": at least one of the
-//! two sides sees the other, so no message is slept over. The kernel rings the same bell when a transfer ends.
+//! A block is in one place at a time, so it has at most one message on its way: a bit is enough. The issuer takes
+//! messages without waiting; when there are none it sets `asleep`, looks once more, and waits for the bell. An item
+//! sets its bit and then, if `asleep` is set, clears it and rings. All four accesses are `SeqCst`: of "set the bit,
+//! read `asleep`" and "set `asleep`, look" at least one sees the other, so no message is slept over. On Linux the
+//! kernel rings the same bell when a transfer ends.
 
-use crossbeam_channel::{Receiver, Sender};
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use crate::Error;
+use crate::host::{Bell as _, Host};
+use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 /// What an item reports: the slot whose block it is done with.
 pub type Message = usize;
 
+/// Messages of a word.
+const BITS: usize = u64::BITS as usize;
+
 /// The receiving end, one for each issuer.
-#[derive(Debug)]
-pub struct Mailbox {
-    messages: Receiver<Message>,
-    post: Post,
+pub struct Mailbox<H: Host> {
+    shared: Arc<Shared<H>>,
+    /// Bits taken out of the word `at` and not yet given out.
+    taken: u64,
+    at: usize,
 }
 
 /// The sending end, one for each item.
-#[derive(Clone, Debug)]
-pub struct Post {
-    messages: Sender<Message>,
-    bell: Bell,
+pub struct Post<H: Host>(Arc<Shared<H>>);
+
+struct Shared<H: Host> {
+    words: Box<[H::AtomicU64]>,
+    asleep: H::AtomicU32,
+    bell: H::Bell,
 }
 
-/// What wakes the issuer.
-#[derive(Clone, Debug)]
-pub struct Bell(Arc<BellInner>);
-
-#[derive(Debug)]
-struct BellInner {
-    asleep: AtomicBool,
-    eventfd: File,
-}
-
-impl Mailbox {
-    /// An empty mailbox.
-    pub fn new() -> io::Result<Self> {
-        // SAFETY: the call takes two integers and returns a new descriptor or -1.
-        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and ours alone.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        let bell = Bell(Arc::new(BellInner {
-            asleep: AtomicBool::new(false),
-            eventfd: File::from(descriptor),
-        }));
-        let (sender, messages) = crossbeam_channel::unbounded();
-        Ok(Self { messages, post: Post { messages: sender, bell } })
+impl<H: Host> Mailbox<H> {
+    /// An empty mailbox for the messages below `slots`.
+    pub fn new(slots: usize) -> Result<Self, Error> {
+        let words = (0..slots.div_ceil(BITS).max(1)).map(|_| H::AtomicU64::new(0)).collect();
+        let shared = Shared { words, asleep: H::AtomicU32::new(0), bell: H::Bell::new()? };
+        Ok(Self { shared: Arc::new(shared), taken: 0, at: 0 })
     }
 
     /// A sending end.
-    pub fn post(&self) -> Post {
-        self.post.clone()
+    pub fn post(&self) -> Post<H> {
+        Post(Arc::clone(&self.shared))
     }
 
     /// The bell, for transfers to ring.
-    pub fn bell(&self) -> &Bell {
-        &self.post.bell
+    pub fn bell(&self) -> &H::Bell {
+        &self.shared.bell
     }
 
-    /// The next message, if there is one.
-    pub fn take(&self) -> Option<Message> {
-        self.messages.try_recv().ok()
+    /// The next message, if there is one. Words have their turn one after the other, so that none waits for ever.
+    pub fn take(&mut self) -> Option<Message> {
+        let words = &self.shared.words;
+        for _ in 0..words.len() {
+            if self.taken != 0 {
+                break;
+            }
+            self.at = (self.at + 1) % words.len();
+            let word = &words[self.at];
+            // Relaxed: a look that saves the swap; one that sees nothing is repeated before anybody sleeps.
+            if word.load(Ordering::Relaxed) != 0 {
+                // Acquire: pairs with the item's `fetch_or`; what it did to the block is visible.
+                self.taken = word.swap(0, Ordering::Acquire);
+            }
+        }
+        if self.taken == 0 {
+            return None;
+        }
+        let bit = self.taken.trailing_zeros() as usize;
+        self.taken &= self.taken - 1;
+        Some(self.at * BITS + bit)
     }
 
     /// Waits until there is a message or the bell rang; false when neither happened within `longest`.
     pub fn wait(&self, longest: Duration) -> bool {
-        let bell = &self.post.bell.0;
-        bell.asleep.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `Post::send`.
-        fence(Ordering::SeqCst);
-        let rang = !self.messages.is_empty() || bell.wait(longest);
-        bell.asleep.store(false, Ordering::Relaxed);
+        let shared = &*self.shared;
+        shared.asleep.store(1, Ordering::SeqCst);
+        let waiting =
+            self.taken != 0 || shared.words.iter().any(|word| word.load(Ordering::SeqCst) != 0);
+        let rang = waiting || shared.bell.wait(longest);
+        shared.asleep.store(0, Ordering::Relaxed);
         rang
     }
 }
 
-impl Post {
+impl<H: Host> Post<H> {
     /// Sends a message, and wakes the issuer if it sleeps.
+    ///
+    /// # Panics
+    /// If the same message was sent before and has not been taken: a block was in two places.
     pub fn send(&self, message: Message) {
-        // The mailbox is gone only after a failed run, when nobody waits for the message.
-        let _ = self.messages.send(message);
-        // Pairs with the fence in `Mailbox::wait`.
-        fence(Ordering::SeqCst);
-        let bell = &self.bell.0;
-        if bell.asleep.load(Ordering::Relaxed) && bell.asleep.swap(false, Ordering::Relaxed) {
-            // An eventfd that refuses to count means that the counter is full: the issuer will wake.
-            let _ = (&bell.eventfd).write(&1_u64.to_ne_bytes());
+        let bit = 1 << (message % BITS);
+        let before = self.0.words[message / BITS].fetch_or(bit, Ordering::SeqCst);
+        assert!(before & bit == 0, "block {message} was reported twice");
+        let asleep = &self.0.asleep;
+        if asleep.load(Ordering::SeqCst) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
+            self.0.bell.ring();
         }
-    }
-}
-
-impl BellInner {
-    fn wait(&self, longest: Duration) -> bool {
-        let mut poll =
-            libc::pollfd { fd: self.eventfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(longest.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one live pollfd, and the count says one.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
-        if ready <= 0 {
-            return ready < 0; // Interrupted by a signal: look again.
-        }
-        let _ = (&self.eventfd).read(&mut [0; 8]);
-        true
-    }
-}
-
-impl AsRawFd for Bell {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.eventfd.as_raw_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
+    use nearq_platform::{Linux, ThreadSpec};
+    use nearq_sim::{Sim, Simulation};
+    use nearq_topology::Topology;
+
+    /// Two threads send many messages, each once; all arrive, each once.
+    fn all_arrive<H: Host>(messages: usize) {
+        let mut mailbox = Mailbox::<H>::new(messages * 2).unwrap();
+        let send = |sender| {
+            let post = mailbox.post();
+            let main = move || (0..messages).for_each(|message| post.send(message * 2 + sender));
+            H::spawn(ThreadSpec::default(), main).unwrap()
+        };
+        let senders = [send(0), send(1)];
+        let mut seen = vec![false; messages * 2];
+        let mut missing = seen.len();
+        while missing > 0 {
+            if let Some(message) = mailbox.take() {
+                assert!(!std::mem::replace(&mut seen[message], true), "{message} came twice");
+                missing -= 1;
+            } else {
+                assert!(mailbox.wait(Duration::from_secs(10)), "{missing} messages are missing");
+            }
+        }
+        assert_eq!(mailbox.take(), None);
+        senders.into_iter().for_each(H::join);
+    }
 
     #[test]
     fn no_message_is_slept_over() {
-        const MESSAGES: usize = 20_000;
-        let mailbox = Mailbox::new().unwrap();
-        thread::scope(|scope| {
-            for sender in 0..2 {
-                let post = mailbox.post();
-                scope.spawn(move || {
-                    (0..MESSAGES).for_each(|message| post.send(message * 2 + sender))
-                });
-            }
-            let mut seen = vec![false; MESSAGES * 2];
-            let mut missing = seen.len();
-            while missing > 0 {
-                match mailbox.take() {
-                    Some(message) => {
-                        assert!(
-                            !std::mem::replace(&mut seen[message], true),
-                            "{message} came twice"
-                        );
-                        missing -= 1;
-                    }
-                    None => assert!(
-                        mailbox.wait(Duration::from_secs(10)),
-                        "{missing} messages are missing"
-                    ),
-                }
-            }
-        });
-        assert_eq!(mailbox.take(), None);
+        all_arrive::<Linux>(20_000);
+        for seed in 0..20 {
+            let machine = Topology::from_synthetic("core:4").unwrap();
+            Simulation::new(machine, seed).run(|| all_arrive::<Sim>(500)).expect();
+        }
     }
 
     #[test]
     fn waiting_for_nothing_ends() {
-        let mailbox = Mailbox::new().unwrap();
+        let mut mailbox = Mailbox::<Linux>::new(70).unwrap();
         assert!(!mailbox.wait(Duration::from_millis(1)));
-        mailbox.post().send(3);
+        mailbox.post().send(69);
         assert!(mailbox.wait(Duration::from_millis(1)));
-        assert_eq!(mailbox.take(), Some(3));
+        assert_eq!((mailbox.take(), mailbox.take()), (Some(69), None));
+    }
+
+    #[test]
+    #[should_panic(expected = "block 3 was reported twice")]
+    fn a_block_in_two_places_is_noticed() {
+        let mailbox = Mailbox::<Linux>::new(4).unwrap();
+        mailbox.post().send(3);
+        mailbox.post().send(3);
     }
 }

@@ -1,6 +1,6 @@
 //! Running a part of an experiment on a simulated machine: its result, or the error that the outcome is.
 
-use crate::{Error, Machine};
+use crate::{Error, Machine, allocator};
 use nearq_sim::{Ending, Outcome};
 use std::time::Duration;
 
@@ -26,7 +26,10 @@ pub fn simulate<R: 'static>(
     program: impl FnOnce() -> R + 'static,
 ) -> Result<Simulated<R>, Error> {
     let simulation = machine.simulation(seed).expect("the machine is a simulated one");
-    judged(simulation.time_limit(limit).run(program), machine.name(), seed)
+    let entered = allocator::enter();
+    let outcome = simulation.time_limit(limit).run(program);
+    drop(entered);
+    judged(outcome, machine.name(), seed)
 }
 
 /// The result of a run, or why it counts as failed: a deadlock, the limit of virtual time, a panic.

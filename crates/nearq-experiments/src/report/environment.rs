@@ -139,6 +139,20 @@ impl CpuTime {
 }
 
 impl Environment {
+    /// That of a simulated machine, which is the same each time: what it stands for, and its CPUs.
+    pub fn simulated(about: &str, cpus: usize) -> Self {
+        Self {
+            kernel: None,
+            cpu_model: Some(format!("{about}, simulated")),
+            cpus,
+            governor: None,
+            boost: None,
+            steal_percent: None,
+            others_percent: None,
+            load: None,
+        }
+    }
+
     /// One or two lines for the top of a table.
     pub fn describe(&self) -> String {
         let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());

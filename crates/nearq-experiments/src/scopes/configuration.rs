@@ -18,20 +18,42 @@ const fn configuration(
     scope: Scope,
     strict: bool,
     localize: bool,
+    helping: bool,
 ) -> Configuration {
-    Configuration { name, placement: Placement { scope, strict, localize } }
+    Configuration { name, placement: Placement { scope, strict, localize, helping } }
 }
 
-/// The five configurations of the document in its order, and two beyond it.
+/// What is measured on this machine: the five configurations of the document in its order, and two beyond it, with
+/// idle workers helping other pods, as they do unless told otherwise.
 pub const CONFIGURATIONS: [Configuration; 7] = [
-    configuration("system", Scope::System, false, false),
-    configuration("cache", Scope::Cache, false, false),
-    configuration("cache+strict", Scope::Cache, true, false),
-    configuration("system+local", Scope::System, false, true),
-    configuration("cache+local", Scope::Cache, false, true),
-    configuration("cache_shard", Scope::CacheShard, false, false),
-    configuration("cpu+strict", Scope::Cpu, true, false),
+    configuration("system", Scope::System, false, false, true),
+    configuration("cache", Scope::Cache, false, false, true),
+    configuration("cache+strict", Scope::Cache, true, false, true),
+    configuration("system+local", Scope::System, false, true, true),
+    configuration("cache+local", Scope::Cache, false, true, true),
+    configuration("cache_shard", Scope::CacheShard, false, false, true),
+    configuration("cpu+strict", Scope::Cpu, true, false, true),
 ];
+
+/// What is measured on a simulated machine: the same with nobody helping, as in the kernel, where an idle worker of
+/// one pool never takes the items of another; and again with helping where that makes a difference.
+pub const SIMULATED: [Configuration; 10] = [
+    configuration("system", Scope::System, false, false, false),
+    configuration("cache", Scope::Cache, false, false, false),
+    configuration("cache+strict", Scope::Cache, true, false, false),
+    configuration("system+local", Scope::System, false, true, false),
+    configuration("cache+local", Scope::Cache, false, true, false),
+    configuration("cache_shard", Scope::CacheShard, false, false, false),
+    configuration("cpu+strict", Scope::Cpu, true, false, false),
+    configuration("cache+helping", Scope::Cache, false, false, true),
+    configuration("cache+local+helping", Scope::Cache, false, true, true),
+    configuration("cache_shard+helping", Scope::CacheShard, false, false, true),
+];
+
+/// What is measured on a machine.
+pub fn configurations(machine: &Machine) -> &'static [Configuration] {
+    if machine.model().is_some() { &SIMULATED } else { &CONFIGURATIONS }
+}
 
 /// A configuration on a machine: run, or the same as another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +65,7 @@ pub struct Planned {
 }
 
 /// What a configuration comes down to: equal keys place items equally.
-type Key = (Vec<CpuSet>, bool, bool);
+type Key = (Vec<CpuSet>, [bool; 3]);
 
 fn key(placement: Placement, machine: &Machine) -> Key {
     let mut pods = machine.pods(placement.scope);
@@ -51,13 +73,14 @@ fn key(placement: Placement, machine: &Machine) -> Key {
     // A worker cannot leave the only pod, and an item cannot run anywhere but on the only CPU.
     let strict = placement.strict && pods.len() > 1;
     let localize = placement.localize && machine.pods(Scope::Cpu).len() > 1;
-    (pods, strict, localize)
+    let helping = placement.helping && !strict && pods.len() > 1;
+    (pods, [strict, localize, helping])
 }
 
 /// Says for every configuration whether it is run here or coincides with one that is.
 pub fn plan(machine: &Machine) -> Vec<Planned> {
     let mut run: Vec<(Key, Configuration)> = Vec::new();
-    let planned = CONFIGURATIONS.map(|configuration| {
+    let planned = configurations(machine).iter().map(|&configuration| {
         let key = key(configuration.placement, machine);
         let same = run.iter().find(|(earlier, _)| *earlier == key).map(|(_, earlier)| *earlier);
         if same.is_none() {
@@ -66,7 +89,7 @@ pub fn plan(machine: &Machine) -> Vec<Planned> {
         let same_as = same.map(|earlier| (earlier.name, reason(configuration, earlier, machine)));
         Planned { configuration, same_as }
     });
-    planned.into()
+    planned.collect()
 }
 
 /// Why two configurations coincide.
@@ -77,7 +100,7 @@ fn reason(configuration: Configuration, earlier: Configuration, machine: &Machin
     }
     if placement.scope == other.scope {
         return format!(
-            "strictness and localisation change nothing: {}",
+            "strictness, localisation and helping change nothing: {}",
             machine.count(placement.scope)
         );
     }
@@ -123,7 +146,41 @@ mod tests {
         ];
         assert_eq!(same(&machine), expected);
         let (_, reason) = plan(&machine)[5].same_as.clone().unwrap();
-        assert!(reason.starts_with("the same pods: 4 shard of"), "{reason}");
+        assert!(reason.starts_with("the same pods: 4 shards of"), "{reason}");
+    }
+
+    #[test]
+    fn simulated_machines_measure_without_helping_and_with_it() {
+        let planned = plan(&Machine::named("ryzen-3900x").unwrap());
+        let run = planned.iter().filter(|plan| plan.same_as.is_none());
+        let run: Vec<_> = run
+            .map(|plan| (plan.configuration.name, plan.configuration.placement.helping))
+            .collect();
+        let expected = [
+            ("system", false),
+            ("cache", false),
+            ("cache+strict", false),
+            ("system+local", false),
+            ("cache+local", false),
+            ("cpu+strict", false),
+            ("cache+helping", true),
+            ("cache+local+helping", true),
+        ];
+        assert_eq!(run, expected);
+        let shard =
+            planned.iter().find(|plan| plan.configuration.name == "cache_shard+helping").unwrap();
+        assert_eq!(shard.same_as.as_ref().unwrap().0, "cache+helping");
+        let one = plan(&Machine::named("l3:1 core:4").unwrap());
+        let run: Vec<_> = one
+            .iter()
+            .filter(|plan| plan.same_as.is_none())
+            .map(|plan| plan.configuration.name)
+            .collect();
+        assert_eq!(
+            run,
+            ["system", "system+local", "cpu+strict"],
+            "helping changes nothing in one pod"
+        );
     }
 
     #[test]

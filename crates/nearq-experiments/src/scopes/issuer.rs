@@ -8,26 +8,48 @@
 //!     issuer              worker       store    store       worker            issuer
 //! ```
 
+use super::payload::{Blocks, Cipher, Payload};
 use crate::Error;
 use crate::executor::{Executor, Item};
+use crate::host::Host;
 use crate::mailbox::Mailbox;
-use crate::payload::{Digest, Generator, SECTORS_PER_BLOCK, Xts, digest, verify};
+use crate::payload::SECTORS_PER_BLOCK;
 use crate::store::{Buffer, Direction, Lane, Store, Transfer};
+use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// An item or transfer that has not come back for this long never will.
-const LOST_AFTER: Duration = Duration::from_secs(30);
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// What the issuers of a run share with the one who watches it.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct Shared<H: Host> {
     /// Blocks that went the whole way and verified.
-    pub verified: AtomicU64,
-    /// No new blocks are begun.
-    pub stop: AtomicBool,
+    verified: H::AtomicU64,
+    /// No new blocks are begun, if not zero.
+    stop: H::AtomicU32,
+}
+
+impl<H: Host> Shared<H> {
+    pub(super) fn new() -> Self {
+        Self { verified: H::AtomicU64::new(0), stop: H::AtomicU32::new(0) }
+    }
+
+    /// Blocks that went the whole way and verified so far.
+    pub(super) fn verified(&self) -> u64 {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// Has the issuers begin no new blocks.
+    pub(super) fn stop(&self) {
+        self.stop.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the run is over.
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// Where a block is.
@@ -41,27 +63,38 @@ enum Stage {
 }
 
 /// A block that an issuer has in flight.
-struct Slot {
+struct Slot<L: Payload> {
     stage: Stage,
     place: u64,
-    digest: Digest,
+    proof: Proof<L>,
     cargo: Arc<Mutex<Cargo>>,
     encrypt: Box<dyn Item>,
     decrypt: Box<dyn Item>,
 }
 
-/// What items work on. The lock is never contended: a block is in one place at a time.
+/// What items do.
+type CipherOf<L> = <<L as Payload>::Blocks as Blocks>::Cipher;
+/// What a block is verified by.
+type Proof<L> = <<L as Payload>::Blocks as Blocks>::Proof;
+
+/// What items work on. The lock is never contended, as a block is in one place at a time; so it may be held while time passes
+/// on a simulated machine.
 struct Cargo {
     data: Option<Buffer>,
     first_sector: u64,
 }
 
+/// The cargo of a block, taken by the one who has it.
+fn open(cargo: &Mutex<Cargo>) -> MutexGuard<'_, Cargo> {
+    cargo.try_lock().expect("a block is in one place at a time, and items do not panic")
+}
+
 /// An issuer.
-pub(super) struct Issuer<'r> {
-    shared: &'r Shared,
-    generator: Generator,
-    mailbox: Mailbox,
-    slots: Vec<Slot>,
+pub(super) struct Issuer<L: Payload> {
+    shared: Arc<Shared<L::Host>>,
+    blocks: L::Blocks,
+    mailbox: Mailbox<L::Host>,
+    slots: Vec<Slot<L>>,
     /// Places of the store that each slot chooses from.
     places_per_slot: u64,
     first_place: u64,
@@ -69,29 +102,26 @@ pub(super) struct Issuer<'r> {
     in_flight: usize,
 }
 
-impl<'r> Issuer<'r> {
-    /// An issuer with `in_flight` blocks, whose data depends on `seed` and whose blocks go to `places` of `store`.
+impl<L: Payload> Issuer<L> {
+    /// An issuer with `in_flight` blocks that go to `places` of `store`.
     pub(super) fn new(
-        shared: &'r Shared,
+        shared: Arc<Shared<L::Host>>,
         executor: &dyn Executor,
-        store: &dyn Store,
+        store: &dyn Store<L::Host>,
         places: Range<u64>,
         in_flight: usize,
-        seed: u64,
+        blocks: L::Blocks,
     ) -> Result<Self, Error> {
-        let mailbox = Mailbox::new().map_err(|error| Error::run(format!("eventfd: {error}")))?;
-        let mut generator = Generator::new(seed);
-        let mut keys = [[0; 32]; 2];
-        generator.fill(keys.as_flattened_mut());
-        let xts = Xts::new(&keys[0], &keys[1]);
+        let mailbox = Mailbox::new(in_flight)?;
+        let cipher = blocks.cipher();
         let slots =
-            (0..in_flight).map(|index| Slot::new(index, executor, &xts, &mailbox)).collect();
+            (0..in_flight).map(|index| Slot::new(index, executor, &cipher, &mailbox)).collect();
         let places_per_slot = (places.end - places.start) / in_flight as u64;
         assert!(places_per_slot > 0, "the store has fewer places than blocks in flight");
         let lane = store.lane(places.clone(), in_flight, mailbox.bell())?;
         Ok(Self {
             shared,
-            generator,
+            blocks,
             mailbox,
             slots,
             places_per_slot,
@@ -106,7 +136,7 @@ impl<'r> Issuer<'r> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let result = self.circulate();
         if result.is_err() {
-            self.shared.stop.store(true, Ordering::Relaxed);
+            self.shared.stop();
         }
         result
     }
@@ -127,11 +157,23 @@ impl<'r> Issuer<'r> {
                 self.transfer_done(transfer)?;
                 idle = false;
             }
-            if idle && !self.mailbox.wait(LOST_AFTER) {
-                return Err(self.lost());
+            if idle {
+                self.wait()?;
             }
         }
         Ok(())
+    }
+
+    /// Waits for a message, or for the end of a transfer.
+    fn wait(&self) -> Result<(), Error> {
+        match self.lane.next_end() {
+            Some(end) => {
+                self.mailbox.wait(end - <L::Host as nearq_platform::Platform>::now());
+                Ok(())
+            }
+            None if self.mailbox.wait(LOST_AFTER) => Ok(()),
+            None => Err(self.lost()),
+        }
     }
 
     fn lost(&self) -> Error {
@@ -149,17 +191,15 @@ impl<'r> Issuer<'r> {
     fn begin(&mut self, index: usize) -> Result<(), Error> {
         let slot = &mut self.slots[index];
         slot.stage = Stage::Idle;
-        if self.shared.stop.load(Ordering::Relaxed) {
+        if self.shared.stopped() {
             return Ok(());
         }
         let first = self.first_place + index as u64 * self.places_per_slot;
-        slot.place = first + self.generator.below(self.places_per_slot);
+        slot.place = first + self.blocks.below(self.places_per_slot);
         {
-            let mut cargo = slot.cargo.lock().expect("items do not panic");
+            let mut cargo = open(&slot.cargo);
             cargo.first_sector = slot.place * SECTORS_PER_BLOCK;
-            let data = cargo.data.as_mut().expect("the block is back");
-            self.generator.fill(data);
-            slot.digest = digest(data);
+            slot.proof = self.blocks.generate(cargo.data.as_mut().expect("the block is back"));
         }
         self.in_flight += 1;
         slot.queue(Stage::Encrypting)
@@ -180,8 +220,7 @@ impl<'r> Issuer<'r> {
     fn transfer(&mut self, index: usize, direction: Direction) -> Result<(), Error> {
         let slot = &mut self.slots[index];
         slot.stage = if direction == Direction::Write { Stage::Writing } else { Stage::Reading };
-        let data =
-            slot.cargo.lock().expect("items do not panic").data.take().expect("the item is done");
+        let data = open(&slot.cargo).data.take().expect("the item is done");
         match self.lane.start(Transfer { direction, slot: index, place: slot.place, data })? {
             Some(transfer) => self.transfer_done(transfer),
             None => Ok(()),
@@ -191,7 +230,7 @@ impl<'r> Issuer<'r> {
     fn transfer_done(&mut self, transfer: Transfer) -> Result<(), Error> {
         let index = transfer.slot;
         let slot = &mut self.slots[index];
-        slot.cargo.lock().expect("items do not panic").data = Some(transfer.data);
+        open(&slot.cargo).data = Some(transfer.data);
         match transfer.direction {
             Direction::Write => self.transfer(index, Direction::Read),
             Direction::Read => slot.queue(Stage::Decrypting),
@@ -200,11 +239,11 @@ impl<'r> Issuer<'r> {
 
     fn check(&mut self, index: usize) -> Result<(), Error> {
         let slot = &self.slots[index];
-        let cargo = slot.cargo.lock().expect("items do not panic");
-        if !verify(cargo.data.as_ref().expect("the item is done"), &slot.digest) {
+        let cargo = open(&slot.cargo);
+        if !self.blocks.verify(cargo.data.as_ref().expect("the item is done"), &slot.proof) {
             let place = slot.place;
             return Err(Error::run(format!(
-                "block {place} did not verify: its SHA-512 is not that of the data written"
+                "block {place} did not verify: what came back is not the data written"
             )));
         }
         self.shared.verified.fetch_add(1, Ordering::Relaxed);
@@ -212,21 +251,26 @@ impl<'r> Issuer<'r> {
     }
 }
 
-impl Slot {
-    fn new(index: usize, executor: &dyn Executor, xts: &Xts, mailbox: &Mailbox) -> Self {
+impl<L: Payload> Slot<L> {
+    fn new(
+        index: usize,
+        executor: &dyn Executor,
+        cipher: &CipherOf<L>,
+        mailbox: &Mailbox<L::Host>,
+    ) -> Self {
         let cargo = Arc::new(Mutex::new(Cargo { data: Some(Buffer::new()), first_sector: 0 }));
-        let item = |cipher: fn(&Xts, &mut [u8], u64)| {
-            let (cargo, xts, post) = (Arc::clone(&cargo), xts.clone(), mailbox.post());
+        let item = |work: fn(&CipherOf<L>, &mut Buffer, u64)| {
+            let (cargo, cipher, post) = (Arc::clone(&cargo), cipher.clone(), mailbox.post());
             executor.item(Box::new(move || {
-                let mut locked = cargo.lock().expect("items do not panic");
-                let first = locked.first_sector;
-                cipher(&xts, locked.data.as_mut().expect("the issuer put it there"), first);
-                drop(locked);
+                let mut opened = open(&cargo);
+                let first = opened.first_sector;
+                work(&cipher, opened.data.as_mut().expect("the issuer put it there"), first);
+                drop(opened);
                 post.send(index);
             }))
         };
-        let (encrypt, decrypt) = (item(Xts::encrypt), item(Xts::decrypt));
-        Self { stage: Stage::Idle, place: 0, digest: [0; 64], cargo, encrypt, decrypt }
+        let (encrypt, decrypt) = (item(Cipher::encrypt), item(Cipher::decrypt));
+        Self { stage: Stage::Idle, place: 0, proof: Default::default(), cargo, encrypt, decrypt }
     }
 
     fn queue(&mut self, stage: Stage) -> Result<(), Error> {

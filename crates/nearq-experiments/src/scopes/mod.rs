@@ -4,24 +4,37 @@
 //! As under fio, an issuer's own thread generates and verifies; only encryption and decryption are items. So a
 //! block's memory goes back and forth between the issuer's CPU and a worker's, and it matters where the worker is.
 
+//!
+//! The same code runs on a simulated machine, where the work is declared: `declared` says what it costs and why.
+
 mod configuration;
+mod declared;
 mod issuer;
+mod judgement;
+mod payload;
 mod render;
 mod run;
 mod scenario;
+mod simulated;
 
-pub use configuration::{CONFIGURATIONS, Configuration, Planned, plan};
+pub use configuration::{CONFIGURATIONS, Configuration, Planned, SIMULATED, configurations, plan};
+pub use declared::Declared;
+pub use judgement::{Judgement, judge};
 pub use run::Measured;
 pub use scenario::{Published, Scenario, published, scaled};
+pub(crate) use simulated::MakeQueues;
 
-use crate::executor::Queues;
+use crate::executor::{Executor, Queues};
+use crate::host::Census;
 use crate::options::{Common, within};
 use crate::payload::Speeds;
-use crate::report::{Collector, Report, Watch, metric};
+use crate::report::{Collector, Environment, Report, Watch, metric};
 use crate::store::{FileStore, MemoryStore, Store};
 use crate::{Error, Machine, Progress};
+use nearq_platform::Linux;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What `scopes` can be told.
@@ -35,6 +48,8 @@ pub struct ScopesOptions {
     pub issuers: Option<usize>,
     /// Blocks in flight for each issuer, instead of the document's load.
     pub in_flight: Option<usize>,
+    /// On a simulated machine: what the two items of a block cost, in percent of what its issuer spends on it.
+    pub item_percent: Option<usize>,
 }
 
 /// Most issuers, and most blocks in flight for each: beyond, the machine measures its scheduler.
@@ -42,6 +57,16 @@ const MOST_ISSUERS: usize = 4096;
 const MOST_IN_FLIGHT: usize = 4096;
 /// Places of a file that each block in flight chooses from, so that a disk is not always hit in the same ones.
 const PLACES_IN_FILE: u64 = 16;
+/// Most that items may cost, in percent of an issuer's work.
+const MOST_ITEM_PERCENT: usize = 100_000;
+/// A run of the default length on a simulated machine of so many CPUs, and a quick one: virtual time.
+const SIMULATED_FULL: Duration = Duration::from_secs(1);
+const SIMULATED_QUICK: Duration = Duration::from_millis(250);
+const SIMULATED_CPUS: u32 = 24;
+/// The shortest, and the shortest warm-up: a block that waits behind 64 others for each CPU is on its way for some 50 ms.
+const SIMULATED_LEAST: Duration = Duration::from_millis(100);
+/// The machine of the document, by its name among the simulated ones.
+const DOCUMENTS_MACHINE: &str = "ryzen-3900x";
 /// A run of the default length.
 const DURATION: Duration = Duration::from_secs(2);
 /// What all runs of a quick experiment take together.
@@ -80,6 +105,17 @@ impl ScopesOptions {
         Ok(scenarios)
     }
 
+    /// How long and how often on a simulated machine with `cpus`: virtual time, so nothing else decides; a large machine
+    /// has more to do in it and gets less.
+    fn simulated_times(&self, cpus: usize) -> Times {
+        let (runs, full) =
+            if self.common.quick { (2, SIMULATED_QUICK) } else { (5, SIMULATED_FULL) };
+        let scaled = full * SIMULATED_CPUS / (cpus as u32).max(SIMULATED_CPUS);
+        let duration = self.common.duration.unwrap_or(scaled.max(SIMULATED_LEAST));
+        let warm_up = (duration / WARM_UP_SHARE).clamp(SIMULATED_LEAST, WARM_UP_MOST);
+        Times { runs: self.common.runs.unwrap_or(runs), duration, warm_up }
+    }
+
     fn times(&self, cells: usize) -> Times {
         let runs = self.common.runs.unwrap_or(if self.common.quick { 2 } else { 5 });
         let share = QUICK_TOTAL / (runs * cells) as u32 * WARM_UP_SHARE / (WARM_UP_SHARE + 1);
@@ -89,54 +125,171 @@ impl ScopesOptions {
     }
 }
 
-fn open_store(options: &ScopesOptions, scenarios: &[Scenario]) -> Result<Box<dyn Store>, Error> {
+/// Most blocks that a scenario has in flight.
+fn most_blocks(scenarios: &[Scenario]) -> u64 {
     let blocks = |scenario: &Scenario| (scenario.issuers * scenario.in_flight) as u64;
-    let least = scenarios.iter().map(blocks).max().expect("there is a scenario");
+    scenarios.iter().map(blocks).max().expect("there is a scenario")
+}
+
+fn open_store(
+    options: &ScopesOptions,
+    scenarios: &[Scenario],
+) -> Result<Arc<dyn Store<Linux>>, Error> {
+    let least = most_blocks(scenarios);
     Ok(match &options.file {
-        None => Box::new(MemoryStore::new(least)),
-        Some(path) => Box::new(FileStore::open(path, least, least * PLACES_IN_FILE)?),
+        None => Arc::new(MemoryStore::new(least)),
+        Some(path) => Arc::new(FileStore::open(path, least, least * PLACES_IN_FILE)?),
     })
 }
 
-/// Runs the experiment on the queues that `queues` makes.
+/// What is going to be measured.
+struct Experiment<'o> {
+    options: &'o ScopesOptions,
+    machine: &'o Machine,
+    cpus: usize,
+    scenarios: Vec<Scenario>,
+    planned: Vec<Planned>,
+    times: Times,
+}
+
+/// Under which conditions it was measured.
+struct Conditions {
+    environment: Environment,
+    speeds: Speeds,
+    store: String,
+    queue: &'static str,
+    declared: Option<Declared>,
+}
+
+impl<'o> Experiment<'o> {
+    fn new(options: &'o ScopesOptions, machine: &'o Machine) -> Result<Self, Error> {
+        options.common.check()?;
+        let cpus = machine.parallelism();
+        let scenarios = options.scenarios(cpus)?;
+        let planned = plan(machine);
+        let run = planned.iter().filter(|plan| plan.same_as.is_none()).count();
+        let cells = scenarios.len() * run;
+        let times = match machine.model() {
+            Some(_) => options.simulated_times(cpus),
+            None => options.times(cells),
+        };
+        Ok(Self { options, machine, cpus, scenarios, planned, times })
+    }
+
+    /// The configurations that are run.
+    fn run(&self) -> Vec<Configuration> {
+        let run = self.planned.iter().filter(|plan| plan.same_as.is_none());
+        run.map(|plan| plan.configuration).collect()
+    }
+
+    fn plan(&self, scenario: &Scenario, round: usize) -> run::Plan {
+        let Times { duration, warm_up, .. } = self.times;
+        run::Plan {
+            scenario: scenario.clone(),
+            warm_up,
+            duration,
+            cpus: self.cpus,
+            seed: round as u64,
+        }
+    }
+
+    fn what(&self, round: usize, scenario: &Scenario, configuration: &Configuration) -> String {
+        let (runs, scenario, name) = (self.times.runs, &scenario.name, configuration.name);
+        format!("run {} of {runs}, {scenario}: {name}", round + 1)
+    }
+
+    /// Adds a run's figures.
+    fn add(collector: &mut Collector, scenario: &Scenario, name: &str, measured: Measured) {
+        collector.add(&scenario.name, name, metric::THROUGHPUT, measured.throughput_mib_s);
+        collector.add(&scenario.name, name, metric::CPU_PERCENT, measured.cpu_percent);
+    }
+
+    /// The report of what was collected.
+    fn report(&self, mut collector: Collector, conditions: Conditions) -> Report {
+        for scenario in &self.scenarios {
+            for configuration in self.run() {
+                let (scenario, name) = (&scenario.name, configuration.name);
+                if let Some(figures) = published(scenario, name) {
+                    collector.publish(scenario, name, metric::THROUGHPUT, figures.throughput.0);
+                    collector.publish(scenario, name, metric::CPU_PERCENT, figures.cpu.0);
+                }
+            }
+        }
+        let rows = collector.rows();
+        let machine = self.machine.name().to_owned();
+        let judgements = conditions
+            .declared
+            .map(|_| judge(&rows, &self.scenarios, &self.planned, machine == DOCUMENTS_MACHINE));
+        let facts = render::Facts {
+            scenarios: &self.scenarios,
+            planned: &self.planned,
+            times: &self.times,
+            conditions: &conditions,
+            judgements: judgements.as_deref(),
+        };
+        let (text, svg) = (facts.text(&rows), facts.picture(&rows));
+        let coincide: Map<String, Value> = self
+            .planned
+            .iter()
+            .filter_map(|plan| {
+                let (same_as, reason) = plan.same_as.as_ref()?;
+                let name = plan.configuration.name.into();
+                Some((name, json!({"same_as": same_as, "reason": reason})))
+            })
+            .collect();
+        let scenario = |one: &Scenario| {
+            (one.name.clone(), json!({"issuers": one.issuers, "in_flight": one.in_flight}))
+        };
+        let scenarios: Map<String, Value> = self.scenarios.iter().map(scenario).collect();
+        let mut parameters = json!({
+            "quick": self.options.common.quick,
+            "queue": conditions.queue,
+            "runs": self.times.runs,
+            "duration_s": self.times.duration.as_secs_f64(),
+            "warm_up_s": self.times.warm_up.as_secs_f64(),
+            "block_bytes": crate::payload::BLOCK_BYTES,
+            "store": conditions.store,
+            "scenarios": scenarios,
+            "coincide": coincide,
+            "one_cpu": conditions.speeds,
+        });
+        if let Some(declared) = conditions.declared {
+            parameters["declared"] = json!(declared);
+            parameters["judgements"] = json!(judgements);
+        }
+        let environment = conditions.environment;
+        Report { experiment: "scopes", machine, environment, parameters, rows, text, svg }
+    }
+}
+
+/// Runs the experiment here, on the queues that `queues` makes.
 pub(crate) fn run_on(
     options: &ScopesOptions,
     machine: &Machine,
     queues: &dyn Queues,
     progress: &Progress,
 ) -> Result<Report, Error> {
-    options.common.check()?;
-    let cpus = machine.parallelism();
-    let scenarios = options.scenarios(cpus)?;
-    let planned = plan(machine);
-    let run: Vec<Configuration> = planned
-        .iter()
-        .filter(|plan| plan.same_as.is_none())
-        .map(|plan| plan.configuration)
-        .collect();
-    let times = options.times(scenarios.len() * run.len());
-    let store = open_store(options, &scenarios)?;
-
-    let watch = Watch::start(cpus);
+    let experiment = Experiment::new(options, machine)?;
+    let (times, run) = (experiment.times, experiment.run());
+    if options.item_percent.is_some() {
+        return Err(Error::input(
+            "--item-work is for simulated machines, where work is declared; here it is computed",
+        ));
+    }
+    let store = open_store(options, &experiment.scenarios)?;
+    let watch = Watch::start(experiment.cpus);
     let speeds = Speeds::measure(Duration::from_millis(40));
     let mut collector = Collector::default();
-    progress.begin(times.runs * scenarios.len() * run.len());
+    progress.begin(times.runs * experiment.scenarios.len() * run.len());
     for round in 0..times.runs {
-        for scenario in &scenarios {
+        for scenario in &experiment.scenarios {
             let mut measure = |configuration: &Configuration| {
-                let name = configuration.name;
-                progress.step(format!(
-                    "run {} of {}, {}: {name}",
-                    round + 1,
-                    times.runs,
-                    scenario.name
-                ));
-                let executor = queues.queue(configuration.placement)?;
-                let (warm_up, duration) = (times.warm_up, times.duration);
-                let measured =
-                    run::run(&*executor, &*store, scenario, warm_up, duration, cpus, round as u64)?;
-                collector.add(&scenario.name, name, metric::THROUGHPUT, measured.throughput_mib_s);
-                collector.add(&scenario.name, name, metric::CPU_PERCENT, measured.cpu_percent);
+                progress.step(experiment.what(round, scenario, configuration));
+                let executor: Arc<dyn Executor> = queues.queue(configuration.placement)?.into();
+                let plan = experiment.plan(scenario, round);
+                let store = Arc::clone(&store);
+                let measured = run::run(executor, store, payload::Real, Census::default(), &plan)?;
+                Experiment::add(&mut collector, scenario, configuration.name, measured);
                 progress.done();
                 Ok(())
             };
@@ -147,55 +300,63 @@ pub(crate) fn run_on(
             }
         }
     }
-    for scenario in &scenarios {
-        for configuration in &run {
-            if let Some(figures) = published(&scenario.name, configuration.name) {
-                collector.publish(
-                    &scenario.name,
-                    configuration.name,
-                    metric::THROUGHPUT,
-                    figures.throughput.0,
-                );
-                collector.publish(
-                    &scenario.name,
-                    configuration.name,
-                    metric::CPU_PERCENT,
-                    figures.cpu.0,
-                );
+    let conditions = Conditions {
+        environment: watch.finish(),
+        speeds,
+        store: store.describe(),
+        queue: queues.name(),
+        declared: None,
+    };
+    Ok(experiment.report(collector, conditions))
+}
+
+/// Runs the experiment on a simulated machine, on the queues that `queues` makes.
+pub(crate) fn simulate_on(
+    options: &ScopesOptions,
+    machine: &Machine,
+    queues: MakeQueues,
+    progress: &Progress,
+) -> Result<Report, Error> {
+    let experiment = Experiment::new(options, machine)?;
+    let model = machine.model().expect("the machine is a simulated one");
+    if let Some(path) = &options.file {
+        let path = path.display();
+        return Err(Error::input(format!(
+            "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
+        )));
+    }
+    let mut declared = Declared::at(model.clock_mhz());
+    if let Some(percent) = options.item_percent {
+        within("--item-work", percent, 1, MOST_ITEM_PERCENT)?;
+        declared.item_percent = percent as u64;
+    }
+    let mut jobs = Vec::new();
+    let mut cells = Vec::new();
+    for round in 0..experiment.times.runs {
+        for scenario in &experiment.scenarios {
+            for configuration in experiment.run() {
+                let plan = experiment.plan(scenario, round);
+                let what = experiment.what(round, scenario, &configuration);
+                cells.push((scenario, configuration.name));
+                jobs.push(simulated::Job { configuration, plan, what });
             }
         }
     }
-    let environment = watch.finish();
-    let rows = collector.rows();
-    let facts =
-        render::Facts { scenarios: &scenarios, planned: &planned, times: &times, speeds: &speeds };
-    let text = facts.text(&rows, &environment, &store.describe(), queues.name());
-    let svg = facts.picture(&rows, &environment);
-    let coincide: Map<String, Value> = planned
-        .iter()
-        .filter_map(|plan| {
-            let (same_as, reason) = plan.same_as.as_ref()?;
-            Some((plan.configuration.name.into(), json!({"same_as": same_as, "reason": reason})))
-        })
-        .collect();
-    let scenarios: Map<String, Value> = scenarios
-        .iter()
-        .map(|one| (one.name.clone(), json!({"issuers": one.issuers, "in_flight": one.in_flight})))
-        .collect();
-    let parameters = json!({
-        "quick": options.common.quick,
-        "queue": queues.name(),
-        "runs": times.runs,
-        "duration_s": times.duration.as_secs_f64(),
-        "warm_up_s": times.warm_up.as_secs_f64(),
-        "block_bytes": crate::payload::BLOCK_BYTES,
-        "store": store.describe(),
-        "scenarios": scenarios,
-        "coincide": coincide,
-        "one_cpu": speeds,
-    });
-    let machine = options.common.machine.clone();
-    Ok(Report { experiment: "scopes", machine, environment, parameters, rows, text, svg })
+    progress.begin(jobs.len());
+    let measured = simulated::measure_all(machine, declared, queues, &jobs, progress)?;
+    let mut collector = Collector::default();
+    for ((scenario, name), measured) in cells.into_iter().zip(measured) {
+        Experiment::add(&mut collector, scenario, name, measured);
+    }
+    let drive = simulated::drive(machine, most_blocks(&experiment.scenarios));
+    let conditions = Conditions {
+        environment: Environment::simulated(model.about(), experiment.cpus),
+        speeds: declared.speeds(),
+        store: drive.describe(),
+        queue: queues(Census::default()).name(),
+        declared: Some(declared),
+    };
+    Ok(experiment.report(collector, conditions))
 }
 
 #[cfg(test)]

@@ -1,49 +1,54 @@
 //! The tables and the picture of `scopes`, beside the document's figures.
 
-use super::Times;
 use super::configuration::Planned;
+use super::declared::Declared;
+use super::judgement::Judgement;
 use super::scenario::{Scenario, published};
-use crate::payload::Speeds;
+use super::{Conditions, Times};
 use crate::report::metric::{self, Metric};
 use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row, Summary, Table, find, plus_minus};
+use crate::report::{Row, Summary, Table, find, plus_minus};
 
 /// What the tables and the picture are made from, beside the rows.
-#[derive(Debug)]
 pub(super) struct Facts<'f> {
     pub(super) scenarios: &'f [Scenario],
     pub(super) planned: &'f [Planned],
     pub(super) times: &'f Times,
-    pub(super) speeds: &'f Speeds,
+    pub(super) conditions: &'f Conditions,
+    /// Those of a simulated run.
+    pub(super) judgements: Option<&'f [Judgement]>,
 }
 
 impl Facts<'_> {
     /// Everything for people.
-    pub(super) fn text(
-        &self,
-        rows: &[Row],
-        environment: &Environment,
-        store: &str,
-        queue: &str,
-    ) -> String {
+    pub(super) fn text(&self, rows: &[Row]) -> String {
         let Times { runs, duration, warm_up } = self.times;
-        let speeds = self.speeds;
-        let mut text = format!(
-            "nearq bench scopes, on {queue}\n{}\n\
-             store: {store}\n\
-             {runs} runs of {:.2} s each (after {:.2} s of warm-up), order alternating, mean ± deviation.\n\
-             Bandwidth counts data that came back and verified. One CPU here does, in MiB/s: AES-256-XTS {:.0}, \
-             SHA-512 {:.0}, data {:.0};\nso a block costs its issuer {:.0} us (generate, hash twice) and the items \
-             {:.0} us (encrypt, decrypt).\n",
-            environment.describe(),
-            duration.as_secs_f64(),
-            warm_up.as_secs_f64(),
-            speeds.encrypt_mib_s,
-            speeds.sha512_mib_s,
-            speeds.generate_mib_s,
-            speeds.issuer_us_per_block(),
-            speeds.items_us_per_block(),
-        );
+        let Conditions { environment, speeds, store, queue, declared } = self.conditions;
+        let (duration, warm_up) = (duration.as_secs_f64(), warm_up.as_secs_f64());
+        let mut text = format!("nearq bench scopes, on {queue}\n");
+        if let Some(declared) = declared {
+            let (about, cpus) = (environment.cpu_model.as_deref().unwrap_or(""), environment.cpus);
+            text.push_str(&format!(
+                "{about}: {cpus} CPUs at {} MHz, virtual time\nstore: {store}\n\
+                 {runs} runs (seeds) of {duration:.2} s each (after {warm_up:.2} s of warm-up), mean ± deviation.\n{}",
+                declared.clock_mhz,
+                inputs(declared),
+            ));
+        } else {
+            text.push_str(&format!(
+                "{}\nstore: {store}\n\
+                 {runs} runs of {duration:.2} s each (after {warm_up:.2} s of warm-up), order alternating, mean ± deviation.\n\
+                 Bandwidth counts data that came back and verified. One CPU here does, in MiB/s: AES-256-XTS {:.0}, \
+                 SHA-512 {:.0}, data {:.0};\nso a block costs its issuer {:.0} us (generate, hash twice) and the items \
+                 {:.0} us (encrypt, decrypt).\n",
+                environment.describe(),
+                speeds.encrypt_mib_s,
+                speeds.sha512_mib_s,
+                speeds.generate_mib_s,
+                speeds.issuer_us_per_block(),
+                speeds.items_us_per_block(),
+            ));
+        }
         let issuer = speeds.issuer_us_per_block();
         let share = issuer / (issuer + speeds.items_us_per_block()) * 100.0;
         if share > 50.0 {
@@ -55,6 +60,9 @@ impl Facts<'_> {
             text.push_str(&format!("\n{}", self.table(rows, scenario)));
         }
         text.push_str(&self.closing());
+        if let Some(judgements) = self.judgements.filter(|judgements| !judgements.is_empty()) {
+            text.push_str(&format!("\n{}", judged(judgements)));
+        }
         text
     }
 
@@ -113,10 +121,14 @@ impl Facts<'_> {
         for (name, (same_as, reason)) in &same {
             text.push_str(&format!("{name} = {same_as} on this machine: {reason}\n"));
         }
-        if !same.is_empty() {
+        if self.judgements.is_some() {
             text.push_str(
-                "They differ on a machine with several last-level caches, such as the document's; the simulated one\n\
-                 (--on ryzen-3900x) is not available yet.\n",
+                "Helping: idle workers of one pod take items of another. Rows without it do what the kernel does; a queue of ours\n\
+                 helps unless told otherwise, as in the rows `+helping`. It changes nothing for system (one pod) and strict rows.\n",
+            );
+        } else if !same.is_empty() {
+            text.push_str(
+                "They differ on a machine with several last-level caches, such as the document's: --on ryzen-3900x simulates it.\n",
             );
         }
         text.push_str(
@@ -127,7 +139,8 @@ impl Facts<'_> {
     }
 
     /// Bandwidth and CPU use at a glance.
-    pub(super) fn picture(&self, rows: &[Row], environment: &Environment) -> String {
+    pub(super) fn picture(&self, rows: &[Row]) -> String {
+        let environment = &self.conditions.environment;
         let run = || self.planned.iter().filter(|plan| plan.same_as.is_none());
         let bars = |title: &str, axis: &str, metric: Metric| {
             let group = |scenario: &Scenario| {
@@ -170,6 +183,39 @@ impl Facts<'_> {
         let same: Vec<_> = same.map(|other| other.configuration.name).collect();
         if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
     }
+}
+
+/// The inputs of a simulated run, and what is a result of it.
+fn inputs(declared: &Declared) -> String {
+    let us = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
+    format!(
+        "Inputs, per block of 32 KiB: data {:.1} us, SHA-512 {:.1} us (twice), each of two items {:.1} us, so that items cost {:.2} of\n\
+         the issuer's work: public measurements, and what the document says of its loads; besides, the machine's costs.\n\
+         Results: everything in the tables. Only gaps between rows are comparable; MiB/s follow from the inputs.\n",
+        us(declared.generate()),
+        us(declared.hash()),
+        us(declared.item()),
+        declared.item_percent as f64 / 100.0,
+    )
+}
+
+/// What was to be shown, and whether it was.
+fn judged(judgements: &[Judgement]) -> Table {
+    let met = judgements.iter().filter(|one| one.met).count();
+    let title = format!("Targets: {met} of {} met", judgements.len());
+    let headings = ["", "shall", "vs system (%)", "published", "", "by (points)"];
+    let mut table = Table::new(title, &headings);
+    for one in judgements {
+        table.row(vec![
+            format!("{}: {}", one.scenario, one.row),
+            one.shall.clone(),
+            format!("{:+.2}", one.gap),
+            one.published.map_or("-".into(), |gap| format!("{gap:+.2}")),
+            if one.met { "met" } else { "missed" }.into(),
+            format!("{:+.2}", one.margin),
+        ]);
+    }
+    table
 }
 
 fn measured(

@@ -1,16 +1,16 @@
 //! One run: issuers on a queue for some seconds, and what went through in that time.
 
 use super::issuer::{Issuer, Shared};
+use super::payload::Payload;
 use super::scenario::Scenario;
 use crate::Error;
 use crate::executor::Executor;
+use crate::host::Census;
 use crate::payload::BLOCK_BYTES;
 use crate::store::Store;
-use crate::usage::cpu_time;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use nearq_platform::{Atomic as _, AtomicInt as _, Instant, Ordering, Platform as _, ThreadSpec};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// How long the one who watches sleeps between looks, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -24,67 +24,160 @@ pub struct Measured {
     pub cpu_percent: f64,
 }
 
-/// Runs `scenario` on `executor`: `warm_up` uncounted, then `duration` counted.
-pub(super) fn run(
-    executor: &dyn Executor,
-    store: &dyn Store,
-    scenario: &Scenario,
-    warm_up: Duration,
-    duration: Duration,
-    cpus: usize,
-    seed: u64,
-) -> Result<Measured, Error> {
-    let shared = Shared::default();
-    let places = store.places() / scenario.issuers as u64;
-    let issue = |number: u64, ready: mpsc::Sender<()>| {
-        let own = number * places..(number + 1) * places;
-        let seed = seed ^ (number << 32);
-        // Made by its own thread, so that its memory is near it.
-        let issuer = Issuer::new(&shared, executor, store, own, scenario.in_flight, seed);
-        drop(ready);
-        issuer.inspect_err(|_| shared.stop.store(true, Ordering::Relaxed))?.run()
-    };
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        let (ready, all_ready) = mpsc::channel();
-        for number in 0..scenario.issuers as u64 {
-            let (issue, ready) = (&issue, ready.clone());
-            let builder = thread::Builder::new().name(format!("issuer/{number}"));
-            match builder.spawn_scoped(scope, move || issue(number, ready)) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    shared.stop.store(true, Ordering::Relaxed);
-                    return Err(Error::run(format!("issuer {number} cannot be started: {error}")));
-                }
-            }
-        }
-        drop(ready);
-        // Nothing is ever sent: this ends when every issuer has dropped its sender.
-        let _ = all_ready.recv();
-        wait(warm_up, &shared);
-        let start = Reading::take(&shared);
-        wait(duration, &shared);
-        let end = Reading::take(&shared);
-        shared.stop.store(true, Ordering::Relaxed);
-        for thread in threads {
-            thread.join().map_err(|_| Error::run("an issuer panicked"))??;
-        }
-        Ok(end.since(&start, cpus))
-    })
+/// A run that is to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) scenario: Scenario,
+    /// Uncounted, before what counts.
+    pub(super) warm_up: Duration,
+    pub(super) duration: Duration,
+    /// The CPUs of which [`Measured::cpu_percent`] is a share.
+    pub(super) cpus: usize,
+    pub(super) seed: u64,
 }
 
-fn wait(duration: Duration, shared: &Shared) {
-    let end = Instant::now() + duration;
-    while !shared.stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
+/// What the issuers' threads share with the one who watches them.
+struct Crew<L: Payload> {
+    shared: Arc<Shared<L::Host>>,
+    executor: Arc<dyn Executor>,
+    store: Arc<dyn Store<L::Host>>,
+    payload: L,
+    census: Census<L::Host>,
+    /// Issuers that have not begun.
+    missing: <L::Host as nearq_platform::Platform>::AtomicU32,
+    errors: Mutex<Vec<Error>>,
+}
+
+/// Makes a run on `executor`, whose workers enter `census`.
+pub(super) fn run<L: Payload>(
+    executor: Arc<dyn Executor>,
+    store: Arc<dyn Store<L::Host>>,
+    payload: L,
+    census: Census<L::Host>,
+    plan: &Plan,
+) -> Result<Measured, Error> {
+    let issuers = plan.scenario.issuers as u32;
+    let crew = Arc::new(Crew {
+        shared: Arc::new(Shared::new()),
+        executor,
+        store,
+        payload,
+        census,
+        missing: <L::Host as nearq_platform::Platform>::AtomicU32::new(issuers),
+        errors: Mutex::default(),
+    });
+    let mut threads = Vec::new();
+    for number in 0..u64::from(issuers) {
+        let (own, plan) = (Arc::clone(&crew), plan.clone());
+        let spec = ThreadSpec { name: format!("issuer/{number}"), ..ThreadSpec::default() };
+        match L::Host::spawn(spec, move || own.issue(number, &plan)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                crew.fail(Error::run(format!("issuer {number} cannot be started: {error}")));
+                (number..u64::from(issuers)).for_each(|_| crew.arrive());
+                break;
+            }
         }
-        thread::sleep(left.min(TICK));
+    }
+    crew.all_have_begun();
+    crew.wait(plan.warm_up);
+    let start = crew.reading();
+    crew.wait(plan.duration);
+    let end = crew.reading();
+    crew.shared.stop();
+    threads.into_iter().for_each(L::Host::join);
+    let error = crew.errors.lock().expect("nobody panics while holding it").drain(..).next();
+    error.map_or_else(|| Ok(end.since(&start, plan.cpus)), Err)
+}
+
+impl<L: Payload> Crew<L> {
+    /// The life of an issuer.
+    fn issue(&self, number: u64, plan: &Plan) {
+        let mut arrival = Arrival { crew: self, begun: false, ended: false };
+        self.census.enter();
+        let (issuers, in_flight) = (plan.scenario.issuers as u64, plan.scenario.in_flight);
+        let places = self.store.places() / issuers;
+        let own = number * places..(number + 1) * places;
+        let blocks = self.payload.blocks(plan.seed ^ (number << 32));
+        // Made by its own thread, so that its memory is near it.
+        let (shared, executor) = (Arc::clone(&self.shared), &*self.executor);
+        let issuer = Issuer::<L>::new(shared, executor, &*self.store, own, in_flight, blocks);
+        arrival.begun();
+        if let Err(error) = issuer.and_then(Issuer::run) {
+            self.fail(error);
+        }
+        arrival.ended = true;
+    }
+
+    /// One more has begun.
+    fn arrive(&self) {
+        // Release: pairs with the acquire in `all_have_begun`.
+        if self.missing.fetch_sub(1, Ordering::Release) == 1 {
+            L::Host::wake(&raw const self.missing, 1);
+        }
+    }
+
+    /// Waits until every issuer has begun, or failed to.
+    fn all_have_begun(&self) {
+        loop {
+            let missing = self.missing.load(Ordering::Acquire);
+            if missing == 0 {
+                return;
+            }
+            L::Host::wait(&self.missing, missing, None);
+        }
+    }
+
+    /// Keeps the error, and ends the run.
+    fn fail(&self, error: Error) {
+        // Nobody calls the platform while holding the lock.
+        self.errors.lock().expect("nobody panics while holding it").push(error);
+        self.shared.stop();
+    }
+
+    /// Waits for `duration`, or until the run is over.
+    fn wait(&self, duration: Duration) {
+        let end = L::Host::now() + duration;
+        while !self.shared.stopped() {
+            let left = end - L::Host::now();
+            if left.is_zero() {
+                return;
+            }
+            L::Host::sleep(left.min(TICK));
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        Reading { at: L::Host::now(), cpu: self.census.cpu_time(), blocks: self.shared.verified() }
     }
 }
 
-/// Wall time, CPU time and progress at one moment.
+/// An issuer's promise to begin and to end; one that panics keeps it as well.
+struct Arrival<'c, L: Payload> {
+    crew: &'c Crew<L>,
+    begun: bool,
+    ended: bool,
+}
+
+impl<L: Payload> Arrival<'_, L> {
+    fn begun(&mut self) {
+        self.begun = true;
+        self.crew.arrive();
+    }
+}
+
+impl<L: Payload> Drop for Arrival<'_, L> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.crew.fail(Error::run("an issuer panicked"));
+        }
+        if !self.begun {
+            self.crew.arrive();
+        }
+    }
+}
+
+/// Time, CPU time and progress at one moment.
 struct Reading {
     at: Instant,
     cpu: Duration,
@@ -92,18 +185,10 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(shared: &Shared) -> Self {
-        Self {
-            at: Instant::now(),
-            cpu: cpu_time(),
-            blocks: shared.verified.load(Ordering::Relaxed),
-        }
-    }
-
     fn since(&self, start: &Self, cpus: usize) -> Measured {
         let wall = (self.at - start.at).as_secs_f64();
         let mib = (self.blocks - start.blocks) as f64 * BLOCK_BYTES as f64 / f64::from(1 << 20);
-        let cpu = self.cpu.checked_sub(start.cpu).unwrap().as_secs_f64();
+        let cpu = self.cpu.saturating_sub(start.cpu).as_secs_f64();
         Measured { throughput_mib_s: mib / wall, cpu_percent: cpu / wall / cpus as f64 * 100.0 }
     }
 }
@@ -111,31 +196,26 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::Bell;
+    use crate::host::EventBell;
     use crate::peers::queue_for_tests;
+    use crate::scopes::payload::Real;
     use crate::store::{Direction, FileStore, Lane, MemoryStore, Transfer};
+    use nearq_platform::Linux;
     use std::ops::Range;
 
-    fn scenario() -> Scenario {
-        Scenario { name: "test".into(), meaning: "", issuers: 2, in_flight: 5 }
+    fn short(store: impl Store<Linux> + 'static, duration: Duration) -> Result<Measured, Error> {
+        let scenario = Scenario { name: "test".into(), meaning: "", issuers: 2, in_flight: 5 };
+        let warm_up = duration / 6;
+        let plan = Plan { scenario, warm_up, duration, cpus: 2, seed: 1 };
+        let executor = queue_for_tests(2).into();
+        run(executor, Arc::new(store), Real, Census::default(), &plan)
     }
 
-    fn short(store: &dyn Store) -> Result<Measured, Error> {
-        let executor = queue_for_tests(2);
-        run(
-            &*executor,
-            store,
-            &scenario(),
-            Duration::from_millis(10),
-            Duration::from_millis(60),
-            2,
-            1,
-        )
-    }
+    const SHORT: Duration = Duration::from_millis(60);
 
     #[test]
     fn data_goes_round_through_memory() {
-        let measured = short(&MemoryStore::new(10)).unwrap();
+        let measured = short(MemoryStore::new(10), SHORT).unwrap();
         assert!(measured.throughput_mib_s > 0.1, "{measured:?}");
         assert!(measured.cpu_percent > 1.0 && measured.cpu_percent < 400.0, "{measured:?}");
     }
@@ -144,14 +224,14 @@ mod tests {
     fn data_goes_round_through_a_file() {
         let path = std::env::temp_dir().join(format!("nearq-scopes-run-{}", std::process::id()));
         let store = FileStore::open(&path, 10, 40).unwrap();
-        assert!(short(&store).unwrap().throughput_mib_s > 0.01);
+        assert!(short(store, SHORT).unwrap().throughput_mib_s > 0.01);
     }
 
     /// A store that flips one bit of the twentieth block that it gives back.
     struct Faulty(MemoryStore);
     struct FaultyLane(Box<dyn Lane>, u32);
 
-    impl Store for Faulty {
+    impl Store<Linux> for Faulty {
         fn places(&self) -> u64 {
             self.0.places()
         }
@@ -164,7 +244,7 @@ mod tests {
             &self,
             places: Range<u64>,
             in_flight: usize,
-            bell: &Bell,
+            bell: &EventBell,
         ) -> Result<Box<dyn Lane>, Error> {
             Ok(Box::new(FaultyLane(self.0.lane(places, in_flight, bell)?, 0)))
         }
@@ -191,12 +271,9 @@ mod tests {
 
     #[test]
     fn one_flipped_bit_fails_the_run() {
-        let executor = queue_for_tests(2);
-        let (warm_up, duration) = (Duration::ZERO, Duration::from_secs(10));
-        let started = Instant::now();
-        let error =
-            run(&*executor, &Faulty(MemoryStore::new(10)), &scenario(), warm_up, duration, 2, 1)
-                .unwrap_err();
+        let duration = Duration::from_secs(10);
+        let started = std::time::Instant::now();
+        let error = short(Faulty(MemoryStore::new(10)), duration).unwrap_err();
         assert!(error.to_string().contains("did not verify"), "{error}");
         assert_eq!(error.exit_status(), 1);
         assert!(started.elapsed() < duration, "the run ends when it fails");

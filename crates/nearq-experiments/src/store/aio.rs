@@ -4,7 +4,7 @@
 use super::file::failed;
 use super::{Direction, Lane, Transfer};
 use crate::Error;
-use crate::mailbox::Bell;
+use crate::host::EventBell;
 use crate::payload::BLOCK_BYTES;
 use std::fs::File;
 use std::io;
@@ -52,7 +52,7 @@ struct IoEvent {
 pub(super) struct AioLane {
     context: Context,
     file: Arc<File>,
-    bell: Bell,
+    bell: EventBell,
     /// What is on its way, with the memory that the kernel uses; the index is the transfer's slot. Dropped after
     /// `context`, whose drop waits for the kernel to be done with that memory.
     pending: Vec<Option<Transfer>>,
@@ -65,7 +65,7 @@ impl AioLane {
         Context::new(1).map(drop)
     }
 
-    pub(super) fn new(file: Arc<File>, in_flight: usize, bell: Bell) -> io::Result<Self> {
+    pub(super) fn new(file: Arc<File>, in_flight: usize, bell: EventBell) -> io::Result<Self> {
         let pending = (0..in_flight).map(|_| None).collect();
         let events = vec![IoEvent::default(); in_flight];
         Ok(Self { context: Context::new(in_flight)?, file, bell, pending, events })

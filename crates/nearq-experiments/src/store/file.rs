@@ -3,8 +3,9 @@
 use super::aio::AioLane;
 use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
-use crate::mailbox::Bell;
+use crate::host::EventBell;
 use crate::payload::BLOCK_BYTES;
+use nearq_platform::Linux;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};
 use std::ops::Range;
@@ -120,7 +121,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-impl Store for FileStore {
+impl Store<Linux> for FileStore {
     fn places(&self) -> u64 {
         self.places
     }
@@ -144,7 +145,7 @@ impl Store for FileStore {
         &self,
         places: Range<u64>,
         in_flight: usize,
-        bell: &Bell,
+        bell: &EventBell,
     ) -> Result<Box<dyn Lane>, Error> {
         assert!(places.end <= self.places, "the lane is outside the store");
         if self.synchronous.is_some() {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     /// Writes and reads back four blocks at once through a lane.
-    fn round_trip(lane: &mut dyn Lane, mailbox: &Mailbox) {
+    fn round_trip(lane: &mut dyn Lane, mailbox: &Mailbox<Linux>) {
         for direction in [Direction::Write, Direction::Read] {
             let mut finished = Vec::new();
             for slot in 0..4 {
@@ -237,7 +238,7 @@ mod tests {
         let path = path("round-trip");
         let store = FileStore::open(&path, 8, 8).unwrap();
         assert!(!path.exists(), "the file is gone from its folder at once");
-        let mailbox = Mailbox::new().unwrap();
+        let mailbox = Mailbox::new(4).unwrap();
         round_trip(&mut SynchronousLane { file: Arc::clone(&store.file) }, &mailbox);
         round_trip(&mut *store.lane(4..8, 4, mailbox.bell()).unwrap(), &mailbox);
         assert!(store.describe().contains("file"), "{}", store.describe());
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn reading_past_the_end_is_a_failed_run_that_names_the_block() {
         let store = FileStore::open(&path("short"), 1, 1).unwrap();
-        let mailbox = Mailbox::new().unwrap();
+        let mailbox = Mailbox::<Linux>::new(4).unwrap();
         let mut lane = store.lane(0..1, 1, mailbox.bell()).unwrap();
         let transfer =
             Transfer { direction: Direction::Read, slot: 0, place: 9, data: Buffer::new() };

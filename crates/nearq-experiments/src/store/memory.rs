@@ -2,7 +2,8 @@
 
 use super::{Buffer, Direction, Lane, Store, Transfer};
 use crate::Error;
-use crate::mailbox::Bell;
+use crate::host::EventBell;
+use nearq_platform::Linux;
 use std::ops::Range;
 
 /// Blocks in memory. Every lane has its own, made (and touched) when the lane is.
@@ -18,7 +19,7 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl Store<Linux> for MemoryStore {
     fn places(&self) -> u64 {
         self.places
     }
@@ -31,7 +32,7 @@ impl Store for MemoryStore {
         &self,
         places: Range<u64>,
         _in_flight: usize,
-        _bell: &Bell,
+        _bell: &EventBell,
     ) -> Result<Box<dyn Lane>, Error> {
         assert!(places.end <= self.places, "the lane is outside the store");
         let blocks = places.clone().map(|_| Buffer::new()).collect();

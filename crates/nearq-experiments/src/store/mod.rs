@@ -1,4 +1,4 @@
-//! Where encrypted blocks go and come back from: memory, a file, or a block device.
+//! Where encrypted blocks go and come back from: memory, a file, a block device, or a simulated drive.
 //!
 //! An issuer owns a [`Lane`] of the store, as a thread under fio owns its libaio context: it starts transfers,
 //! up to one for every block that it has in flight, and learns of their ends. A transfer owns the block's memory
@@ -10,15 +10,18 @@
 
 mod aio;
 mod buffer;
+mod drive;
 mod file;
 mod memory;
 
 pub use buffer::Buffer;
+pub use drive::Drive;
 pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use crate::Error;
-use crate::mailbox::Bell;
+use crate::host::Host;
+use nearq_platform::Instant;
 use std::ops::Range;
 
 /// Which way a block goes.
@@ -44,7 +47,7 @@ pub struct Transfer {
 }
 
 /// A place to store blocks in.
-pub trait Store: Send + Sync {
+pub trait Store<H: Host>: Send + Sync {
     /// How many blocks fit; lanes divide them among themselves.
     fn places(&self) -> u64;
 
@@ -57,7 +60,7 @@ pub trait Store: Send + Sync {
         &self,
         places: Range<u64>,
         in_flight: usize,
-        bell: &Bell,
+        bell: &H::Bell,
     ) -> Result<Box<dyn Lane>, Error>;
 }
 
@@ -68,4 +71,9 @@ pub trait Lane: Send {
 
     /// Appends the transfers that have finished since the last call.
     fn reap(&mut self, finished: &mut Vec<Transfer>) -> Result<(), Error>;
+
+    /// When the next transfer ends that does not ring the bell, if there is one.
+    fn next_end(&self) -> Option<Instant> {
+        None
+    }
 }
