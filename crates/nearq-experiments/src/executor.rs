@@ -29,6 +29,22 @@ pub trait Queues {
 pub trait Executor: Send + Sync {
     /// An item that runs `function` each time that it is queued.
     fn item(&self, function: Box<dyn FnMut() + Send>) -> Box<dyn Item>;
+
+    /// What its workers have done so far, if it counts that.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
+}
+
+/// What the workers of a queue have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Items run.
+    pub completed: u64,
+    /// Items run by workers of other pods.
+    pub helped: u64,
+    /// How often a worker was brought back into its pod before an item.
+    pub repatriated: u64,
 }
 
 /// A reusable item.

@@ -105,25 +105,44 @@ impl Host for Sim {
     }
 }
 
-/// The threads of a run that work: issuers and workers.
+/// What a thread of a run is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It makes blocks and verifies them.
+    Issuer,
+    /// It runs items.
+    Worker,
+}
+
+/// A thread, and what it is there for.
+type Member<H> = (Role, <H as Platform>::Thread);
+
+/// The threads of a run that work.
 #[derive(Clone, Debug)]
-pub struct Census<H: Host>(Arc<Mutex<Vec<H::Thread>>>);
+pub struct Census<H: Host>(Arc<Mutex<Vec<Member<H>>>>);
 
 impl<H: Host> Census<H> {
     /// Adds the caller.
-    pub fn enter(&self) {
+    pub fn enter(&self, role: Role) {
         let caller = H::current_thread();
-        self.list().push(caller);
+        self.list().push((role, caller));
     }
 
     /// CPU time of the program so far.
     pub fn cpu_time(&self) -> Duration {
-        let threads = self.list().clone();
+        let threads: Vec<_> = self.list().iter().map(|(_, thread)| *thread).collect();
         H::used_by(&threads)
     }
 
+    /// CPU time of the issuers so far.
+    pub fn issuers_cpu_time(&self) -> Duration {
+        let list = self.list().clone();
+        let issuers = list.into_iter().filter(|(role, _)| *role == Role::Issuer);
+        issuers.filter_map(|(_, thread)| <H as Platform>::cpu_time(thread).ok()).sum()
+    }
+
     /// The list; nobody calls the platform while holding it, so that on the simulated machine nobody waits for it.
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<H::Thread>> {
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Member<H>>> {
         self.0.lock().expect("nobody panics while holding the list")
     }
 }

@@ -1,11 +1,11 @@
 //! nearq as the queue of `scopes`: the only file of it that knows how its library is called.
 
-use crate::executor::{Executor, Item, Placement, Queues};
-use crate::host::{Census, Host};
+use crate::executor::{Counts, Executor, Item, Placement, Queues};
+use crate::host::{Census, Host, Role};
 use crate::report::Report;
 use crate::scopes::{ScopesOptions, run_on, simulate_on};
 use crate::{Error, Machine, Progress};
-use nearq::{Runtime, Work, Workqueue};
+use nearq::{LinkStatistics, Runtime, Work, Workqueue};
 use nearq_platform::Linux;
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ struct Nearq<H: Host> {
 impl<H: Host> Queues for Nearq<H> {
     fn queue(&self, placement: Placement) -> Result<Box<dyn Executor>, Error> {
         let census = self.census.clone();
-        let runtime = Runtime::<H>::builder_in().on_worker_start(move |_| census.enter()).build();
+        let runtime =
+            Runtime::<H>::builder_in().on_worker_start(move |_| census.enter(Role::Worker)).build();
         let queue = built(runtime)?
             .workqueue("scopes")
             .scope(placement.scope)
@@ -66,6 +67,15 @@ impl<H: Host> Executor for Queue<H> {
     fn item(&self, mut function: Box<dyn FnMut() + Send>) -> Box<dyn Item> {
         let work = Work::new_in(move |_: &Work<H>| function());
         Box::new(Queued { queue: Arc::clone(&self.0), work })
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        let add = |sum: Counts, link: &LinkStatistics| Counts {
+            completed: sum.completed + link.completed,
+            helped: sum.helped + link.helped,
+            repatriated: sum.repatriated + link.repatriated,
+        };
+        Some(self.0.statistics().iter().fold(Counts::default(), add))
     }
 }
 
@@ -116,6 +126,10 @@ mod tests {
                 let throughput = report.find(scenario, row, metric::THROUGHPUT).unwrap();
                 let cpu = report.find(scenario, row, metric::CPU_PERCENT).unwrap().summary;
                 assert!(throughput.summary.min > 1.0, "{scenario} {row}");
+                let of_items = |metric| report.find(scenario, row, metric).unwrap().summary.mean;
+                let helped = of_items(metric::HELPED_PERCENT);
+                assert!(helped == 0.0 || row == "cache+helping", "{scenario} {row}: {helped}");
+                assert!((1.0..100.5).contains(&of_items(metric::ISSUER_CPU_PERCENT)));
                 assert!(cpu.min > 5.0 && cpu.max < 100.5, "{scenario} {row}: {cpu:?}");
             }
         }

@@ -54,6 +54,12 @@ pub mod metric {
     pub const THROUGHPUT: Metric = metric("throughput_mib_s", "MiB/s");
     /// CPU time of the process, in percent of the CPUs that it may use.
     pub const CPU_PERCENT: Metric = metric("cpu_percent", "%");
+    /// CPU time of an issuer, in percent of the time.
+    pub const ISSUER_CPU_PERCENT: Metric = metric("issuer_cpu_percent", "%");
+    /// Items that workers of another pod ran, in percent of all.
+    pub const HELPED_PERCENT: Metric = metric("helped_percent", "%");
+    /// Times that a worker was brought back into its pod, in percent of the items.
+    pub const REPATRIATED_PERCENT: Metric = metric("repatriated_percent", "%");
 }
 
 use metric::Metric;

@@ -202,6 +202,12 @@ impl<'o> Experiment<'o> {
     fn add(collector: &mut Collector, scenario: &Scenario, name: &str, measured: Measured) {
         collector.add(&scenario.name, name, metric::THROUGHPUT, measured.throughput_mib_s);
         collector.add(&scenario.name, name, metric::CPU_PERCENT, measured.cpu_percent);
+        let issuer = measured.issuer_cpu_percent;
+        collector.add(&scenario.name, name, metric::ISSUER_CPU_PERCENT, issuer);
+        if let Some((helped, repatriated)) = measured.moved_percent {
+            collector.add(&scenario.name, name, metric::HELPED_PERCENT, helped);
+            collector.add(&scenario.name, name, metric::REPATRIATED_PERCENT, repatriated);
+        }
     }
 
     /// The report of what was collected.

@@ -59,6 +59,9 @@ impl Facts<'_> {
         for scenario in self.scenarios {
             text.push_str(&format!("\n{}", self.table(rows, scenario)));
         }
+        if self.judgements.is_some() {
+            text.push_str(&format!("\n{}", self.behind(rows)));
+        }
         text.push_str(&self.closing());
         if let Some(judgements) = self.judgements.filter(|judgements| !judgements.is_empty()) {
             text.push_str(&format!("\n{}", judged(judgements)));
@@ -110,6 +113,67 @@ impl Facts<'_> {
         table
     }
 
+    /// What CPUs, issuers and workers did.
+    fn behind(&self, rows: &[Row]) -> Table {
+        let title = "Behind the tables, on average over the runs";
+        let headings = [
+            "",
+            "busy CPUs",
+            "an issuer's CPU (%)",
+            "helped items (%)",
+            "brought back (% of items)",
+        ];
+        let mut table = Table::new(title, &headings);
+        for scenario in self.scenarios {
+            for plan in self.planned.iter().filter(|plan| plan.same_as.is_none()) {
+                let name = plan.configuration.name;
+                let mean =
+                    |metric: Metric| Some(find(rows, &scenario.name, name, metric)?.summary.mean);
+                let cell = |mean: Option<f64>| mean.map_or("-".into(), |mean| format!("{mean:.2}"));
+                let cpus = self.conditions.environment.cpus as f64 / 100.0;
+                table.row(vec![
+                    format!("{}: {name}", scenario.name),
+                    cell(mean(metric::CPU_PERCENT).map(|percent| percent * cpus)),
+                    cell(mean(metric::ISSUER_CPU_PERCENT)),
+                    cell(mean(metric::HELPED_PERCENT)),
+                    cell(mean(metric::REPATRIATED_PERCENT)),
+                ]);
+            }
+        }
+        table
+    }
+
+    /// Bandwidth as a share of `system`'s, beside the published share; none where nothing was published.
+    fn shares(&self, rows: &[Row]) -> Option<Bars> {
+        let mut groups = Vec::new();
+        for scenario in self.scenarios {
+            let mean =
+                |row: &str| Some(find(rows, &scenario.name, row, metric::THROUGHPUT)?.summary);
+            let (base, of) = (mean("system")?, published(&scenario.name, "system")?);
+            for plan in self.planned.iter().filter(|plan| plan.same_as.is_none()) {
+                let name = plan.configuration.name;
+                if let (Some(own), Some(document)) = (mean(name), published(&scenario.name, name)) {
+                    let share = |value: f64| value / base.mean * 100.0;
+                    let own =
+                        Bar { value: share(own.mean), low: share(own.min), high: share(own.max) };
+                    let value = document.throughput.0 / of.throughput.0 * 100.0;
+                    let document = Bar { value, low: value, high: value };
+                    let group = format!("{} {name}", scenario.name);
+                    groups.push((group, vec![Some(own), Some(document)]));
+                }
+            }
+        }
+        Some(Bars {
+            title: "Bandwidth as a share of system's (nobody helps, as in the kernel)".into(),
+            axis: "% of system".into(),
+            series: vec!["simulated".into(), "published".into()],
+            groups,
+            lying: true,
+            reference: Some((100.0, "system".into())),
+            ..Bars::default()
+        })
+    }
+
     /// Which configurations coincide and why, and what the published figures are.
     fn closing(&self) -> String {
         let same = self
@@ -157,7 +221,7 @@ impl Facts<'_> {
             let groups = self.scenarios.iter().map(group).collect();
             Bars { title: title.into(), axis: axis.into(), series, groups, ..Bars::default() }
         };
-        let diagrams = [
+        let mut diagrams = vec![
             bars(
                 "Data encrypted, stored, decrypted and verified (higher is better)",
                 "MiB/s",
@@ -169,6 +233,9 @@ impl Facts<'_> {
                 metric::CPU_PERCENT,
             ),
         ];
+        if self.judgements.is_some_and(|all| all.iter().any(|one| one.published.is_some())) {
+            diagrams.extend(self.shares(rows));
+        }
         let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
         draw(&format!("nearq bench scopes: {model}, {} CPUs", environment.cpus), &diagrams)
     }

@@ -4,8 +4,8 @@ use super::issuer::{Issuer, Shared};
 use super::payload::Payload;
 use super::scenario::Scenario;
 use crate::Error;
-use crate::executor::Executor;
-use crate::host::Census;
+use crate::executor::{Counts, Executor};
+use crate::host::{Census, Role};
 use crate::payload::BLOCK_BYTES;
 use crate::store::Store;
 use nearq_platform::{Atomic as _, AtomicInt as _, Instant, Ordering, Platform as _, ThreadSpec};
@@ -22,6 +22,11 @@ pub struct Measured {
     pub throughput_mib_s: f64,
     /// CPU time of the process in percent of `cpus`.
     pub cpu_percent: f64,
+    /// CPU time of an issuer in percent of wall time.
+    pub issuer_cpu_percent: f64,
+    /// How many of a hundred items workers of other pods ran, and how often for a hundred items a worker was brought
+    /// back into its pod; none if the queue does not count.
+    pub moved_percent: Option<(f64, f64)>,
 }
 
 /// A run that is to be made.
@@ -87,14 +92,14 @@ pub(super) fn run<L: Payload>(
     crew.shared.stop();
     threads.into_iter().for_each(L::Host::join);
     let error = crew.errors.lock().expect("nobody panics while holding it").drain(..).next();
-    error.map_or_else(|| Ok(end.since(&start, plan.cpus)), Err)
+    error.map_or_else(|| Ok(end.since(&start, plan)), Err)
 }
 
 impl<L: Payload> Crew<L> {
     /// The life of an issuer.
     fn issue(&self, number: u64, plan: &Plan) {
         let mut arrival = Arrival { crew: self, begun: false, ended: false };
-        self.census.enter();
+        self.census.enter(Role::Issuer);
         let (issuers, in_flight) = (plan.scenario.issuers as u64, plan.scenario.in_flight);
         let places = self.store.places() / issuers;
         let own = number * places..(number + 1) * places;
@@ -148,7 +153,13 @@ impl<L: Payload> Crew<L> {
     }
 
     fn reading(&self) -> Reading {
-        Reading { at: L::Host::now(), cpu: self.census.cpu_time(), blocks: self.shared.verified() }
+        Reading {
+            at: L::Host::now(),
+            cpu: self.census.cpu_time(),
+            issuers_cpu: self.census.issuers_cpu_time(),
+            counts: self.executor.counts(),
+            blocks: self.shared.verified(),
+        }
     }
 }
 
@@ -181,15 +192,30 @@ impl<L: Payload> Drop for Arrival<'_, L> {
 struct Reading {
     at: Instant,
     cpu: Duration,
+    issuers_cpu: Duration,
+    counts: Option<Counts>,
     blocks: u64,
 }
 
 impl Reading {
-    fn since(&self, start: &Self, cpus: usize) -> Measured {
+    fn since(&self, start: &Self, plan: &Plan) -> Measured {
         let wall = (self.at - start.at).as_secs_f64();
         let mib = (self.blocks - start.blocks) as f64 * BLOCK_BYTES as f64 / f64::from(1 << 20);
-        let cpu = self.cpu.saturating_sub(start.cpu).as_secs_f64();
-        Measured { throughput_mib_s: mib / wall, cpu_percent: cpu / wall / cpus as f64 * 100.0 }
+        let percent = |cpu: Duration, before: Duration, of: usize| {
+            cpu.saturating_sub(before).as_secs_f64() / wall / of as f64 * 100.0
+        };
+        let moved = self.counts.zip(start.counts).map(|(end, start)| {
+            let items = (end.completed - start.completed).max(1) as f64;
+            let percent = |end: u64, start: u64| (end - start) as f64 / items * 100.0;
+            let repatriated = percent(end.repatriated, start.repatriated);
+            (percent(end.helped, start.helped), repatriated)
+        });
+        Measured {
+            throughput_mib_s: mib / wall,
+            cpu_percent: percent(self.cpu, start.cpu, plan.cpus),
+            issuer_cpu_percent: percent(self.issuers_cpu, start.issuers_cpu, plan.scenario.issuers),
+            moved_percent: moved,
+        }
     }
 }
 
