@@ -6,6 +6,7 @@
 mod bench;
 mod machine;
 mod output;
+mod sim;
 mod topo;
 
 use clap::error::ErrorKind;
@@ -43,6 +44,11 @@ enum Command {
         #[command(subcommand)]
         experiment: bench::Experiment,
     },
+    /// Question the simulated machine, and what was found on it
+    Sim {
+        #[command(subcommand)]
+        question: sim::Question,
+    },
 }
 
 fn main() -> ExitCode {
@@ -50,6 +56,7 @@ fn main() -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
+            Command::Sim { question } => sim::run(&question),
         },
         Err(error) => refused(&error),
     };
@@ -102,7 +109,7 @@ fn command_of(arguments: impl IntoIterator<Item = String>) -> String {
     words.join(" ")
 }
 
-/// `topo, bench scopes, bench dispatch`: the commands that there are.
+/// `topo, bench scopes, bench dispatch, ...`: the commands that there are.
 fn commands() -> String {
     let mut names = Vec::new();
     for command in Cli::command().get_subcommands() {
@@ -167,6 +174,6 @@ mod tests {
 
     #[test]
     fn all_commands_are_listed() {
-        assert_eq!(commands(), "`topo`, `bench scopes`, `bench dispatch`");
+        assert_eq!(commands(), "`topo`, `bench scopes`, `bench dispatch`, `sim sensitivity`");
     }
 }

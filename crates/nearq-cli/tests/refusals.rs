@@ -16,7 +16,7 @@ fn names(arguments: &[&str], parts: &[&str]) {
 
 #[test]
 fn no_command_shows_the_help() {
-    for arguments in [&[][..], &["bench"]] {
+    for arguments in [&[][..], &["bench"], &["sim"]] {
         let output = nearq().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(errors(&output).contains("Usage: nearq"), "{}", errors(&output));
@@ -147,6 +147,23 @@ fn experiments_on_machines_that_are_none() {
         names(&["bench", experiment, "--on", "cray-1"], &["here", "ryzen-3900x", "sysfs:DIR"]);
         names(&["bench", experiment, "--on", "core:99999"], &["4096"]);
     }
+}
+
+#[test]
+fn sensitivity_refuses_what_it_cannot_do() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["sim", "sensitivity"], arguments].concat(), parts);
+    };
+    refused(&["--experiment", "luck"], &["--experiment luck", "dispatch", "all"]);
+    refused(&["--on", "here"], &["--on here", "simulated", "grace-72"]);
+    refused(&["--on", "cray-1"], &["cray-1", "grace-72"]);
+    refused(&["--on", "core:2", "--experiment", "dispatch"], &["core:2", "nothing to conclude"]);
+    refused(&["--costs", "same_llc,luck"], &["--costs luck", "same_llc", "wake_up"]);
+    for runs in ["0", "-1", "1001", "many"] {
+        refused(&["--runs", runs], &["--runs", runs, "give "]);
+    }
+    refused(&["--json", "/no such folder/file"], &["--json /no such folder", "cannot be written"]);
+    names(&["sim", "weather"], &["'weather'", "`sim sensitivity`"]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod peers;
 mod progress;
 pub mod report;
 pub mod scopes;
+pub mod sensitivity;
 pub mod simulated;
 pub mod store;
 mod usage;
@@ -35,6 +36,7 @@ pub use options::Common;
 pub use ours::{scopes, scopes_on};
 pub use progress::Progress;
 pub use scopes::ScopesOptions;
+pub use sensitivity::{SensitivityOptions, sensitivity};
 
 #[cfg(test)]
 #[global_allocator]

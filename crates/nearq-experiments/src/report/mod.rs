@@ -1,6 +1,7 @@
 //! What an experiment hands over: one shape of JSON for all of them, tables in plain text, and a picture.
 
 mod environment;
+pub mod heat;
 mod output;
 pub mod plot;
 mod summary;
@@ -52,6 +53,8 @@ pub mod metric {
     pub const START_LATENCY_MAX: Metric = metric("start_latency_us_max", "us");
     /// Data that went the whole way and verified, per second of wall time.
     pub const THROUGHPUT: Metric = metric("throughput_mib_s", "MiB/s");
+    /// By how much a conclusion holds; negative where it fails.
+    pub const MARGIN: Metric = metric("margin", "ratio");
     /// CPU time of the process, in percent of the CPUs that it may use.
     pub const CPU_PERCENT: Metric = metric("cpu_percent", "%");
     /// CPU time of an issuer, in percent of the time.

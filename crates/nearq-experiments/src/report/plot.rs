@@ -1,4 +1,4 @@
-//! Pictures of results. The plotting library is young, so it is used in this file alone.
+//! Pictures of results in bars. The plotting library is young, so it is used in this file and `heat` alone.
 
 use super::Summary;
 use kuva::backend::svg::SvgBackend;

@@ -1,0 +1,224 @@
+//! What came out of varying the costs: for every cost and conclusion, the value, and whether it holds.
+
+use super::question::{Answer, Conclusion};
+use super::variation::{Factor, difference};
+use crate::Machine;
+use crate::report::Summary;
+
+/// What came out for one experiment.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// The experiment.
+    pub experiment: &'static str,
+    /// The machine's name.
+    pub machine: String,
+    /// The conclusions, as they are on the unchanged machine with the first seed.
+    pub conclusions: Vec<Conclusion>,
+    /// The unchanged machine.
+    pub base: Cell,
+    /// What was varied; what moves most comes first, what is not used last.
+    pub lines: Vec<Line>,
+}
+
+/// One factor: less, and more.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What was varied.
+    pub factor: Factor,
+    /// Less and more; none where there is no less.
+    pub cells: [Option<Cell>; 2],
+    /// By how much it moves the value that it moves most, relative to that value.
+    pub moves: f64,
+    /// Whether the experiment uses it at all: a run that does not is the same to the last event.
+    pub used: bool,
+}
+
+/// All conclusions with one thing varied by so much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// The percentage of its value that was used; 100 for the unchanged machine.
+    pub percent: u64,
+    /// The median of each conclusion's value.
+    pub values: Vec<f64>,
+    /// The margins of each conclusion, one for each seed.
+    pub margins: Vec<Vec<f64>>,
+    /// The hash of each run.
+    hashes: Vec<u64>,
+}
+
+/// What became of a conclusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds whatever is varied.
+    Survives,
+    /// It holds on the unchanged machine and fails on some other.
+    Falls,
+    /// It fails on the unchanged machine.
+    Fails,
+}
+
+fn median(runs: &[f64]) -> f64 {
+    Summary::of(runs).map_or(f64::NAN, |summary| summary.median)
+}
+
+impl Cell {
+    fn new(percent: u64, answers: &[&Answer]) -> Self {
+        let count = answers.first().map_or(0, |answer| answer.conclusions.len());
+        let of = |number: usize, get: &dyn Fn(&Conclusion) -> f64| -> Vec<f64> {
+            answers.iter().map(|answer| get(&answer.conclusions[number])).collect()
+        };
+        Self {
+            percent,
+            values: (0..count).map(|number| median(&of(number, &|one| one.value))).collect(),
+            margins: (0..count)
+                .map(|number| of(number, &|one| one.bound.margin(one.value)))
+                .collect(),
+            hashes: answers.iter().map(|answer| answer.trace_hash).collect(),
+        }
+    }
+
+    /// Whether a conclusion holds, by the median of its margins.
+    pub fn holds(&self, conclusion: usize) -> bool {
+        self.margin(conclusion) >= 0.0
+    }
+
+    /// The median margin of a conclusion.
+    pub fn margin(&self, conclusion: usize) -> f64 {
+        median(&self.margins[conclusion])
+    }
+
+    /// By how much the value that differs most from that of `base` does, relative to it.
+    fn moves(&self, base: &Self) -> f64 {
+        let moved =
+            self.values.iter().zip(&base.values).map(|(own, base)| (own / base - 1.0).abs());
+        moved.fold(0.0, f64::max)
+    }
+}
+
+impl Findings {
+    /// Puts the answers in order: those of the unchanged machine have nothing varied, the others a factor by number and
+    /// a percentage.
+    pub(super) fn new(
+        experiment: &'static str,
+        machine: &Machine,
+        factors: Vec<Factor>,
+        answers: Vec<(Option<(usize, u64)>, Answer)>,
+    ) -> Self {
+        let cell = |varied: Option<(usize, u64)>| {
+            let own = answers.iter().filter(|(of, _)| *of == varied);
+            let own: Vec<&Answer> = own.map(|(_, answer)| answer).collect();
+            Cell::new(varied.map_or(100, |(_, percent)| percent), &own)
+        };
+        let base = cell(None);
+        let line = |(number, factor): (usize, Factor)| {
+            let cells = factor.percents.map(|percent| Some(cell(Some((number, percent?)))));
+            let all = || cells.iter().flatten();
+            let moves = all().map(|cell| cell.moves(&base)).fold(0.0, f64::max);
+            let used = all().any(|cell| cell.hashes != base.hashes);
+            Line { factor, cells, moves, used }
+        };
+        let mut lines: Vec<Line> = factors.into_iter().enumerate().map(line).collect();
+        // Stable: equals stay in the order of the costs.
+        lines.sort_by(|a, b| (b.used, b.moves).partial_cmp(&(a.used, a.moves)).expect("no NaN"));
+        let first = answers.iter().find(|(varied, _)| varied.is_none());
+        let conclusions = first.map_or_else(Vec::new, |(_, answer)| answer.conclusions.clone());
+        Self { experiment, machine: machine.name().into(), conclusions, base, lines }
+    }
+
+    /// By how much seeds alone move the value that they move most, relative to it: what moves less says nothing.
+    pub fn spread(&self) -> f64 {
+        let spread = self.base.margins.iter().zip(&self.base.values).map(|(margins, value)| {
+            let summary = Summary::of(margins);
+            summary.map_or(0.0, |summary| (summary.max - summary.min) / 2.0 / value.abs())
+        });
+        spread.fold(0.0, f64::max)
+    }
+
+    /// The variations with which a conclusion fails that holds as it is.
+    pub fn falls_with(&self, conclusion: usize) -> Vec<String> {
+        if !self.base.holds(conclusion) {
+            return Vec::new();
+        }
+        let cells = self
+            .lines
+            .iter()
+            .flat_map(|line| line.cells.iter().flatten().map(move |cell| (line.factor.name, cell)));
+        cells
+            .filter(|(_, cell)| !cell.holds(conclusion))
+            .map(|(name, cell)| format!("{name} {}", difference(cell.percent)))
+            .collect()
+    }
+
+    /// What becomes of a conclusion.
+    pub fn verdict(&self, conclusion: usize) -> Verdict {
+        if !self.base.holds(conclusion) {
+            Verdict::Fails
+        } else if self.falls_with(conclusion).is_empty() {
+            Verdict::Survives
+        } else {
+            Verdict::Falls
+        }
+    }
+
+    /// The costs and parameters that the experiment does not use.
+    pub fn unused(&self) -> impl Iterator<Item = &'static str> {
+        self.lines.iter().filter(|line| !line.used).map(|line| line.factor.name)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::question::Bound;
+    use super::*;
+
+    fn answer(value: f64, trace_hash: u64) -> Answer {
+        let name = "shards pay".into();
+        Answer {
+            conclusions: vec![Conclusion { name, value, bound: Bound::AtLeast(1.5) }],
+            trace_hash,
+        }
+    }
+
+    fn factor(name: &'static str) -> Factor {
+        Factor { name, cost: Some(40), percents: [Some(50), Some(150)] }
+    }
+
+    /// A machine on which one cost is not used, one moves little, one makes the conclusion fall.
+    pub(in super::super) fn sample() -> Findings {
+        let factors = vec![factor("fork"), factor("clock"), factor("same_llc")];
+        let both = |number: usize, percent: u64, values: [f64; 2], hash: u64| {
+            values.map(|value| (Some((number, percent)), answer(value, hash)))
+        };
+        let mut answers = vec![(None, answer(2.0, 7)), (None, answer(2.2, 7))];
+        answers.extend(both(0, 50, [2.0, 2.2], 7));
+        answers.extend(both(0, 150, [2.0, 2.2], 7));
+        answers.extend(both(1, 50, [2.1, 2.1], 8));
+        answers.extend(both(1, 150, [2.15, 2.15], 9));
+        answers.extend(both(2, 50, [1.0, 1.2], 10));
+        answers.extend(both(2, 150, [3.0, 3.2], 11));
+        Findings::new("dispatch", &Machine::named("grace-72").unwrap(), factors, answers)
+    }
+
+    #[test]
+    fn what_moves_most_is_first_and_what_is_not_used_last() {
+        let findings = sample();
+        let names: Vec<_> = findings.lines.iter().map(|line| line.factor.name).collect();
+        assert_eq!(names, ["same_llc", "clock", "fork"]);
+        assert_eq!(findings.unused().collect::<Vec<_>>(), ["fork"]);
+        assert!((findings.lines[0].moves - 0.476).abs() < 0.001);
+        assert!((findings.spread() - 0.0476).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_conclusion_holds_by_the_median_of_its_seeds() {
+        let findings = sample();
+        assert!(findings.base.holds(0) && (findings.base.values[0] - 2.1).abs() < 1e-9);
+        assert_eq!(findings.falls_with(0), ["same_llc -50 %"]);
+        assert_eq!(findings.verdict(0), Verdict::Falls);
+        let mut sound = sample();
+        sound.lines.retain(|line| line.factor.name != "same_llc");
+        assert_eq!(sound.verdict(0), Verdict::Survives);
+        sound.base.margins[0] = vec![-0.1];
+        assert_eq!((sound.verdict(0), sound.falls_with(0)), (Verdict::Fails, Vec::new()));
+    }
+}

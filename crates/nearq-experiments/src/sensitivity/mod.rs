@@ -1,0 +1,245 @@
+//! `nearq sim sensitivity`: which conclusions of the experiments survive when the simulated machine costs something
+//! else.
+//!
+//! The costs of a simulated machine are measurements of others, with errors of their own, and no number of them is
+//! fitted to a result. So each is halved and raised by half, one at a time, and the experiment is run again. A
+//! conclusion that holds throughout does not hang on that number; one that falls says which number to measure better.
+
+mod dispatch;
+mod findings;
+mod question;
+mod render;
+mod variation;
+mod workers;
+
+pub use findings::{Cell, Findings, Line, Verdict};
+pub use question::{Answer, Bound, Conclusion, Question, Setting};
+pub use variation::Factor;
+
+use crate::options::within;
+use crate::report::{Collector, Report, Watch, metric};
+use crate::{Error, Machine, Progress};
+use serde_json::json;
+use std::thread;
+use variation::{check_names, difference, factors};
+
+/// The experiments that come to conclusions, in the order of the tables.
+const QUESTIONS: [&dyn Question; 1] = [&dispatch::Dispatch];
+/// All of them, as `--experiment` says it.
+pub const ALL: &str = "all";
+/// Most seeds.
+const MOST_RUNS: usize = 1000;
+
+/// What `sensitivity` can be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SensitivityOptions {
+    /// The simulated machine; `None` is that of each experiment's document.
+    pub machine: Option<String>,
+    /// The experiment; `None` is all of them.
+    pub experiment: Option<String>,
+    /// Costs and parameters to vary; all of them if empty.
+    pub costs: Vec<String>,
+    /// Shorter runs and fewer seeds.
+    pub quick: bool,
+    /// Seeds for each; `None` is 3, or 2 with `quick`.
+    pub runs: Option<usize>,
+}
+
+impl SensitivityOptions {
+    /// The experiments asked for.
+    fn questions(&self) -> Result<Vec<&'static dyn Question>, Error> {
+        let wanted = self.experiment.as_deref().unwrap_or(ALL);
+        let found: Vec<_> = QUESTIONS
+            .into_iter()
+            .filter(|question| wanted == ALL || question.name() == wanted)
+            .collect();
+        if found.is_empty() {
+            return Err(Error::input(format!(
+                "--experiment {wanted}: no such experiment, or one without conclusions; give {ALL} or {}",
+                QUESTIONS.map(Question::name).join(", ")
+            )));
+        }
+        Ok(found)
+    }
+
+    fn runs(&self) -> Result<usize, Error> {
+        let runs = self.runs.unwrap_or(if self.quick { 2 } else { 3 });
+        within("--runs", runs, 1, MOST_RUNS)?;
+        Ok(runs)
+    }
+}
+
+/// One experiment on its machine, and everything that is varied.
+struct Case {
+    question: &'static dyn Question,
+    machine: Machine,
+    factors: Vec<Factor>,
+}
+
+/// A run to be done: of which case, with what varied by how much, with which seed. Nothing varied: the machine as it
+/// is.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    case: usize,
+    varied: Option<(usize, u64)>,
+    seed: u64,
+}
+
+impl Task {
+    fn run(self, case: &Case, quick: bool) -> Result<Answer, Error> {
+        let varied = self.varied.map(|(factor, percent)| (&case.factors[factor], percent));
+        let machine = match varied {
+            Some((factor, percent)) => factor.apply(&case.machine, percent),
+            None => case.machine.clone(),
+        };
+        let parameter = varied.and_then(|(factor, percent)| factor.setting(percent));
+        let setting = Setting { machine: &machine, parameter, seed: self.seed, quick };
+        case.question.ask(&setting).map_err(|error| match (error, varied) {
+            (Error::Run(text), Some((factor, percent))) => {
+                Error::run(format!("with {} at {}: {text}", factor.name, difference(percent)))
+            }
+            (error, _) => error,
+        })
+    }
+}
+
+/// Varies one cost after the other and says which conclusions survive.
+pub fn sensitivity(options: &SensitivityOptions, progress: &Progress) -> Result<Report, Error> {
+    let result = examine(options, progress);
+    progress.end();
+    result
+}
+
+fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, Error> {
+    let (questions, runs) = (options.questions()?, options.runs()?);
+    let parameters: Vec<&'static str> =
+        questions.iter().flat_map(|question| question.parameters()).copied().collect();
+    check_names(&options.costs, &parameters)?;
+    let case = |question: &&'static dyn Question| {
+        let name = options.machine.as_deref().unwrap_or(question.machine());
+        let machine = Machine::named(name)?;
+        let factors = factors(&machine, question.parameters(), &options.costs)?;
+        Ok(Case { question: *question, machine, factors })
+    };
+    let cases: Vec<Case> = questions.iter().map(case).collect::<Result<_, Error>>()?;
+
+    let watch = Watch::start(thread::available_parallelism().map_or(1, usize::from));
+    let tasks = tasks(&cases, runs);
+    let answers =
+        workers::all(&tasks, progress, |task| task.run(&cases[task.case], options.quick))?;
+    let mut answered: Vec<(Task, Answer)> = tasks.into_iter().zip(answers).collect();
+    let mut collector = Collector::default();
+    let mut all = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let own = answered.extract_if(.., |(task, _)| task.case == number).collect::<Vec<_>>();
+        let own = own.into_iter().map(|(task, answer)| (task.varied, answer));
+        let findings =
+            Findings::new(case.question.name(), &case.machine, case.factors.clone(), own.collect());
+        findings.collect(&mut collector);
+        all.push(findings);
+    }
+    let environment = watch.finish();
+    let rows = collector.rows();
+    let names: Vec<&str> = cases.iter().map(|case| case.machine.name()).collect();
+    let text = render::text(&all, runs, options.quick);
+    let svg = render::picture(&all);
+    let parameters = json!({
+        "quick": options.quick,
+        "runs": runs,
+        "experiments": all.iter().map(Findings::json).collect::<Vec<_>>(),
+    });
+    let mut machines = names;
+    machines.dedup();
+    let machine = machines.join(", ");
+    Ok(Report { experiment: "sensitivity", machine, environment, parameters, rows, text, svg })
+}
+
+/// Every run that is needed: of each case, as it is and with each factor less and more, each with every seed.
+fn tasks(cases: &[Case], runs: usize) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let varied = case.factors.iter().enumerate().flat_map(|(factor, own)| {
+            own.percents.into_iter().flatten().map(move |percent| Some((factor, percent)))
+        });
+        for varied in std::iter::once(None).chain(varied) {
+            tasks.extend((0..runs as u64).map(|seed| Task { case: number, varied, seed }));
+        }
+    }
+    tasks
+}
+
+impl Findings {
+    /// Puts all margins into the rows of a report.
+    fn collect(&self, collector: &mut Collector) {
+        let mut add = |scenario: &str, margins: &[Vec<f64>]| {
+            for (conclusion, runs) in self.conclusions.iter().zip(margins) {
+                let row = format!("{}: {}", self.experiment, conclusion.name);
+                for &margin in runs {
+                    collector.add(scenario, &row, metric::MARGIN, margin);
+                }
+            }
+        };
+        add("as it is", &self.base.margins);
+        for line in &self.lines {
+            for cell in line.cells.iter().flatten() {
+                let name = format!("{} {}", line.factor.name, difference(cell.percent));
+                add(&name, &cell.margins);
+            }
+        }
+    }
+
+    /// What rows do not hold.
+    fn json(&self) -> serde_json::Value {
+        let conclusions = self.conclusions.iter().enumerate().map(|(number, one)| {
+            json!({
+                "name": one.name,
+                "bound": one.bound.to_string(),
+                "value": self.base.values[number],
+                "holds": self.base.holds(number),
+                "falls_with": self.falls_with(number),
+            })
+        });
+        json!({
+            "name": self.experiment,
+            "machine": self.machine,
+            "conclusions": conclusions.collect::<Vec<_>>(),
+            "not_used": self.unused().collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_refused_before_anything_runs() {
+        let refused = |options: SensitivityOptions| {
+            let error = sensitivity(&options, &Progress::hidden()).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{error}");
+            error.to_string()
+        };
+        let plain = SensitivityOptions::default;
+        let text = refused(SensitivityOptions { experiment: Some("lock".into()), ..plain() });
+        assert!(text.contains("--experiment lock") && text.contains("dispatch"), "{text}");
+        let text = refused(SensitivityOptions { runs: Some(0), ..plain() });
+        assert_eq!(text, "--runs 0: give a number from 1 to 1000");
+        let text = refused(SensitivityOptions { costs: vec!["luck".into()], ..plain() });
+        assert!(text.starts_with("--costs luck: no such cost"), "{text}");
+        let text = refused(SensitivityOptions { machine: Some("here".into()), ..plain() });
+        assert!(text.contains("--on here") && text.contains("simulated"), "{text}");
+        let text = refused(SensitivityOptions { machine: Some("core:2".into()), ..plain() });
+        assert!(text.contains("nothing to conclude on core:2"), "{text}");
+    }
+
+    #[test]
+    fn every_factor_is_tried_both_ways_with_every_seed() {
+        let machine = Machine::named("l3:2 core:2").unwrap();
+        let factors = factors(&machine, &[], &["wake_up".into(), "own_line".into()]).unwrap();
+        let case = Case { question: QUESTIONS[0], machine, factors };
+        let tasks = tasks(&[case], 2);
+        // As it is; own_line has no less on this machine; wake_up has both.
+        assert_eq!(tasks.len(), 2 * (1 + 1 + 2));
+        assert!(tasks[..2].iter().all(|task| task.varied.is_none()));
+    }
+}

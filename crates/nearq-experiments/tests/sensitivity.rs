@@ -1,0 +1,43 @@
+//! Conclusions under varied costs, on a machine small enough for a test.
+
+use nearq_experiments::report::{Report, metric};
+use nearq_experiments::{Progress, SensitivityOptions, sensitivity};
+
+#[global_allocator]
+static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
+
+const CONCLUSION: &str = "dispatch: cache does at least as many items as system";
+
+fn run() -> Report {
+    let options = SensitivityOptions {
+        machine: Some("l3:2 core:4".into()),
+        experiment: Some("dispatch".into()),
+        costs: vec!["other_llc".into(), "fork".into()],
+        quick: true,
+        runs: Some(2),
+    };
+    sensitivity(&options, &Progress::hidden()).expect("every run ends")
+}
+
+#[test]
+fn two_costs_give_a_table_and_one_of_them_is_not_used() {
+    let report = run();
+    assert_eq!((report.experiment, report.machine.as_str()), ("sensitivity", "l3:2 core:4"));
+    for scenario in ["as it is", "other_llc -50 %", "other_llc +50 %", "fork -50 %", "fork +50 %"] {
+        let row = report.find(scenario, CONCLUSION, metric::MARGIN);
+        assert_eq!(row.map(|row| row.summary.runs), Some(2), "{scenario}");
+    }
+    let margin = |scenario| report.find(scenario, CONCLUSION, metric::MARGIN).unwrap().summary;
+    assert_eq!(margin("fork +50 %"), margin("as it is"), "no process is created here");
+    assert_ne!(margin("other_llc +50 %"), margin("as it is"));
+    let experiment = &report.parameters["experiments"][0];
+    assert_eq!(experiment["not_used"], serde_json::json!(["fork"]));
+    assert!(experiment["conclusions"][0]["holds"].is_boolean());
+    assert!(report.text.contains("not used, the same run to the last event: fork"));
+    assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
+    assert!(report.svg.contains("other_llc"));
+
+    // Which thread of the process ran what does not show.
+    let again = run();
+    assert_eq!((report.rows, report.text), (again.rows, again.text));
+}
