@@ -223,7 +223,7 @@ fn run<P: Stage>(
 
     let watch = Watch::start(machine.parallelism());
     let mut collector = Collector::default();
-    progress.begin(rounds * order.len());
+    progress.begin(rounds * order.len() + Checks::steps(machine));
     for round in 0..rounds {
         let mut measure =
             |&(load, row, contestant): &(Load, &'static str, &Rc<dyn Contestant<P>>)| {
@@ -251,7 +251,8 @@ fn run<P: Stage>(
     let rows = collector.rows();
     let goals = judge(&rows, &rows_of_peers);
     let shards = judge_shards(&rows, machine);
-    let checks = machine.model().map(|_| Checks::run(machine, &plan, &rows)).transpose()?;
+    let checks =
+        machine.model().map(|_| Checks::run(machine, &plan, &rows, progress)).transpose()?;
     let environment = watch.finish();
     let clock_ns = bed.clock_ns();
     let facts = render::Facts {
@@ -303,9 +304,25 @@ struct Checks {
     line_costs: Vec<LineCost>,
 }
 
+/// Costs of a line that are tried, in percent.
+const LINE_COSTS: [u64; 3] = [50, 100, 200];
+
 impl Checks {
-    fn run(machine: &Machine, plan: &Plan, rows: &[Row]) -> Result<Self, Error> {
+    /// How many simulations they take.
+    fn steps(machine: &Machine) -> usize {
+        let shards = if targets::has_shards(machine) { 2 * LINE_COSTS.len() } else { 0 };
+        machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards)
+    }
+
+    fn run(
+        machine: &Machine,
+        plan: &Plan,
+        rows: &[Row],
+        progress: &Progress,
+    ) -> Result<Self, Error> {
         let rate = |machine: &Machine, scope: Scope, items: usize| {
+            progress.step(format!("what the rates hang on: {scope}"));
+            progress.done();
             let (sample, _) = simulated_issuers(machine, scope, items, 0)?;
             Ok::<f64, Error>(sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns))
         };
@@ -318,7 +335,7 @@ impl Checks {
         }
         let mut line_costs = Vec::new();
         let model = machine.model().filter(|_| targets::has_shards(machine));
-        for percent in [50, 100, 200] {
+        for percent in LINE_COSTS {
             let scaled = model.and_then(|model| {
                 Some(model.clone().with_costs(model.costs().scaled("same_llc", percent)?))
             });

@@ -179,7 +179,14 @@ fn table(rows: &[Row], load: Load, machine: &Machine, plan: &Plan) -> Option<Tab
     if names.is_empty() {
         return None;
     }
-    let columns = columns(load);
+    // CPU time is not counted everywhere.
+    let columns: Vec<(&str, Metric)> = columns(load)
+        .iter()
+        .copied()
+        .filter(|&(_, metric)| {
+            names.iter().any(|name| find(rows, load.name(), name, metric).is_some())
+        })
+        .collect();
     let compared: Vec<(&str, Metric)> = columns
         .iter()
         .copied()
