@@ -14,7 +14,9 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use nearq_platform::Refused;
 
+use crate::cpu::FULL_RATE;
 use crate::outcome::Panicked;
+use crate::thread::Piece;
 use crate::trace::Kind;
 use crate::world::World;
 
@@ -177,16 +179,27 @@ impl Shared {
     /// Waits until the caller's CPU is the earliest, so that what it does next happens in order.
     #[inline]
     pub(crate) fn sync(&self) {
+        let mut world = self.world.borrow_mut();
+        if world.may_go_on() {
+            return;
+        }
+        drop(world);
+        self.give_way();
+    }
+
+    /// Lets others go first.
+    #[cold]
+    fn give_way(&self) {
         // Not while a panic unwinds: see the top of this file.
         if std::thread::panicking() {
             return;
         }
-        let mut world = self.world.borrow_mut();
-        if let Some(why) = world.must_leave() {
-            world.leave(why);
-            drop(world);
-            self.suspend();
+        {
+            let mut world = self.world.borrow_mut();
+            let cpu = world.cpu;
+            world.plan(cpu);
         }
+        self.suspend();
     }
 
     /// Charges a cost, and waits for the caller's turn.
@@ -213,11 +226,12 @@ impl Shared {
         self.suspend();
     }
 
-    /// Spends time on the CPU: at most `duration`, at most until the slice ends, and no longer than `keep` says so.
-    /// With an address, a change of the word there ends it. Returns what was spent.
-    pub(crate) fn spend(
+    /// Works on the CPU: so many units, at the core's speed or, unless `scaled`, by the clock; no less unless an address is given and the word there changes. Nothing if
+    /// `keep` says no when it is the caller's turn. Returns what was done.
+    pub(crate) fn work(
         &self,
-        duration: u64,
+        units: u64,
+        scaled: bool,
         watch: Option<usize>,
         keep: impl FnOnce() -> bool,
     ) -> u64 {
@@ -227,28 +241,33 @@ impl Shared {
             return 0;
         }
         let cpu = world.cpu;
-        let at = &mut world.cpus[cpu];
+        let at = &world.cpus[cpu];
+        let rate = if scaled { at.rate } else { FULL_RATE };
         let start = at.clock;
-        let rest_of_slice = at.slice_end.saturating_sub(start).max(1);
-        at.clock = start + duration.min(rest_of_slice);
-        let end = at.clock;
+        let end = start.saturating_add(units.div_ceil(rate));
         // Nobody can interrupt what is over before anybody else goes on.
-        if world.events.is_first(end, cpu) || std::thread::panicking() {
-            return end - start;
+        let alone = end < at.leave_at
+            && end <= world.time_limit
+            && world.events.is_first(end, cpu)
+            && !world.disturbed;
+        if alone || std::thread::panicking() {
+            world.cpus[cpu].clock = end;
+            return units;
         }
-        world.cpus[cpu].spending_since = Some(start);
+        world.cpus[cpu].since = start;
+        world.me_mut().piece = Some(Piece { left: units, scaled, over: false });
         if let Some(address) = watch {
             world.watch(address);
         }
-        world.schedule_event(cpu);
+        world.plan(cpu);
         drop(world);
         self.suspend();
         let mut world = self.world.borrow_mut();
-        world.cpus[cpu].spending_since = None;
         if let Some(address) = watch {
             world.unwatch(address);
         }
-        world.now() - start
+        let piece = world.me_mut().piece.take().expect("it was set above");
+        units - piece.left
     }
 
     /// Gives up control. The caller has said in the state when it goes on, and holds no borrow of it.
@@ -257,16 +276,6 @@ impl Shared {
         // SAFETY: the pointer was set by this very coroutine when it started; the yielder lives at the root of
         // its stack until it ends, and only its own thread uses it.
         unsafe { (*yielder).suspend(()) };
-    }
-
-    /// Gives up control after the state was changed.
-    pub(crate) fn switch(&self, change: impl FnOnce(&mut World)) {
-        if std::thread::panicking() {
-            return;
-        }
-        // The yielder must be the caller's own, whoever is on its CPU afterwards.
-        change(&mut self.world.borrow_mut());
-        self.suspend();
     }
 }
 

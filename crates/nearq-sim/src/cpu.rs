@@ -1,98 +1,52 @@
-//! A simulated CPU: its clock, the thread on it, and the queue of those that wait for it.
+//! A simulated CPU: its clock, the thread on it, and how fast that one works.
 
-use std::collections::BTreeMap;
+use crate::hardware::FULL_CAPACITY;
 
-/// Threads that wait for one CPU, the one with the least virtual time first.
-#[derive(Debug, Default)]
-pub(crate) struct RunQueue {
-    waiting: BTreeMap<(u64, u64), usize>,
-    added: u64,
-    /// The virtual time that this CPU has reached; never falls.
-    pub(crate) floor: u64,
-}
-
-impl RunQueue {
-    /// Adds a thread; the key takes it out again.
-    pub(crate) fn add(&mut self, virtual_time: u64, slot: usize) -> (u64, u64) {
-        self.added += 1;
-        let key = (virtual_time, self.added);
-        self.waiting.insert(key, slot);
-        key
-    }
-
-    pub(crate) fn remove(&mut self, key: (u64, u64)) -> Option<usize> {
-        self.waiting.remove(&key)
-    }
-
-    pub(crate) fn pop_first(&mut self) -> Option<usize> {
-        self.waiting.pop_first().map(|(_, slot)| slot)
-    }
-
-    /// The thread at a place, counted from the first.
-    pub(crate) fn pop_at(&mut self, place: usize) -> Option<usize> {
-        let key = *self.waiting.keys().nth(place)?;
-        self.remove(key)
-    }
-
-    /// The virtual time of the first.
-    pub(crate) fn first(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|(key, _)| key.0)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
-        self.waiting.values().copied()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-}
+/// Units of work a nanosecond of a CPU of full capacity that has its core for itself: capacity times percent.
+pub(crate) const FULL_RATE: u64 = FULL_CAPACITY * 100;
 
 /// A simulated CPU.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cpu {
-    /// Up to when it has run.
+    /// Up to when it has run; while its thread is in a piece of work: when it goes on, if nothing happens before.
     pub(crate) clock: u64,
-    /// Counts the times given to it; an event with an older version is void.
-    pub(crate) version: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,
     /// The number of the thread that was on it last.
     pub(crate) last: u64,
-    /// When its thread shall make room for others.
+    /// It is not idle: it has a thread, or is on the way to or from one.
+    pub(crate) busy: bool,
+    /// When its thread's slice is over.
     pub(crate) slice_end: u64,
-    /// The virtual time at which its thread's slice ends, for comparison with one that wakes up.
-    pub(crate) virtual_deadline: u64,
+    /// When its thread must be looked at: at the end of the slice, or of the CPU's share of the quota.
+    pub(crate) leave_at: u64,
     /// Its thread shall make room at the next opportunity.
     pub(crate) reschedule: bool,
-    /// Its thread spends time in one piece since then, and may be interrupted.
-    pub(crate) spending_since: Option<u64>,
-    pub(crate) queue: RunQueue,
+    /// While its thread is in a piece of work: from when on the work is not booked yet.
+    pub(crate) since: u64,
+    /// Units of work a nanosecond.
+    pub(crate) rate: u64,
+    /// What it may still use of the quota, in nanoseconds.
+    pub(crate) budget: u64,
+    /// It runs nothing until the quota's next period.
+    pub(crate) throttled: bool,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn least_virtual_time_first_then_first_come() {
-        let mut queue = RunQueue::default();
-        let key = queue.add(5, 1);
-        for (virtual_time, slot) in [(5, 2), (3, 3), (9, 4)] {
-            queue.add(virtual_time, slot);
+impl Cpu {
+    /// An idle CPU that works at this rate.
+    pub(crate) fn new(rate: u64) -> Self {
+        Cpu {
+            clock: 0,
+            current: None,
+            last: 0,
+            busy: false,
+            slice_end: 0,
+            leave_at: u64::MAX,
+            reschedule: false,
+            since: 0,
+            rate,
+            budget: 0,
+            throttled: false,
         }
-        assert_eq!((queue.first(), queue.len()), (Some(3), 4));
-        assert_eq!(queue.pop_at(2), Some(2));
-        assert_eq!(queue.remove(key), Some(1));
-        assert_eq!(queue.remove(key), None);
-        assert_eq!(
-            (queue.pop_first(), queue.pop_first(), queue.pop_first()),
-            (Some(3), Some(4), None)
-        );
-        assert!(queue.is_empty());
     }
 }

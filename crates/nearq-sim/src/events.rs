@@ -1,69 +1,350 @@
-//! What is to come: CPUs that go on at some time, and deadlines. The earliest first; ties are decided, never open.
+//! What is to come: CPUs that go on at some time, and timers. The earliest first; ties are decided, never open.
+//!
+//! A CPU has at most one time, a timer at most one; giving another one replaces it. So nothing here is ever void, and
+//! the size is that of what is alive, however long a run takes. CPUs change their time at nearly every step and are
+//! kept in a winner tree, timers in a heap that knows where each is.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+/// A timer of the machine. Its `id` is its place in the tables below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// The scheduler's tick.
+    Tick,
+    /// A new period of the CPU quota.
+    Quota,
+    /// A fault takes a CPU away, or gives it back.
+    CpuFault,
+    /// A fault changes the limits.
+    LimitsFault,
+    /// The deadline of the thread in this slot: of its wait, or of its standstill.
+    Deadline { slot: usize },
+}
+
+/// Timers that are no thread's.
+const OWN_TIMERS: usize = 4;
+
+impl Timer {
+    fn id(self) -> usize {
+        match self {
+            Timer::Tick => 0,
+            Timer::Quota => 1,
+            Timer::CpuFault => 2,
+            Timer::LimitsFault => 3,
+            Timer::Deadline { slot } => OWN_TIMERS + slot,
+        }
+    }
+
+    fn of(id: usize) -> Self {
+        match id {
+            0 => Timer::Tick,
+            1 => Timer::Quota,
+            2 => Timer::CpuFault,
+            3 => Timer::LimitsFault,
+            _ => Timer::Deadline { slot: id - OWN_TIMERS },
+        }
+    }
+}
 
 /// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// The deadline of a thread's wait; void if the thread waits for something else by now.
-    Deadline { slot: usize, wait: u64 },
-    /// A CPU goes on; void if the CPU was given another time since.
-    Cpu { cpu: usize, version: u64 },
+    Timer(Timer),
+    /// A CPU goes on.
+    Cpu(usize),
 }
 
-/// An event. Ordered by time, then by CPU (deadlines before CPUs), then by the order in which they were made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Event {
-    pub(crate) time: u64,
-    rank: usize,
-    order: u64,
-    pub(crate) what: What,
-}
-
-/// The queue of what is to come.
-#[derive(Debug, Default)]
+/// Everything that is to come. At one time, timers come first, in the order in which they were set; then CPUs by number.
+#[derive(Debug)]
 pub(crate) struct Events {
-    heap: BinaryHeap<Reverse<Event>>,
-    made: u64,
+    cpus: Winners,
+    timers: Timers,
 }
 
 impl Events {
-    pub(crate) fn push(&mut self, time: u64, what: What) {
-        let rank = match what {
-            What::Deadline { .. } => 0,
-            What::Cpu { cpu, .. } => cpu + 1,
-        };
-        self.made += 1;
-        self.heap.push(Reverse(Event { time, rank, order: self.made, what }));
+    /// For CPUs numbered below `numbers`.
+    pub(crate) fn new(numbers: usize) -> Self {
+        Events { cpus: Winners::new(numbers), timers: Timers::default() }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.heap.pop().map(|Reverse(event)| event)
+    /// Lets a CPU go on at `time`, instead of any other time that it had.
+    #[inline]
+    pub(crate) fn set_cpu(&mut self, cpu: usize, time: u64) {
+        self.cpus.set(cpu, time);
     }
 
-    /// Whether a CPU at `time` comes before everything here.
+    /// The CPU does not go on before it is given a time.
+    pub(crate) fn clear_cpu(&mut self, cpu: usize) {
+        self.cpus.set(cpu, NEVER);
+    }
+
+    /// Whether the CPU has a time.
+    pub(crate) fn has_cpu(&self, cpu: usize) -> bool {
+        self.cpus.times[cpu] != NEVER
+    }
+
+    /// Sets a timer, instead of any other time that it had.
+    pub(crate) fn set_timer(&mut self, timer: Timer, time: u64) {
+        self.timers.clear(timer.id());
+        self.timers.set(timer.id(), time);
+    }
+
+    pub(crate) fn clear_timer(&mut self, timer: Timer) {
+        self.timers.clear(timer.id());
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.timers.is_set(timer.id())
+    }
+
+    /// Takes out what comes next, with its time.
+    pub(crate) fn pop(&mut self) -> Option<(u64, What)> {
+        let (cpu_time, cpu) = self.cpus.first();
+        match self.timers.first() {
+            Some((time, id)) if time <= cpu_time => {
+                self.timers.clear(id);
+                Some((time, What::Timer(Timer::of(id))))
+            }
+            _ if cpu_time == NEVER => None,
+            _ => {
+                self.cpus.set(cpu, NEVER);
+                Some((cpu_time, What::Cpu(cpu)))
+            }
+        }
+    }
+
+    /// Whether a CPU at `time`, which is not in here, comes before everything that is.
+    #[inline]
     pub(crate) fn is_first(&self, time: u64, cpu: usize) -> bool {
-        self.heap.peek().is_none_or(|Reverse(event)| (time, cpu + 1) <= (event.time, event.rank))
+        time < self.timers.first_time && (time, cpu) <= self.cpus.first()
+    }
+
+    /// Whether no CPU and no thread has anything to come: timers of the machine alone let nobody run.
+    pub(crate) fn nobody_is_to_come(&self) -> bool {
+        self.cpus.first().0 == NEVER && self.timers.deadlines == 0
+    }
+
+    /// How many events are waiting.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.timers.heap.len() + self.cpus.times.iter().filter(|time| **time != NEVER).count()
+    }
+
+    /// How many timers are set, and how many are set or could be without more memory.
+    pub(crate) fn timers(&self) -> (usize, usize) {
+        (self.timers.heap.len(), self.timers.heap.capacity())
+    }
+}
+
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
+
+/// A tree in which each inner place names the winner of the two below: the CPU with the earlier time, the lower number
+/// where times are equal.
+#[derive(Debug)]
+struct Winners {
+    times: Vec<u64>,
+    /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`, the last row stands for the CPUs.
+    inner: Vec<u32>,
+    first: (u64, usize),
+}
+
+impl Winners {
+    fn new(numbers: usize) -> Self {
+        let size = numbers.next_power_of_two().max(2);
+        let mut inner = vec![0; size];
+        for at in (1..size).rev() {
+            let left = 2 * at;
+            inner[at] = if left >= size { (left - size) as u32 } else { inner[left] };
+        }
+        Winners { times: vec![NEVER; size], inner, first: (NEVER, 0) }
+    }
+
+    #[inline]
+    fn first(&self) -> (u64, usize) {
+        self.first
+    }
+
+    #[inline]
+    fn set(&mut self, cpu: usize, time: u64) {
+        let size = self.times.len();
+        if self.times[cpu] == time {
+            return;
+        }
+        self.times[cpu] = time;
+        let (mut winner, mut at) = (cpu as u32, cpu + size);
+        while at > 1 {
+            let beside = at ^ 1;
+            let other = if beside >= size { (beside - size) as u32 } else { self.inner[beside] };
+            let (mine, theirs) = (self.times[winner as usize], self.times[other as usize]);
+            if theirs < mine || theirs == mine && other < winner {
+                winner = other;
+            }
+            at /= 2;
+            self.inner[at] = winner;
+        }
+        self.first = (self.times[winner as usize], winner as usize);
+    }
+}
+
+/// The place of a timer that is not set.
+const NOWHERE: u32 = u32::MAX;
+
+/// A heap of timers that can be taken out from anywhere.
+#[derive(Debug)]
+struct Timers {
+    /// Time, the order in which they were set, the timer's number.
+    heap: Vec<(u64, u64, usize)>,
+    /// Where each is in the heap.
+    places: Vec<u32>,
+    set: u64,
+    first_time: u64,
+    deadlines: usize,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers { heap: Vec::new(), places: Vec::new(), set: 0, first_time: NEVER, deadlines: 0 }
+    }
+}
+
+impl Timers {
+    fn first(&self) -> Option<(u64, usize)> {
+        self.heap.first().map(|(time, _, id)| (*time, *id))
+    }
+
+    fn is_set(&self, id: usize) -> bool {
+        self.places.get(id).is_some_and(|place| *place != NOWHERE)
+    }
+
+    fn set(&mut self, id: usize, time: u64) {
+        if self.places.len() <= id {
+            self.places.resize(id + 1, NOWHERE);
+        }
+        self.set += 1;
+        self.deadlines += usize::from(id >= OWN_TIMERS);
+        self.heap.push((time, self.set, id));
+        self.rise(self.heap.len() - 1);
+        self.first_time = self.heap[0].0;
+    }
+
+    fn clear(&mut self, id: usize) {
+        if !self.is_set(id) {
+            return;
+        }
+        let place = std::mem::replace(&mut self.places[id], NOWHERE) as usize;
+        self.deadlines -= usize::from(id >= OWN_TIMERS);
+        self.heap.swap_remove(place);
+        if place < self.heap.len() {
+            // The last one took the place: it belongs farther down, or farther up.
+            self.sink(place);
+            self.rise(place);
+        }
+        self.first_time = self.heap.first().map_or(NEVER, |(time, ..)| *time);
+    }
+
+    fn rise(&mut self, mut place: usize) {
+        while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
+            self.heap.swap(place, (place - 1) / 2);
+            self.places[self.heap[place].2] = place as u32;
+            place = (place - 1) / 2;
+        }
+        self.places[self.heap[place].2] = place as u32;
+    }
+
+    fn sink(&mut self, mut place: usize) {
+        loop {
+            let mut least = place;
+            for below in [2 * place + 1, 2 * place + 2] {
+                if below < self.heap.len() && self.heap[below] < self.heap[least] {
+                    least = below;
+                }
+            }
+            if least == place {
+                break;
+            }
+            self.heap.swap(place, least);
+            self.places[self.heap[place].2] = place as u32;
+            place = least;
+        }
+        self.places[self.heap[place].2] = place as u32;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
 
     #[test]
-    fn by_time_then_deadlines_then_cpus() {
-        let mut events = Events::default();
-        let cpu = |cpu| What::Cpu { cpu, version: 0 };
-        let deadline = What::Deadline { slot: 9, wait: 0 };
-        for (time, what) in [(5, cpu(1)), (5, cpu(0)), (5, deadline), (4, cpu(7))] {
-            events.push(time, what);
-        }
+    fn by_time_then_timers_as_set_then_cpus_by_number() {
+        let mut events = Events::new(10);
+        events.set_cpu(1, 5);
+        events.set_cpu(0, 5);
+        events.set_timer(Timer::Deadline { slot: 9 }, 5);
+        events.set_timer(Timer::Tick, 5);
+        events.set_cpu(7, 4);
         assert!(events.is_first(4, 6) && events.is_first(3, 8) && !events.is_first(4, 8));
-        let order: Vec<What> =
-            std::iter::from_fn(|| events.pop()).map(|event| event.what).collect();
-        assert_eq!(order, [cpu(7), deadline, cpu(0), cpu(1)]);
+        let order: Vec<What> = std::iter::from_fn(|| events.pop()).map(|(_, what)| what).collect();
+        let deadline = What::Timer(Timer::Deadline { slot: 9 });
+        let expected =
+            [What::Cpu(7), deadline, What::Timer(Timer::Tick), What::Cpu(0), What::Cpu(1)];
+        assert_eq!(order, expected);
         assert!(events.is_first(100, 0));
+    }
+
+    #[test]
+    fn a_new_time_replaces_the_old_one() {
+        let mut events = Events::new(3);
+        events.set_cpu(2, 50);
+        events.set_cpu(2, 7);
+        events.set_timer(Timer::Deadline { slot: 3 }, 5);
+        events.set_timer(Timer::Deadline { slot: 3 }, 9);
+        events.set_timer(Timer::Quota, 8);
+        assert!(!events.nobody_is_to_come());
+        assert_eq!(events.pop(), Some((7, What::Cpu(2))));
+        events.clear_timer(Timer::Deadline { slot: 3 });
+        assert!(events.nobody_is_to_come(), "the quota's timer lets nobody run");
+        assert_eq!(events.pop(), Some((8, What::Timer(Timer::Quota))));
+        assert_eq!((events.pop(), events.len()), (None, 0));
+    }
+
+    /// Compared with a plain list, over many random changes.
+    #[test]
+    fn always_the_earliest() {
+        let mut rng = Rng::new(4);
+        let mut events = Events::new(21);
+        let (mut cpus, mut timers) = ([NEVER; 21], [(NEVER, 0); 30]);
+        for step in 1..20_000 {
+            let time = rng.below(1000);
+            match rng.below(4) {
+                0 => {
+                    let cpu = rng.below(21) as usize;
+                    cpus[cpu] = time;
+                    events.set_cpu(cpu, time);
+                }
+                1 => {
+                    let slot = rng.below(30) as usize;
+                    timers[slot] = (time, step);
+                    events.set_timer(Timer::Deadline { slot }, time);
+                }
+                2 => {
+                    let slot = rng.below(30) as usize;
+                    timers[slot] = (NEVER, 0);
+                    events.clear_timer(Timer::Deadline { slot });
+                }
+                _ => {
+                    let cpu = (0..21).min_by_key(|cpu| (cpus[*cpu], *cpu)).expect("some");
+                    let timer = (0..30).min_by_key(|slot| timers[*slot]).expect("some");
+                    let expected = if timers[timer].0 <= cpus[cpu] && timers[timer].0 != NEVER {
+                        let (time, _) = std::mem::replace(&mut timers[timer], (NEVER, 0));
+                        Some((time, What::Timer(Timer::Deadline { slot: timer })))
+                    } else if cpus[cpu] == NEVER {
+                        None
+                    } else {
+                        Some((std::mem::replace(&mut cpus[cpu], NEVER), What::Cpu(cpu)))
+                    };
+                    assert_eq!(events.pop(), expected, "step {step}");
+                }
+            }
+        }
     }
 }

@@ -4,6 +4,9 @@ use nearq_topology::{CpuSet, Topology};
 
 use crate::costs::Costs;
 
+/// The capacity of a CPU that is as fast as the fastest one.
+pub(crate) const FULL_CAPACITY: u64 = 1024;
+
 /// Where a CPU is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -17,6 +20,10 @@ struct Place {
 pub(crate) struct Hardware {
     topology: Topology,
     places: Vec<Place>,
+    /// For each CPU the others of its core.
+    siblings: Vec<Vec<u32>>,
+    /// For each CPU its share of the fastest one's speed, of 1024.
+    capacities: Vec<u64>,
     /// Nanoseconds that a line takes from node to node, row by row.
     between_nodes: Vec<u64>,
     costs: Costs,
@@ -26,13 +33,21 @@ impl Hardware {
     pub(crate) fn new(topology: Topology, costs: &Costs) -> Self {
         let numbers = topology.possible().last().map_or(0, |last| last + 1);
         let mut places = vec![Place::default(); numbers];
+        let mut siblings = vec![Vec::new(); numbers];
+        let mut capacities = vec![FULL_CAPACITY; numbers];
         for cpu in topology.cpus() {
             // A CPU of unknown node counts as one of the first: it needs some place.
             let node = cpu.node.unwrap_or(0) as u32;
             places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
+            let core = &topology.cores()[cpu.core].cpus;
+            siblings[cpu.id] =
+                core.iter().filter(|other| *other != cpu.id).map(|other| other as u32).collect();
+            if let Some(capacity) = cpu.capacity {
+                capacities[cpu.id] = u64::from(capacity).clamp(1, FULL_CAPACITY);
+            }
         }
         let between_nodes = by_node(&topology, 0, costs.same_package, costs.other_package);
-        Hardware { topology, places, between_nodes, costs: *costs }
+        Hardware { topology, places, siblings, capacities, between_nodes, costs: *costs }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -52,6 +67,36 @@ impl Hardware {
     /// The CPUs of the same node.
     pub(crate) fn node_cpus(&self, cpu: usize) -> &CpuSet {
         &self.topology.nodes()[self.places[cpu].node as usize].cpus
+    }
+
+    /// The CPUs of the same core.
+    pub(crate) fn core_cpus(&self, cpu: usize) -> &CpuSet {
+        &self.topology.cores()[self.places[cpu].core as usize].cpus
+    }
+
+    /// The other CPUs of the same core.
+    pub(crate) fn siblings(&self, cpu: usize) -> &[u32] {
+        &self.siblings[cpu]
+    }
+
+    /// Index of the CPU's core.
+    pub(crate) fn core(&self, cpu: usize) -> usize {
+        self.places[cpu].core as usize
+    }
+
+    /// Index of the CPU's last-level cache.
+    pub(crate) fn llc(&self, cpu: usize) -> usize {
+        self.places[cpu].llc as usize
+    }
+
+    /// Index of the CPU's node.
+    pub(crate) fn node(&self, cpu: usize) -> usize {
+        self.places[cpu].node as usize
+    }
+
+    /// The CPU's share of the fastest one's speed, of [`FULL_CAPACITY`].
+    pub(crate) fn capacity(&self, cpu: usize) -> u64 {
+        self.capacities[cpu]
     }
 
     /// Nanoseconds that a line takes from one CPU to another.

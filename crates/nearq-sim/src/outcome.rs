@@ -112,6 +112,8 @@ pub struct Outcome<R> {
     pub accesses: u64,
     /// How many times the event loop gave control to a thread.
     pub switches: u64,
+    /// How many events there were: CPUs that went on, deadlines, ticks.
+    pub events: u64,
 }
 
 impl<R> Outcome<R> {

@@ -12,6 +12,7 @@ use nearq_topology::{CpuSet, Limits};
 use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::context::{self, Shared};
 use crate::costs;
+use crate::cpu::FULL_RATE;
 use crate::memory::{self, Access, Placing};
 use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
@@ -19,8 +20,12 @@ use crate::world::World;
 
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
+/// `EBUSY`: the last CPU.
+const EBUSY: i32 = 16;
 /// `EINVAL`: no CPU left.
 const EINVAL: i32 = 22;
+/// Work is done in pieces of at most so many nanoseconds, for the sake of whole numbers: an hour.
+const LONGEST_PIECE: u64 = 3_600_000_000_000;
 
 /// A simulated machine as a [`Platform`].
 ///
@@ -30,12 +35,17 @@ const EINVAL: i32 = 22;
 pub struct Sim;
 
 impl Sim {
-    /// Spends `duration` of CPU time: stands for work. Other threads get their turn meanwhile.
+    /// Works: so much that the fastest CPU of the machine, with its core for itself, takes `duration` for it. A slower
+    /// CPU takes longer, and so does one while another CPU of its core is busy. Other threads get their turn meanwhile.
+    ///
+    /// Work alone is scaled so; the costs of platform calls are the same on all CPUs.
     pub fn charge(duration: Duration) {
         let shared = context::expect("Sim::charge");
         let mut left = nanos(duration);
         while left > 0 {
-            left = left.saturating_sub(shared.spend(left, None, || true));
+            let piece = left.min(LONGEST_PIECE);
+            shared.work(piece * FULL_RATE, true, None, || true);
+            left -= piece;
         }
     }
 
@@ -70,7 +80,7 @@ impl Sim {
     /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
     ///
     /// Affects [`Platform::machine`], and threads on CPUs that are not allowed any more leave them. A CPU quota is
-    /// reported but not enforced.
+    /// enforced in periods of 100 ms: when it is used up, nothing runs until the next one.
     ///
     /// # Panics
     /// If no CPU of the machine is left.
@@ -84,16 +94,39 @@ impl Sim {
             "the limits leave CPUs {cpus}, the machine has {}",
             world.hardware.topology().possible()
         );
-        world.limits = limits;
-        world.record(Kind::Limits, cpus.len() as u64);
         let now = world.now();
-        for slot in world.threads.slots() {
-            world.restrict(slot, now);
+        world.set_limits(limits, now);
+    }
+
+    /// Brings a CPU online or takes it offline, as an administrator does.
+    ///
+    /// Threads leave one that goes. A thread that may run nowhere else may run on all CPUs from then on, as on Linux.
+    ///
+    /// # Errors
+    /// The machine has no such CPU, or it is the last one that is online.
+    pub fn set_online(cpu: usize, online: bool) -> Result<(), Refused> {
+        let shared = system_call("Sim::set_online");
+        let mut world = shared.world.borrow_mut();
+        let possible = world.hardware.topology().possible();
+        let attempt = || format!("take CPU {cpu} {}", if online { "online" } else { "offline" });
+        if !possible.contains(cpu) {
+            let remedy = format!("name one of the machine's CPUs, {possible}");
+            return Err(Refused::new(attempt(), EINVAL, remedy));
         }
+        if !online && world.online.contains(cpu) && world.online.len() == 1 {
+            let remedy = "leave at least one CPU online";
+            return Err(Refused::new(attempt(), EBUSY, remedy));
+        }
+        let now = world.now();
+        world.set_online(cpu, online, now);
+        drop(world);
+        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
+        shared.sync();
+        Ok(())
     }
 }
 
-/// Spends `duration` of CPU time: stands for work.
+/// Works for `duration` at full speed.
 ///
 /// The same as [`Sim::charge`].
 pub fn compute(duration: Duration) {
@@ -141,7 +174,7 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
         let world = shared.world.borrow();
         // On one CPU whoever might change the word cannot run while we look.
         let looks = if world.me().allowed.len() == 1 { 0 } else { u64::from(budget) };
-        looks * world.costs.look
+        (looks * world.costs.look).min(LONGEST_PIECE)
     };
     loop {
         if changed() {
@@ -151,9 +184,19 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
             return false;
         }
         // The word may have changed between the look and this moment: then the next look sees it.
-        let spent = shared.spend(left, Some(address), &same);
-        left = left.saturating_sub(spent);
+        let spent = shared.work(left * FULL_RATE, false, Some(address), &same);
+        left -= spent / FULL_RATE;
     }
+}
+
+/// Has the simulated kernel change a thread's share of its CPU.
+fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
+    change(thread, how)?;
+    let mut world = context::expect("changing a thread").world.borrow_mut();
+    let now = world.now();
+    world.ask(now, |scheduler, kernel| scheduler.set_weight(kernel, thread));
+    world.obey(now);
+    Ok(())
 }
 
 impl Platform for Sim {
@@ -220,9 +263,8 @@ impl Platform for Sim {
 
     fn yield_now() {
         let shared = system_call("Platform::yield_now");
-        if shared.world.borrow_mut().fall_behind() {
-            shared.switch(World::preempt);
-        }
+        shared.world.borrow_mut().yield_now();
+        shared.sync();
     }
 
     fn sleep(duration: Duration) {
@@ -253,7 +295,8 @@ impl Platform for Sim {
         Sim::charge(Duration::from_nanos(cost));
         shared.sync();
         let world = shared.world.borrow();
-        Ok(Machine { topology: world.hardware.topology().clone(), limits: world.limits.clone() })
+        let topology = world.hardware.topology().clone().with_online(&world.online);
+        Ok(Machine { topology, limits: world.visible_limits() })
     }
 
     fn spawn(
@@ -265,7 +308,7 @@ impl Platform for Sim {
         let (thread, refused) = {
             let mut world = shared.world.borrow_mut();
             let (me, cpu, slice) = (world.me(), world.cpu, world.costs.slice);
-            let limits = world.limits.effective();
+            let limits = world.usable.clone();
             let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
             let refused = match (&spec.affinity, usable) {
                 (Some(cpus), None) => Some(no_cpu(cpus, &limits)),
@@ -291,8 +334,7 @@ impl Platform for Sim {
         world.record(Kind::Spawn, thread.id);
         world.trace.text(&thread::cut_name(&spec.name));
         let now = world.now();
-        world.restrict(thread.slot, now);
-        world.make_ready(thread.slot, now);
+        world.begin(thread.slot, now);
         Ok(JoinHandle(thread))
     }
 
@@ -326,7 +368,7 @@ impl Platform for Sim {
     }
 
     fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
-        let limits = context::expect("Platform::set_affinity").world.borrow().limits.effective();
+        let limits = context::expect("Platform::set_affinity").world.borrow().usable.clone();
         if !cpus.intersects(&limits) {
             return Err(no_cpu(cpus, &limits));
         }
@@ -344,7 +386,7 @@ impl Platform for Sim {
     }
 
     fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
-        change(thread, |entry| {
+        change_weight(thread, |entry| {
             entry.nice = nice.clamp(-20, 19);
             entry.weight = costs::weight(nice);
         })
@@ -361,7 +403,7 @@ impl Platform for Sim {
         slice: Option<Duration>,
     ) -> Result<(), Refused> {
         let standard = context::expect("Platform::set_scheduling").world.borrow().costs.slice;
-        change(thread, |entry| {
+        change_weight(thread, |entry| {
             entry.nice = nice.clamp(-20, 19);
             entry.weight = match policy {
                 SchedPolicy::Normal => costs::weight(nice),
@@ -385,7 +427,7 @@ impl Platform for Sim {
 
     fn run_state(thread: Thread) -> Result<RunState, Refused> {
         ask(thread, |_, entry| match entry.state {
-            State::Running | State::Ready { .. } => RunState::Runnable,
+            State::Running | State::Ready | State::StandingStill => RunState::Runnable,
             State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
         })
     }

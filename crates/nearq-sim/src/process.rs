@@ -14,6 +14,7 @@ use nearq_platform::{Platform, Refused, ThreadSpec};
 
 use crate::context;
 use crate::platform::{Sim, gone, system_call};
+use crate::sched::Reason;
 use crate::thread::{State, Thread, cut_name};
 use crate::trace::Kind;
 use crate::world::World;
@@ -105,7 +106,10 @@ impl World {
 
     /// The thread that runs is placed as if it came from nowhere: its process has a new program.
     pub(crate) fn placed_anew(&mut self) {
-        self.preempt();
+        let (slot, cpu, now) = (self.slot, self.cpu, self.now());
+        self.stop(cpu, true);
+        self.make_ready(slot, now, Reason::Exec);
+        self.go_on(cpu);
     }
 }
 
@@ -164,7 +168,7 @@ impl Sim {
             world.record(Kind::Exec, id);
             world.trace.text(name);
         }
-        shared.switch(World::placed_anew);
+        shared.block(World::placed_anew);
         Ok(())
     }
 

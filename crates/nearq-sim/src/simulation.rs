@@ -1,6 +1,7 @@
 //! Setting up a simulated machine and running a program on it.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::machine::Machine;
 use crate::outcome::{Doing, Ending, Outcome, Unfinished};
+use crate::sched::{Fair, Scheduler, Shuffled};
 use crate::thread::State;
 use crate::trace::{Trace, TraceLevel};
 use crate::world::{Next, World};
@@ -23,7 +25,7 @@ const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// How the simulated kernel chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// Fairly, as described at the module `sched`.
+    /// Fairly, as described at [`Fair`](crate::Fair).
     #[default]
     Fair,
     /// At random where it has a choice, and it disturbs threads at random: for finding interleavings.
@@ -47,11 +49,11 @@ pub enum Schedule {
 ///     threads.into_iter().for_each(Sim::join);
 ///     Sim::now()
 /// });
-/// // 32 CPUs do 32 seconds of work in one.
-/// assert_eq!(outcome.expect().as_nanos() / 1_000_000, 1_000);
+/// // 32 CPUs on 16 cores: two that share a core do 62 % of their full speed each, so a second's work takes 1.613.
+/// assert_eq!(outcome.expect().as_nanos() / 1_000_000, 1_613);
 /// # Ok::<(), nearq_topology::TopologyError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a simulation does nothing until it is run"]
 pub struct Simulation {
     topology: Topology,
@@ -64,6 +66,21 @@ pub struct Simulation {
     time_limit: Duration,
     trace: TraceLevel,
     settings: Vec<(String, String)>,
+    scheduler: Option<MakeScheduler>,
+}
+
+/// Makes a scheduler for a machine of this shape.
+type MakeScheduler = Rc<dyn Fn(&Topology) -> Box<dyn Scheduler>>;
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("cpus", self.topology.possible())
+            .field("seed", &self.seed)
+            .field("schedule", &self.schedule)
+            .field("faults", &self.faults)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Simulation {
@@ -86,6 +103,7 @@ impl Simulation {
             time_limit: TIME_LIMIT,
             trace: TraceLevel::Hash,
             settings: Vec::new(),
+            scheduler: None,
         }
     }
 
@@ -104,6 +122,16 @@ impl Simulation {
     /// How the simulated kernel chooses.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
+        self
+    }
+
+    /// Another scheduler than [`Fair`]: `make` is given the machine's shape. [`Schedule::Random`] disturbs threads under
+    /// it as well, but leaves its choices alone.
+    pub fn scheduler<S: Scheduler + 'static>(
+        mut self,
+        make: impl Fn(&Topology) -> S + 'static,
+    ) -> Self {
+        self.scheduler = Some(Rc::new(move |topology| Box::new(make(topology))));
         self
     }
 
@@ -145,21 +173,28 @@ impl Simulation {
     pub fn run<R: 'static>(self, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
         assert!(context::current().is_none(), "a simulation cannot run inside another one");
         let cpus = self.limits.effective();
-        let possible = self.topology.possible();
+        let (possible, online) = (self.topology.possible(), self.topology.online());
         assert!(
-            !cpus.is_empty() && cpus.is_subset(possible),
-            "the limits leave CPUs {cpus}, the machine has {possible}"
+            cpus.intersects(online) && cpus.is_subset(possible),
+            "the limits leave CPUs {cpus}, the machine has {possible}, of which {online} are online"
         );
+        let scheduler: Box<dyn Scheduler> = match (&self.scheduler, self.schedule) {
+            (Some(make), _) => make(&self.topology),
+            (None, Schedule::Fair) => Box::new(Fair::new()),
+            (None, Schedule::Random) => Box::new(Shuffled::new(self.seed)),
+        };
         let hardware = Hardware::new(self.topology, &self.costs);
-        let mut world =
-            World::new(hardware, &self.costs, self.limits, self.seed, Trace::new(self.trace));
+        let (trace, limits) = (Trace::new(self.trace), self.limits);
+        let mut world = World::new(hardware, &self.costs, limits, self.seed, trace, scheduler);
         world.settings = self.settings.into_iter().collect();
         world.schedule = self.schedule;
-        world.faults = self.faults;
+        world.disturbed = self.schedule != Schedule::Fair;
         world.jitter = self.jitter;
         world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let spec = ThreadSpec { name: "main".to_owned(), ..ThreadSpec::default() };
-        let first = cpus.first().expect("checked above");
+        let first = world.usable.first().expect("checked above");
+        let limits = world.limits.clone();
+        world.set_quota(&limits, 0);
         let thread = world.threads.add(&spec, cpus, 0, first, self.costs.slice);
         world.main = Some(thread.slot);
         world.begin_process(&spec.name, thread.slot);
@@ -173,7 +208,7 @@ impl Simulation {
                 *place.borrow_mut() = Some(result);
             })
             .unwrap_or_else(|refused| panic!("{refused}"));
-        shared.world.borrow_mut().make_ready(thread.slot, 0);
+        shared.world.borrow_mut().begin(thread.slot, 0);
         let ending = loop {
             let next = shared.world.borrow_mut().next();
             match next {
@@ -204,7 +239,7 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
                 name: thread.name.clone(),
                 cpu: thread.cpu,
                 doing: match thread.state {
-                    State::Running | State::Ready { .. } => Doing::Runnable,
+                    State::Running | State::Ready | State::StandingStill => Doing::Runnable,
                     State::Sleeping => Doing::Sleeping,
                     State::Joining { thread } => Doing::Joining { thread: thread.id },
                     State::Waiting { address, expected } => Doing::Waiting {
@@ -230,5 +265,6 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
         warnings: world.warnings,
         accesses: world.accesses,
         switches: world.switches,
+        events: world.happened,
     }
 }

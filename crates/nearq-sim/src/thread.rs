@@ -8,10 +8,22 @@ use crate::costs;
 use crate::memory::Placing;
 
 /// Names a simulated thread, as long as it lives and longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread {
     pub(crate) slot: usize,
     pub(crate) id: u64,
+}
+
+impl Thread {
+    /// A small number that no other living thread has, for tables: a later thread may have it again.
+    pub fn slot(self) -> usize {
+        self.slot
+    }
+
+    /// Its number; 1 is the program's first thread.
+    pub fn number(self) -> u64 {
+        self.id
+    }
 }
 
 /// The right to wait for a simulated thread's end.
@@ -23,14 +35,27 @@ pub struct JoinHandle(pub(crate) Thread);
 pub(crate) enum State {
     /// On a CPU.
     Running,
-    /// In the queue of its CPU, under this key.
-    Ready { key: (u64, u64) },
+    /// Waiting for one: the scheduler has it.
+    Ready,
+    /// It could run, but a fault keeps it off the CPUs until its deadline.
+    StandingStill,
     /// Asleep on a word.
     Waiting { address: usize, expected: u32 },
     /// Asleep until its deadline.
     Sleeping,
     /// Asleep until another thread ends.
     Joining { thread: Thread },
+}
+
+/// What a thread does in one piece on its CPU: declared work, or looking at a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Units of work that are left: see [`FULL_RATE`](crate::cpu::FULL_RATE).
+    pub(crate) left: u64,
+    /// It takes longer on a slow or shared core; waiting for memory and looking at a word does not.
+    pub(crate) scaled: bool,
+    /// The word has changed.
+    pub(crate) over: bool,
 }
 
 /// A thread that is alive.
@@ -48,15 +73,17 @@ pub(crate) struct Entry {
     pub(crate) nice: i32,
     pub(crate) weight: u64,
     pub(crate) slice: u64,
-    /// CPU time divided by weight, on the scale of its CPU's queue. Means something on a CPU or in its queue.
-    pub(crate) virtual_time: u64,
-    /// How far it was ahead of its queue when it left it.
-    pub(crate) lag: i64,
+    /// Whether it was ever on a CPU.
+    pub(crate) has_run: bool,
+    /// What it is doing in one piece.
+    pub(crate) piece: Option<Piece>,
     pub(crate) cpu_time: u64,
-    /// While running: up to when `cpu_time` and `virtual_time` are counted.
+    /// While running: up to when `cpu_time` is counted.
     pub(crate) counted_to: u64,
-    /// Counts its sleeps, so that a deadline of an earlier one is told from this one's.
-    pub(crate) sleeps: u64,
+    /// Since when it sleeps, if it does.
+    pub(crate) asleep_since: u64,
+    /// Its timer is a fault: it wakes up for no reason.
+    pub(crate) spurious: bool,
     pub(crate) deadline: Option<u64>,
     pub(crate) outcome: Wait,
     /// Slots of the threads that wait for its end.
@@ -95,16 +122,17 @@ impl Threads {
             name: cut_name(&spec.name),
             state: State::Sleeping,
             cpu,
-            allowed: affinity.clone(),
+            allowed: CpuSet::new(),
             affinity,
             nice,
             weight: costs::weight(nice),
             slice,
-            virtual_time: 0,
-            lag: 0,
+            has_run: false,
+            piece: None,
             cpu_time: 0,
             counted_to: 0,
-            sleeps: 0,
+            asleep_since: 0,
+            spurious: false,
             deadline: None,
             outcome: Wait::Woken,
             joiners: Vec::new(),

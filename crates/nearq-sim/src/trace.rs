@@ -34,6 +34,9 @@ pub(crate) enum Kind {
     Write,
     ReadBytes,
     WriteBytes,
+    Throttled,
+    Online,
+    Offline,
 }
 
 impl Kind {
@@ -43,12 +46,12 @@ impl Kind {
             Kind::Spawn => "spawns thread",
             Kind::Ready => "makes ready thread",
             Kind::Run => "runs after thread",
-            Kind::Preempted => "is preempted; waiting here:",
+            Kind::Preempted => "is preempted on cpu",
             Kind::Wait => "waits on line",
             Kind::Sleep => "sleeps until",
             Kind::Join => "joins thread",
             Kind::TimedOut => "reaches its deadline; cpu",
-            Kind::Idle => "leaves the CPU idle; waiting here:",
+            Kind::Idle => "leaves the CPU idle",
             Kind::End => "ends after ns",
             Kind::Exec => "has a new program; process",
             Kind::Panic => "panics; panics so far:",
@@ -59,6 +62,9 @@ impl Kind {
             Kind::Write => "writes line",
             Kind::ReadBytes => "reads bytes",
             Kind::WriteBytes => "writes bytes",
+            Kind::Throttled => "is stopped: no quota left",
+            Kind::Online => "brings online cpu",
+            Kind::Offline => "takes offline cpu",
         }
     }
 

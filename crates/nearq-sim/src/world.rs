@@ -14,13 +14,14 @@ use nearq_topology::{CpuSet, Limits};
 
 use crate::costs::Costs;
 use crate::cpu::Cpu;
-use crate::events::{Events, What};
-use crate::faults::Faults;
+use crate::events::{Events, Timer, What};
 use crate::hardware::Hardware;
 use crate::memory::{Access, AddressMap, Memory};
 use crate::outcome::{Ending, Panicked};
 use crate::process::Processes;
+use crate::quota::Bandwidth;
 use crate::rng::Rng;
+use crate::sched::{Orders, Reason, Scheduler};
 use crate::simulation::Schedule;
 use crate::thread::{Entry, State, Threads};
 use crate::trace::{Kind, Trace};
@@ -40,22 +41,32 @@ pub(crate) struct World {
     pub(crate) limits: Limits,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) schedule: Schedule,
-    pub(crate) faults: Faults,
+    pub(crate) scheduler: Box<dyn Scheduler>,
+    /// What the scheduler has ordered and nobody has done yet.
+    pub(crate) orders: Orders,
     pub(crate) jitter: bool,
     pub(crate) time_limit: u64,
     /// By number; numbers that are no CPU have an unused entry.
     pub(crate) cpus: Vec<Cpu>,
-    /// The CPUs without a thread.
+    /// The CPUs that are online.
+    pub(crate) online: CpuSet,
+    /// The CPUs that the limits allow and that are online.
+    pub(crate) usable: CpuSet,
+    /// The CPUs without a thread that could have one.
     pub(crate) idle: CpuSet,
-    /// The CPUs with threads waiting for them.
-    pub(crate) crowded: CpuSet,
+    /// How many CPUs are busy.
+    pub(crate) busy: usize,
+    /// The CPU quota, if the limits have one.
+    pub(crate) quota: Option<Bandwidth>,
+    /// Whether threads are disturbed at their steps: by a schedule or by faults.
+    pub(crate) disturbed: bool,
     pub(crate) threads: Threads,
     pub(crate) events: Events,
     pub(crate) memory: Memory,
     pub(crate) processes: Processes,
     /// Slots of the threads that sleep on a word, in the order in which they came.
     sleepers: AddressMap<VecDeque<usize>>,
-    /// CPUs whose thread spins on a word.
+    /// Slots of the threads that spin on a word.
     watchers: AddressMap<Vec<usize>>,
     pub(crate) rng: Rng,
     pub(crate) trace: Trace,
@@ -69,6 +80,8 @@ pub(crate) struct World {
     pub(crate) warnings: Vec<String>,
     pub(crate) accesses: u64,
     pub(crate) switches: u64,
+    /// How many events there were.
+    pub(crate) happened: u64,
 }
 
 impl World {
@@ -78,24 +91,32 @@ impl World {
         limits: Limits,
         seed: u64,
         trace: Trace,
+        scheduler: Box<dyn Scheduler>,
     ) -> Self {
-        let cpus = (0..hardware.numbers()).map(|_| Cpu::default()).collect();
-        let idle = hardware.topology().possible().clone();
         let memory = Memory::new(&hardware, costs);
+        let numbers = hardware.numbers();
+        let cpus = (0..numbers).map(|cpu| Cpu::new(hardware.capacity(cpu) * 100)).collect();
+        let online = hardware.topology().online().clone();
+        let usable = limits.effective().intersection(&online);
         World {
             hardware,
             costs: *costs,
             limits,
             settings: BTreeMap::new(),
             schedule: Schedule::Fair,
-            faults: Faults::NONE,
+            scheduler,
+            orders: Orders::default(),
             jitter: true,
             time_limit: u64::MAX,
             cpus,
-            idle,
-            crowded: CpuSet::new(),
+            idle: online.clone(),
+            online,
+            usable,
+            busy: 0,
+            quota: None,
+            disturbed: false,
             threads: Threads::default(),
-            events: Events::default(),
+            events: Events::new(numbers),
             memory,
             processes: Processes::default(),
             sleepers: AddressMap::default(),
@@ -109,6 +130,7 @@ impl World {
             warnings: Vec::new(),
             accesses: 0,
             switches: 0,
+            happened: 0,
         }
     }
 
@@ -165,15 +187,14 @@ impl World {
 
     /// Takes the thread that runs off its CPU until something makes it ready.
     pub(crate) fn block(&mut self, state: State, deadline: Option<u64>) {
-        let slot = self.slot;
-        self.take_off();
+        let (slot, now) = (self.slot, self.now());
+        self.stop(self.cpu, false);
         let thread = self.threads.at_mut(slot);
         thread.state = state;
         thread.deadline = deadline;
-        thread.sleeps += 1;
-        let wait = thread.sleeps;
+        thread.asleep_since = now;
         if let Some(time) = deadline {
-            self.events.push(time, What::Deadline { slot, wait });
+            self.events.set_timer(Timer::Deadline { slot }, time);
         }
         self.go_on(self.cpu);
     }
@@ -195,17 +216,17 @@ impl World {
     }
 
     fn wake_slot(&mut self, slot: usize, now: u64) {
+        self.events.clear_timer(Timer::Deadline { slot });
         let thread = self.threads.at_mut(slot);
         thread.outcome = Wait::Woken;
         thread.deadline = None;
-        // Voids the deadline that may still be in the queue of events.
-        thread.sleeps += 1;
         let (id, cpu) = (thread.id, self.cpu);
         let waker = self.threads.in_slot(self.slot).map_or(0, |waker| waker.id);
         self.trace.record(now, cpu, waker, Kind::Ready, id);
-        self.make_ready(slot, now);
+        self.make_ready(slot, now, Reason::Woken);
     }
 
+    /// A thread's timer has run out.
     fn time_out(&mut self, slot: usize, now: u64) {
         let thread = self.threads.at_mut(slot);
         thread.outcome = Wait::TimedOut;
@@ -220,32 +241,36 @@ impl World {
             }
         }
         self.trace.record(now, cpu, id, Kind::TimedOut, cpu as u64);
-        self.make_ready(slot, now);
+        self.make_ready(slot, now, Reason::Woken);
     }
 
     /// The thread that runs looks at a word from now on.
     pub(crate) fn watch(&mut self, address: usize) {
-        self.watchers.entry(address).or_default().push(self.cpu);
+        self.watchers.entry(address).or_default().push(self.slot);
     }
 
     pub(crate) fn unwatch(&mut self, address: usize) {
-        if let Some(cpus) = self.watchers.get_mut(&address) {
-            cpus.retain(|cpu| *cpu != self.cpu);
-            if cpus.is_empty() {
+        if let Some(slots) = self.watchers.get_mut(&address) {
+            slots.retain(|slot| *slot != self.slot);
+            if slots.is_empty() {
                 self.watchers.remove(&address);
             }
         }
     }
 
     /// A word has changed: those that look at it see it now.
+    #[inline]
     pub(crate) fn changed(&mut self, address: usize) {
         if self.watchers.is_empty() {
             return;
         }
-        if let Some(cpus) = self.watchers.get(&address).cloned() {
-            for cpu in cpus {
-                self.interrupt(cpu, self.now());
+        if let Some(slots) = self.watchers.get_mut(&address) {
+            let slots = std::mem::take(slots);
+            let now = self.now();
+            for slot in &slots {
+                self.end_piece(*slot, now);
             }
+            self.watchers.insert(address, slots);
         }
     }
 
@@ -254,12 +279,14 @@ impl World {
     /// The thread that ran has returned from its function.
     pub(crate) fn end_current(&mut self) {
         let (slot, now) = (self.slot, self.now());
-        self.take_off();
+        self.stop(self.cpu, false);
         self.record(Kind::End, self.me().cpu_time);
         for joiner in std::mem::take(&mut self.me_mut().joiners) {
             self.wake_slot(joiner, now);
         }
         self.leave_process(slot);
+        let thread = self.thread(slot);
+        self.ask(now, |scheduler, kernel| scheduler.exit_thread(kernel, thread));
         self.threads.remove(slot);
         if self.main == Some(slot) {
             self.main = None;
@@ -276,29 +303,28 @@ impl World {
             if self.main.is_none() {
                 return Next::End(Ending::Returned);
             }
-            let Some(event) = self.events.pop() else {
+            if self.events.nobody_is_to_come() && !self.is_throttled() {
+                return Next::End(Ending::Deadlock);
+            }
+            let Some((time, what)) = self.events.pop() else {
                 return Next::End(Ending::Deadlock);
             };
-            match event.what {
-                What::Cpu { cpu, version } if self.cpus[cpu].version == version => {
-                    if event.time > self.time_limit {
-                        return Next::End(Ending::TimeLimit);
-                    }
-                    self.cpu = cpu;
-                    self.slot =
-                        self.cpus[cpu].current.expect("only a CPU with a thread has a valid event");
-                    self.switches += 1;
-                    return Next::Run { slot: self.slot };
-                }
-                What::Deadline { slot, wait } => {
-                    if self.threads.in_slot(slot).is_some_and(|thread| thread.sleeps == wait) {
-                        if event.time > self.time_limit {
-                            return Next::End(Ending::TimeLimit);
-                        }
-                        self.time_out(slot, event.time);
+            if time > self.time_limit {
+                return Next::End(Ending::TimeLimit);
+            }
+            self.happened += 1;
+            match what {
+                What::Cpu(cpu) => {
+                    if let Some(slot) = self.cpu_goes_on(cpu, time) {
+                        (self.cpu, self.slot) = (cpu, slot);
+                        self.switches += 1;
+                        return Next::Run { slot };
                     }
                 }
-                What::Cpu { .. } => {}
+                What::Timer(Timer::Deadline { slot }) => self.time_out(slot, time),
+                What::Timer(Timer::Tick) => self.tick(time),
+                What::Timer(Timer::Quota) => self.new_period(time),
+                What::Timer(Timer::CpuFault | Timer::LimitsFault) => {}
             }
         }
     }

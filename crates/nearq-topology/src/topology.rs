@@ -205,6 +205,16 @@ impl Topology {
         Ok(self)
     }
 
+    /// The same machine with these CPUs online, as far as it has them.
+    #[must_use]
+    pub fn with_online(mut self, online: &CpuSet) -> Self {
+        self.online = self.possible.intersection(online);
+        for cpu in &mut self.cpus {
+            cpu.online = online.contains(cpu.id);
+        }
+        self
+    }
+
     /// The same machine under another name.
     #[must_use]
     pub fn with_model_name(mut self, name: &str) -> Self {

@@ -31,6 +31,7 @@ use super::pages::{self, Pages};
 use super::placement::{Nodes, Placing, Policy, Ranges};
 use crate::context::Shared;
 use crate::costs::Costs;
+use crate::cpu::FULL_RATE;
 use crate::hardware::Hardware;
 use crate::trace::Kind;
 use crate::world::World;
@@ -366,9 +367,12 @@ pub(crate) fn bind(shared: &Shared, range: &[u8], policy: Policy, move_pages: bo
 
 /// Lets time pass that the caller waits for memory: it is on its CPU and may be preempted.
 fn pass(shared: &Shared, nanoseconds: u64) {
+    // No longer than a second at a time, so that the units fit.
     let mut left = nanoseconds;
     while left > 0 {
-        left = left.saturating_sub(shared.spend(left, None, || true));
+        let piece = left.min(1_000_000_000);
+        shared.work(piece * FULL_RATE, false, None, || true);
+        left -= piece;
     }
 }
 

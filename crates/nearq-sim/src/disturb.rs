@@ -1,0 +1,38 @@
+//! What happens to threads between their steps that is neither their doing nor the scheduler's: a schedule's
+//! disturbances.
+
+use crate::simulation::Schedule;
+use crate::world::World;
+
+/// Under [`Schedule::Random`]: a thread is disturbed at one in so many steps.
+const DISTURB: u64 = 16;
+/// Under [`Schedule::Random`]: a disturbed thread stands still for less than this many nanoseconds.
+const STANDSTILL: u64 = 5_000;
+
+impl World {
+    /// Whether the thread that runs may do something that others see, now. Otherwise it must give up control.
+    #[inline]
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        if self.disturbed {
+            self.disturb();
+        }
+        let at = &self.cpus[self.cpu];
+        at.clock < at.leave_at
+            && !at.reschedule
+            && self.events.is_first(at.clock, self.cpu)
+            // Past the limit the event loop shall see it, also if nobody else is there.
+            && at.clock <= self.time_limit
+    }
+
+    /// At a step of the thread that runs, before others see it.
+    #[cold]
+    fn disturb(&mut self) {
+        if self.schedule == Schedule::Random && self.rng.one_in(DISTURB) {
+            let still = self.rng.below(STANDSTILL);
+            let preempt = self.rng.one_in(2);
+            let at = &mut self.cpus[self.cpu];
+            at.clock += still;
+            at.reschedule |= preempt;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! CPUs that come and go, and limits that change while the program runs.
+
+use nearq_topology::Limits;
+
+use crate::trace::Kind;
+use crate::world::World;
+
+impl World {
+    /// What the process may use of the machine is this from now on.
+    pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
+        self.trace.record(now, self.cpu, 0, Kind::Limits, limits.effective().len() as u64);
+        if limits.quota != self.limits.quota {
+            self.set_quota(&limits, now);
+        }
+        self.limits = limits;
+        self.restrict_all(now);
+    }
+
+    /// A CPU comes online or goes offline. It must be one of the machine, and not the last one that is online.
+    pub(crate) fn set_online(&mut self, cpu: usize, online: bool, now: u64) {
+        if self.online.contains(cpu) == online {
+            return;
+        }
+        let kind = if online { Kind::Online } else { Kind::Offline };
+        self.trace.record(now, self.cpu, 0, kind, cpu as u64);
+        if online {
+            self.online.insert(cpu);
+            let at = &mut self.cpus[cpu];
+            at.clock = at.clock.max(now);
+            // One that went a moment ago may still be busy with its last thread.
+            if !at.busy {
+                self.idle.insert(cpu);
+                self.ask(now, |scheduler, kernel| {
+                    scheduler.cpu_online(kernel, cpu);
+                    scheduler.update_idle(kernel, cpu, true);
+                });
+            }
+        } else {
+            assert!(self.online.len() > 1, "the last CPU cannot go offline");
+            self.online.remove(cpu);
+            self.cpus[cpu].throttled = false;
+            if self.idle.remove(cpu) {
+                self.ask(now, |scheduler, kernel| scheduler.update_idle(kernel, cpu, false));
+            }
+            self.ask(now, |scheduler, kernel| scheduler.cpu_offline(kernel, cpu));
+        }
+        self.restrict_all(now);
+    }
+
+    /// Recomputes which CPUs may be used, and gets all threads there.
+    fn restrict_all(&mut self, now: u64) {
+        let allowed = self.limits.effective().intersection(&self.online);
+        // As the kernel does with a cpuset all of whose CPUs are gone: it uses its parent's.
+        self.usable = if allowed.is_empty() { self.online.clone() } else { allowed };
+        for slot in self.threads.slots() {
+            self.restrict(slot, now);
+        }
+        self.obey(now);
+    }
+
+    /// The limits as they are seen: with the CPUs that are online.
+    pub(crate) fn visible_limits(&self) -> Limits {
+        let mut limits = self.limits.clone();
+        limits.online = if limits.online.is_empty() {
+            self.online.clone()
+        } else {
+            limits.online.intersection(&self.online)
+        };
+        limits
+    }
+}

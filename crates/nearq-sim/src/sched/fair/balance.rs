@@ -1,0 +1,358 @@
+//! How [`Fair`] evens out the CPUs' queues.
+//!
+//! Scheduling domains are the last-level cache, the node and the machine, each divided into groups: CPUs, caches,
+//! nodes. A CPU pulls threads that wait; one that is on a CPU is never moved.
+//! - **A CPU that runs out of threads** looks from the smallest domain to the largest and takes the first thread it can.
+//!   To look at another CPU's queue costs it a transfer of a line from there. It does not look farther if it has been
+//!   idle for shorter than that takes, on average (an eighth for the newest time), nor at all if no CPU has a thread
+//!   waiting.
+//! - **At a tick** a CPU looks at a domain every so many milliseconds as that has CPUs, 16 times more rarely while it
+//!   is busy. Idle CPUs take part as long as a thread waits anywhere. Beyond the last-level cache one CPU does it for
+//!   its whole group: the first idle one, or else the first.
+//! - **Who is busiest**: a group that has more threads than CPUs, if the own one has CPUs to spare; else one whose load
+//!   (the sum of weights, for each CPU) exceeds the own one's by more than 17 % within a last-level cache, 25 % beyond.
+//! - **Which threads move**: those whose turn is last. One that ran within the last half millisecond is cache-hot and
+//!   stays, unless it would stay on the core or two tries at this domain have failed; one that is heavier than
+//!   the imbalance stays, half as strictly with each failure.
+
+use nearq_topology::CpuSet;
+
+use super::Fair;
+use crate::running::TICK;
+use crate::sched::Kernel;
+
+/// A thread is cache-hot for so many nanoseconds after it ran (`sched_migration_cost_ns`).
+const HOT: u64 = 500_000;
+/// Tries at a domain that may fail before cache-hot threads move (`cache_nice_tries`).
+const NICE_TRIES: u32 = 1;
+/// By how much the load must be uneven within a last-level cache, in percent (`imbalance_pct`).
+const UNEVEN_NEAR: u64 = 117;
+/// The same beyond it.
+const UNEVEN_FAR: u64 = 125;
+/// So much more rarely a busy CPU balances (`busy_factor`).
+const BUSY_FACTOR: u64 = 16;
+/// At most so many threads move at once (`sched_nr_migrate`).
+const MOST_MOVES: usize = 32;
+/// The average idle time of a CPU that was never idle, and the least bound for it, in nanoseconds.
+const AVERAGE_IDLE: u64 = 2 * HOT;
+
+/// A scheduling domain of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Domain {
+    Llc,
+    Node,
+    Machine,
+}
+
+const DOMAINS: [Domain; 3] = [Domain::Llc, Domain::Node, Domain::Machine];
+
+/// What a CPU knows about its balancing.
+#[derive(Debug)]
+pub(super) struct CpuBalance {
+    idle_since: Option<u64>,
+    average_idle: u64,
+    /// How many tries have failed, for each domain.
+    failed: [u32; 3],
+}
+
+impl Default for CpuBalance {
+    fn default() -> Self {
+        CpuBalance { idle_since: None, average_idle: AVERAGE_IDLE, failed: [0; 3] }
+    }
+}
+
+impl CpuBalance {
+    /// The CPU becomes idle, or is idle no more.
+    pub(super) fn note_idle(&mut self, now: u64, idle: bool) {
+        if idle {
+            self.idle_since = Some(now);
+        } else if let Some(since) = self.idle_since.take() {
+            let average = self.average_idle.cast_signed();
+            let new = average + (now.saturating_sub(since).cast_signed() - average) / 8;
+            self.average_idle = new.cast_unsigned().min(AVERAGE_IDLE);
+        }
+    }
+}
+
+/// A group of CPUs, added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    cpus: u64,
+    idle: u64,
+    runnable: u64,
+    load: u64,
+}
+
+impl Sum {
+    fn load_each(self) -> u64 {
+        self.load / self.cpus.max(1)
+    }
+}
+
+/// How much shall move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    Threads(u64),
+    Load(u64),
+}
+
+impl Fair {
+    /// A CPU has run out of threads.
+    pub(super) fn balance_new_idle(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
+        let mut spent = 0;
+        for domain in DOMAINS {
+            if self.crowded == 0 {
+                break;
+            }
+            let Some(look) = self.look_cost(kernel, cpu, domain) else { continue };
+            if self.balances[cpu].average_idle < spent + look {
+                break;
+            }
+            spent += look;
+            if self.pull(kernel, cpu, domain, true) > 0 {
+                break;
+            }
+        }
+        if spent > 0 {
+            kernel.spend(cpu, spent);
+        }
+    }
+
+    /// Every CPU whose time it is balances.
+    pub(super) fn balance_at_tick(&mut self, kernel: &mut Kernel<'_>) {
+        if self.crowded == 0 {
+            return;
+        }
+        let cpus: Vec<usize> = kernel.online().iter().collect();
+        for cpu in cpus {
+            self.know(cpu);
+            for domain in DOMAINS {
+                let span = span(kernel, cpu, domain).len() as u64;
+                let busy = kernel.current(cpu).is_some();
+                let interval = span * 1_000_000 * if busy { BUSY_FACTOR } else { 1 };
+                // Each CPU at its own time, so that they do not all act on what the same moment shows.
+                let phase = kernel.now() + cpu as u64 * TICK;
+                if phase / interval == (phase - TICK) / interval {
+                    continue;
+                }
+                let Some(look) = self.look_cost(kernel, cpu, domain) else { continue };
+                if !balances_for_its_group(kernel, cpu, domain) {
+                    continue;
+                }
+                kernel.spend(cpu, look);
+                let at = domain as usize;
+                if self.pull(kernel, cpu, domain, false) > 0 {
+                    self.balances[cpu].failed[at] = 0;
+                    kernel.kick(cpu);
+                }
+                if self.crowded == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What it costs a CPU to look at the queues of a domain; none if the domain is no larger than the one within.
+    fn look_cost(&self, kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
+        let costs = kernel.costs();
+        let llc = kernel.llc_cpus(cpu).len() as u64;
+        let node = kernel.node_cpus(cpu).len() as u64;
+        let (others, each) = match domain {
+            Domain::Llc => (llc - 1, costs.same_llc),
+            Domain::Node => (node.saturating_sub(llc), costs.other_llc),
+            Domain::Machine => {
+                ((self.queues.len() as u64).saturating_sub(node), costs.other_package)
+            }
+        };
+        (others > 0).then_some(others * each)
+    }
+
+    fn sum(&self, kernel: &Kernel<'_>, cpus: &CpuSet) -> Sum {
+        let mut sum = Sum::default();
+        for cpu in cpus.iter().filter(|cpu| kernel.online().contains(*cpu)) {
+            sum.cpus += 1;
+            if let Some(queue) = self.queues.get(cpu) {
+                sum.runnable += queue.runnable() as u64;
+                sum.load += queue.load(&self.entities);
+                sum.idle += u64::from(queue.runnable() == 0);
+            } else {
+                sum.idle += 1;
+            }
+        }
+        sum
+    }
+
+    /// A CPU pulls threads from the busiest queue of a domain. How many.
+    fn pull(
+        &mut self,
+        kernel: &mut Kernel<'_>,
+        cpu: usize,
+        domain: Domain,
+        new_idle: bool,
+    ) -> usize {
+        let Some((group, amount)) = self.busiest_group(kernel, cpu, domain) else { return 0 };
+        let amount = if new_idle { Amount::Threads(1) } else { amount };
+        let mut pinned: Vec<usize> = Vec::new();
+        // A queue whose threads may not run here is passed over for the next.
+        while let Some(from) = self.busiest_queue(&group, cpu, &pinned) {
+            match self.move_threads(kernel, from, cpu, domain, amount) {
+                Some(moved) => {
+                    if moved == 0 && !new_idle {
+                        self.balances[cpu].failed[domain as usize] += 1;
+                    }
+                    return moved;
+                }
+                None => pinned.push(from),
+            }
+        }
+        0
+    }
+
+    /// The group of a domain that has too much, and how much of it a CPU shall take.
+    fn busiest_group(
+        &self,
+        kernel: &Kernel<'_>,
+        cpu: usize,
+        domain: Domain,
+    ) -> Option<(CpuSet, Amount)> {
+        let topology = kernel.topology();
+        let own_node = kernel.hardware.node(cpu);
+        let (local, groups): (CpuSet, Vec<&CpuSet>) = match domain {
+            Domain::Llc => {
+                // The groups are the CPUs: the busiest queue is searched among them all.
+                let own = self.sum(kernel, &CpuSet::single(cpu));
+                let busiest = self.busiest_queue(kernel.llc_cpus(cpu), cpu, &[])?;
+                let theirs = self.queues[busiest].load(&self.entities);
+                let amount = if own.runnable == 0 {
+                    Amount::Threads((self.queues[busiest].runnable() as u64).div_ceil(2).min(1))
+                } else if theirs * 100 > own.load * UNEVEN_NEAR {
+                    Amount::Load((theirs - own.load) / 2)
+                } else {
+                    return None;
+                };
+                return Some((kernel.llc_cpus(cpu).clone(), amount));
+            }
+            Domain::Node => {
+                let llcs = topology.llcs().iter().map(|llc| &llc.cpus);
+                let of_node = |cpus: &&CpuSet| {
+                    cpus.first().is_some_and(|first| kernel.hardware.node(first) == own_node)
+                };
+                (kernel.llc_cpus(cpu).clone(), llcs.filter(of_node).collect())
+            }
+            Domain::Machine => {
+                let nodes = topology.nodes().iter().map(|node| &node.cpus);
+                (kernel.node_cpus(cpu).clone(), nodes.collect())
+            }
+        };
+        let own = self.sum(kernel, &local);
+        let (mut all, mut best): (Sum, Option<(Sum, &CpuSet)>) = (own, None);
+        for group in groups {
+            if group.contains(cpu) {
+                continue;
+            }
+            let sum = self.sum(kernel, group);
+            all.cpus += sum.cpus;
+            all.load += sum.load;
+            let overloaded = sum.runnable > sum.cpus;
+            if overloaded && best.is_none_or(|(best, _)| best.load_each() < sum.load_each()) {
+                best = Some((sum, group));
+            }
+        }
+        let (busiest, group) = best?;
+        let amount = if own.runnable < own.cpus {
+            let too_many = busiest.runnable - busiest.cpus;
+            Amount::Threads((own.idle.saturating_sub(busiest.idle) / 2).clamp(1, too_many))
+        } else if busiest.load_each() * 100 > own.load_each() * UNEVEN_FAR {
+            let average = all.load_each();
+            let theirs = busiest.load_each().saturating_sub(average) * busiest.cpus;
+            Amount::Load(theirs.min(average.saturating_sub(own.load_each()) * own.cpus))
+        } else {
+            return None;
+        };
+        Some((group.clone(), amount))
+    }
+
+    /// The CPU with the most load on which threads wait.
+    fn busiest_queue(&self, group: &CpuSet, except: usize, pinned: &[usize]) -> Option<usize> {
+        let crowded = group.iter().filter(|cpu| {
+            *cpu != except
+                && !pinned.contains(cpu)
+                && self.queues.get(*cpu).is_some_and(|queue| !queue.nobody_waits())
+        });
+        // The first of those with the same load.
+        crowded.min_by_key(|cpu| (u64::MAX - self.queues[*cpu].load(&self.entities), *cpu))
+    }
+
+    /// Moves threads that wait from one CPU's queue to another's. How many; none if no thread may run there.
+    fn move_threads(
+        &mut self,
+        kernel: &Kernel<'_>,
+        from: usize,
+        to: usize,
+        domain: Domain,
+        amount: Amount,
+    ) -> Option<usize> {
+        let failed = self.balances[to].failed[domain as usize];
+        let same_core = kernel.core_cpus(from).contains(to);
+        let (mut threads, mut load) = match amount {
+            Amount::Threads(threads) => (threads, u64::MAX),
+            Amount::Load(load) => (u64::MAX, load),
+        };
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut any_may = false;
+        // Down to one thread, there is nothing to even out.
+        let most = MOST_MOVES.min(self.queues[from].runnable().saturating_sub(1).max(1));
+        for slot in self.queues[from].waiting.values().rev().copied() {
+            if chosen.len() >= most || threads == 0 || load == 0 {
+                break;
+            }
+            if !kernel.allowed(kernel.thread_in(slot)).contains(to) {
+                continue;
+            }
+            any_may = true;
+            let entity = &self.entities[slot];
+            let hot = entity.ran_at.is_some_and(|at| kernel.now().saturating_sub(at) < HOT);
+            if hot && !same_core && failed <= NICE_TRIES {
+                continue;
+            }
+            if load != u64::MAX && entity.weight >> failed.min(10) > load {
+                continue;
+            }
+            threads = threads.saturating_sub(1);
+            if load != u64::MAX {
+                load = load.saturating_sub(entity.weight);
+            }
+            chosen.push(slot);
+        }
+        for slot in &chosen {
+            self.count(kernel, from);
+            self.depart(*slot);
+            self.remove(*slot);
+            self.count(kernel, to);
+            self.arrive(*slot, to);
+            self.add(*slot, to);
+        }
+        any_may.then_some(chosen.len())
+    }
+}
+
+/// The CPUs of a domain.
+fn span<'a>(kernel: &'a Kernel<'_>, cpu: usize, domain: Domain) -> &'a CpuSet {
+    match domain {
+        Domain::Llc => kernel.llc_cpus(cpu),
+        Domain::Node => kernel.node_cpus(cpu),
+        Domain::Machine => kernel.topology().possible(),
+    }
+}
+
+/// Whether a CPU balances a domain for its group: the first idle one does, or else the first.
+fn balances_for_its_group(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> bool {
+    let group = match domain {
+        Domain::Llc => return true,
+        Domain::Node => kernel.llc_cpus(cpu),
+        Domain::Machine => kernel.node_cpus(cpu),
+    };
+    let online = || group.iter().filter(|cpu| kernel.online().contains(*cpu));
+    let first = online().find(|cpu| kernel.idle().contains(*cpu)).or_else(|| online().next());
+    first == Some(cpu)
+}

@@ -1,0 +1,277 @@
+//! The default scheduler, after Linux's fair class.
+//!
+//! What was modelled from the kernel's documentation (`sched-eevdf`, `sched-design-CFS`, `sched-nice-design`,
+//! `sched-domains`, `sched-bwc`) and from the default values of its tunables; no code and no sentence is from there:
+//! - **On one CPU**: earliest eligible virtual deadline first ([`queue`]). The base slice is
+//!   [`Costs::slice`](crate::Costs::slice); a thread may ask for another one. A thread that sleeps keeps the time that
+//!   it is owed, up to two slices or a tick, whatever is more; time that it has had too much it pays off while it
+//!   sleeps, as the others run. A new thread starts in the middle of a slice.
+//! - **A woken thread** interrupts the one on its CPU if it is eligible and its virtual deadline is earlier.
+//! - **Where it wakes up, where new ones go**: [`placement`].
+//! - **Between CPUs**: [`balance`].
+//!
+//! What the kernel has and this has not: averages of load over time, drawing a woken thread to its waker, moving a
+//! thread that is on a CPU, energy and capacity (a fast core is not preferred), autogroups, groups with weights,
+//! real-time and deadline classes, NUMA balancing. A slice ends to the nanosecond, as with `HRTICK`. What the
+//! scheduler does costs CPU time in balancing alone; the rest is in the costs of the switch and of the wake-up.
+
+mod balance;
+mod placement;
+mod queue;
+
+use self::balance::CpuBalance;
+use self::queue::{Entity, Queue};
+use super::{Kernel, Reason, Scheduler};
+use crate::thread::Thread;
+
+/// At least so long a thread stays on a CPU that it gets, in nanoseconds.
+const SHORTEST_RUN: u64 = 50_000;
+
+/// The default scheduler: fair by weight, with Linux's placement and balancing.
+#[derive(Debug, Default)]
+pub struct Fair {
+    /// By slot.
+    entities: Vec<Entity>,
+    /// By CPU.
+    queues: Vec<Queue>,
+    balances: Vec<CpuBalance>,
+    /// How many CPUs have threads waiting for them.
+    crowded: usize,
+}
+
+impl Fair {
+    /// A scheduler for a machine with any number of CPUs.
+    pub fn new() -> Self {
+        Fair::default()
+    }
+
+    /// How many threads wait for a CPU.
+    pub(super) fn waiting(&self, cpu: usize) -> usize {
+        self.queues.get(cpu).map_or(0, |queue| queue.waiting.len())
+    }
+
+    /// The threads that wait for a CPU, the earliest deadline first.
+    pub(super) fn waiting_threads(
+        &self,
+        kernel: &Kernel<'_>,
+        cpu: usize,
+    ) -> impl Iterator<Item = Thread> {
+        self.queues[cpu].waiting.values().map(|slot| kernel.thread_in(*slot))
+    }
+
+    /// Takes a thread out of its queue, to be run.
+    pub(super) fn take(&mut self, thread: Thread) {
+        self.remove(thread.slot);
+    }
+
+    /// Has room for the CPU.
+    fn know(&mut self, cpu: usize) {
+        if self.queues.len() <= cpu {
+            self.queues.resize_with(cpu + 1, Queue::default);
+            self.balances.resize_with(cpu + 1, CpuBalance::default);
+        }
+    }
+
+    /// Counts the time of the thread on a CPU up to now.
+    fn count(&mut self, kernel: &Kernel<'_>, cpu: usize) {
+        self.queues[cpu].count(&mut self.entities, kernel.now());
+    }
+
+    /// Adds a thread that waits to a CPU's queue.
+    fn add(&mut self, slot: usize, cpu: usize) {
+        let queue = &mut self.queues[cpu];
+        self.crowded += usize::from(queue.nobody_waits());
+        queue.add(slot, &mut self.entities[slot]);
+        self.entities[slot].cpu = cpu;
+    }
+
+    /// Takes a thread that waits out of its queue.
+    fn remove(&mut self, slot: usize) {
+        let queue = &mut self.queues[self.entities[slot].cpu];
+        queue.remove(&mut self.entities, slot);
+        self.crowded -= usize::from(queue.nobody_waits());
+    }
+
+    /// Puts a thread that comes from elsewhere on the scale of a CPU's queue.
+    fn arrive(&mut self, slot: usize, cpu: usize) {
+        let mut lag = self.entities[slot].lag;
+        let left_at = self.entities[slot].left_at.take();
+        if lag < 0 {
+            // It has paid off what the queue that it left has gone on since.
+            let home = &self.queues[self.entities[slot].cpu];
+            let paid = left_at.map_or(i64::MAX, |then| {
+                home.virtual_time(&self.entities).saturating_sub(then) as i64
+            });
+            lag = lag.saturating_add(paid).min(0);
+        }
+        let now = self.queues[cpu].virtual_time(&self.entities);
+        let load = self.queues[cpu].load(&self.entities);
+        let entity = &mut self.entities[slot];
+        let most = entity.as_virtual((2 * entity.slice).max(crate::running::TICK)) as i64;
+        lag = lag.clamp(-most, most);
+        if load > 0 {
+            // Its arrival moves the queue's virtual time; this much more, and its lag is the same afterwards.
+            let moved = i128::from(lag) * i128::from(load + entity.weight) / i128::from(load);
+            lag = i64::try_from(moved).unwrap_or(lag);
+        }
+        entity.virtual_time = now.saturating_add_signed(-lag);
+        entity.set_deadline();
+    }
+
+    /// Notes how far a thread is behind its queue, which it leaves.
+    fn depart(&mut self, slot: usize) {
+        let queue = &self.queues[self.entities[slot].cpu];
+        let now = queue.virtual_time(&self.entities);
+        let entity = &mut self.entities[slot];
+        entity.lag = now.cast_signed() - entity.virtual_time.cast_signed();
+        entity.left_at = None;
+    }
+}
+
+impl Scheduler for Fair {
+    fn name(&self) -> &'static str {
+        "fair"
+    }
+
+    fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize {
+        match reason {
+            Reason::New | Reason::Exec => self.idlest(kernel, thread),
+            _ => Self::wake_cpu(kernel, thread),
+        }
+    }
+
+    fn enqueue(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, reason: Reason) {
+        self.know(cpu);
+        self.count(kernel, cpu);
+        if reason != Reason::Preempted {
+            self.arrive(thread.slot, cpu);
+            if reason == Reason::New {
+                let entity = &mut self.entities[thread.slot];
+                entity.deadline = entity.virtual_time + entity.as_virtual(entity.slice / 2);
+            }
+        }
+        self.add(thread.slot, cpu);
+    }
+
+    fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let cpu = self.entities[thread.slot].cpu;
+        self.count(kernel, cpu);
+        self.depart(thread.slot);
+        self.remove(thread.slot);
+    }
+
+    fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread> {
+        self.know(cpu);
+        let slot = self.queues[cpu].first(&self.entities)?;
+        self.remove(slot);
+        Some(kernel.thread_in(slot))
+    }
+
+    fn preempts(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
+        self.count(kernel, cpu);
+        let queue = &self.queues[cpu];
+        let Some(current) = queue.current else { return false };
+        let (new, old) = (&self.entities[thread.slot], &self.entities[current]);
+        new.virtual_time <= queue.virtual_time(&self.entities) && new.deadline < old.deadline
+    }
+
+    fn running(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> u64 {
+        let queue = &mut self.queues[cpu];
+        queue.current = Some(thread.slot);
+        queue.counted_to = kernel.now();
+        let entity = &mut self.entities[thread.slot];
+        if entity.until_deadline() == 0 {
+            entity.set_deadline();
+        }
+        entity.until_deadline().max(SHORTEST_RUN)
+    }
+
+    fn stopping(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, runnable: bool) {
+        self.count(kernel, cpu);
+        let slot = thread.slot;
+        self.depart(slot);
+        let alone = self.queues[cpu].nobody_waits();
+        self.queues[cpu].clear_current(&self.entities);
+        let entity = &mut self.entities[slot];
+        if entity.until_deadline() == 0 {
+            entity.set_deadline();
+        }
+        entity.ran_at = Some(kernel.now());
+        if !runnable && !alone {
+            let left_at = self.queues[cpu].virtual_time(&self.entities);
+            self.entities[slot].left_at = Some(left_at);
+        }
+    }
+
+    fn slice_over(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> Option<u64> {
+        self.count(kernel, cpu);
+        let entity = &mut self.entities[thread.slot];
+        if entity.until_deadline() == 0 {
+            entity.set_deadline();
+        }
+        let left = entity.until_deadline().max(SHORTEST_RUN);
+        self.queues[cpu].nobody_waits().then_some(left)
+    }
+
+    fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
+        self.count(kernel, cpu);
+        if self.queues[cpu].nobody_waits() {
+            return false;
+        }
+        // It gives up the rest of its slice.
+        let entity = &mut self.entities[thread.slot];
+        entity.virtual_time = entity.virtual_time.max(entity.deadline);
+        entity.set_deadline();
+        true
+    }
+
+    fn tick(&mut self, kernel: &mut Kernel<'_>) {
+        self.balance_at_tick(kernel);
+    }
+
+    fn balance(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
+        self.balance_new_idle(kernel, cpu);
+    }
+
+    fn update_idle(&mut self, kernel: &mut Kernel<'_>, cpu: usize, idle: bool) {
+        self.know(cpu);
+        self.balances[cpu].note_idle(kernel.now(), idle);
+    }
+
+    fn set_weight(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let slot = thread.slot;
+        let (weight, slice) = (kernel.weight(thread), kernel.slice(thread));
+        let waits = self.entities[slot].key.is_some();
+        let cpu = self.entities[slot].cpu;
+        self.know(cpu);
+        self.count(kernel, cpu);
+        if waits {
+            self.depart(slot);
+            self.remove(slot);
+        }
+        let entity = &mut self.entities[slot];
+        // What it is owed is CPU time; in virtual time that is less if it is heavier.
+        entity.lag =
+            (i128::from(entity.lag) * i128::from(entity.weight) / i128::from(weight)) as i64;
+        (entity.weight, entity.slice) = (weight, slice);
+        entity.set_deadline();
+        if waits {
+            self.arrive(slot, cpu);
+            self.add(slot, cpu);
+        }
+    }
+
+    fn init_thread(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        if self.entities.len() <= thread.slot {
+            self.entities.resize_with(thread.slot + 1, Entity::default);
+        }
+        let cpu = kernel.previous_cpu(thread);
+        self.know(cpu);
+        self.entities[thread.slot] = Entity {
+            weight: kernel.weight(thread),
+            slice: kernel.slice(thread),
+            cpu,
+            ..Entity::default()
+        };
+    }
+}

@@ -1,0 +1,108 @@
+//! Where threads go in [`Fair`].
+//!
+//! - **A woken thread** goes to its previous CPU if that is idle; else to an idle CPU that shares its last-level
+//!   cache, one of an idle core if there is one; else to one of its node, likewise; else it waits at its previous CPU,
+//!   however idle the rest of the machine may be: that is left to balancing. The search starts behind the previous CPU.
+//! - **A new thread**, and one that replaces its program, goes where the least is going on: to the node with the fewest
+//!   threads that can run for each CPU, there to such a last-level cache, core, and CPU. Its creator's comes first
+//!   among equals, then the lower number.
+
+use nearq_topology::CpuSet;
+
+use super::Fair;
+use crate::sched::Kernel;
+use crate::thread::Thread;
+
+impl Fair {
+    /// The CPU for a thread that wakes up.
+    pub(super) fn wake_cpu(kernel: &Kernel<'_>, thread: Thread) -> usize {
+        let (allowed, previous) = (kernel.allowed(thread), kernel.previous_cpu(thread));
+        let usable = allowed.contains(previous);
+        if usable && kernel.idle().contains(previous) {
+            return previous;
+        }
+        let near = |group| idle_in(kernel, group, allowed, previous);
+        near(kernel.llc_cpus(previous))
+            .or_else(|| near(kernel.node_cpus(previous)))
+            .or(usable.then_some(previous))
+            // It may not go back: anywhere, an idle CPU first.
+            .or_else(|| near(allowed))
+            .or_else(|| behind(allowed, previous))
+            .expect("a thread may run somewhere")
+    }
+
+    /// The CPU for a thread that is new, or as good as new.
+    pub(super) fn idlest(&self, kernel: &Kernel<'_>, thread: Thread) -> usize {
+        let (allowed, here) = (kernel.allowed(thread), kernel.previous_cpu(thread));
+        let topology = kernel.topology();
+        let hardware = kernel.hardware;
+        let nodes = topology.nodes().iter().map(|node| &node.cpus);
+        let node = self.least(nodes.enumerate(), allowed, hardware.node(here));
+        let llcs = topology.llcs().iter().map(|llc| &llc.cpus).enumerate();
+        // A CPU of unknown node counts as one of the first, and is in no node's set: then all caches are asked.
+        let llcs = llcs.filter(|(_, cpus)| {
+            node.is_none_or(|node| cpus.first().is_some_and(|cpu| hardware.node(cpu) == node))
+        });
+        let llc = self.least(llcs, allowed, hardware.llc(here));
+        let llc = &topology.llcs()[llc.expect("every CPU has a last-level cache")];
+        let cores = llc.cores.iter().map(|core| (*core, &topology.cores()[*core].cpus));
+        let core = self.least(cores, allowed, hardware.core(here));
+        let core = &topology.cores()[core.expect("every CPU has a core")].cpus;
+        core.iter()
+            .filter(|cpu| allowed.contains(*cpu))
+            .min_by_key(|cpu| (self.runnable(*cpu), *cpu != here, *cpu))
+            .expect("the core has an allowed CPU")
+    }
+
+    fn runnable(&self, cpu: usize) -> usize {
+        self.queues.get(cpu).map_or(0, super::Queue::runnable)
+    }
+
+    /// The group with the fewest threads that can run for each allowed CPU.
+    fn least<'a>(
+        &self,
+        groups: impl Iterator<Item = (usize, &'a CpuSet)>,
+        allowed: &CpuSet,
+        own: usize,
+    ) -> Option<usize> {
+        let mut best: Option<(u64, bool, usize)> = None;
+        for (group, all) in groups {
+            let (mut cpus, mut runnable) = (0_u64, 0_u64);
+            for cpu in all.iter().filter(|cpu| allowed.contains(*cpu)) {
+                cpus += 1;
+                runnable += self.runnable(cpu) as u64;
+            }
+            if cpus > 0 {
+                let key = (runnable * 1024 / cpus, group != own, group);
+                best = Some(best.map_or(key, |best| best.min(key)));
+            }
+        }
+        best.map(|(_, _, group)| group)
+    }
+}
+
+/// The first member behind a CPU, else the first.
+fn behind(cpus: &CpuSet, previous: usize) -> Option<usize> {
+    cpus.iter().find(|cpu| *cpu > previous).or_else(|| cpus.first())
+}
+
+/// An idle CPU of a group that is allowed: one of an idle core if there is one; behind `from` if there is one.
+fn idle_in(kernel: &Kernel<'_>, group: &CpuSet, allowed: &CpuSet, from: usize) -> Option<usize> {
+    let words = kernel.idle().as_words().iter().zip(group.as_words()).zip(allowed.as_words());
+    let mut best: Option<(bool, bool, usize)> = None;
+    for (at, ((idle, group), allowed)) in words.enumerate() {
+        let mut rest = idle & group & allowed;
+        while rest != 0 {
+            let cpu = at * 64 + rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let siblings = kernel.hardware.siblings(cpu);
+            let shares = siblings.iter().any(|other| !kernel.idle().contains(*other as usize));
+            let key = (shares, cpu < from, cpu);
+            if key < (false, true, 0) {
+                return Some(cpu);
+            }
+            best = Some(best.map_or(key, |best| best.min(key)));
+        }
+    }
+    best.map(|(_, _, cpu)| cpu)
+}

@@ -1,0 +1,144 @@
+//! The simulated kernel's scheduler as a trait: which thread runs where, and for how long.
+//!
+//! The engine keeps the clocks, the events, the books of CPU time, the coroutines, the CPU quota and which CPUs are
+//! online. A [`Scheduler`] keeps the threads that can run and have no CPU, and decides. Its hooks are those of a
+//! loadable scheduler of Linux (`sched_ext`), so that one can be tried here before it is written there; the table at
+//! the trait says which is which. [`Fair`] is the default, after Linux's own.
+
+mod fair;
+mod kernel;
+mod random;
+
+use std::fmt::Debug;
+
+pub use fair::Fair;
+pub use kernel::Kernel;
+pub(crate) use kernel::Orders;
+pub(crate) use random::Shuffled;
+
+use crate::thread::Thread;
+
+/// Why a thread needs a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It slept and was woken, or its time is over.
+    Woken,
+    /// It is new.
+    New,
+    /// It has replaced its program.
+    Exec,
+    /// It had to leave its CPU, which it may not use any more, or which went offline.
+    Moved,
+    /// It lost its CPU to another thread or at the end of its slice, and still can run. It is not asked for a CPU
+    /// then: the one that it was on is meant.
+    Preempted,
+}
+
+/// A scheduler of the simulated kernel.
+///
+/// A thread's way: [`select_cpu`](Self::select_cpu), [`enqueue`](Self::enqueue), [`dispatch`](Self::dispatch) gives it
+/// to a CPU, [`running`](Self::running), [`stopping`](Self::stopping); then it sleeps, or is enqueued again.
+///
+/// | here | `sched_ext` |
+/// |---|---|
+/// | `select_cpu`, `enqueue`, `dequeue`, `dispatch` | `ops.select_cpu`, `ops.enqueue`, `ops.dequeue`, `ops.dispatch` |
+/// | `preempts` | `SCX_ENQ_PREEMPT`, or a kick with `SCX_KICK_PREEMPT` |
+/// | `running`, `stopping`, `tick` | `ops.running`, `ops.stopping`, `ops.tick` |
+/// | `slice_over` | a slice of 0 at the tick; here it ends to the nanosecond |
+/// | `yield_now` | `ops.yield` |
+/// | `balance` | the part of `ops.dispatch` that looks at other queues |
+/// | `update_idle` | `ops.update_idle` |
+/// | `set_weight`, `set_cpumask` | `ops.set_weight`, `ops.set_cpumask` |
+/// | `cpu_online`, `cpu_offline` | `ops.cpu_online`, `ops.cpu_offline` |
+/// | `init_thread`, `exit_thread` | `ops.init_task`, `ops.exit_task` |
+/// | [`Kernel::kick`], [`Kernel::preempt`] | `scx_bpf_kick_cpu` |
+///
+/// Each hook sees the machine through a [`Kernel`]. A run must stay a function of machine, program and seed: decide by
+/// nothing but what the hooks say. What a scheduler does costs no virtual time unless it says so:
+/// [`Kernel::spend`].
+pub trait Scheduler: Debug {
+    /// Its name, for reports.
+    fn name(&self) -> &str;
+
+    /// The CPU for a thread that can run from now on: one that is online and allowed to it.
+    fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize;
+
+    /// A thread can run and waits from now on. `cpu` is what `select_cpu` said, or the CPU that it lost. If that CPU is
+    /// idle, it asks for a thread right after this; other idle CPUs do so only when they are kicked.
+    fn enqueue(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, reason: Reason);
+
+    /// A thread that waits does so no more: it may run elsewhere now and will be enqueued anew.
+    fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread);
+
+    /// The next thread for a CPU that has none, which does not wait any more from now on. It must be allowed there.
+    fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread>;
+
+    /// Whether a thread that was just enqueued for a busy CPU shall interrupt the one that runs there.
+    fn preempts(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool;
+
+    /// A thread gets a CPU: for how many nanoseconds until [`slice_over`](Self::slice_over), at least 1?
+    fn running(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> u64;
+
+    /// A thread loses its CPU. If it can still run, it is enqueued next.
+    fn stopping(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, runnable: bool);
+
+    /// The slice of the thread on a CPU is over: the next one if it goes on, none if it shall make room.
+    fn slice_over(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> Option<u64> {
+        let _ = (kernel, thread, cpu);
+        None
+    }
+
+    /// The thread on a CPU offers it to others. Whether one takes it.
+    fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
+        let _ = (kernel, thread, cpu);
+        true
+    }
+
+    /// Every 4 ms, as long as any CPU has a thread.
+    fn tick(&mut self, kernel: &mut Kernel<'_>) {
+        let _ = kernel;
+    }
+
+    /// A CPU has no thread, and `dispatch` knew none: it may look for one elsewhere, which takes time. It is asked to
+    /// `dispatch` again afterwards.
+    fn balance(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
+        let _ = (kernel, cpu);
+    }
+
+    /// A CPU becomes idle, or is idle no more.
+    fn update_idle(&mut self, kernel: &mut Kernel<'_>, cpu: usize, idle: bool) {
+        let _ = (kernel, cpu, idle);
+    }
+
+    /// A thread's weight or slice is another one from now on: see [`Kernel::weight`], [`Kernel::slice`].
+    fn set_weight(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let _ = (kernel, thread);
+    }
+
+    /// A thread may run on other CPUs from now on: see [`Kernel::allowed`]. One that waits is dequeued and enqueued
+    /// anew right after this, one on a CPU that it may not use any more leaves it.
+    fn set_cpumask(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let _ = (kernel, thread);
+    }
+
+    /// A CPU came online; it is idle.
+    fn cpu_online(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
+        let _ = (kernel, cpu);
+    }
+
+    /// A CPU went offline. The threads that wait for it are moved right after this.
+    fn cpu_offline(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
+        let _ = (kernel, cpu);
+    }
+
+    /// There is a new thread; it cannot run yet.
+    fn init_thread(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let _ = (kernel, thread);
+    }
+
+    /// A thread has ended; it is on no CPU and waits for none.
+    fn exit_thread(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        let _ = (kernel, thread);
+    }
+}

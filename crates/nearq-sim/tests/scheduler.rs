@@ -1,0 +1,545 @@
+//! The simulated kernel's scheduler: shares, placement, balancing, SMT, quotas, CPUs that come and go, and schedulers
+//! of one's own.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, RunState, ThreadSpec};
+use nearq_sim::{
+    AtomicU32, AtomicU64, Costs, Kernel, Outcome, Reason, Scheduler, Sim, Simulation, Thread,
+    compute,
+};
+use nearq_topology::{CpuSet, Limits, Quota, Topology};
+
+#[global_allocator]
+static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+fn machine(description: &str) -> Topology {
+    Topology::from_synthetic(description).expect("the description is well formed")
+}
+
+fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
+    Simulation::new(machine(description), 1).jitter(false).run(main)
+}
+
+fn spawn(main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
+    Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
+}
+
+fn spawn_on(cpus: &str, main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
+    let affinity = Some(cpus.parse().expect("a CPU list"));
+    Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
+        .expect("the simulator has room")
+}
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().expect("a CPU list")
+}
+
+// ---- SMT and capacity --------------------------------------------------------------------------------------------
+
+#[test]
+fn two_busy_cpus_of_a_core_work_at_its_share_each() {
+    let (alone, shared) = on("core:2 pu:2", || {
+        let took = |cpu: &'static str| {
+            let start = Sim::now();
+            Sim::join(spawn_on(cpu, || compute(62 * MILLISECOND)));
+            Sim::now() - start
+        };
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        let alone = took("0");
+        let busy = spawn_on("1", || compute(Duration::from_secs(1)));
+        Sim::sleep(MILLISECOND);
+        let shared = took("0");
+        Sim::join(busy);
+        (alone, shared)
+    })
+    .expect();
+    let overhead = 30 * MICROSECOND;
+    assert!((62 * MILLISECOND..62 * MILLISECOND + overhead).contains(&alone), "{alone:?}");
+    // 62 / 0.62 = 100.
+    assert!((100 * MILLISECOND..100 * MILLISECOND + overhead).contains(&shared), "{shared:?}");
+}
+
+#[test]
+fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
+    let outcome = on("core:2 pu:2", || {
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        let long = spawn_on("0", || {
+            Sim::sleep(MILLISECOND);
+            let start = Sim::now();
+            compute(10 * MILLISECOND);
+            Sim::warn(&(Sim::now() - start).as_nanos().to_string());
+        });
+        let short = spawn_on("1", || {
+            Sim::sleep(5 * MILLISECOND);
+            compute(MILLISECOND);
+        });
+        Sim::join(long);
+        Sim::join(short);
+    });
+    let took: u64 = outcome.warnings[0].parse().expect("a number");
+    // The sibling is busy from its wake-up to its end: leaving idle, switching (its CPU ran nothing else: no switch),
+    // the calls around its work, and a millisecond's work at 62 %. Meanwhile 38 % are lost.
+    let c = Costs::DEFAULT;
+    let busy_for = |calls: u64| 1_000_000 * 100 / 62 + 1 + c.idle_exit + calls;
+    let lost = |busy: u64| 10_000_000 + busy * 38 / 100 + c.clock;
+    let (least, most) = (lost(busy_for(0)), lost(busy_for(1_000)));
+    assert!((least..=most).contains(&took), "{took} ns, {least} to {most} expected");
+}
+
+#[test]
+fn a_piece_is_exact_whatever_happens_beside_it() {
+    // The sibling changes 999 times in the middle of one piece: what is lost is 38 % of its busy time, in all.
+    let lost = on("core:2 pu:2", || {
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        let busy = Arc::new(Mutex::<u64, Sim>::new_in(0));
+        let theirs = Arc::clone(&busy);
+        let beside = spawn_on("1", move || {
+            for _ in 0..999 {
+                Sim::sleep(50 * MICROSECOND);
+                compute(10 * MICROSECOND);
+            }
+            let time = Sim::cpu_time(Sim::current_thread()).expect("alive");
+            *theirs.lock() = time.as_nanos() as u64;
+        });
+        let took = Arc::new(Mutex::<u64, Sim>::new_in(0));
+        let theirs = Arc::clone(&took);
+        let long = spawn_on("0", move || {
+            let start = Sim::now();
+            compute(200 * MILLISECOND);
+            *theirs.lock() = (Sim::now() - start).as_nanos() as u64;
+        });
+        Sim::join(beside);
+        Sim::join(long);
+        // Busy as well: leaving idle, each time.
+        let busy = *busy.lock() + 999 * Costs::DEFAULT.idle_exit;
+        (*took.lock() - 200_000_000, busy * 38 / 100)
+    })
+    .expect();
+    // The edges of the first and the last of it, and a fraction of a nanosecond each time.
+    assert!(lost.0.abs_diff(lost.1) < 3_000, "{} lost, {} expected", lost.0, lost.1);
+}
+
+#[test]
+fn slow_cores_work_in_proportion_to_their_capacity() {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/two-capacities.xml"))
+            .expect("it is beside this file");
+    let machine = Topology::from_hwloc_xml(&text).expect("well formed");
+    let (fast, slow) = Simulation::new(machine, 1)
+        .jitter(false)
+        .run(|| {
+            let took = |cpu: &str| {
+                Sim::set_affinity(Sim::current_thread(), &cpus(cpu)).expect("there is one");
+                let start = Sim::now();
+                compute(MILLISECOND);
+                (Sim::now() - start).as_nanos() as u64 - Costs::DEFAULT.clock
+            };
+            (took("0"), took("1"))
+        })
+        .expect();
+    assert_eq!((fast, slow), (1_000_000, 1_000_000 * 1024 / 512));
+}
+
+// ---- placement and balancing -------------------------------------------------------------------------------------
+
+#[test]
+fn new_threads_spread_over_nodes_and_caches() {
+    let seen = on("numa:2 l3:2 core:4 pu:2", || {
+        let seen = Arc::new(Mutex::<Vec<usize>, Sim>::new_in(Vec::new()));
+        let threads: Vec<_> = (0..15)
+            .map(|_| {
+                let seen = Arc::clone(&seen);
+                spawn(move || {
+                    compute(MILLISECOND);
+                    let cpu = Sim::current_cpu();
+                    seen.lock().push(cpu);
+                })
+            })
+            .collect();
+        compute(10 * MILLISECOND);
+        threads.into_iter().for_each(Sim::join);
+        core::mem::take(&mut *seen.lock())
+    })
+    .expect();
+    let topology = machine("numa:2 l3:2 core:4 pu:2");
+    for llc in topology.llcs() {
+        let here = seen.iter().filter(|cpu| llc.cpus.contains(**cpu)).count();
+        assert!((3..=4).contains(&here), "{here} of 15 threads under one of 4 caches: {seen:?}");
+    }
+    let mut cores: Vec<_> = seen.iter().map(|cpu| topology.core_of(*cpu)).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    assert_eq!(cores.len(), 15, "a core each, beside the creator's: {seen:?}");
+}
+
+#[test]
+fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
+    // Node 0 is CPUs 0-3, full; the sleeper's CPU is 0.
+    let (early, late) = on("numa:2 core:4", || {
+        Sim::set_affinity(Sim::current_thread(), &cpus("7")).expect("there is one");
+        let word = Arc::new(AtomicU32::new(0));
+        let woken_at = Arc::new(AtomicU64::new(0));
+        let (theirs, at) = (Arc::clone(&word), Arc::clone(&woken_at));
+        let sleeper = spawn_on("0", move || {
+            Sim::set_affinity(Sim::current_thread(), &cpus("0-7")).expect("allowed");
+            Sim::wait(&theirs, 0, None);
+            at.store(Sim::now().as_nanos(), Ordering::Relaxed);
+            Sim::warn(&Sim::current_cpu().to_string());
+        });
+        Sim::sleep(MILLISECOND);
+        let busy: Vec<_> = ["0", "1", "2", "3"]
+            .map(|cpu| spawn_on(cpu, || compute(Duration::from_millis(100))))
+            .into();
+        Sim::sleep(Duration::from_micros(4_500));
+        let start = Sim::now().as_nanos();
+        Sim::wake(&raw const *word, 1);
+        // Stays busy: its CPU would pull the thread as soon as it has nothing else to do.
+        compute(500 * MICROSECOND);
+        let early = woken_at.load(Ordering::Relaxed);
+        Sim::join(sleeper);
+        busy.into_iter().for_each(Sim::join);
+        (early, woken_at.load(Ordering::Relaxed) - start)
+    })
+    .expect();
+    assert_eq!(early, 0, "work conservation is lost: it waits at its CPU while a node is idle");
+    // It is found again by the idle node's balancing (every 8 ms here), or by its turn on its CPU.
+    assert!((500_000..13_000_000).contains(&late), "{late} ns");
+}
+
+#[test]
+fn an_idle_node_pulls_waiting_threads_within_its_interval() {
+    // Twelve threads are born on one node of six CPUs; then they may run anywhere.
+    let spread = on("numa:2 core:6", || {
+        Sim::set_affinity(Sim::current_thread(), &cpus("0")).expect("there is one");
+        let seen = Arc::new((0..12).map(|_| AtomicU64::new(99)).collect::<Vec<_>>());
+        let threads: Vec<_> = (0..12)
+            .map(|at| {
+                let seen = Arc::clone(&seen);
+                spawn_on("0-5", move || {
+                    Sim::set_affinity(Sim::current_thread(), &cpus("0-11")).expect("allowed");
+                    for _ in 0..600 {
+                        compute(100 * MICROSECOND);
+                        seen[at].store(Sim::current_cpu() as u64, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let mut spread = Vec::new();
+        for _ in 0..4 {
+            Sim::sleep(10 * MILLISECOND);
+            let far = seen.iter().filter(|cpu| cpu.load(Ordering::Relaxed) >= 6).count();
+            spread.push(far);
+        }
+        threads.into_iter().for_each(Sim::join);
+        spread
+    })
+    .expect();
+    assert!(spread[0] < 6, "not at once: {spread:?}");
+    assert!(spread[3] >= 5, "found again: {spread:?}");
+}
+
+#[test]
+fn three_threads_on_two_cpus_take_turns() {
+    // Balancing moves the odd one to and fro, so that nobody has a CPU for itself for ever.
+    let times = on("core:2", || {
+        let times = Arc::new(Mutex::<Vec<u64>, Sim>::new_in(Vec::new()));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let times = Arc::clone(&times);
+                spawn(move || {
+                    let start = Sim::now();
+                    compute(Duration::from_secs(2));
+                    times.lock().push((Sim::now() - start).as_nanos() as u64 / 1_000_000);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(Sim::join);
+        core::mem::take(&mut *times.lock())
+    })
+    .expect();
+    // Six seconds of work on two CPUs: three, if all is fair; two and four, if nothing moves.
+    assert!(times.iter().all(|time| (2_300..3_500).contains(time)), "{times:?}");
+}
+
+#[test]
+fn threads_are_balanced_by_weight_too() {
+    // One CPU has a thread of nice -10 (9548) and one of nice 0, the other one two of nice 0: in time the heavy one has
+    // a CPU for itself, more or less.
+    let share = on("core:2", || {
+        let heavy = spawn(|| {
+            Sim::set_nice(Sim::current_thread(), -10).expect("ours");
+            compute(Duration::from_secs(2));
+        });
+        let light: Vec<_> = (0..3).map(|_| spawn(|| compute(Duration::from_secs(2)))).collect();
+        let start = Sim::now();
+        Sim::join(heavy);
+        let took = Sim::now() - start;
+        light.into_iter().for_each(Sim::join);
+        took
+    })
+    .expect();
+    assert!(share < Duration::from_millis(2_250), "{share:?}");
+}
+
+#[test]
+fn an_idle_machine_has_no_ticks() {
+    let outcome = Simulation::new(machine("core:4"), 0)
+        .time_limit(Duration::from_secs(1_000_000))
+        .run(|| Sim::sleep(Duration::from_secs(900_000)));
+    // At 250 ticks a second this would be millions of events.
+    assert!(outcome.events < 100, "{} events", outcome.events);
+    outcome.expect();
+}
+
+// ---- the quota ---------------------------------------------------------------------------------------------------
+
+fn quota(cpus: f64) -> Option<Quota> {
+    Some(Quota { cpus, source: "/sys/fs/cgroup/cpu.max".into() })
+}
+
+#[test]
+fn half_of_four_cpus_is_that_much_cpu_time() {
+    let used = on("core:4", || {
+        let mut limits = Limits::unlimited(CpuSet::all(4));
+        limits.quota = quota(2.0);
+        Sim::set_limits(limits);
+        assert_eq!(Sim::machine().expect("readable").limits.parallelism(), 2);
+        let threads = Arc::new(Mutex::<Vec<Thread>, Sim>::new_in(Vec::new()));
+        for _ in 0..6 {
+            let theirs = Arc::clone(&threads);
+            spawn(move || {
+                theirs.lock().push(Sim::current_thread());
+                compute(Duration::from_secs(10));
+            });
+        }
+        Sim::sleep(Duration::from_secs(1));
+        let threads = core::mem::take(&mut *threads.lock());
+        let throttled =
+            threads.iter().all(|thread| Sim::run_state(*thread) == Ok(RunState::Runnable));
+        assert!(threads.len() == 6 && throttled);
+        threads.into_iter().map(|thread| Sim::cpu_time(thread).expect("alive")).sum::<Duration>()
+    })
+    .expect();
+    // Two CPUs for a second, and what one period lets through beyond.
+    assert!(
+        (Duration::from_millis(1_900)..Duration::from_millis(2_250)).contains(&used),
+        "{used:?}"
+    );
+}
+
+#[test]
+fn a_quota_of_less_than_a_cpu_stretches_the_work() {
+    let took = on("core:2", || {
+        let mut limits = Limits::unlimited(CpuSet::all(2));
+        limits.quota = quota(0.25);
+        Sim::set_limits(limits);
+        let start = Sim::now();
+        compute(Duration::from_millis(250));
+        let limited = Sim::now() - start;
+        Sim::set_limits(Limits::unlimited(CpuSet::all(2)));
+        let start = Sim::now();
+        compute(Duration::from_millis(250));
+        (limited, Sim::now() - start)
+    })
+    .expect();
+    assert!(
+        (Duration::from_millis(890)..Duration::from_millis(1_110)).contains(&took.0),
+        "{took:?}"
+    );
+    assert!(took.1 < Duration::from_millis(251), "lifted: {took:?}");
+}
+
+// ---- CPUs that come and go ---------------------------------------------------------------------------------------
+
+#[test]
+fn threads_leave_a_cpu_that_goes_offline() {
+    on("core:4", || {
+        let work = |millis: u32| move || compute(MILLISECOND * millis);
+        let threads: Vec<_> = (0..8).map(|_| spawn_on("1,2", work(10))).collect();
+        let pinned = spawn_on("2", || {
+            compute(5 * MILLISECOND);
+            assert_ne!(Sim::current_cpu(), 2);
+            assert_eq!(
+                Sim::affinity(Sim::current_thread()),
+                Ok(cpus("0-1,3")),
+                "one that may run nowhere else may run everywhere"
+            );
+        });
+        Sim::sleep(2 * MILLISECOND);
+        Sim::set_online(2, false).expect("not the last one");
+        let seen = Sim::machine().expect("readable");
+        assert_eq!(seen.topology.online().to_list(), "0-1,3");
+        assert_eq!(seen.limits.effective().to_list(), "0-1,3");
+        assert_eq!(
+            Sim::set_affinity(Sim::current_thread(), &cpus("2")).expect_err("gone").errno(),
+            22
+        );
+        let start = Sim::now();
+        threads.into_iter().for_each(Sim::join);
+        Sim::join(pinned);
+        let took = Sim::now() - start;
+        assert!(
+            took > Duration::from_millis(70),
+            "one CPU is left for all but one of them: {took:?}"
+        );
+        Sim::set_online(2, true).expect("it is back");
+        Sim::join(spawn_on("2", || assert_eq!(Sim::current_cpu(), 2)));
+        assert_eq!(Sim::machine().expect("readable").limits.parallelism(), 4);
+    })
+    .expect();
+}
+
+#[test]
+fn the_caller_leaves_its_cpu_too_and_the_last_one_stays() {
+    on("core:2", || {
+        let here = Sim::current_cpu();
+        Sim::set_online(here, false).expect("the other one stays");
+        assert_ne!(Sim::current_cpu(), here);
+        let refused = Sim::set_online(Sim::current_cpu(), false).expect_err("the last one");
+        assert_eq!(refused.errno(), 16);
+        assert_eq!(Sim::set_online(7, true).expect_err("there is none").errno(), 22);
+        compute(MILLISECOND);
+    })
+    .expect();
+}
+
+// ---- a scheduler of one's own ------------------------------------------------------------------------------------
+
+/// One queue for all CPUs, first come, first served; a slice of a millisecond.
+#[derive(Debug, Default)]
+struct Fifo {
+    waiting: VecDeque<Thread>,
+}
+
+impl Scheduler for Fifo {
+    fn name(&self) -> &str {
+        "fifo"
+    }
+    fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, _reason: Reason) -> usize {
+        let allowed = kernel.allowed(thread);
+        kernel.idle().intersection(allowed).first().or(allowed.first()).expect("somewhere")
+    }
+    fn enqueue(&mut self, kernel: &mut Kernel<'_>, thread: Thread, _: usize, _: Reason) {
+        self.waiting.push_back(thread);
+        if let Some(idle) = kernel.idle().intersection(kernel.allowed(thread)).first() {
+            kernel.kick(idle);
+        }
+    }
+    fn dequeue(&mut self, _: &mut Kernel<'_>, thread: Thread) {
+        self.waiting.retain(|other| *other != thread);
+    }
+    fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread> {
+        let at = self.waiting.iter().position(|thread| kernel.allowed(*thread).contains(cpu))?;
+        self.waiting.remove(at)
+    }
+    fn preempts(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize) -> bool {
+        false
+    }
+    fn running(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize) -> u64 {
+        1_000_000
+    }
+    fn stopping(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize, _: bool) {}
+}
+
+#[test]
+fn a_scheduler_of_ones_own_runs_a_program() {
+    let run = |seed| {
+        Simulation::new(machine("numa:2 core:4"), seed).scheduler(|_| Fifo::default()).run(|| {
+            let start = Sim::now();
+            let total = Arc::new(Mutex::<u64, Sim>::new_in(0));
+            let threads: Vec<_> = (0..40)
+                .map(|at| {
+                    let total = Arc::clone(&total);
+                    spawn(move || {
+                        for _ in 0..10 {
+                            compute(500 * MICROSECOND);
+                            *total.lock() += at;
+                            Sim::sleep(10 * MICROSECOND);
+                        }
+                    })
+                })
+                .collect();
+            Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("allowed");
+            threads.into_iter().for_each(Sim::join);
+            (*total.lock(), Sim::now() - start)
+        })
+    };
+    let (first, second) = (run(3), run(3));
+    assert_eq!(first.trace_hash, second.trace_hash);
+    let (total, took) = first.expect();
+    assert_eq!(total, 10 * (0..40).sum::<u64>());
+    // 200 ms of work on 8 CPUs, and one queue leaves none of them idle.
+    assert!((25 * MILLISECOND..29 * MILLISECOND).contains(&took), "{took:?}");
+}
+
+/// Lets the threads of one name run on one node, whatever else is there: a home.
+#[derive(Debug, Default)]
+struct Homes(Fifo);
+
+impl Scheduler for Homes {
+    fn name(&self) -> &str {
+        "homes"
+    }
+    fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize {
+        let home = usize::from(kernel.thread_name(thread).ends_with('1'));
+        let cpus = kernel.topology().nodes()[home].cpus.intersection(kernel.allowed(thread));
+        let idle = cpus.intersection(kernel.idle()).first();
+        idle.or(cpus.first()).unwrap_or_else(|| self.0.select_cpu(kernel, thread, reason))
+    }
+    fn enqueue(&mut self, _: &mut Kernel<'_>, thread: Thread, _: usize, _: Reason) {
+        self.0.waiting.push_back(thread);
+    }
+    fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+        self.0.dequeue(kernel, thread);
+    }
+    fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread> {
+        let node = kernel.topology().node_of(cpu)?;
+        let fits = |thread: &Thread| {
+            usize::from(kernel.thread_name(*thread).ends_with('1')) == node
+                && kernel.allowed(*thread).contains(cpu)
+        };
+        let at = self.0.waiting.iter().position(fits)?;
+        self.0.waiting.remove(at)
+    }
+    fn preempts(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize) -> bool {
+        false
+    }
+    fn running(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize) -> u64 {
+        3_000_000
+    }
+    fn stopping(&mut self, _: &mut Kernel<'_>, _: Thread, _: usize, _: bool) {}
+}
+
+#[test]
+fn a_scheduler_may_give_threads_a_home() {
+    let homes = |_: &Topology| Homes::default();
+    let outcome = Simulation::new(machine("numa:2 core:4"), 1).scheduler(homes).run(|| {
+        let strays = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..24)
+            .map(|at: usize| {
+                let strays = Arc::clone(&strays);
+                let spec = ThreadSpec { name: format!("home-{}", at % 2), ..ThreadSpec::default() };
+                let main = move || {
+                    for _ in 0..20 {
+                        compute(300 * MICROSECOND);
+                        if Sim::current_cpu() / 4 != at % 2 {
+                            strays.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Sim::sleep(50 * MICROSECOND);
+                    }
+                };
+                Sim::spawn(spec, main).expect("room")
+            })
+            .collect();
+        threads.into_iter().for_each(Sim::join);
+        strays.load(Ordering::Relaxed)
+    });
+    assert_eq!(outcome.expect(), 0);
+}
