@@ -212,8 +212,9 @@ impl Shared {
         self.sync();
     }
 
-    /// Puts the caller to sleep: `asleep` takes it off its CPU. Returns when something has made it ready.
-    pub(crate) fn block(&self, asleep: impl FnOnce(&mut World)) {
+    /// Puts the caller to sleep: `asleep` takes it off its CPU, and says whether it did. Returns when something has made
+    /// it ready.
+    pub(crate) fn block(&self, asleep: impl FnOnce(&mut World) -> bool) {
         if std::thread::panicking() {
             eprintln!(
                 "nearq-sim: simulated thread {} must wait while a panic unwinds in it; a simulated machine cannot \
@@ -222,8 +223,9 @@ impl Shared {
             );
             std::process::abort();
         }
-        asleep(&mut self.world.borrow_mut());
-        self.suspend();
+        if asleep(&mut self.world.borrow_mut()) {
+            self.suspend();
+        }
     }
 
     /// Works on the CPU: so many units, at the core's speed or, unless `scaled`, by the clock; no less unless an address is given and the word there changes. Nothing if

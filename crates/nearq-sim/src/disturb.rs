@@ -1,5 +1,5 @@
 //! What happens to threads between their steps that is neither their doing nor the scheduler's: a schedule's
-//! disturbances.
+//! disturbances, and faults.
 
 use crate::simulation::Schedule;
 use crate::world::World;
@@ -33,6 +33,11 @@ impl World {
             let at = &mut self.cpus[self.cpu];
             at.clock += still;
             at.reschedule |= preempt;
+        }
+        if let Some(nanoseconds) = self.standstill() {
+            let at = &mut self.cpus[self.cpu];
+            at.stall = Some(nanoseconds);
+            at.reschedule = true;
         }
     }
 }

@@ -59,3 +59,21 @@ impl Default for Faults {
         Self::NONE
     }
 }
+
+/// How often something went wrong in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FaultCounts {
+    /// Threads that were refused.
+    pub spawns_refused: u64,
+    /// Waits that returned although nobody woke them.
+    pub spurious_wakes: u64,
+    /// Deadlines that were noticed late.
+    pub late_timers: u64,
+    /// Threads that were preempted inside a platform call.
+    pub preemptions: u64,
+    /// CPUs that went offline.
+    pub cpus_offline: u64,
+    /// Limits that shrank.
+    pub limits_shrunk: u64,
+}

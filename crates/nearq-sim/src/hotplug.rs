@@ -6,8 +6,14 @@ use crate::trace::Kind;
 use crate::world::World;
 
 impl World {
-    /// What the process may use of the machine is this from now on.
+    /// The program sets what the process may use of the machine.
     pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
+        self.forget_shrunk_limits();
+        self.apply_limits(limits, now);
+    }
+
+    /// What the process may use of the machine is this from now on.
+    pub(crate) fn apply_limits(&mut self, limits: Limits, now: u64) {
         self.trace.record(now, self.cpu, 0, Kind::Limits, limits.effective().len() as u64);
         if limits.quota != self.limits.quota {
             self.set_quota(&limits, now);

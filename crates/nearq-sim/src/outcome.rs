@@ -4,6 +4,8 @@ use std::fmt;
 
 use nearq_platform::Instant;
 
+use crate::faults::FaultCounts;
+
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -114,6 +116,8 @@ pub struct Outcome<R> {
     pub switches: u64,
     /// How many events there were: CPUs that went on, deadlines, ticks.
     pub events: u64,
+    /// How often something went wrong that [`Faults`](crate::Faults) asked for.
+    pub faults: FaultCounts,
 }
 
 impl<R> Outcome<R> {

@@ -18,6 +18,10 @@ use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
 
+/// `EAGAIN`: no room for a thread.
+const EAGAIN: i32 = 11;
+/// Why, as on Linux.
+const NO_ROOM: &str = "a limit on threads is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.threads-max";
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
 /// `EBUSY`: the last CPU.
@@ -96,6 +100,15 @@ impl Sim {
         );
         let now = world.now();
         world.set_limits(limits, now);
+    }
+
+    /// Ends all faults: nothing goes wrong from now on, CPUs that a fault took are online again, the limits are those
+    /// that the program set last, or started with. Timers that were set late before stay late.
+    pub fn stop_faults() {
+        let shared = system_call("Sim::stop_faults");
+        let mut world = shared.world.borrow_mut();
+        let now = world.now();
+        world.stop_faults(now);
     }
 
     /// Brings a CPU online or takes it offline, as an administrator does.
@@ -273,6 +286,7 @@ impl Platform for Sim {
             let until = world.now().saturating_add(nanos(duration));
             world.record(Kind::Sleep, until);
             world.block(State::Sleeping, Some(until));
+            true
         });
     }
 
@@ -307,6 +321,13 @@ impl Platform for Sim {
         shared.step(|world| world.costs.spawn);
         let (thread, refused) = {
             let mut world = shared.world.borrow_mut();
+            if world.refuses_spawn() {
+                return Err(Refused::new(
+                    format!("create thread {:?}", spec.name),
+                    EAGAIN,
+                    NO_ROOM,
+                ));
+            }
             let (me, cpu, slice) = (world.me(), world.cpu, world.costs.slice);
             let limits = world.usable.clone();
             let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
@@ -349,6 +370,7 @@ impl Platform for Sim {
             world.record(Kind::Join, thread.id);
             world.threads.at_mut(thread.slot).joiners.push(slot);
             world.block(State::Joining { thread }, None);
+            true
         });
     }
 

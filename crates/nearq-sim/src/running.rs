@@ -258,6 +258,10 @@ impl World {
     /// A CPU's time has come. The slot of its thread, if that is to go on.
     pub(crate) fn cpu_goes_on(&mut self, cpu: usize, now: u64) -> Option<usize> {
         self.settle(cpu, now);
+        if let Some(nanoseconds) = self.cpus[cpu].stall.take() {
+            self.stand_still(cpu, nanoseconds);
+            return None;
+        }
         let at = &self.cpus[cpu];
         if (at.reschedule || now >= at.leave_at) && !self.keeps_cpu(cpu, now) {
             return None;

@@ -188,7 +188,7 @@ impl Simulation {
         let mut world = World::new(hardware, &self.costs, limits, self.seed, trace, scheduler);
         world.settings = self.settings.into_iter().collect();
         world.schedule = self.schedule;
-        world.disturbed = self.schedule != Schedule::Fair;
+        world.start_faults(self.faults, self.seed);
         world.jitter = self.jitter;
         world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
         let spec = ThreadSpec { name: "main".to_owned(), ..ThreadSpec::default() };
@@ -266,5 +266,6 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
         accesses: world.accesses,
         switches: world.switches,
         events: world.happened,
+        faults: world.injection.counts,
     }
 }

@@ -37,6 +37,10 @@ pub(crate) enum Kind {
     Throttled,
     Online,
     Offline,
+    SpawnRefused,
+    SpuriousWake,
+    LateTimer,
+    StandsStill,
 }
 
 impl Kind {
@@ -65,6 +69,10 @@ impl Kind {
             Kind::Throttled => "is stopped: no quota left",
             Kind::Online => "brings online cpu",
             Kind::Offline => "takes offline cpu",
+            Kind::SpawnRefused => "is refused a thread by a fault; so far:",
+            Kind::SpuriousWake => "is woken for no reason by a fault; cpu",
+            Kind::LateTimer => "has a late timer by a fault; by ns",
+            Kind::StandsStill => "is preempted by a fault for ns",
         }
     }
 

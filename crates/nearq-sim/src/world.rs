@@ -15,7 +15,9 @@ use nearq_topology::{CpuSet, Limits};
 use crate::costs::Costs;
 use crate::cpu::Cpu;
 use crate::events::{Events, Timer, What};
+use crate::faults::Faults;
 use crate::hardware::Hardware;
+use crate::injection::Injection;
 use crate::memory::{Access, AddressMap, Memory};
 use crate::outcome::{Ending, Panicked};
 use crate::process::Processes;
@@ -58,6 +60,8 @@ pub(crate) struct World {
     pub(crate) busy: usize,
     /// The CPU quota, if the limits have one.
     pub(crate) quota: Option<Bandwidth>,
+    /// What goes wrong.
+    pub(crate) injection: Injection,
     /// Whether threads are disturbed at their steps: by a schedule or by faults.
     pub(crate) disturbed: bool,
     pub(crate) threads: Threads,
@@ -114,6 +118,7 @@ impl World {
             usable,
             busy: 0,
             quota: None,
+            injection: Injection::new(Faults::NONE, seed),
             disturbed: false,
             threads: Threads::default(),
             events: Events::new(numbers),
@@ -177,25 +182,46 @@ impl World {
 
     // ---- sleeping and spinning on words ----------------------------------------------------------------
 
-    /// Puts the thread that runs to sleep on a word. The next one is on its CPU when this returns.
-    pub(crate) fn sleep_on(&mut self, address: usize, expected: u32, deadline: Option<u64>) {
+    /// Puts the thread that runs to sleep on a word. The next one is on its CPU when this returns, unless it wakes up
+    /// at once for no reason: then whether it sleeps is false.
+    pub(crate) fn sleep_on(
+        &mut self,
+        address: usize,
+        expected: u32,
+        deadline: Option<u64>,
+    ) -> bool {
         let line = self.memory.line(address).unwrap_or(0);
         self.record(Kind::Wait, line);
-        self.sleepers.entry(address).or_default().push_back(self.slot);
+        let (slot, now) = (self.slot, self.now());
+        let early = self.wakes_for_no_reason(now);
+        if early == Some(now) {
+            self.note_spurious(slot, now);
+            self.me_mut().outcome = Wait::Woken;
+            return false;
+        }
+        self.sleepers.entry(address).or_default().push_back(slot);
         self.block(State::Waiting { address, expected }, deadline);
+        if let Some(early) = early
+            && deadline.is_none_or(|deadline| early < deadline)
+        {
+            self.threads.at_mut(slot).spurious = true;
+            self.events.set_timer(Timer::Deadline { slot }, early);
+        }
+        true
     }
 
     /// Takes the thread that runs off its CPU until something makes it ready.
     pub(crate) fn block(&mut self, state: State, deadline: Option<u64>) {
         let (slot, now) = (self.slot, self.now());
+        if let Some(deadline) = deadline {
+            let time = self.noticed(deadline);
+            self.events.set_timer(Timer::Deadline { slot }, time);
+        }
         self.stop(self.cpu, false);
         let thread = self.threads.at_mut(slot);
         thread.state = state;
         thread.deadline = deadline;
         thread.asleep_since = now;
-        if let Some(time) = deadline {
-            self.events.set_timer(Timer::Deadline { slot }, time);
-        }
         self.go_on(self.cpu);
     }
 
@@ -220,6 +246,7 @@ impl World {
         let thread = self.threads.at_mut(slot);
         thread.outcome = Wait::Woken;
         thread.deadline = None;
+        thread.spurious = false;
         let (id, cpu) = (thread.id, self.cpu);
         let waker = self.threads.in_slot(self.slot).map_or(0, |waker| waker.id);
         self.trace.record(now, cpu, waker, Kind::Ready, id);
@@ -229,7 +256,12 @@ impl World {
     /// A thread's timer has run out.
     fn time_out(&mut self, slot: usize, now: u64) {
         let thread = self.threads.at_mut(slot);
-        thread.outcome = Wait::TimedOut;
+        if thread.state == State::StandingStill {
+            self.go_on_after_standstill(slot, now);
+            return;
+        }
+        let spurious = std::mem::take(&mut thread.spurious);
+        thread.outcome = if spurious { Wait::Woken } else { Wait::TimedOut };
         thread.deadline = None;
         let (id, cpu) = (thread.id, thread.cpu);
         if let State::Waiting { address, .. } = thread.state
@@ -240,7 +272,11 @@ impl World {
                 self.sleepers.remove(&address);
             }
         }
-        self.trace.record(now, cpu, id, Kind::TimedOut, cpu as u64);
+        if spurious {
+            self.note_spurious(slot, now);
+        } else {
+            self.trace.record(now, cpu, id, Kind::TimedOut, cpu as u64);
+        }
         self.make_ready(slot, now, Reason::Woken);
     }
 
@@ -324,7 +360,8 @@ impl World {
                 What::Timer(Timer::Deadline { slot }) => self.time_out(slot, time),
                 What::Timer(Timer::Tick) => self.tick(time),
                 What::Timer(Timer::Quota) => self.new_period(time),
-                What::Timer(Timer::CpuFault | Timer::LimitsFault) => {}
+                What::Timer(Timer::CpuFault) => self.cpu_fault(time),
+                What::Timer(Timer::LimitsFault) => self.limits_fault(time),
             }
         }
     }
