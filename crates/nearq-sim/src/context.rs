@@ -248,10 +248,7 @@ impl Shared {
         let start = at.clock;
         let end = start.saturating_add(units.div_ceil(rate));
         // Nobody can interrupt what is over before anybody else goes on.
-        let alone = end < at.leave_at
-            && end <= world.time_limit
-            && world.events.is_first(end, cpu)
-            && !world.disturbed;
+        let alone = end < at.leave_at && end <= world.time_limit && world.events.is_first(end, cpu);
         if alone || std::thread::panicking() {
             world.cpus[cpu].clock = end;
             return units;
@@ -262,6 +259,9 @@ impl Shared {
             world.watch(address);
         }
         world.plan(cpu);
+        if watch.is_some() {
+            world.release_highest(start);
+        }
         drop(world);
         self.suspend();
         let mut world = self.world.borrow_mut();

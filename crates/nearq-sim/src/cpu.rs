@@ -22,6 +22,8 @@ pub(crate) struct Cpu {
     pub(crate) leave_at: u64,
     /// Its thread shall make room at the next opportunity.
     pub(crate) reschedule: bool,
+    /// Since when its thread is held back for others with a higher priority, if it is.
+    pub(crate) held_since: Option<u64>,
     /// A fault takes its thread off it for so many nanoseconds, at the next opportunity.
     pub(crate) stall: Option<u64>,
     /// While its thread is in a piece of work: from when on the work is not booked yet.
@@ -45,6 +47,7 @@ impl Cpu {
             slice_end: 0,
             leave_at: u64::MAX,
             reschedule: false,
+            held_since: None,
             stall: None,
             since: 0,
             rate,

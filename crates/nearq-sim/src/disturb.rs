@@ -13,8 +13,8 @@ impl World {
     /// Whether the thread that runs may do something that others see, now. Otherwise it must give up control.
     #[inline]
     pub(crate) fn may_go_on(&mut self) -> bool {
-        if self.disturbed {
-            self.disturb();
+        if self.disturbed && self.disturb() {
+            return false;
         }
         let at = &self.cpus[self.cpu];
         at.clock < at.leave_at
@@ -24,9 +24,9 @@ impl World {
             && at.clock <= self.time_limit
     }
 
-    /// At a step of the thread that runs, before others see it.
+    /// At a step of the thread that runs, before others see it. Whether it must give up control.
     #[cold]
-    fn disturb(&mut self) {
+    fn disturb(&mut self) -> bool {
         if self.schedule == Schedule::Random && self.rng.one_in(DISTURB) {
             let still = self.rng.below(STANDSTILL);
             let preempt = self.rng.one_in(2);
@@ -38,6 +38,8 @@ impl World {
             let at = &mut self.cpus[self.cpu];
             at.stall = Some(nanoseconds);
             at.reschedule = true;
+            return true;
         }
+        self.priorities.is_some() && self.step_by_priority()
     }
 }

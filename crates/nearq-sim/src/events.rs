@@ -71,11 +71,6 @@ impl Events {
         self.cpus.set(cpu, time);
     }
 
-    /// The CPU does not go on before it is given a time.
-    pub(crate) fn clear_cpu(&mut self, cpu: usize) {
-        self.cpus.set(cpu, NEVER);
-    }
-
     /// Whether the CPU has a time.
     pub(crate) fn has_cpu(&self, cpu: usize) -> bool {
         self.cpus.times[cpu] != NEVER
@@ -126,11 +121,6 @@ impl Events {
     #[cfg(test)]
     fn len(&self) -> usize {
         self.timers.heap.len() + self.cpus.times.iter().filter(|time| **time != NEVER).count()
-    }
-
-    /// How many timers are set, and how many are set or could be without more memory.
-    pub(crate) fn timers(&self) -> (usize, usize) {
-        (self.timers.heap.len(), self.timers.heap.capacity())
     }
 }
 

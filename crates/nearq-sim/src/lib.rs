@@ -15,9 +15,6 @@
 //! - Hash maps with random keys, addresses and the real clock must not decide anything. For traces that agree
 //!   between processes, set [`LineAligned`] as the global allocator.
 //!
-//! # What is not there yet
-//! Cores shared by SMT siblings, CPU quotas, periodic balancing, CPUs that go away, injected faults.
-//!
 //! # Memory
 //! Atomics cost the transfer of their line between the CPUs that touch it. Other memory costs nothing by itself: a
 //! program declares what it reads and writes, [`Sim::read`] and [`Sim::write`]. That is followed through caches of
@@ -28,6 +25,10 @@
 //! # Processes
 //! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] tells of its threads and
 //! of where its pages live. Processes share all memory: they are what a scheduler sees of them, and no walls.
+//!
+//! # What is left out
+//! What the simulated scheduler has not that Linux has is said at [`Fair`]. The single costs of platform calls are the same on fast and slow CPUs,
+//! and whether the other CPUs of a core are busy or not; declared work is not.
 //!
 //! It knows nothing of queues and locks.
 
@@ -47,6 +48,7 @@ mod machines;
 mod memory;
 mod outcome;
 mod platform;
+mod priorities;
 mod process;
 mod quota;
 mod rng;
@@ -63,7 +65,7 @@ pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
 pub use costs::Costs;
 pub use faults::{FaultCounts, Faults};
 pub use machine::{MOST_CPUS, Machine, MachineError};
-pub use outcome::{Doing, Ending, Outcome, Panicked, Unfinished};
+pub use outcome::{Doing, Ending, Outcome, Panicked, Progressed, Unfinished};
 pub use platform::{Sim, compute};
 pub use process::{Process, ProcessInfo};
 pub use sched::{Fair, Kernel, Reason, Scheduler};

@@ -54,6 +54,8 @@ pub enum Doing {
     Joining {
         /// That thread's number.
         thread: u64,
+        /// Its name.
+        name: String,
     },
 }
 
@@ -68,6 +70,8 @@ pub struct Unfinished {
     pub cpu: usize,
     /// What it was doing.
     pub doing: Doing,
+    /// Since when it slept, if it did.
+    pub since: Option<Instant>,
     /// When it would have given up, if it had a deadline.
     pub deadline: Option<Instant>,
 }
@@ -81,13 +85,32 @@ impl fmt::Display for Unfinished {
                 write!(f, "waits while the word at line {line}, byte {offset} holds {expected}")?;
             }
             Doing::Sleeping => write!(f, "sleeps")?,
-            Doing::Joining { thread } => write!(f, "waits for the end of thread {thread}")?,
+            Doing::Joining { thread, name } => {
+                write!(f, "waits for the end of thread {thread} \"{name}\"")?;
+            }
+        }
+        if let Some(since) = self.since {
+            write!(f, " since {} ns", since.as_nanos())?;
         }
         if let Some(deadline) = self.deadline {
             write!(f, ", at most until {} ns", deadline.as_nanos())?;
         }
         Ok(())
     }
+}
+
+/// How far a run is: see [`Simulation::progress`](crate::Simulation::progress).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progressed {
+    /// The virtual time.
+    pub now: Instant,
+    /// How many accesses to atomics there were.
+    pub accesses: u64,
+    /// How many times the event loop gave control to a thread.
+    pub switches: u64,
+    /// How many events there were.
+    pub events: u64,
 }
 
 /// What came out of a run.

@@ -323,7 +323,7 @@ impl Platform for Sim {
             let mut world = shared.world.borrow_mut();
             if world.refuses_spawn() {
                 return Err(Refused::new(
-                    format!("create thread {:?}", spec.name),
+                    format!("start the thread {:?}", spec.name),
                     EAGAIN,
                     NO_ROOM,
                 ));

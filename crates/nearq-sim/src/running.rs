@@ -136,6 +136,7 @@ impl World {
     /// A thread that was just made can run from now on.
     pub(crate) fn begin(&mut self, slot: usize, now: u64) {
         let thread = self.thread(slot);
+        self.draw_priority(slot);
         self.ask(now, |scheduler, kernel| scheduler.init_thread(kernel, thread));
         self.restrict(slot, now);
         self.make_ready(slot, now, Reason::New);
@@ -233,6 +234,7 @@ impl World {
         let slot = self.cpus[cpu].current.take().expect("it has a thread");
         let (thread, now) = (self.thread(slot), self.cpus[cpu].clock);
         self.ask(now, |scheduler, kernel| scheduler.stopping(kernel, thread, cpu, runnable));
+        self.release_highest(now);
     }
 
     /// Takes the CPU from its thread, which stays ready.
@@ -253,11 +255,13 @@ impl World {
         self.cpus[cpu].reschedule = true;
         self.settle(cpu, now);
         self.plan_if_it_works(cpu);
+        self.release_held(cpu, now);
     }
 
     /// A CPU's time has come. The slot of its thread, if that is to go on.
     pub(crate) fn cpu_goes_on(&mut self, cpu: usize, now: u64) -> Option<usize> {
         self.settle(cpu, now);
+        self.cpus[cpu].held_since = None;
         if let Some(nanoseconds) = self.cpus[cpu].stall.take() {
             self.stand_still(cpu, nanoseconds);
             return None;

@@ -13,14 +13,17 @@ use crate::costs::Costs;
 use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::machine::Machine;
-use crate::outcome::{Doing, Ending, Outcome, Unfinished};
-use crate::sched::{Fair, Scheduler, Shuffled};
+use crate::outcome::{Doing, Ending, Outcome, Progressed, Unfinished};
+use crate::priorities::Priorities;
+use crate::sched::{Disordered, Fair, Scheduler};
 use crate::thread::State;
 use crate::trace::{Trace, TraceLevel};
 use crate::world::{Next, World};
 
 /// Virtual time after which a run is ended, unless told otherwise: ten minutes.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
+/// Progress is told after so many events and accesses.
+const TELL_EVERY: u64 = 100_000;
 
 /// How the simulated kernel chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,28 @@ pub enum Schedule {
     Fair,
     /// At random where it has a choice, and it disturbs threads at random: for finding interleavings.
     Random,
+    /// By random priorities that change at random points: finds a bug that needs `depth` orderings of steps with a
+    /// probability that has a lower bound.
+    ///
+    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of
+    /// Finding Bugs" (ASPLOS 2010). There one thread runs at a time, the one with the highest priority. Here many CPUs
+    /// run at once, so:
+    /// - Each thread draws a priority when it is made. Each step of any thread, that is each platform call, counts;
+    ///   at `depth - 1` steps, drawn at random, the thread that does the step falls below all others.
+    /// - Who gets a CPU: of those that wait for it the one with the highest priority, and it takes it at once from a
+    ///   lower one that is on it, also from one that holds a lock. After a slice or a yield the fair scheduler chooses
+    ///   once, so that nobody starves.
+    /// - Who goes first among CPUs: before each step a thread stands still while another one with a higher priority is
+    ///   on a CPU and does not spin, until that one leaves it, but no longer than a millisecond of virtual time. The
+    ///   bound is what keeps a program going that waits for a low thread in a way that cannot be seen.
+    ///
+    /// The number of steps of a run is not known beforehand: each change point is drawn below a power of two, which is
+    /// drawn from 2^7 to 2^16. So for a run of `k` steps in that range and `n` threads the paper's bound,
+    /// 1 / (n * k ^ (depth - 1)), holds but for a factor of 20 for each change point.
+    Pct {
+        /// How many orderings of steps it shall find at once; 1 means priorities that do not change.
+        depth: u32,
+    },
 }
 
 /// A simulated machine to be, and a seed.
@@ -67,7 +92,11 @@ pub struct Simulation {
     trace: TraceLevel,
     settings: Vec<(String, String)>,
     scheduler: Option<MakeScheduler>,
+    progress: Option<Tell>,
 }
+
+/// Tells somebody how far a run is.
+type Tell = Rc<RefCell<dyn FnMut(Progressed)>>;
 
 /// Makes a scheduler for a machine of this shape.
 type MakeScheduler = Rc<dyn Fn(&Topology) -> Box<dyn Scheduler>>;
@@ -104,6 +133,7 @@ impl Simulation {
             trace: TraceLevel::Hash,
             settings: Vec::new(),
             scheduler: None,
+            progress: None,
         }
     }
 
@@ -159,6 +189,13 @@ impl Simulation {
         self
     }
 
+    /// Has `tell` called every now and then, each hundred thousand events and accesses or so: for a progress bar. It
+    /// runs outside of the simulation and cannot influence it. A clone of this simulation tells the same one.
+    pub fn progress(mut self, tell: impl FnMut(Progressed) + 'static) -> Self {
+        self.progress = Some(Rc::new(RefCell::new(tell)));
+        self
+    }
+
     /// What [`Platform::setting`](nearq_platform::Platform::setting) answers for `name`.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
@@ -181,13 +218,17 @@ impl Simulation {
         let scheduler: Box<dyn Scheduler> = match (&self.scheduler, self.schedule) {
             (Some(make), _) => make(&self.topology),
             (None, Schedule::Fair) => Box::new(Fair::new()),
-            (None, Schedule::Random) => Box::new(Shuffled::new(self.seed)),
+            (None, Schedule::Random) => Box::new(Disordered::at_random(self.seed)),
+            (None, Schedule::Pct { .. }) => Box::new(Disordered::by_priority()),
         };
         let hardware = Hardware::new(self.topology, &self.costs);
         let (trace, limits) = (Trace::new(self.trace), self.limits);
         let mut world = World::new(hardware, &self.costs, limits, self.seed, trace, scheduler);
         world.settings = self.settings.into_iter().collect();
         world.schedule = self.schedule;
+        if let Schedule::Pct { depth } = self.schedule {
+            world.priorities = Some(Priorities::new(depth, self.seed));
+        }
         world.start_faults(self.faults, self.seed);
         world.jitter = self.jitter;
         world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
@@ -209,8 +250,18 @@ impl Simulation {
             })
             .unwrap_or_else(|refused| panic!("{refused}"));
         shared.world.borrow_mut().begin(thread.slot, 0);
+        let progress = self.progress;
+        let mut told = 0;
         let ending = loop {
             let next = shared.world.borrow_mut().next();
+            if let Some(tell) = &progress {
+                let progressed = shared.world.borrow().progressed();
+                let done = progressed.events + progressed.accesses;
+                if done >= told + TELL_EVERY {
+                    told = done;
+                    (*tell.borrow_mut())(progressed);
+                }
+            }
             match next {
                 Next::Run { slot } => shared.resume(slot),
                 Next::End(ending) => break ending,
@@ -234,6 +285,8 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
         .into_iter()
         .map(|slot| {
             let thread = world.threads.at(slot);
+            let asleep =
+                !matches!(thread.state, State::Running | State::Ready | State::StandingStill);
             Unfinished {
                 thread: thread.id,
                 name: thread.name.clone(),
@@ -241,13 +294,20 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
                 doing: match thread.state {
                     State::Running | State::Ready | State::StandingStill => Doing::Runnable,
                     State::Sleeping => Doing::Sleeping,
-                    State::Joining { thread } => Doing::Joining { thread: thread.id },
+                    State::Joining { thread: other } => Doing::Joining {
+                        thread: other.id,
+                        name: world
+                            .threads
+                            .find(other)
+                            .map_or_else(String::new, |other| other.name.clone()),
+                    },
                     State::Waiting { address, expected } => Doing::Waiting {
                         line: world.memory.line(address).unwrap_or(0),
                         offset: address % 64,
                         expected,
                     },
                 },
+                since: asleep.then(|| Instant::from_nanos(thread.asleep_since)),
                 deadline: thread.deadline.map(Instant::from_nanos),
             }
         })

@@ -73,6 +73,8 @@ pub(crate) struct Entry {
     pub(crate) nice: i32,
     pub(crate) weight: u64,
     pub(crate) slice: u64,
+    /// Under a schedule that has priorities: the higher goes first.
+    pub(crate) priority: u64,
     /// Whether it was ever on a CPU.
     pub(crate) has_run: bool,
     /// What it is doing in one piece.
@@ -127,6 +129,7 @@ impl Threads {
             nice,
             weight: costs::weight(nice),
             slice,
+            priority: 0,
             has_run: false,
             piece: None,
             cpu_time: 0,

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nearq_platform::Wait;
+use nearq_platform::{Instant, Wait};
 use nearq_topology::{CpuSet, Limits};
 
 use crate::costs::Costs;
@@ -19,7 +19,8 @@ use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::injection::Injection;
 use crate::memory::{Access, AddressMap, Memory};
-use crate::outcome::{Ending, Panicked};
+use crate::outcome::{Ending, Panicked, Progressed};
+use crate::priorities::Priorities;
 use crate::process::Processes;
 use crate::quota::Bandwidth;
 use crate::rng::Rng;
@@ -60,6 +61,8 @@ pub(crate) struct World {
     pub(crate) busy: usize,
     /// The CPU quota, if the limits have one.
     pub(crate) quota: Option<Bandwidth>,
+    /// The priorities, if the schedule has them.
+    pub(crate) priorities: Option<Priorities>,
     /// What goes wrong.
     pub(crate) injection: Injection,
     /// Whether threads are disturbed at their steps: by a schedule or by faults.
@@ -118,6 +121,7 @@ impl World {
             usable,
             busy: 0,
             quota: None,
+            priorities: None,
             injection: Injection::new(Faults::NONE, seed),
             disturbed: false,
             threads: Threads::default(),
@@ -332,6 +336,16 @@ impl World {
     }
 
     // ---- what happens next -----------------------------------------------------------------------------
+
+    /// How far the run is.
+    pub(crate) fn progressed(&self) -> Progressed {
+        Progressed {
+            now: Instant::from_nanos(self.now()),
+            accesses: self.accesses,
+            switches: self.switches,
+            events: self.happened,
+        }
+    }
 
     /// Goes to the next event that lets a thread run.
     pub(crate) fn next(&mut self) -> Next {

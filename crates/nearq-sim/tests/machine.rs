@@ -278,7 +278,14 @@ fn a_deadlock_says_who_waits_for_what() {
     });
     assert_eq!((outcome.ending, outcome.result), (Ending::Deadlock, None));
     assert_eq!(outcome.unfinished.len(), 2);
-    assert_eq!(outcome.unfinished[0].doing, Doing::Joining { thread: 2 });
+    let joining = Doing::Joining { thread: 2, name: "stuck-for-ever-".into() };
+    assert_eq!(outcome.unfinished[0].doing, joining);
+    let report = outcome.report();
+    assert!(
+        report.contains("waits for the end of thread 2 \"stuck-for-ever-\" since "),
+        "{report}"
+    );
+    assert!(outcome.unfinished[1].since.is_some_and(|since| since <= outcome.end));
     assert_eq!(outcome.unfinished[1].name, "stuck-for-ever-");
     assert!(matches!(outcome.unfinished[1].doing, Doing::Waiting { expected: 7, .. }));
     let outcome = on("core:2", || assert_eq!(Sim::wait(&AtomicU32::new(7), 7, None), Wait::Woken));
@@ -337,7 +344,8 @@ fn threads_that_are_left_over_are_reported_and_never_run_again() {
     });
     assert_eq!(outcome.unfinished.len(), 1);
     assert_eq!(outcome.unfinished[0].doing, Doing::Sleeping);
-    assert!(outcome.unfinished[0].to_string().contains("sleeps, at most until"));
+    let text = outcome.unfinished[0].to_string();
+    assert!(text.contains("sleeps since ") && text.contains(" ns, at most until 50"), "{text}");
 }
 
 #[test]

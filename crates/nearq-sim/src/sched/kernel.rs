@@ -67,6 +67,11 @@ impl Kernel<'_> {
         Thread { slot, id: self.threads.at(slot).id }
     }
 
+    /// A thread's priority, under a schedule that has them.
+    pub(crate) fn priority(&self, thread: Thread) -> u64 {
+        self.threads.at(thread.slot).priority
+    }
+
     /// A thread's weight: 1024 at nice 0.
     ///
     /// # Panics

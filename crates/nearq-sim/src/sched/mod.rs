@@ -5,16 +5,16 @@
 //! loadable scheduler of Linux (`sched_ext`), so that one can be tried here before it is written there; the table at
 //! the trait says which is which. [`Fair`] is the default, after Linux's own.
 
+mod disordered;
 mod fair;
 mod kernel;
-mod random;
 
 use std::fmt::Debug;
 
+pub(crate) use disordered::Disordered;
 pub use fair::Fair;
 pub use kernel::Kernel;
 pub(crate) use kernel::Orders;
-pub(crate) use random::Shuffled;
 
 use crate::thread::Thread;
 

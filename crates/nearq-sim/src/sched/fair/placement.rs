@@ -72,8 +72,8 @@ impl Fair {
                 cpus += 1;
                 runnable += self.runnable(cpu) as u64;
             }
-            if cpus > 0 {
-                let key = (runnable * 1024 / cpus, group != own, group);
+            if let Some(each) = (runnable * 1024).checked_div(cpus) {
+                let key = (each, group != own, group);
                 best = Some(best.map_or(key, |best| best.min(key)));
             }
         }

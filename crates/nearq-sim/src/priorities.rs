@@ -1,0 +1,108 @@
+//! Priorities of threads for [`Schedule::Pct`](crate::Schedule::Pct): drawing them, changing them, and holding back the
+//! lower ones.
+
+use crate::rng::Rng;
+use crate::thread::State;
+use crate::world::World;
+
+/// A thread stands still for at most so many nanoseconds before a step.
+const HELD: u64 = 1_000_000;
+/// Change points are drawn below 2 to the power of one of so many numbers, from the least on.
+const LEAST_POWER: u64 = 7;
+const POWERS: u64 = 10;
+/// Makes the seed of the priorities another one than the machine's.
+const SEED: u64 = 0x9C7;
+
+/// How priorities are drawn and when they change.
+#[derive(Debug)]
+pub(crate) struct Priorities {
+    rng: Rng,
+    steps: u64,
+    /// Steps at which priorities fall, the last one first.
+    changes: Vec<u64>,
+    depth: u64,
+}
+
+impl Priorities {
+    pub(crate) fn new(depth: u32, seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ SEED);
+        let mut changes: Vec<u64> = (1..depth)
+            .map(|_| {
+                let power = LEAST_POWER + rng.below(POWERS);
+                1 + rng.below(1 << power)
+            })
+            .collect();
+        changes.sort_unstable_by(|a, b| b.cmp(a));
+        Priorities { rng, steps: 0, changes, depth: u64::from(depth) }
+    }
+
+    /// Counts a step. The priority that the thread has from then on, if it changes.
+    fn step(&mut self) -> Option<u64> {
+        self.steps += 1;
+        if self.changes.last().is_none_or(|step| *step > self.steps) {
+            return None;
+        }
+        self.changes.pop();
+        // Each later one falls below the earlier ones; all are below those that were drawn.
+        Some(self.changes.len() as u64)
+    }
+}
+
+impl World {
+    /// A new thread draws its priority.
+    pub(crate) fn draw_priority(&mut self, slot: usize) {
+        if let Some(priorities) = &mut self.priorities {
+            let drawn = priorities.rng.next() >> 1;
+            self.threads.at_mut(slot).priority = priorities.depth + drawn;
+        }
+    }
+
+    /// The thread that runs does a step. Whether it must give up control before.
+    pub(crate) fn step_by_priority(&mut self) -> bool {
+        let Some(priorities) = &mut self.priorities else { return false };
+        if let Some(priority) = priorities.step() {
+            self.me_mut().priority = priority;
+            // Its CPU is for others now.
+            self.cpus[self.cpu].reschedule = true;
+            let now = self.now();
+            self.release_highest(now);
+        }
+        if self.highest() == Some(self.cpu) {
+            return false;
+        }
+        let at = &mut self.cpus[self.cpu];
+        at.held_since = Some(at.clock);
+        at.clock += HELD;
+        true
+    }
+
+    /// The CPU whose thread has the highest priority of those that do not spin.
+    fn highest(&self) -> Option<usize> {
+        let priority = |cpu: usize| {
+            let thread = self.threads.at(self.cpus[cpu].current?);
+            let spins = thread.piece.as_ref().is_some_and(|piece| piece.watch && !piece.over);
+            (thread.state == State::Running && !spins).then_some((thread.priority, cpu))
+        };
+        (0..self.cpus.len()).filter_map(priority).max().map(|(_, cpu)| cpu)
+    }
+
+    /// A thread has left its CPU or has a lower priority: the one that is the highest now is held back no more.
+    pub(crate) fn release_highest(&mut self, now: u64) {
+        if self.priorities.is_none() {
+            return;
+        }
+        if let Some(cpu) = self.highest() {
+            self.release_held(cpu, now);
+        }
+    }
+
+    /// The thread on a CPU is held back no more.
+    pub(crate) fn release_held(&mut self, cpu: usize, now: u64) {
+        if self.events.has_cpu(cpu)
+            && let Some(since) = self.cpus[cpu].held_since.take()
+        {
+            self.cpus[cpu].clock = since.max(now).min(self.cpus[cpu].clock);
+            self.events.set_cpu(cpu, self.cpus[cpu].clock);
+        }
+    }
+}
