@@ -4,6 +4,8 @@
 //! the size is that of what is alive, however long a run takes. CPUs change their time at nearly every step and are
 //! kept in a winner tree, timers in a heap that knows where each is.
 
+use crate::machine::MOST_CPUS;
+
 /// A timer of the machine. Its `id` is its place in the tables below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
@@ -68,12 +70,12 @@ impl Events {
     /// Lets a CPU go on at `time`, instead of any other time that it had.
     #[inline]
     pub(crate) fn set_cpu(&mut self, cpu: usize, time: u64) {
-        self.cpus.set(cpu, time);
+        self.cpus.set(cpu, Winners::key(time, cpu));
     }
 
     /// Whether the CPU has a time.
     pub(crate) fn has_cpu(&self, cpu: usize) -> bool {
-        self.cpus.times[cpu] != NEVER
+        self.cpus.has(cpu)
     }
 
     /// Sets a timer, instead of any other time that it had.
@@ -92,86 +94,92 @@ impl Events {
 
     /// Takes out what comes next, with its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, What)> {
-        let (cpu_time, cpu) = self.cpus.first();
-        match self.timers.first() {
-            Some((time, id)) if time <= cpu_time => {
+        let cpu = self.cpus.first_time();
+        match (self.timers.first(), cpu) {
+            (Some((time, id)), cpu) if cpu.is_none_or(|(cpu_time, _)| time <= cpu_time) => {
                 self.timers.clear(id);
                 Some((time, What::Timer(Timer::of(id))))
             }
-            _ if cpu_time == NEVER => None,
-            _ => {
+            (_, Some((time, cpu))) => {
                 self.cpus.set(cpu, NEVER);
-                Some((cpu_time, What::Cpu(cpu)))
+                Some((time, What::Cpu(cpu)))
             }
+            (_, None) => None,
         }
     }
 
     /// Whether a CPU at `time`, which is not in here, comes before everything that is.
     #[inline]
     pub(crate) fn is_first(&self, time: u64, cpu: usize) -> bool {
-        time < self.timers.first_time && (time, cpu) <= self.cpus.first()
+        time < self.timers.first_time && Winners::key(time, cpu) <= self.cpus.first()
     }
 
     /// Whether no CPU and no thread has anything to come: timers of the machine alone let nobody run.
     pub(crate) fn nobody_is_to_come(&self) -> bool {
-        self.cpus.first().0 == NEVER && self.timers.deadlines == 0
+        self.cpus.first() == NEVER && self.timers.deadlines == 0
     }
 
     /// How many events are waiting.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.timers.heap.len() + self.cpus.times.iter().filter(|time| **time != NEVER).count()
+        let cpus = self.cpus.keys.len() / 2;
+        self.timers.heap.len() + (0..cpus).filter(|cpu| self.cpus.has(*cpu)).count()
     }
 }
 
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
-/// A tree in which each inner place names the winner of the two below: the CPU with the earlier time, the lower number
-/// where times are equal.
+/// Bits of a CPU's number in a key.
+const CPU_BITS: u32 = MOST_CPUS.ilog2();
+const _: () = assert!(MOST_CPUS.is_power_of_two());
+
+/// The last time that a CPU can be given, 52 days: later ones count as this.
+pub(crate) const LAST: u64 = (1 << (u64::BITS - CPU_BITS)) - 2;
+
+/// A tree in which each place has the earlier of the two keys below. A key is a time, then a CPU's number: so the lower
+/// number is first where times are equal, and a change is a row of minima, without a branch.
 #[derive(Debug)]
 struct Winners {
-    times: Vec<u64>,
-    /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`, the last row stands for the CPUs.
-    inner: Vec<u32>,
-    first: (u64, usize),
+    /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`, the last row is the CPUs.
+    keys: Vec<u64>,
 }
 
 impl Winners {
     fn new(numbers: usize) -> Self {
         let size = numbers.next_power_of_two().max(2);
-        let mut inner = vec![0; size];
-        for at in (1..size).rev() {
-            let left = 2 * at;
-            inner[at] = if left >= size { (left - size) as u32 } else { inner[left] };
-        }
-        Winners { times: vec![NEVER; size], inner, first: (NEVER, 0) }
+        Winners { keys: vec![NEVER; 2 * size] }
+    }
+
+    fn key(time: u64, cpu: usize) -> u64 {
+        time.min(LAST) << CPU_BITS | cpu as u64
+    }
+
+    /// The key of the first.
+    #[inline]
+    fn first(&self) -> u64 {
+        self.keys[1]
+    }
+
+    /// The time and the CPU of the first, if there is one.
+    fn first_time(&self) -> Option<(u64, usize)> {
+        let key = self.first();
+        (key != NEVER).then_some((key >> CPU_BITS, (key & (MOST_CPUS as u64 - 1)) as usize))
+    }
+
+    fn has(&self, cpu: usize) -> bool {
+        self.keys[self.keys.len() / 2 + cpu] != NEVER
     }
 
     #[inline]
-    fn first(&self) -> (u64, usize) {
-        self.first
-    }
-
-    #[inline]
-    fn set(&mut self, cpu: usize, time: u64) {
-        let size = self.times.len();
-        if self.times[cpu] == time {
-            return;
-        }
-        self.times[cpu] = time;
-        let (mut winner, mut at) = (cpu as u32, cpu + size);
+    fn set(&mut self, cpu: usize, key: u64) {
+        let (mut least, mut at) = (key, self.keys.len() / 2 + cpu);
+        self.keys[at] = key;
         while at > 1 {
-            let beside = at ^ 1;
-            let other = if beside >= size { (beside - size) as u32 } else { self.inner[beside] };
-            let (mine, theirs) = (self.times[winner as usize], self.times[other as usize]);
-            if theirs < mine || theirs == mine && other < winner {
-                winner = other;
-            }
+            least = least.min(self.keys[at ^ 1]);
             at /= 2;
-            self.inner[at] = winner;
+            self.keys[at] = least;
         }
-        self.first = (self.times[winner as usize], winner as usize);
     }
 }
 

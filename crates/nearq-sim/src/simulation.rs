@@ -10,6 +10,7 @@ use nearq_topology::{Limits, Topology};
 
 use crate::context::{self, Shared};
 use crate::costs::Costs;
+use crate::events::LAST;
 use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::machine::Machine;
@@ -22,6 +23,8 @@ use crate::world::{Next, World};
 
 /// Virtual time after which a run is ended, unless told otherwise: ten minutes.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
+/// The longest run: the events' times end there.
+const MOST_TIME: u64 = LAST - 1;
 /// Progress is told after so many events and accesses.
 const TELL_EVERY: u64 = 100_000;
 
@@ -177,7 +180,7 @@ impl Simulation {
         self
     }
 
-    /// After how much virtual time the run is ended; ten minutes unless told otherwise.
+    /// After how much virtual time the run is ended; ten minutes unless told otherwise, 52 days at most.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
         self
@@ -231,7 +234,8 @@ impl Simulation {
         }
         world.start_faults(self.faults, self.seed);
         world.jitter = self.jitter;
-        world.time_limit = u64::try_from(self.time_limit.as_nanos()).unwrap_or(u64::MAX);
+        world.time_limit = u64::try_from(self.time_limit.as_nanos())
+            .map_or(MOST_TIME, |limit| limit.min(MOST_TIME));
         let spec = ThreadSpec { name: "main".to_owned(), ..ThreadSpec::default() };
         let first = world.usable.first().expect("checked above");
         let limits = world.limits.clone();
