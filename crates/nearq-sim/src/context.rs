@@ -228,8 +228,9 @@ impl Shared {
         }
     }
 
-    /// Works on the CPU: so many units, at the core's speed or, unless `scaled`, by the clock; no less unless an address is given and the word there changes. Nothing if
-    /// `keep` says no when it is the caller's turn. Returns what was done.
+    /// Works on the CPU: so many units, at the core's speed or, unless `scaled`, by the clock; no less unless an
+    /// address is given and the word there changes. Nothing if `keep` says no when it is the caller's turn. Returns
+    /// what was done.
     pub(crate) fn work(
         &self,
         units: u64,
@@ -254,7 +255,8 @@ impl Shared {
             return units;
         }
         world.cpus[cpu].since = start;
-        world.me_mut().piece = Some(Piece { left: units, scaled, over: false });
+        world.me_mut().piece =
+            Some(Piece { left: units, scaled, watch: watch.is_some(), over: false });
         if let Some(address) = watch {
             world.watch(address);
         }

@@ -328,7 +328,10 @@ impl Platform for Sim {
                     NO_ROOM,
                 ));
             }
-            let (me, cpu, slice) = (world.me(), world.cpu, world.costs.slice);
+            let (me, cpu) = (world.me(), world.cpu);
+            // The class and the slice are inherited as well; a nice value of its own keeps the class.
+            let (weight, slice) = (me.weight, me.slice);
+            let idle = weight == costs::IDLE_WEIGHT;
             let limits = world.usable.clone();
             let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
             let refused = match (&spec.affinity, usable) {
@@ -337,7 +340,11 @@ impl Platform for Sim {
             };
             let affinity = usable.unwrap_or(&me.affinity).clone();
             let nice = spec.nice.unwrap_or(me.nice);
-            (world.threads.add(&spec, affinity, nice, cpu, slice), refused)
+            let thread = world.threads.add(&spec, affinity, nice, cpu, slice);
+            if idle {
+                world.threads.at_mut(thread.slot).weight = weight;
+            }
+            (thread, refused)
         };
         let report = spec.refused;
         let main = move || {

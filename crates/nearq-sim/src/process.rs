@@ -104,12 +104,13 @@ impl World {
         }
     }
 
-    /// The thread that runs is placed as if it came from nowhere: its process has a new program.
-    pub(crate) fn placed_anew(&mut self) {
+    /// The thread that runs is placed as if it came from nowhere: its process has a new program. It has left its CPU.
+    pub(crate) fn placed_anew(&mut self) -> bool {
         let (slot, cpu, now) = (self.slot, self.cpu, self.now());
         self.stop(cpu, true);
         self.make_ready(slot, now, Reason::Exec);
         self.go_on(cpu);
+        true
     }
 }
 
@@ -129,10 +130,7 @@ impl Sim {
         let thread = Sim::spawn(spec, main)?.0;
         // No time has passed since it was made: it has not run yet.
         let mut world = shared.world.borrow_mut();
-        let (weight, slice) = (world.me().weight, world.me().slice);
-        let child = world.threads.at_mut(thread.slot);
-        (child.weight, child.slice) = (weight, slice);
-        let parent = child.process;
+        let parent = world.threads.at(thread.slot).process;
         world.processes.at(parent).threads.retain(|slot| *slot != thread.slot);
         Ok(world.begin_process(name, thread.slot))
     }
@@ -187,6 +185,7 @@ impl Sim {
                 world.record(Kind::Join, thread.id);
                 world.threads.at_mut(thread.slot).joiners.push(slot);
                 world.block(State::Joining { thread }, None);
+                true
             });
         }
     }

@@ -54,6 +54,8 @@ pub(crate) struct Piece {
     pub(crate) left: u64,
     /// It takes longer on a slow or shared core; waiting for memory and looking at a word does not.
     pub(crate) scaled: bool,
+    /// It looks at a word.
+    pub(crate) watch: bool,
     /// The word has changed.
     pub(crate) over: bool,
 }

@@ -242,7 +242,7 @@ fn the_end_of_the_first_function_is_the_end() {
         Sim::wait_process(child);
     });
     assert_eq!(outcome.ending, Ending::Deadlock);
-    assert!(matches!(outcome.unfinished[0].doing, Doing::Joining { thread: 2 }));
+    assert!(matches!(outcome.unfinished[0].doing, Doing::Joining { thread: 2, .. }));
 }
 
 #[test]
