@@ -3,6 +3,10 @@
 use crate::Error;
 use nearq_topology::Scope;
 
+/// Items that a queue may have on its pools at once: the most that one can be told. What is beyond waits, and the order in
+/// which it goes on is another question than where items run.
+pub const MOST_ACTIVE: usize = 2048;
+
 /// How a queue places its items: one line of the document's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {

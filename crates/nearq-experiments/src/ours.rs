@@ -1,6 +1,6 @@
 //! nearq as the queue of `scopes`: the only file of it that knows how its library is called.
 
-use crate::executor::{Counts, Executor, Item, Placement, Queues};
+use crate::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement, Queues};
 use crate::host::{Census, Host, Role};
 use crate::report::Report;
 use crate::scopes::{ScopesOptions, run_on, simulate_on};
@@ -51,6 +51,7 @@ impl<H: Host> Queues for Nearq<H> {
             .strict(placement.strict)
             .localize(placement.localize)
             .helping(placement.helping)
+            .max_active(MOST_ACTIVE)
             .build_in();
         Ok(Box::new(Queue(Arc::new(built(queue)?))))
     }

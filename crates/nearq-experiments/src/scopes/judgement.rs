@@ -49,7 +49,8 @@ pub fn judge(
         let gap = |plan: &Planned| {
             let measured = plan.same_as.as_ref().map_or(plan.configuration.name, |(same, _)| *same);
             let mean = |row: &str| Some(find(rows, name, row, metric::THROUGHPUT)?.summary.mean);
-            Some((mean(measured)? / mean("system")? - 1.0) * 100.0)
+            // A run that was too short for a block has no gap.
+            Some((mean(measured)? / mean("system")? - 1.0) * 100.0).filter(|gap| gap.is_finite())
         };
         for plan in planned.iter().filter(|_| the_documents) {
             let row = plan.configuration.name;

@@ -24,7 +24,7 @@ pub use run::Measured;
 pub use scenario::{Published, Scenario, published, scaled};
 pub(crate) use simulated::MakeQueues;
 
-use crate::executor::{Executor, Queues};
+use crate::executor::{Executor, MOST_ACTIVE, Queues};
 use crate::host::Census;
 use crate::options::{Common, within};
 use crate::payload::Speeds;
@@ -63,7 +63,8 @@ const MOST_ITEM_PERCENT: usize = 100_000;
 const SIMULATED_FULL: Duration = Duration::from_secs(1);
 const SIMULATED_QUICK: Duration = Duration::from_millis(250);
 const SIMULATED_CPUS: u32 = 24;
-/// The shortest, and the shortest warm-up: a block that waits behind 64 others for each CPU is on its way for some 50 ms.
+/// The shortest, and the shortest warm-up, there: a block that waits behind 64 others for each CPU is on its way for some
+/// 50 ms. A larger machine has fewer in flight for each CPU.
 const SIMULATED_LEAST: Duration = Duration::from_millis(100);
 /// The machine of the document, by its name among the simulated ones.
 const DOCUMENTS_MACHINE: &str = "ryzen-3900x";
@@ -84,6 +85,16 @@ struct Times {
 }
 
 impl ScopesOptions {
+    /// The scenarios of a simulated machine: blocks in flight no more than a queue may have active, unless asked for.
+    fn simulated_scenarios(&self, cpus: usize) -> Result<Vec<Scenario>, Error> {
+        let mut scenarios = self.scenarios(cpus)?;
+        for scenario in scenarios.iter_mut().filter(|_| self.in_flight.is_none()) {
+            let most = (MOST_ACTIVE / scenario.issuers).max(1);
+            scenario.in_flight = scenario.in_flight.min(most);
+        }
+        Ok(scenarios)
+    }
+
     fn scenarios(&self, cpus: usize) -> Result<Vec<Scenario>, Error> {
         if let Some(in_flight) = self.in_flight {
             within("--in-flight", in_flight, 1, MOST_IN_FLIGHT)?;
@@ -110,9 +121,10 @@ impl ScopesOptions {
     fn simulated_times(&self, cpus: usize) -> Times {
         let (runs, full) =
             if self.common.quick { (2, SIMULATED_QUICK) } else { (5, SIMULATED_FULL) };
-        let scaled = full * SIMULATED_CPUS / (cpus as u32).max(SIMULATED_CPUS);
-        let duration = self.common.duration.unwrap_or(scaled.max(SIMULATED_LEAST));
-        let warm_up = (duration / WARM_UP_SHARE).clamp(SIMULATED_LEAST, WARM_UP_MOST);
+        let scaled = |time: Duration| time * SIMULATED_CPUS / (cpus as u32).max(SIMULATED_CPUS);
+        let least = scaled(SIMULATED_LEAST).max(SIMULATED_LEAST / 10);
+        let duration = self.common.duration.unwrap_or(scaled(full).max(least));
+        let warm_up = (duration / WARM_UP_SHARE).clamp(least, WARM_UP_MOST);
         Times { runs: self.common.runs.unwrap_or(runs), duration, warm_up }
     }
 
@@ -165,7 +177,10 @@ impl<'o> Experiment<'o> {
     fn new(options: &'o ScopesOptions, machine: &'o Machine) -> Result<Self, Error> {
         options.common.check()?;
         let cpus = machine.parallelism();
-        let scenarios = options.scenarios(cpus)?;
+        let scenarios = match machine.model() {
+            Some(_) => options.simulated_scenarios(cpus)?,
+            None => options.scenarios(cpus)?,
+        };
         let planned = plan(machine);
         let run = planned.iter().filter(|plan| plan.same_as.is_none()).count();
         let cells = scenarios.len() * run;
@@ -439,6 +454,29 @@ mod tests {
             ..ScopesOptions::default()
         });
         assert!(text.starts_with("--file /no such folder/f: cannot be written"), "{text}");
+    }
+
+    #[test]
+    fn large_simulated_machines_get_shorter_runs_and_no_more_blocks_than_a_queue_may_have_active() {
+        let quick = ScopesOptions {
+            common: Common { quick: true, ..Common::default() },
+            ..ScopesOptions::default()
+        };
+        for cpus in [1, 24, 72, 384, 4096] {
+            for options in [&ScopesOptions::default(), &quick] {
+                let times = options.simulated_times(cpus);
+                assert!(times.warm_up + times.duration >= 2 * SIMULATED_LEAST / 10, "{times:?}");
+                assert!(times.duration <= SIMULATED_FULL && times.runs >= 2, "{times:?}");
+            }
+            let in_flight = |scenario: &Scenario| scenario.issuers * scenario.in_flight;
+            let scenarios = quick.simulated_scenarios(cpus).unwrap();
+            let most = MOST_ACTIVE.max(cpus);
+            assert!(scenarios.iter().all(|one| in_flight(one) <= most), "{cpus}: {scenarios:?}");
+        }
+        assert_eq!(quick.simulated_times(24).duration, SIMULATED_QUICK);
+        assert_eq!(quick.simulated_scenarios(24).unwrap(), scaled(24), "the document's loads");
+        let asked = ScopesOptions { in_flight: Some(4096), ..ScopesOptions::default() };
+        assert_eq!(asked.simulated_scenarios(384).unwrap()[0].in_flight, 4096);
     }
 
     #[test]

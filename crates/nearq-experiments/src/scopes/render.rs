@@ -311,6 +311,9 @@ fn of_document(scenario: &str, configuration: &str) -> [String; 3] {
 /// How much `own` differs from `base`, in percent, as the document prints it.
 fn percent(own: f64, base: f64) -> String {
     let percent = (own / base - 1.0) * 100.0;
+    if !percent.is_finite() {
+        return "-".into();
+    }
     if percent.abs() < 0.005 { "0.00".into() } else { format!("{percent:+.2}") }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Job {
 /// The drive of a machine on which a run may have so many blocks in flight.
 pub(super) fn drive(machine: &Machine, places: u64) -> Drive {
     let model = machine.model().expect("the machine is a simulated one");
-    Drive::new(places, Duration::from_nanos(model.costs().system_call))
+    Drive::new(places, machine.parallelism(), Duration::from_nanos(model.costs().system_call))
 }
 
 /// Makes one run.

@@ -8,7 +8,8 @@
 //! The figures are those of the document's drive, a Samsung SSD 980 PRO of 1 TB, from the manufacturer's data sheet:
 //! 7,000 MB/s reading and 5,000 MB/s writing in sequence, and, at a queue depth of one, 22,000 random reads and 60,000
 //! random writes a second, so a latency of 45 us and 17 us. At the document's 1,160 MiB/s in each direction the drive is
-//! busy for 42 % of the time: it is not the limit, as it was not there.
+//! busy for 42 % of the time: it is not the limit, as it was not there. A machine with more CPUs than the document's gets
+//! as many drives as that takes, side by side.
 //!
 //! Not simulated: the interrupt, and that what the drive has written to memory is in no cache any more.
 
@@ -30,19 +31,24 @@ const WRITE_RATE: u64 = 5_000;
 const READ_LATENCY: u64 = 1_000_000_000 / 22_000;
 const WRITE_LATENCY: u64 = 1_000_000_000 / 60_000;
 
-/// A simulated drive.
+/// CPUs of the document's machine, for which one drive was enough.
+const CPUS_OF_A_DRIVE: usize = 24;
+
+/// A simulated drive, or several side by side.
 #[derive(Debug)]
 pub struct Drive {
     places: u64,
+    drives: u64,
     system_call: Duration,
     /// Until when its bandwidth is given away, in virtual nanoseconds. Nobody calls the platform while holding it.
     busy: Arc<Mutex<u64>>,
 }
 
 impl Drive {
-    /// A drive for `places` blocks, on a machine on which a system call takes so long.
-    pub fn new(places: u64, system_call: Duration) -> Self {
-        Self { places, system_call, busy: Arc::default() }
+    /// Drives for `places` blocks, on a machine with so many CPUs on which a system call takes so long.
+    pub fn new(places: u64, cpus: usize, system_call: Duration) -> Self {
+        let drives = cpus.div_ceil(CPUS_OF_A_DRIVE).max(1) as u64;
+        Self { places, drives, system_call, busy: Arc::default() }
     }
 }
 
@@ -52,7 +58,8 @@ impl Store<Sim> for Drive {
     }
 
     fn describe(&self) -> String {
-        "a simulated Samsung 980 PRO (7,000 and 5,000 MB/s, 45 and 17 us)".into()
+        let many = if self.drives == 1 { "a".to_owned() } else { self.drives.to_string() };
+        format!("{many} simulated Samsung 980 PRO (7,000 and 5,000 MB/s, 45 and 17 us)")
     }
 
     fn lane(
@@ -63,13 +70,15 @@ impl Store<Sim> for Drive {
     ) -> Result<Box<dyn Lane>, Error> {
         assert!(places.end <= self.places, "the lane is outside the store");
         let (busy, system_call) = (Arc::clone(&self.busy), self.system_call);
-        Ok(Box::new(DriveLane { busy, system_call, under_way: VecDeque::new() }))
+        let under_way = VecDeque::new();
+        Ok(Box::new(DriveLane { busy, drives: self.drives, system_call, under_way }))
     }
 }
 
 #[derive(Debug)]
 struct DriveLane {
     busy: Arc<Mutex<u64>>,
+    drives: u64,
     system_call: Duration,
     /// By their ends.
     under_way: VecDeque<(Instant, Transfer)>,
@@ -85,7 +94,7 @@ impl Lane for DriveLane {
         };
         let free = {
             let mut busy = self.busy.lock().expect("nobody panics while holding it");
-            *busy = (*busy).max(now) + BLOCK_BYTES as u64 * 1000 / rate;
+            *busy = (*busy).max(now) + BLOCK_BYTES as u64 * 1000 / (rate * self.drives);
             *busy
         };
         let end = Instant::from_nanos(free + latency);
@@ -127,7 +136,7 @@ mod tests {
     fn transfers_end_after_their_latency_and_share_the_bandwidth() {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let ends = Simulation::new(machine, 1).run(|| {
-            let drive = Drive::new(8, Duration::from_nanos(100));
+            let drive = Drive::new(8, 2, Duration::from_nanos(100));
             let mut lane = drive.lane(0..4, 4, &ParkBell::new().unwrap()).unwrap();
             let mut other = drive.lane(4..8, 4, &ParkBell::new().unwrap()).unwrap();
             let begin = Sim::now();
