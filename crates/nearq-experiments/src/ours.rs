@@ -3,7 +3,7 @@
 use crate::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement, Queues};
 use crate::host::{Census, Host, Role};
 use crate::report::Report;
-use crate::scopes::{ScopesOptions, run_on, simulate_on};
+use crate::scopes::{MakeQueues, ScopesOptions, run_on, simulate_on};
 use crate::{Error, Machine, Progress};
 use nearq::{LinkStatistics, Runtime, Work, Workqueue};
 use nearq_platform::Linux;
@@ -23,9 +23,14 @@ pub fn scopes_on(
     progress: &Progress,
 ) -> Result<Report, Error> {
     if machine.model().is_some() {
-        return simulate_on(options, machine, |census| Box::new(Nearq { census }), progress);
+        return simulate_on(options, machine, simulated_queues(), progress);
     }
     run_on(options, machine, &Nearq::<Linux> { census: Census::default() }, progress)
+}
+
+/// What makes the queues of a run on a simulated machine.
+pub(crate) fn simulated_queues() -> MakeQueues {
+    |census| Box::new(Nearq { census })
 }
 
 /// A queue, or why there is none.

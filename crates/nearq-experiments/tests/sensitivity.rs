@@ -41,3 +41,21 @@ fn two_costs_give_a_table_and_one_of_them_is_not_used() {
     let again = run();
     assert_eq!((report.rows, report.text), (again.rows, again.text));
 }
+
+#[test]
+fn the_work_of_scopes_is_varied_like_a_cost() {
+    let options = SensitivityOptions {
+        machine: Some("l3:2 core:2".into()),
+        experiment: Some("scopes".into()),
+        costs: vec!["item_work".into(), "fork".into()],
+        quick: true,
+        runs: Some(1),
+    };
+    let report = sensitivity(&options, &Progress::hidden()).expect("every block verifies");
+    let row = "scopes: LOW, cache+helping shall reach 0.998 of system";
+    let margin = |scenario| report.find(scenario, row, metric::MARGIN).map(|row| row.summary);
+    assert!(margin("item_work -50 %").is_some() && margin("item_work +50 %").is_some());
+    assert_ne!(margin("item_work +50 %"), margin("as it is"));
+    assert_eq!(margin("fork -50 %"), margin("as it is"));
+    assert!(report.text.contains("item_work (payload)"), "{}", report.text);
+}

@@ -27,7 +27,7 @@ pub use stage::Stage;
 pub use targets::{Goal, Shards, judge, judge_shards};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Report, Row, Watch, find, metric};
+use crate::report::{Collector, Environment, Report, Row, Watch, find, metric};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
@@ -253,7 +253,10 @@ fn run<P: Stage>(
     let shards = judge_shards(&rows, machine);
     let checks =
         machine.model().map(|_| Checks::run(machine, &plan, &rows, progress)).transpose()?;
-    let environment = watch.finish();
+    let environment = match machine.model() {
+        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
+        None => watch.finish(),
+    };
     let clock_ns = bed.clock_ns();
     let facts = render::Facts {
         machine,

@@ -18,7 +18,9 @@ const NOTE: f64 = 16.0;
 /// Letters of a note that fit below the map.
 const LETTERS: usize = 130;
 /// From here on colours are as strong as they get: one large number must not leave all others pale.
-const STRONG: f64 = 1.0;
+const STRONG: f64 = 50.0;
+/// What every number but zero has of its colour: on which side it is must always be seen.
+const TINT: f64 = 0.2;
 /// The strongest colours, which people with any colour vision can tell apart and black letters can be read on.
 const RED: [f64; 3] = [230.0, 130.0, 60.0];
 const BLUE: [f64; 3] = [86.0, 160.0, 220.0];
@@ -55,7 +57,8 @@ pub fn draw(title: &str, maps: &[Heat]) -> String {
 
 /// The colour of a number.
 fn colour(value: f64) -> String {
-    let strength = (value.abs() / STRONG).min(1.0);
+    let share = (value.abs() / STRONG).min(1.0);
+    let strength = if value == 0.0 { 0.0 } else { TINT + (1.0 - TINT) * share };
     let full = if value < 0.0 { RED } else { BLUE };
     let [red, green, blue] = full.map(|part| (WHITE + (part - WHITE) * strength).round() as u8);
     format!("#{red:02x}{green:02x}{blue:02x}")
@@ -100,9 +103,9 @@ mod tests {
     #[test]
     fn what_fails_is_red_and_what_holds_is_blue() {
         assert_eq!(colour(0.0), "#ffffff");
-        assert_eq!((colour(5.0), colour(1.0)), ("#56a0dc".into(), "#56a0dc".into()));
-        assert_eq!(colour(-1.0), "#e6823c");
-        assert_eq!(colour(-0.5), "#f3c19e");
+        assert_eq!((colour(500.0), colour(50.0)), ("#56a0dc".into(), "#56a0dc".into()));
+        assert_eq!(colour(-50.0), "#e6823c");
+        assert_eq!(colour(-1e-9), "#fae6d8");
     }
 
     #[test]

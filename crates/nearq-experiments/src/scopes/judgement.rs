@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Published gaps below this say little, in percent.
 const CLEAR: f64 = 1.0;
 /// What helping may lose to `system`, in percent.
-const ALLOWED_LOSS: f64 = 0.2;
+pub(crate) const ALLOWED_LOSS: f64 = 0.2;
 /// The rows that shall keep up.
 const HELPED: [&str; 2] = ["cache+helping", "cache_shard+helping"];
 

@@ -7,6 +7,7 @@
 //!
 //! The same code runs on a simulated machine, where the work is declared: `declared` says what it costs and why.
 
+mod conclusions;
 mod configuration;
 mod declared;
 mod issuer;
@@ -17,8 +18,10 @@ mod run;
 mod scenario;
 mod simulated;
 
+pub(crate) use conclusions::{PARAMETERS, conclusions};
 pub use configuration::{CONFIGURATIONS, Configuration, Planned, SIMULATED, configurations, plan};
 pub use declared::Declared;
+pub(crate) use judgement::ALLOWED_LOSS;
 pub use judgement::{Judgement, judge};
 pub use run::Measured;
 pub use scenario::{Published, Scenario, published, scaled};

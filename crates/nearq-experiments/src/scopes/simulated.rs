@@ -6,7 +6,7 @@ use super::issuer::LOST_AFTER;
 use super::run::{self, Measured, Plan};
 use crate::executor::{Executor, Queues};
 use crate::host::Census;
-use crate::simulated::simulate;
+use crate::simulated::{Simulated, simulate};
 use crate::store::Drive;
 use crate::{Error, Machine, Progress};
 use nearq_sim::Sim;
@@ -34,12 +34,12 @@ pub(super) fn drive(machine: &Machine, places: u64) -> Drive {
 }
 
 /// Makes one run.
-fn measure(
+pub(super) fn measure(
     machine: &Machine,
     declared: Declared,
     queues: MakeQueues,
     job: &Job,
-) -> Result<Measured, Error> {
+) -> Result<Simulated<Measured>, Error> {
     let (plan, placement) = (job.plan.clone(), job.configuration.placement);
     let places = (plan.scenario.issuers * plan.scenario.in_flight) as u64;
     let store = drive(machine, places);
@@ -50,7 +50,8 @@ fn measure(
         let executor: Arc<dyn Executor> = queues(census.clone()).queue(placement)?.into();
         run::run(executor, Arc::new(store), declared, census, &plan)
     })?;
-    outcome.result
+    let Simulated { result, trace_hash, accesses } = outcome;
+    Ok(Simulated { result: result?, trace_hash, accesses })
 }
 
 /// Makes all runs, as many at a time as this machine has CPUs; the results are in the order of the jobs.
@@ -68,7 +69,7 @@ pub(super) fn measure_all(
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
             progress.step(job.what.clone());
-            let result = measure(machine, declared, queues, job);
+            let result = measure(machine, declared, queues, job).map(|run| run.result);
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }

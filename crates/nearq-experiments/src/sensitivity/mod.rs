@@ -9,6 +9,7 @@ mod dispatch;
 mod findings;
 mod question;
 mod render;
+mod scopes;
 mod variation;
 mod workers;
 
@@ -17,14 +18,13 @@ pub use question::{Answer, Bound, Conclusion, Question, Setting};
 pub use variation::Factor;
 
 use crate::options::within;
-use crate::report::{Collector, Report, Watch, metric};
+use crate::report::{Collector, Environment, Report, metric};
 use crate::{Error, Machine, Progress};
 use serde_json::json;
-use std::thread;
 use variation::{check_names, difference, factors};
 
 /// The experiments that come to conclusions, in the order of the tables.
-const QUESTIONS: [&dyn Question; 1] = [&dispatch::Dispatch];
+const QUESTIONS: [&dyn Question; 2] = [&scopes::Scopes, &dispatch::Dispatch];
 /// All of them, as `--experiment` says it.
 pub const ALL: &str = "all";
 /// Most seeds.
@@ -123,7 +123,6 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     };
     let cases: Vec<Case> = questions.iter().map(case).collect::<Result<_, Error>>()?;
 
-    let watch = Watch::start(thread::available_parallelism().map_or(1, usize::from));
     let tasks = tasks(&cases, runs);
     let answers =
         workers::all(&tasks, progress, |task| task.run(&cases[task.case], options.quick))?;
@@ -138,9 +137,7 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
         findings.collect(&mut collector);
         all.push(findings);
     }
-    let environment = watch.finish();
     let rows = collector.rows();
-    let names: Vec<&str> = cases.iter().map(|case| case.machine.name()).collect();
     let text = render::text(&all, runs, options.quick);
     let svg = render::picture(&all);
     let parameters = json!({
@@ -148,9 +145,15 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
         "runs": runs,
         "experiments": all.iter().map(Findings::json).collect::<Vec<_>>(),
     });
-    let mut machines = names;
-    machines.dedup();
-    let machine = machines.join(", ");
+    let listed = |of: &dyn Fn(&Case) -> &str| {
+        let mut names: Vec<&str> = cases.iter().map(of).collect();
+        names.dedup();
+        names.join(", ")
+    };
+    let machine = listed(&|case| case.machine.name());
+    let about = listed(&|case| case.machine.model().map_or("", |model| model.about()));
+    let cpus = cases.iter().map(|case| case.machine.parallelism()).max().unwrap_or(0);
+    let environment = Environment::simulated(&about, cpus);
     Ok(Report { experiment: "sensitivity", machine, environment, parameters, rows, text, svg })
 }
 
@@ -213,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_refused_before_anything_runs() {
+    fn what_cannot_be_done_is_refused() {
         let refused = |options: SensitivityOptions| {
             let error = sensitivity(&options, &Progress::hidden()).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{error}");
@@ -228,7 +231,11 @@ mod tests {
         assert!(text.starts_with("--costs luck: no such cost"), "{text}");
         let text = refused(SensitivityOptions { machine: Some("here".into()), ..plain() });
         assert!(text.contains("--on here") && text.contains("simulated"), "{text}");
-        let text = refused(SensitivityOptions { machine: Some("core:2".into()), ..plain() });
+        let text = refused(SensitivityOptions {
+            machine: Some("core:2".into()),
+            experiment: Some("dispatch".into()),
+            ..plain()
+        });
         assert!(text.contains("nothing to conclude on core:2"), "{text}");
     }
 
@@ -236,7 +243,7 @@ mod tests {
     fn every_factor_is_tried_both_ways_with_every_seed() {
         let machine = Machine::named("l3:2 core:2").unwrap();
         let factors = factors(&machine, &[], &["wake_up".into(), "own_line".into()]).unwrap();
-        let case = Case { question: QUESTIONS[0], machine, factors };
+        let case = Case { question: QUESTIONS[1], machine, factors };
         let tasks = tasks(&[case], 2);
         // As it is; own_line has no less on this machine; wake_up has both.
         assert_eq!(tasks.len(), 2 * (1 + 1 + 2));

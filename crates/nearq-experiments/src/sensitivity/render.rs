@@ -1,14 +1,22 @@
 //! The tables and the picture of `sensitivity`: cost by conclusion.
 
 use super::findings::{Cell, Findings, Line, Verdict};
+use super::question::Bound;
 use super::variation::difference;
 use crate::report::heat::{Heat, draw};
 use crate::report::{Table, rounded};
+use std::ops::Range;
 
 /// What the columns of a table stand for: less, and more.
 const COLUMNS: [u64; 2] = [50, 150];
 /// Costs are whole numbers: percentages that differ by so little need not be told.
 const ROUNDING: u64 = 5;
+/// Changes that are named for one conclusion; the table has all.
+const MOST_NAMED: usize = 4;
+/// Conclusions side by side in one table.
+const MOST_COLUMNS: usize = 7;
+/// Conclusions of which a picture shows less and more side by side; of more, the one that is worse.
+const MOST_PAIRS: usize = 5;
 /// Lines of a picture at most: what moves less than all these cannot be seen either.
 const MOST_LINES: usize = 16;
 
@@ -38,41 +46,60 @@ fn section(findings: &Findings) -> String {
             "  {}  {}: {} ({}), {}\n",
             number(at),
             conclusion.name,
-            rounded(findings.base.values[at]),
+            value(findings.base.values[at]),
             conclusion.bound,
             fate(findings, at),
         ));
     }
-    text.push_str(&format!("\n{}", table(findings)));
+    let count = findings.conclusions.len();
+    for first in (0..count).step_by(MOST_COLUMNS) {
+        let table = table(findings, first..count.min(first + MOST_COLUMNS));
+        text.push_str(&format!("\n{table}"));
+    }
+    let unused: Vec<&str> = findings.unused().collect();
+    if !unused.is_empty() {
+        text.push_str(&format!(
+            "not used, the same run to the last event: {}\n",
+            unused.join(", ")
+        ));
+    }
     text
 }
 
 /// What becomes of a conclusion, in words.
 fn fate(findings: &Findings, conclusion: usize) -> String {
+    let base = &findings.base;
+    let margins = &base.margins[conclusion];
+    let agree = margins.iter().filter(|&&margin| (margin >= 0.0) == base.holds(conclusion)).count();
+    let seeds = if agree == margins.len() {
+        String::new()
+    } else {
+        format!(" (with {agree} of {} seeds)", margins.len())
+    };
     match findings.verdict(conclusion) {
-        Verdict::Survives => "holds, and survives every change".into(),
-        Verdict::Fails => "fails as it is".into(),
+        Verdict::Survives => format!("holds{seeds}, and survives every change"),
+        Verdict::Fails => format!("fails as it is{seeds}"),
         Verdict::Falls => {
-            format!("holds, and falls with {}", findings.falls_with(conclusion).join(", "))
+            let mut with = findings.falls_with(conclusion);
+            let more = with.len().saturating_sub(MOST_NAMED);
+            with.truncate(MOST_NAMED);
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            format!("holds{seeds}, and falls with {}{more}", with.join(", "))
         }
     }
 }
 
-fn table(findings: &Findings) -> Table {
-    let count = findings.conclusions.len();
+/// The table of some of the conclusions.
+fn table(findings: &Findings, conclusions: Range<usize>) -> Table {
     let mut headings = vec![String::new()];
-    for at in 0..count {
-        headings.extend(COLUMNS.map(|percent| format!("{} {}", number(at), difference(percent))));
-    }
+    headings.extend(conclusions.clone().map(number));
     headings.push("moves".into());
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let title =
-        "The value of each conclusion, and whether it holds; what moves a value most comes first";
+    let title = "The value of each conclusion with less and with more of a cost, `!` where it fails; what moves a value most \
+                 comes first";
     let mut table = Table::new(title, &headings);
     let mut cells = vec!["as it is".to_owned()];
-    for at in 0..count {
-        cells.extend([verdict(&findings.base, at), String::new()]);
-    }
+    cells.extend(conclusions.clone().map(|at| verdict(&findings.base, at)));
     table.row(cells);
     let spread = findings.spread();
     let mut within_spread = false;
@@ -84,36 +111,41 @@ fn table(findings: &Findings) -> Table {
                 spread * 100.0
             ));
         }
-        table.row(row(line, count));
-    }
-    let unused: Vec<&str> = findings.unused().collect();
-    if !unused.is_empty() {
-        table.remark(format!("not used, the same run to the last event: {}", unused.join(", ")));
+        table.row(row(line, conclusions.clone()));
     }
     table
 }
 
-fn row(line: &Line, conclusions: usize) -> Vec<String> {
-    let mut cells = vec![line.factor.describe()];
-    for at in 0..conclusions {
-        cells.extend([0, 1].map(|column| {
-            let Some(cell) = &line.cells[column] else { return "-".into() };
-            let exact = if cell.percent.abs_diff(COLUMNS[column]) <= ROUNDING {
-                String::new()
-            } else {
-                format!(" ({})", difference(cell.percent))
-            };
-            format!("{}{exact}", verdict(cell, at))
-        }));
+fn row(line: &Line, conclusions: Range<usize>) -> Vec<String> {
+    let mut name = line.factor.describe();
+    for (cell, usual) in line.cells.iter().zip(COLUMNS) {
+        if let Some(cell) = cell
+            && cell.percent.abs_diff(usual) > ROUNDING
+        {
+            name.push_str(&format!(" ({})", difference(cell.percent)));
+        }
     }
+    let mut cells = vec![name];
+    cells.extend(conclusions.map(|at| {
+        let [less, more] = line
+            .cells
+            .each_ref()
+            .map(|cell| cell.as_ref().map_or("-".into(), |cell| verdict(cell, at)));
+        format!("{less} / {more}")
+    }));
     cells.push(format!("{:.1} %", line.moves * 100.0));
     cells
 }
 
-/// `5.11 holds`.
+/// `5.11`, or `1.02!` where the conclusion fails.
 fn verdict(cell: &Cell, conclusion: usize) -> String {
-    let word = if cell.holds(conclusion) { "holds" } else { "fails" };
-    format!("{} {word}", rounded(cell.values[conclusion]))
+    let mark = if cell.holds(conclusion) { "" } else { "!" };
+    format!("{}{mark}", value(cell.values[conclusion]))
+}
+
+/// Ratios need a digit more than other numbers: some bounds lie close to 1.
+fn value(ratio: f64) -> String {
+    if ratio.abs() < 10.0 { format!("{ratio:.3}") } else { rounded(ratio) }
 }
 
 /// Margins in colour: one diagram for each experiment.
@@ -124,19 +156,30 @@ pub(super) fn picture(all: &[Findings]) -> String {
 
 fn heat(findings: &Findings) -> Heat {
     let count = findings.conclusions.len();
-    let columns = (0..count)
-        .flat_map(|at| COLUMNS.map(|percent| format!("{} {}", number(at), difference(percent))));
+    let pairs = count <= MOST_PAIRS;
+    let columns = (0..count).flat_map(|at| {
+        let both = COLUMNS.map(|percent| format!("{} {}", number(at), difference(percent)));
+        if pairs { Vec::from(both) } else { vec![number(at)] }
+    });
     let used: Vec<&Line> = findings.lines.iter().filter(|line| line.used).collect();
     let shown = &used[..used.len().min(MOST_LINES)];
-    let row = |line: &&Line| {
-        let margins = (0..count).flat_map(|at| {
-            // Where there is no less, nothing changes.
-            line.cells.each_ref().map(|cell| cell.as_ref().unwrap_or(&findings.base).margin(at))
-        });
-        (line.factor.describe(), margins.collect())
+    let percent = |cell: &Cell, at: usize| {
+        let (Bound::AtLeast(bound) | Bound::AtMost(bound)) = findings.conclusions[at].bound;
+        cell.margin(at) / bound * 100.0
     };
-    let base = (0..count).flat_map(|at| [findings.base.margin(at); 2]).collect();
-    let mut rows = vec![("as it is".to_owned(), base)];
+    let margins = |cells: [&Cell; 2]| -> Vec<f64> {
+        let of = |at: usize| {
+            let both = cells.map(|cell| percent(cell, at));
+            if pairs { Vec::from(both) } else { vec![both[0].min(both[1])] }
+        };
+        (0..count).flat_map(of).collect()
+    };
+    let row = |line: &&Line| {
+        // Where there is no less, nothing changes.
+        let cells = line.cells.each_ref().map(|cell| cell.as_ref().unwrap_or(&findings.base));
+        (line.factor.describe(), margins(cells))
+    };
+    let mut rows = vec![("as it is".to_owned(), margins([&findings.base; 2]))];
     rows.extend(shown.iter().map(row));
     let mut notes: Vec<String> = findings
         .conclusions
@@ -147,9 +190,10 @@ fn heat(findings: &Findings) -> Heat {
     if shown.len() < used.len() {
         notes.push(format!("{} costs that move less are not shown", used.len() - shown.len()));
     }
+    let which = if pairs { "" } else { ", the worse of less and more" };
     Heat {
         title: format!(
-            "{} on {}: margin of each conclusion",
+            "{} on {}: margin of each conclusion, in percent of its bound{which}",
             findings.experiment, findings.machine
         ),
         scale: "blue: holds by that much; red: fails by that much".into(),
@@ -170,7 +214,7 @@ mod tests {
         for part in [
             "short runs, 2 seeds each",
             "dispatch on grace-72",
-            "C1  shards pay: 2.10 (at least 1.5), holds, and falls with same_llc -50 %",
+            "C1  shards pay: 2.100 (at least 1.5), holds, and falls with same_llc -50 %",
             "as it is",
             "not used, the same run to the last event: fork",
         ] {
@@ -178,7 +222,7 @@ mod tests {
         }
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         let words: Vec<_> = line("same_llc = 40").split_whitespace().skip(3).collect();
-        assert_eq!(words, ["1.10", "fails", "3.10", "holds", "47.6", "%"]);
+        assert_eq!(words, ["1.100!", "/", "3.100", "47.6", "%"]);
         let order = ["same_llc", "seeds alone move", "clock", "not used"]
             .map(|name| text.lines().position(|line| line.starts_with(name)).unwrap());
         assert!(order.is_sorted(), "{order:?} in\n{text}");
