@@ -48,6 +48,15 @@ impl<'a, P: Platform> Context<'a, P> {
         }
     }
 
+    /// Notes that it has a place of its level, or has none any more. False if that was so before.
+    pub(crate) fn set_place(&self, has: bool) -> bool {
+        let changes = self.has_place.replace(has) != has;
+        if changes {
+            self.pool.change_awake(has);
+        }
+        changes
+    }
+
     /// Makes this the thread's context, for as long as the guard lives.
     pub(crate) fn enter(&self) -> Entered<P> {
         P::set_slot(core::ptr::from_ref(self).cast());
@@ -83,7 +92,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
                 if context.blocking.get() == 0 {
                     context.pool.change_capacity(false);
                     context.pool.level.acquire_anyway();
-                    context.has_place.set(true);
+                    context.set_place(true);
                 }
             });
         }
@@ -93,7 +102,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
         if context.blocking.get() == 1 {
             context.pool.change_capacity(true);
             context.set_brisk(false);
-            if context.has_place.replace(false) {
+            if context.set_place(false) {
                 context.pool.level.release();
             }
             if context.pool.has_waiting() {

@@ -14,6 +14,12 @@
 //! batch sees to it that one more worker is there, asleep, until the capacity is reached: so a pusher finds
 //! somebody to wake, and starts a thread itself only in a pool that has none.
 //!
+//! # Cores that are shared
+//! Where two CPUs are one core, each of them does some 60 % of the work while both are busy: more is lost by that than by
+//! bringing an item's data to another cache. So once a pool has as many workers awake as its pod has cores (less one
+//! for the pusher, who runs there too), a push first calls a helper of a near pool that has a core to itself. That one may
+//! find other work before it comes here; the pool's own workers and the monitor come for what it left.
+//!
 //! # Brisk workers
 //! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU
 //! from the issuer. So while a worker runs items that have taken less than some microseconds each, pushers wake nobody: it
@@ -40,10 +46,15 @@ use crate::pad::Padded;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
+/// Pools that a pusher looks at for a free core: a look costs it a line that others write.
+const POOLS_LOOKED_AT: usize = 8;
+
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
     pub(crate) id: u32,
     pub(crate) key: PoolKey,
+    /// Cores of its pod.
+    cores: u32,
     pub(crate) level: Arc<Level<P>>,
     runtime: *const Inner<P>,
     inbox: Padded<Inbox<P>>,
@@ -78,6 +89,8 @@ struct Called<P: Platform> {
     queued_at_level: P::AtomicU32,
     /// Workers that run short items one after the other; see "brisk" above.
     brisk: P::AtomicU32,
+    /// Workers that have a place of the level: they run items or look for some.
+    awake: P::AtomicU32,
 }
 
 // SAFETY: the raw pointers lead to the runtime, which owns the pool, and to what the runtime keeps as long as itself.
@@ -89,6 +102,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn new(
         id: u32,
         key: PoolKey,
+        cores: usize,
         level: Arc<Level<P>>,
         runtime: *const Inner<P>,
     ) -> Self {
@@ -96,6 +110,7 @@ impl<P: Platform> Pool<P> {
         Pool {
             id,
             key,
+            cores: cores.max(1) as u32,
             level,
             runtime,
             inbox: Padded(Inbox::new()),
@@ -109,6 +124,7 @@ impl<P: Platform> Pool<P> {
             called: Padded(Called {
                 queued_at_level: P::AtomicU32::new(0),
                 brisk: P::AtomicU32::new(0),
+                awake: P::AtomicU32::new(0),
             }),
             workers: P::AtomicU32::new(0),
             capacity: P::AtomicU32::new(capacity),
@@ -149,10 +165,62 @@ impl<P: Platform> Pool<P> {
     /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
     #[inline]
     pub(crate) fn call_idle_worker(&self) {
+        if self.shares_cores() && self.cores_are_busy() && self.call_free_core() {
+            return;
+        }
         match self.idle.pop_to_wake(&self.runtime().table) {
             Wakeup::Unneeded => {}
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Nobody => self.nobody_sleeps(),
+        }
+    }
+
+    // ---- cores -----------------------------------------------------------------------------------------
+
+    /// Whether a core of the pod is several CPUs, and other pods may help.
+    #[inline]
+    fn shares_cores(&self) -> bool {
+        self.key.helping && (self.cores as usize) < self.key.pod.len()
+    }
+
+    /// Whether one more worker would share a core with another one, or with the pusher.
+    fn cores_are_busy(&self) -> bool {
+        let outside = u32::from(P::slot().is_null());
+        self.called.awake.load(Ordering::Relaxed) + outside >= self.cores
+    }
+
+    /// Calls a worker of a near pool that has a core to itself. False if there is none, or one is not needed.
+    #[cold]
+    fn call_free_core(&self) -> bool {
+        if self.idle.has_searching() || self.level.is_full() {
+            return false;
+        }
+        let free = |pool: &&Pool<P>| {
+            pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
+        };
+        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(free) {
+            let called = match sibling.idle.pop_to_wake(&self.runtime().table) {
+                Wakeup::Worker(worker) => {
+                    worker.parker.unpark();
+                    true
+                }
+                Wakeup::Nobody => sibling.wants_workers() && sibling.start_worker(false),
+                Wakeup::Unneeded => false,
+            };
+            if called {
+                self.runtime().monitor.arm();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A worker has got a place of the level, or has none any more.
+    pub(crate) fn change_awake(&self, more: bool) {
+        if more {
+            self.called.awake.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.called.awake.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -256,6 +324,10 @@ impl<P: Platform> Pool<P> {
             if sibling.has_work() && !sibling.idle.has_searching() {
                 let moved = sibling.take(worker, limit);
                 if moved != 0 {
+                    // Whoever was called for the rest may have come here instead of the caller.
+                    if sibling.has_work() {
+                        sibling.call_worker();
+                    }
                     return moved;
                 }
             }

@@ -141,7 +141,7 @@ impl<P: Platform> Runner<'_, P> {
         }
         let taken = self.worker.take_grant() || self.pool.level.acquire(self.pool);
         if taken {
-            self.context.has_place.set(true);
+            self.context.set_place(true);
             self.yields = false;
             self.turn = P::now();
         }
@@ -317,7 +317,7 @@ impl<P: Platform> Runner<'_, P> {
         self.inner.reap_orphans();
         self.worker.set_idle();
         self.pool.idle().settle(self.worker);
-        if self.context.has_place.replace(false) {
+        if self.context.set_place(false) {
             self.pool.level.release();
         }
         if self.pool.has_work() {

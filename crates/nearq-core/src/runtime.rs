@@ -7,6 +7,7 @@
 //! `pools`, then `levels`.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
@@ -296,7 +297,12 @@ impl<P: Platform> Inner<P> {
             return Arc::clone(pool);
         }
         let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
-        let pool = Arc::new(Pool::new(id, key.clone(), self.level(key.nice), self));
+        let cores: BTreeSet<_> = {
+            let topology = &self.surroundings().topology;
+            key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
+        };
+        let level = self.level(key.nice);
+        let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), level, self));
         pools.push(Arc::clone(&pool));
         self.name_siblings(&pools);
         pool

@@ -164,3 +164,38 @@ fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
     assert!(late < Duration::from_millis(150), "started after {late:?} although all workers sleep");
     assert!(all < Duration::from_millis(1200), "twelve sleeps of a second at once took {all:?}");
 }
+
+/// CPU time that eight items of 10 ms take together on a machine with two caches of four cores each, if one thread
+/// queues them. An item that shares its core takes 10 ms / 0.62.
+fn eight_items(helping: bool) -> Duration {
+    let machine = Topology::from_synthetic("l3:2 core:4 pu:2").expect("well formed");
+    let outcome = Simulation::new(machine, 2).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let builder = runtime.workqueue("cores").scope(Scope::Cache).helping(helping);
+        let queue = builder.build_in().expect("can be done");
+        let spawn = |_| {
+            // Whoever was called for the item before has found it by then.
+            Sim::sleep(Duration::from_micros(100));
+            queue.spawn(|| {
+                let begin = Sim::now();
+                compute(Duration::from_millis(10));
+                Sim::now() - begin
+            })
+        };
+        let round = || -> Duration {
+            let items: Vec<_> = (0..8).map(spawn).collect();
+            items.into_iter().map(|item| item.join().expect("no panic")).sum()
+        };
+        // The first round starts the threads.
+        round();
+        round()
+    });
+    outcome.expect()
+}
+
+#[test]
+fn helpers_with_a_core_of_their_own_come_before_workers_that_share_one() {
+    let (alone, helped) = (eight_items(false), eight_items(true));
+    assert!(alone > Duration::from_millis(120), "eight items on four cores took {alone:?}");
+    assert!(helped < Duration::from_millis(105), "eight items on eight cores took {helped:?}");
+}
