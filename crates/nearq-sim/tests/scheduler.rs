@@ -214,6 +214,92 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
 }
 
 #[test]
+fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
+    // Node 0: caches 0-3 and 4-7, two cores of two CPUs each.
+    let woken_on = |busy: &'static [&'static str]| {
+        on("numa:2 l3:2 core:2 pu:2", move || {
+            Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("there is one");
+            let word = Arc::new(AtomicU32::new(0));
+            let theirs = Arc::clone(&word);
+            let sleeper = spawn_on("0", move || {
+                Sim::set_affinity(Sim::current_thread(), &cpus("0-15")).expect("allowed");
+                Sim::wait(&theirs, 0, None);
+                Sim::warn(&Sim::current_cpu().to_string());
+            });
+            Sim::sleep(MILLISECOND);
+            let busy: Vec<_> =
+                busy.iter().map(|cpu| spawn_on(cpu, || compute(MILLISECOND))).collect();
+            Sim::sleep(100 * MICROSECOND);
+            Sim::wake(&raw const *word, 1);
+            compute(MILLISECOND);
+            Sim::join(sleeper);
+            busy.into_iter().for_each(Sim::join);
+        })
+        .warnings[0]
+            .clone()
+    };
+    assert_eq!(woken_on(&[]), "0", "where it was");
+    assert_eq!(woken_on(&["0"]), "2", "a core of its own under the same cache");
+    assert_eq!(woken_on(&["0", "2"]), "1", "a sibling under the same cache before another cache");
+    assert_eq!(woken_on(&["0", "1", "2", "3"]), "4", "another cache of the node");
+    assert_eq!(woken_on(&["0", "1", "2", "3", "4", "6"]), "5");
+}
+
+#[test]
+fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
+    // Node 1 has a thread too many, and they may run on CPU 0 besides: only that one can help. To look at all queues
+    // takes it (256 - 32) * 200 ns. It balances as one that is idle at a tick every 256 ms, so that does not count.
+    let helped = |pause: Duration| {
+        on("numa:8 core:32", move || {
+            Sim::set_affinity(Sim::current_thread(), &cpus("255")).expect("there is one");
+            let seen = Arc::new(AtomicU32::new(0));
+            spawn_on("0", move || {
+                loop {
+                    compute(20 * MICROSECOND);
+                    Sim::sleep(pause);
+                }
+            });
+            // At first a CPU is taken for one that is idle for long: the average needs some pauses to fall.
+            Sim::sleep(5 * MILLISECOND);
+            for at in 0..36 {
+                let seen = Arc::clone(&seen);
+                spawn_on("32-63", move || {
+                    if at > 0 {
+                        Sim::set_affinity(Sim::current_thread(), &cpus("0,32-63"))
+                            .expect("allowed");
+                    }
+                    for _ in 0..10_000 {
+                        compute(100 * MICROSECOND);
+                        if Sim::current_cpu() == 0 {
+                            seen.store(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            Sim::sleep(100 * MILLISECOND);
+            seen.load(Ordering::Relaxed)
+        })
+        .expect()
+    };
+    assert_eq!(helped(300 * MICROSECOND), 1, "it has the time");
+    assert_eq!(helped(5 * MICROSECOND), 0, "it has not");
+}
+
+#[test]
+fn going_elsewhere_costs_what_its_parts_cost() {
+    let took = on("core:2", || {
+        let there = 1 - Sim::current_cpu();
+        let start = Sim::now();
+        Sim::set_affinity(Sim::current_thread(), &CpuSet::single(there)).expect("there is one");
+        Sim::now() - start
+    })
+    .expect();
+    let c = Costs::DEFAULT;
+    let parts = c.system_call + c.idle_exit + c.context_switch + c.migration + c.clock;
+    assert_eq!(took.as_nanos() as u64, parts);
+}
+
+#[test]
 fn an_idle_node_pulls_waiting_threads_within_its_interval() {
     // Twelve threads are born on one node of six CPUs; then they may run anywhere.
     let spread = on("numa:2 core:6", || {

@@ -104,7 +104,7 @@ impl Fair {
             if self.crowded == 0 {
                 break;
             }
-            let Some(look) = self.look_cost(kernel, cpu, domain) else { continue };
+            let Some(look) = Self::look_cost(kernel, cpu, domain) else { continue };
             if self.balances[cpu].average_idle < spent + look {
                 break;
             }
@@ -135,7 +135,7 @@ impl Fair {
                 if phase / interval == (phase - TICK) / interval {
                     continue;
                 }
-                let Some(look) = self.look_cost(kernel, cpu, domain) else { continue };
+                let Some(look) = Self::look_cost(kernel, cpu, domain) else { continue };
                 if !balances_for_its_group(kernel, cpu, domain) {
                     continue;
                 }
@@ -153,7 +153,7 @@ impl Fair {
     }
 
     /// What it costs a CPU to look at the queues of a domain; none if the domain is no larger than the one within.
-    fn look_cost(&self, kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
+    fn look_cost(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
         let costs = kernel.costs();
         let llc = kernel.llc_cpus(cpu).len() as u64;
         let node = kernel.node_cpus(cpu).len() as u64;
@@ -161,7 +161,7 @@ impl Fair {
             Domain::Llc => (llc - 1, costs.same_llc),
             Domain::Node => (node.saturating_sub(llc), costs.other_llc),
             Domain::Machine => {
-                ((self.queues.len() as u64).saturating_sub(node), costs.other_package)
+                ((kernel.online().len() as u64).saturating_sub(node), costs.other_package)
             }
         };
         (others > 0).then_some(others * each)
@@ -224,7 +224,7 @@ impl Fair {
                 let busiest = self.busiest_queue(kernel.llc_cpus(cpu), cpu, &[])?;
                 let theirs = self.queues[busiest].load(&self.entities);
                 let amount = if own.runnable == 0 {
-                    Amount::Threads((self.queues[busiest].runnable() as u64).div_ceil(2).min(1))
+                    Amount::Threads(1)
                 } else if theirs * 100 > own.load * UNEVEN_NEAR {
                     Amount::Load((theirs - own.load) / 2)
                 } else {
