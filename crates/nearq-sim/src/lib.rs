@@ -2,7 +2,7 @@
 //!
 //! Code that is written against the platform runs here unchanged: its threads are coroutines on one real thread,
 //! its clock is virtual, its atomics cost what it takes to move the cache line between the CPUs that touch it, and
-//! a small scheduler decides which thread runs where. A run is a function of the machine, the program and the
+//! a simulated kernel decides which thread runs where. A run is a function of the machine, the program and the
 //! seed: the same three give the same trace, line by line. [`Simulation`] sets a machine up and runs a program;
 //! [`Outcome`] says what came of it, deadlocks and panics included.
 //!
@@ -26,9 +26,18 @@
 //! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] tells of its threads and
 //! of where its pages live. Processes share all memory: they are what a scheduler sees of them, and no walls.
 //!
+//! # CPUs and the kernel
+//! Declared work takes longer on a slow CPU, and while another CPU of the core is busy. [`Fair`] shares CPUs out as Linux
+//! does, so that work waits and finds idle CPUs as it does there; another [`Scheduler`] can be tried in its place. CPU
+//! quotas are enforced, CPUs go offline and come back ([`Sim::set_online`], [`Sim::set_limits`]).
+//!
+//! # Looking for bugs
+//! [`Faults`] make the machine misbehave, and a [`Schedule`] can look for interleavings instead of being fair. A seed
+//! that fails is a replay.
+//!
 //! # What is left out
-//! What the simulated scheduler has not that Linux has is said at [`Fair`]. The single costs of platform calls are the same on fast and slow CPUs,
-//! and whether the other CPUs of a core are busy or not; declared work is not.
+//! What Linux's scheduler has and the simulated one has not is said at [`Fair`]. The single costs of platform calls are
+//! the same on fast and slow CPUs, and whether the other CPUs of a core are busy or not.
 //!
 //! It knows nothing of queues and locks.
 

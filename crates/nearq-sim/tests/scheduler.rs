@@ -286,6 +286,42 @@ fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
 }
 
 #[test]
+fn a_thread_that_has_just_run_stays_where_its_cache_is_for_a_while() {
+    // Two threads take turns on CPU 0, every so often; CPU 1 is idle and balances at every tick.
+    let first_elsewhere = |turn: Duration| {
+        let at = on("core:2", move || {
+            let first = Arc::new(AtomicU64::new(0));
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let first = Arc::clone(&first);
+                    spawn_on("0", move || {
+                        Sim::sleep(10 * MILLISECOND);
+                        Sim::set_affinity(Sim::current_thread(), &cpus("0-1")).expect("allowed");
+                        for _ in 0..200 {
+                            compute(turn);
+                            if Sim::current_cpu() == 1 && first.load(Ordering::Relaxed) == 0 {
+                                first.store(Sim::now().as_nanos(), Ordering::Relaxed);
+                            }
+                            Sim::yield_now();
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(Sim::join);
+            first.load(Ordering::Relaxed)
+        });
+        at.expect()
+    };
+    // They begin at 10 ms, the second one at its first turn. Ticks are at 12, 16 and 20 ms. One that waits for 2.5 ms
+    // each time may move from 12.5 ms on and is cold at 16, where the first has run since 15; that shows when its turn
+    // there is over. One that waits for 0.2 ms is hot at 12 and 16, and moves at the third tick.
+    let cold = first_elsewhere(2_500 * MICROSECOND);
+    assert!((18_500_000..18_600_000).contains(&cold), "{cold} ns");
+    let hot = first_elsewhere(200 * MICROSECOND);
+    assert!((20_000_000..21_000_000).contains(&hot), "{hot} ns");
+}
+
+#[test]
 fn going_elsewhere_costs_what_its_parts_cost() {
     let took = on("core:2", || {
         let there = 1 - Sim::current_cpu();

@@ -1,19 +1,7 @@
-//! The default scheduler, after Linux's fair class.
+//! The default scheduler, after Linux's fair class: [`Fair`] says what was modelled.
 //!
-//! What was modelled from the kernel's documentation (`sched-eevdf`, `sched-design-CFS`, `sched-nice-design`,
-//! `sched-domains`, `sched-bwc`) and from the default values of its tunables; no code and no sentence is from there:
-//! - **On one CPU**: earliest eligible virtual deadline first ([`queue`]). The base slice is
-//!   [`Costs::slice`](crate::Costs::slice); a thread may ask for another one. A thread that sleeps keeps the time that
-//!   it is owed, up to two slices or a tick, whatever is more; time that it has had too much it pays off while it
-//!   sleeps, as the others run. A new thread starts in the middle of a slice.
-//! - **A woken thread** interrupts the one on its CPU if it is eligible and its virtual deadline is earlier.
-//! - **Where it wakes up, where new ones go**: [`placement`].
-//! - **Between CPUs**: [`balance`].
-//!
-//! What the kernel has and this has not: averages of load over time, drawing a woken thread to its waker, moving a
-//! thread that is on a CPU, energy and capacity (a fast core is not preferred), autogroups, groups with weights,
-//! real-time and deadline classes, NUMA balancing. A slice ends to the nanosecond, as with `HRTICK`. What the
-//! scheduler does costs CPU time in balancing alone; the rest is in the costs of the switch and of the wake-up.
+//! [`queue`] has the threads of one CPU, [`placement`] finds CPUs for threads, [`balance`] evens out the CPUs' queues;
+//! here is what the engine calls.
 
 mod balance;
 mod placement;
@@ -27,7 +15,34 @@ use crate::thread::Thread;
 /// At least so long a thread stays on a CPU that it gets, in nanoseconds.
 const SHORTEST_RUN: u64 = 50_000;
 
-/// The default scheduler: fair by weight, with Linux's placement and balancing.
+/// The default scheduler: fair by weight, with the placement and the balancing of Linux's fair class.
+///
+/// It is modelled on what the kernel's documentation says (`sched-eevdf`, `sched-design-CFS`, `sched-nice-design`,
+/// `sched-domains`) and on the default values of its tunables; no code and no sentence is from there.
+/// - **On one CPU**, virtual time is CPU time divided by weight. Of the threads that are owed CPU time, the one with the
+///   earliest virtual deadline goes next. A deadline is a slice away: [`Costs::slice`](crate::Costs::slice), or what
+///   the thread asks for. A thread that sleeps keeps the time that it is owed, up to two slices or a tick, whatever is
+///   more; time that it has had too much it pays off while it sleeps, as the others run. A new thread starts in the
+///   middle of a slice. One that yields gives up the rest of its slice.
+/// - **A woken thread** goes to its previous CPU if that is idle; else to an idle CPU under the same last-level cache,
+///   one of an idle core if there is one; else to one of the node, likewise; else it waits at its previous CPU, however
+///   idle the rest of the machine may be. There it interrupts the thread that runs if it is owed time and has the
+///   earlier deadline.
+/// - **A new thread**, and one that replaces its program, goes to the node with the fewest threads that can run for
+///   each CPU, there to such a last-level cache, core, and CPU.
+/// - **A CPU that runs out of threads** takes one that waits elsewhere: in its last-level cache, then its node, then the
+///   machine. Looking costs it a transfer of a line for each CPU there, and it does not look where that takes longer
+///   than it is idle on average.
+/// - **At ticks**, every 4 ms, a CPU evens out a domain every so many milliseconds as that has CPUs, idle CPUs included
+///   as long as a thread waits anywhere; busy ones 16 times more rarely. It takes threads that wait if it has room and
+///   they have none, or if their load exceeds its own by more than 17 % within a last-level cache and 25 % beyond. A
+///   thread that ran within the last 0.5 ms stays, unless earlier tries have failed.
+///
+/// So a CPU may be idle while a thread waits that could run on it, for some milliseconds, as on a real machine.
+///
+/// What the kernel has and this has not: averages of load over time, drawing a woken thread to its waker, moving a
+/// thread that is on a CPU, preferring fast cores, groups with weights, real-time and deadline classes, NUMA balancing.
+/// A slice ends to the nanosecond, as with `HRTICK`. Ticks cost nothing but what balancing costs.
 #[derive(Debug, Default)]
 pub struct Fair {
     /// By slot.
