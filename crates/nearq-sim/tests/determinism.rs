@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Parker, Platform, ThreadSpec};
-use nearq_sim::{Outcome, Schedule, Sim, Simulation, TraceLevel, compute};
+use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, TraceLevel, compute};
 use nearq_topology::Topology;
 
 #[global_allocator]
@@ -45,7 +45,7 @@ fn run(seed: u64, schedule: Schedule, level: TraceLevel) -> Outcome<u64> {
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for schedule in [Schedule::Fair, Schedule::Random] {
+    for schedule in [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }] {
         let first = run(3, schedule, TraceLevel::Accesses);
         // Something in between that leaves the allocator in another state.
         let litter: Vec<Box<[u8]>> = (1..200).map(|size| vec![0; size * 7].into()).collect();
@@ -84,16 +84,32 @@ fn different_seeds_give_different_runs_with_the_same_result() {
     assert_eq!(hashes.len(), 20);
 }
 
+/// What some runs come to.
+fn hashes() -> String {
+    let hash = |schedule, faults| {
+        let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");
+        let simulation = Simulation::new(machine, 9).schedule(schedule).faults(faults);
+        simulation.run(program).trace_hash
+    };
+    let mut faults = Faults::ALL;
+    // The program expects its threads.
+    faults.spawn_refused_one_in = 0;
+    let fair = hash(Schedule::Fair, faults);
+    let random = hash(Schedule::Random, Faults::NONE);
+    let priorities = hash(Schedule::Pct { depth: 4 }, Faults::NONE);
+    format!("hashes {fair:x} {random:x} {priorities:x}.")
+}
+
 /// Not a test by itself: the child of the test below.
 #[test]
 #[ignore = "run by another test"]
 fn say_the_hash() {
-    println!("hash {:x}.", run(9, Schedule::Random, TraceLevel::Hash).trace_hash);
+    println!("{}", hashes());
 }
 
 #[test]
 fn another_process_with_other_surroundings_gives_the_same_trace() {
-    let here = format!("hash {:x}.", run(9, Schedule::Random, TraceLevel::Hash).trace_hash);
+    let here = hashes();
     for length in [0, 1000, 7777] {
         let child = std::process::Command::new(std::env::current_exe().expect("we run"))
             .args(["--ignored", "--exact", "say_the_hash", "--nocapture"])

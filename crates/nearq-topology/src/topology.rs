@@ -206,6 +206,15 @@ impl Topology {
     }
 
     /// The same machine with these CPUs online, as far as it has them.
+    ///
+    /// ```
+    /// use nearq_topology::{CpuSet, Topology};
+    ///
+    /// let machine = Topology::from_synthetic("numa:2 core:4")?.with_online(&CpuSet::from_range(2..99));
+    /// assert_eq!(machine.online().to_list(), "2-7");
+    /// assert!(!machine.cpus()[0].online && machine.cpus()[2].online);
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
     #[must_use]
     pub fn with_online(mut self, online: &CpuSet) -> Self {
         self.online = self.possible.intersection(online);

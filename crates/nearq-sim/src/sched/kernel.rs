@@ -105,6 +105,12 @@ impl Kernel<'_> {
         &self.threads.at(thread.slot).name
     }
 
+    /// The number of the process that a thread belongs to. A process is begun after its first thread was made and
+    /// placed: until that runs, it counts as its parent's.
+    pub fn process(&self, thread: Thread) -> u64 {
+        self.threads.at(thread.slot).process
+    }
+
     /// Whether a thread waits for a CPU.
     pub fn is_waiting(&self, thread: Thread) -> bool {
         self.threads.find(thread).is_some_and(|entry| entry.state == State::Ready)
