@@ -92,7 +92,8 @@ impl Line {
     /// What the farthest of those that have the line is away from `cpu`.
     fn farthest(&self, cpu: usize, hardware: &Hardware) -> u64 {
         let mut farthest = hardware.transfer(self.owner, cpu);
-        for (at, word) in self.readers.iter().enumerate() {
+        let readers = if self.has_readers { &self.readers[..] } else { &[] };
+        for (at, word) in readers.iter().enumerate() {
             let mut rest = *word;
             while rest != 0 {
                 farthest =
@@ -158,8 +159,11 @@ impl Lines {
             let start = now.max(line.free_at).max(line.read_at);
             line.free_at = start + line.farthest(cpu, hardware);
             line.owner = cpu;
-            line.readers.fill(0);
-            line.has_readers = false;
+            // Most lines that are written again and again are not read in between.
+            if line.has_readers {
+                line.readers.fill(0);
+                line.has_readers = false;
+            }
             line.free_at - now
         };
         (line.number, cost + extra)
