@@ -118,7 +118,8 @@ mod tests {
 
     fn simulated(machine: &str, seeds: usize) -> Report {
         let common = Common { machine: machine.into(), runs: Some(seeds), ..short() };
-        let options = ScopesOptions { common, ..ScopesOptions::default() };
+        // Few in flight, so that some are verified within a short run.
+        let options = ScopesOptions { common, in_flight: Some(8), ..ScopesOptions::default() };
         scopes(&options, &Progress::hidden()).unwrap()
     }
 
