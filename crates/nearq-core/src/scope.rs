@@ -50,7 +50,13 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         let back = Back::<P>(&raw const self.count, &raw const self.panic);
         let task = move || {
             let back = back;
-            back.end(catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new));
+            let outcome = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
+            let panicked = outcome.is_err();
+            back.end(outcome);
+            if panicked {
+                // The scope has the panic; what goes on from here is only for the worker, which counts it.
+                resume_unwind(Box::new("a closure of a scope panicked"));
+            }
         };
         let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(task);
         // SAFETY: `scope` does not return before the count is zero, whatever happens, so the closure has ended, and what it

@@ -244,6 +244,25 @@ fn closures_of_a_scope_spawn_more_of_them() {
 }
 
 #[test]
+fn a_panic_in_a_scope_is_counted() {
+    let _watch = watch(None);
+    let queue = queue();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        queue.scope(|scope| {
+            scope.spawn(|| {});
+            scope.spawn(|| panic!("on purpose: one of two"));
+        });
+    }));
+    let message = outcome.unwrap_err();
+    assert_eq!(message.downcast_ref::<&str>(), Some(&"on purpose: one of two"));
+    let sum = |count: fn(&nearq_core::LinkStatistics) -> u64| -> u64 {
+        queue.statistics().iter().map(count).sum()
+    };
+    common::eventually("both are counted", || sum(|link| link.completed) == 2);
+    assert_eq!(sum(|link| link.panicked), 1);
+}
+
+#[test]
 fn a_panic_leaves_a_scope_after_all_have_ended() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
