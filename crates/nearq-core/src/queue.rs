@@ -232,7 +232,9 @@ impl<P: Platform> Queue<P> {
         let mut config = self.config.lock();
         let mut attributes = config.attributes.clone();
         change(&mut attributes);
-        self.inner().check(&attributes)?;
+        // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
+        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
+        self.inner().check(attributes.nice, mask.and_then(Option::as_ref))?;
         config.attributes = attributes;
         self.apply(&mut config);
         Ok(())

@@ -218,12 +218,12 @@ impl<P: Platform> Inner<P> {
 
     // ---- attributes --------------------------------------------------------------------------------------
 
-    /// Whether the attributes can be carried out here.
-    pub(crate) fn check(&self, attributes: &Attributes) -> Result<(), Error> {
-        if !(-20..=19).contains(&attributes.nice) {
-            return Err(Error::NiceOutOfRange(attributes.nice));
+    /// Whether a nice value, and a mask if there is one, can be carried out here.
+    pub(crate) fn check(&self, nice: i32, mask: Option<&CpuSet>) -> Result<(), Error> {
+        if !(-20..=19).contains(&nice) {
+            return Err(Error::NiceOutOfRange(nice));
         }
-        let Some(mask) = &attributes.cpumask else { return Ok(()) };
+        let Some(mask) = mask else { return Ok(()) };
         if mask.is_empty() {
             return Err(Error::EmptyMask);
         }

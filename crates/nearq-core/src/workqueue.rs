@@ -139,7 +139,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// An attribute cannot be carried out; the error says which are possible.
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
-        inner.check(&self.attributes)?;
+        inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
         let max_active = allowed_max_active(runtime, self.max_active);
         let queue = Queue::new(runtime, self.name, self.attributes, max_active);
         inner.add_queue(&queue);

@@ -7,7 +7,7 @@ use nearq_core::{Runtime, Scope, Work};
 use nearq_lock::Mutex;
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::{Outcome, Schedule, Sim, Simulation, compute};
-use nearq_topology::{CpuSet, Topology};
+use nearq_topology::{CpuSet, Limits, Topology};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
@@ -198,4 +198,25 @@ fn helpers_with_a_core_of_their_own_come_before_workers_that_share_one() {
     let (alone, helped) = (eight_items(false), eight_items(true));
     assert!(alone > Duration::from_millis(120), "eight items on four cores took {alone:?}");
     assert!(helped < Duration::from_millis(105), "eight items on eight cores took {helped:?}");
+}
+
+#[test]
+fn a_queue_whose_mask_was_taken_away_can_be_changed() {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine.clone(), 1).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let second = CpuSet::single(1);
+        let queue = runtime.workqueue("masked").cpumask(second.clone()).build_in();
+        let queue = queue.expect("the process may use the CPU");
+        let mut limits = Limits::unlimited(machine.possible().clone());
+        limits.cpuset = Some(CpuSet::single(0));
+        Sim::set_limits(limits);
+        runtime.refresh();
+        assert_eq!(queue.effective_cpumask(), CpuSet::single(0), "what is left");
+        queue.set_strict(true).expect("has nothing to do with the mask");
+        queue.set_cpumask(CpuSet::all(2)).expect("one of them is allowed");
+        queue.set_cpumask(second).expect_err("none of it is allowed");
+        assert_eq!(queue.spawn(Sim::current_cpu).join().expect("no panic"), 0);
+    });
+    outcome.expect();
 }
