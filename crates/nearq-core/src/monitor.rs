@@ -9,6 +9,10 @@
 //! Who pushes an item and finds nobody to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
 //! (0), looks once more over all pools, and sleeps if nothing waits. Push, then read `armed`; write `armed`, then look
 //! for work: all `SeqCst`, one of the two sees the other.
+//!
+//! # Where no thread can be started
+//! the machine may refuse the worker that should run an item, and then the monitor that should try again. Nobody would be left
+//! who knows of the item. So who arms the monitor tries to start it for a while before it gives up, with a warning.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -28,6 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Looks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
 const QUIET: u32 = 10;
 
+/// How often its thread is tried to be started before it is left to the next push: some 80 ms with the pauses.
+const TRIES: u32 = 14;
+/// The first of the pauses between them; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+
 const DISARMED: u32 = 0;
 const ARMED: u32 = 1;
 const STOPPED: u32 = 2;
@@ -38,6 +47,8 @@ pub(crate) struct Monitor<P: Platform> {
     parker: Parker<P>,
     runtime: P::AtomicPtr<Inner<P>>,
     started: P::AtomicU32,
+    /// Whether its thread could not be started last time.
+    refused: P::AtomicU32,
     handle: Mutex<Option<P::JoinHandle>, P>,
     thread: Mutex<Option<P::Thread>, P>,
 }
@@ -59,6 +70,7 @@ impl<P: Platform> Monitor<P> {
             parker: Parker::new(),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             started: P::AtomicU32::new(0),
+            refused: P::AtomicU32::new(0),
             handle: Mutex::new_in(None),
             thread: Mutex::new_in(None),
         }
@@ -99,15 +111,34 @@ impl<P: Platform> Monitor<P> {
             Arc::increment_strong_count(runtime.cast_const());
             Arc::from_raw(runtime.cast_const())
         };
-        let spec = ThreadSpec { name: "nq/monitor".into(), ..ThreadSpec::default() };
-        match P::spawn(spec, move || watch(&own)) {
-            Ok(handle) => *self.handle.lock() = Some(handle),
-            Err(_) => {
-                // The next push that finds nobody tries again.
-                self.started.store(0, Ordering::SeqCst);
-                self.armed.store(DISARMED, Ordering::SeqCst);
+        // After it has been in vain for long enough, one try for each push, so that pushers need not wait each time.
+        let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
+        let mut pause = FIRST_PAUSE;
+        for left in (0..tries).rev() {
+            let (own, spec) = (
+                Arc::clone(&own),
+                ThreadSpec { name: "nq/monitor".into(), ..ThreadSpec::default() },
+            );
+            if let Ok(handle) = P::spawn(spec, move || watch(&own)) {
+                *self.handle.lock() = Some(handle);
+                self.refused.store(0, Ordering::Relaxed);
+                return;
             }
+            if left == 0 || self.armed.load(Ordering::SeqCst) == STOPPED {
+                break;
+            }
+            P::sleep(pause);
+            pause *= 2;
         }
+        if self.refused.swap(1, Ordering::Relaxed) == 0 {
+            P::warn(
+                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no \
+                 worker waits until more is queued",
+            );
+        }
+        self.started.store(0, Ordering::SeqCst);
+        // Not over `STOPPED`. The next push that finds nobody tries again.
+        let _ = self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Ends the thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nearq_core::{Runtime, Scope, Work};
 use nearq_lock::Mutex;
 use nearq_platform::{Platform, ThreadSpec};
-use nearq_sim::{Outcome, Schedule, Sim, Simulation, compute};
+use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Topology};
 
 #[global_allocator]
@@ -198,6 +198,29 @@ fn helpers_with_a_core_of_their_own_come_before_workers_that_share_one() {
     let (alone, helped) = (eight_items(false), eight_items(true));
     assert!(alone > Duration::from_millis(120), "eight items on four cores took {alone:?}");
     assert!(helped < Duration::from_millis(105), "eight items on eight cores took {helped:?}");
+}
+
+#[test]
+fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
+    for seed in 0..60 {
+        let machine = Topology::from_synthetic("core:2").expect("well formed");
+        let mut faults = Faults::NONE;
+        faults.spawn_refused_one_in = 2;
+        let outcome = Simulation::new(machine, seed).faults(faults).run(|| {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = runtime.workqueue("refused").build_in().expect("can be done");
+            let handle = queue.spawn(|| {});
+            // Looks, and does not help: a join or another item could be what gets it going.
+            let deadline = Sim::now() + Duration::from_secs(1);
+            while !handle.is_finished() && Sim::now() < deadline {
+                Sim::sleep(Duration::from_millis(1));
+            }
+            let ran = handle.is_finished();
+            drop((queue, runtime));
+            ran
+        });
+        assert!(outcome.expect(), "seed {seed}: the item still waits after a second");
+    }
 }
 
 #[test]
