@@ -116,6 +116,33 @@ fn held_back_while_the_last_one_ends() {
     });
 }
 
+/// What one thread queues first starts first, also while a worker opens the ceiling.
+#[test]
+fn nothing_gets_past_what_is_held_back() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        // The numbers in the order in which they start, as digits: a panic in an item would be caught.
+        let order = Arc::new(AtomicU32::new(0));
+        let works = [1, 2].map(|number| {
+            let order = Arc::clone(&order);
+            Work::<Loom>::new_in(move |_: &Work<Loom>| {
+                order.store(order.load(Ordering::Relaxed) * 10 + number, Ordering::Relaxed);
+            })
+        });
+        // As something that was held back and has been activated leaves it.
+        stub.queue.admission.close(&stub.queue);
+        let issuer = {
+            let (stub, works) = (Arc::clone(&stub), works.clone());
+            spawn(move || works.iter().for_each(|work| stub.issue(work)))
+        };
+        stub.queue.admission.attend(&stub.queue);
+        Loom::join(issuer);
+        stub.run_out();
+        assert_eq!(order.load(Ordering::Relaxed), 12);
+        stub.check(2);
+    });
+}
+
 #[test]
 fn two_issuers_and_one_place() {
     model(2, || {
