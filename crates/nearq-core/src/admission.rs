@@ -40,6 +40,7 @@ use core::ptr::NonNull;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::broken::Broken;
 use crate::item::{Item, List};
 use crate::link::Link;
 use crate::pad::Padded;
@@ -198,6 +199,9 @@ impl<P: Platform> Admission<P> {
         self.inactive.fetch_add(1, Ordering::SeqCst);
         link.inactive.push(item);
         self.close(queue);
+        if queue.runtime().inner().broken.is(Broken::AdmissionLeak) {
+            return;
+        }
         if self.admitted.load(Ordering::SeqCst)
             < queue.completed() + self.max_active.load(Ordering::SeqCst)
         {

@@ -8,6 +8,7 @@ use nearq_platform::Platform;
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
+use crate::broken::Variant;
 use crate::error::Error;
 use crate::runtime::Runtime;
 
@@ -172,6 +173,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             shard_size: self.shard_size,
             affinity,
         };
-        Ok(Runtime::start(surroundings, self))
+        let broken = Variant::chosen::<P>()?;
+        Ok(Runtime::start(surroundings, self, broken))
     }
 }

@@ -17,11 +17,13 @@
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `attributes`, `queue`, `link`, `admission`, `credits` | queues: what can be set, and the limit |
 //! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
+//! | `broken` | what the fault soak must find |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
 
 mod admission;
 mod attributes;
 mod batch;
+mod broken;
 mod builder;
 mod context;
 mod credits;

@@ -37,6 +37,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::attributes::PoolKey;
 use crate::batch::CAPACITY;
+use crate::broken::Broken;
 use crate::idle::{Idle, Wakeup};
 use crate::inbox::Inbox;
 use crate::item::{Item, List};
@@ -557,10 +558,10 @@ impl<P: Platform> Pool<P> {
 
     /// Whether workers of `other` may run items of this pool.
     pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
-        self.key.helping
-            && other.helping
+        let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
+        let leaks = self.runtime().broken.is(Broken::StrictLeak);
+        (helping || leaks && self.key.strict && other.strict)
             && self.key.nice == other.nice
-            && self.key.allowed == other.allowed
             && self.key.pod != other.pod
             && !self.key.pod.intersects(&other.pod)
     }

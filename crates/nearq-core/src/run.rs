@@ -18,6 +18,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::batch::CAPACITY;
+use crate::broken::Broken;
 use crate::context::Context;
 use crate::item::Item;
 use crate::place::Place;
@@ -152,7 +153,7 @@ impl<P: Platform> Runner<'_, P> {
     fn find(&self) -> bool {
         self.pool.take(self.worker, self.limit) != 0
             || self.pool.take_back(self.worker) != 0
-            || (self.pool.key.helping
+            || ((self.pool.key.helping || self.inner.broken.is(Broken::StrictLeak))
                 && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
     }
 
@@ -320,7 +321,9 @@ impl<P: Platform> Runner<'_, P> {
         if self.context.set_place(false) {
             self.pool.level.release();
         }
-        if self.pool.has_work() {
+        if self.inner.broken.is(Broken::LostWakeUp) {
+            // The look that is left out.
+        } else if self.pool.has_work() {
             self.pool.call_worker();
         } else if !self.yields && self.pool.siblings_need_help() {
             self.pool.wake_another();

@@ -15,6 +15,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, ThreadSpec}
 use nearq_topology::{CpuSet, Scope, Topology};
 
 use crate::attributes::{Attributes, Layout, PoolKey, Surroundings};
+use crate::broken::Variant;
 use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
 use crate::info::{PoolInfo, WorkerState};
@@ -33,6 +34,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) table: Table<P>,
     pub(crate) monitor: Monitor<P>,
     pub(crate) stopping: P::AtomicU32,
+    pub(crate) broken: Variant,
     surroundings: Mutex<Arc<Surroundings>, P>,
     pools: Mutex<Vec<Arc<Pool<P>>>, P>,
     /// Lists of siblings, replaced ones included: a worker may be reading one.
@@ -96,12 +98,17 @@ impl<P: Platform> Drop for Runtime<P> {
 
 impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
-    pub(crate) fn start(surroundings: Surroundings, settings: RuntimeBuilder<P>) -> Self {
+    pub(crate) fn start(
+        surroundings: Surroundings,
+        settings: RuntimeBuilder<P>,
+        broken: Variant,
+    ) -> Self {
         let may_spin = surroundings.parallelism() > 1;
         let inner = Inner {
             table: Table::new(),
             monitor: Monitor::new(),
             stopping: P::AtomicU32::new(0),
+            broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
             pools: Mutex::new_in(Vec::new()),
             siblings: Mutex::new_in(Kept::new()),
