@@ -53,6 +53,12 @@ impl Sim {
         }
     }
 
+    /// How often control has passed to a simulated thread so far. Between two looks of one thread that sleeps in between it
+    /// grows by what other threads did: by nothing but the sleeper's own return on an idle machine.
+    pub fn switches() -> u64 {
+        context::expect("Sim::switches").world.borrow().switches
+    }
+
     /// Reads these bytes: takes as long as it takes to get them to the caller's CPU from where they are.
     ///
     /// The bytes themselves are not looked at; they need not hold anything.
