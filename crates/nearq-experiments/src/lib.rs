@@ -25,6 +25,7 @@ pub mod report;
 pub mod scopes;
 pub mod sensitivity;
 pub mod simulated;
+pub mod soak;
 pub mod store;
 mod usage;
 

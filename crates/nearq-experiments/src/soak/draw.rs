@@ -1,0 +1,377 @@
+//! Draws a program from a seed. The rules that it follows so that no program waits for itself are at `plan`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq::{Attributes, CpuSet, Scope};
+use nearq_sim::{Faults, Schedule};
+use nearq_topology::Topology;
+
+use super::dice::Dice;
+use super::plan::{
+    Allowance, Body, Change, Handle, IssuerPlan, ItemPlan, Op, Plan, QueuePlan, RuntimePlan, Step,
+    To,
+};
+
+/// From few CPUs to many: every kind of pod, with and without SMT.
+const MACHINES: [&str; 12] = [
+    "core:1",
+    "core:2",
+    "l3:2 core:1",
+    "core:2 pu:2",
+    "l3:2 core:2",
+    "pack:2 l3:1 core:2 pu:2",
+    "numa:2 l3:2 core:2",
+    "l3:4 core:3",
+    "pack:2 numa:2 l3:2 core:1 pu:2",
+    "core:12 pu:2",
+    "pack:2 l3:4 core:4",
+    "pack:2 numa:2 l3:2 core:4 pu:2",
+];
+
+/// The program of a seed.
+pub(crate) fn draw(seed: u64) -> Plan {
+    let mut dice = Dice::new(seed);
+    let machine = (*dice.pick(&MACHINES)).to_owned();
+    let topology = Topology::from_synthetic(&machine).expect("the list is well formed");
+    let queue_count = dice.within(1..=4);
+    let drawer = &mut Drawer {
+        possible: topology.possible().clone(),
+        nodes: topology.nodes().len(),
+        queues: Vec::new(),
+        items: Vec::new(),
+        dice,
+    };
+    let allowance = if drawer.dice.one_in(4) { drawer.allowance() } else { Allowance::default() };
+    let faults = drawer.faults();
+    let schedule = drawer.schedule();
+    let runtime = RuntimePlan {
+        default_scope: drawer.scope(),
+        affinity: !drawer.dice.one_in(16),
+        shard_size: drawer.dice.within(1..=8),
+        spin: *drawer.dice.pick(&[0, 64, 512]),
+        idle_timeout: *drawer.dice.pick(&[
+            Duration::from_micros(200),
+            Duration::from_millis(2),
+            Duration::from_mins(5),
+        ]),
+    };
+    for queue in 0..queue_count {
+        let plan = drawer.queue(queue);
+        drawer.queues.push(plan);
+    }
+    let item_count = drawer.dice.within(1..=6);
+    for item in 0..item_count {
+        let plan = drawer.item(item, item_count);
+        drawer.items.push(plan);
+    }
+    for item in 0..item_count {
+        drawer.let_queue_another(item);
+    }
+    let issuer_count = drawer.dice.within(1..=5);
+    let issuers = (0..issuer_count).map(|issuer| drawer.issuer(issuer, issuer_count)).collect();
+    let Drawer { queues, items, .. } = drawer;
+    let (queues, items) = (std::mem::take(queues), std::mem::take(items));
+    Plan { seed, machine, allowance, schedule, faults, runtime, queues, items, issuers }
+}
+
+struct Drawer {
+    dice: Dice,
+    possible: CpuSet,
+    nodes: usize,
+    queues: Vec<QueuePlan>,
+    items: Vec<ItemPlan>,
+}
+
+impl Drawer {
+    // ---- the machine -------------------------------------------------------------------------------------
+
+    fn cpus(&mut self) -> CpuSet {
+        let mut cpus: CpuSet = CpuSet::new();
+        for cpu in &self.possible.clone() {
+            if self.dice.one_in(2) {
+                cpus.insert(cpu);
+            }
+        }
+        cpus.insert(self.dice.below(self.possible.len()));
+        cpus
+    }
+
+    fn allowance(&mut self) -> Allowance {
+        let cpus = self.dice.one_in(2).then(|| self.cpus());
+        let most = self.possible.len() * 10;
+        let quota = self.dice.one_in(2).then(|| self.dice.within(5..=most.max(5)));
+        Allowance { cpus, quota }
+    }
+
+    /// Most programs meet some faults; one in four meets all, one in four none.
+    fn faults(&mut self) -> Faults {
+        let mut faults = Faults::ALL;
+        // So rare that some threads get far, so frequent that some are hit in the worst places.
+        faults.preempted_one_in = *self.dice.pick(&[50, 200, 1000]);
+        faults.preemption = self.dice.micros(10..=5000);
+        let keep = self.dice.below(4);
+        let off = |dice: &mut Dice| keep == 0 || keep != 1 && dice.one_in(2);
+        if off(&mut self.dice) {
+            faults.spawn_refused_one_in = 0;
+        }
+        if off(&mut self.dice) {
+            faults.spurious_wake_one_in = 0;
+        }
+        if off(&mut self.dice) {
+            faults.late_timer_one_in = 0;
+        }
+        if off(&mut self.dice) {
+            faults.preempted_one_in = 0;
+        }
+        if off(&mut self.dice) || self.dice.one_in(2) {
+            faults.offline_every = Duration::ZERO;
+        }
+        if off(&mut self.dice) || self.dice.one_in(2) {
+            faults.limits_every = Duration::ZERO;
+        }
+        faults
+    }
+
+    fn schedule(&mut self) -> Schedule {
+        let depth = self.dice.within(1..=4) as u32;
+        *self.dice.pick(&[Schedule::Fair, Schedule::Random, Schedule::Pct { depth }])
+    }
+
+    // ---- queues ------------------------------------------------------------------------------------------
+
+    fn scope(&mut self) -> Scope {
+        *self.dice.pick(&Scope::ALL)
+    }
+
+    fn max_active(&mut self) -> usize {
+        *self.dice.pick(&[1, 1, 2, 3, 8, 0])
+    }
+
+    fn queue(&mut self, number: usize) -> QueuePlan {
+        if self.dice.one_in(6) {
+            let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+            return QueuePlan { attributes, max_active: 1, dropped_early: false, ordered: true };
+        }
+        let mask = self.dice.one_in(4).then(|| self.cpus());
+        let attributes = Attributes {
+            scope: (!self.dice.one_in(4)).then(|| self.scope()),
+            strict: self.dice.one_in(3),
+            localize: self.dice.one_in(4),
+            helping: !self.dice.one_in(4),
+            affinity: !self.dice.one_in(8),
+            cpumask: mask,
+            nice: *self.dice.pick(&[0, 0, 0, 10, -10]),
+        };
+        let dropped_early = number != 0 && self.dice.one_in(3);
+        QueuePlan { attributes, max_active: self.max_active(), dropped_early, ordered: false }
+    }
+
+    fn change(&mut self) -> Change {
+        match self.dice.below(9) {
+            0 => Change::Scope((!self.dice.one_in(4)).then(|| self.scope())),
+            1 => Change::Strict(self.dice.one_in(2)),
+            2 => Change::Localize(self.dice.one_in(2)),
+            3 => Change::Helping(self.dice.one_in(2)),
+            4 => Change::Affinity(!self.dice.one_in(3)),
+            5 => Change::Mask(match self.dice.below(8) {
+                0..=2 => None,
+                // Refused, and nothing changes.
+                3 => Some(CpuSet::new()),
+                4 => Some(CpuSet::single(self.possible.len())),
+                _ => Some(self.cpus()),
+            }),
+            6 => Change::Nice(*self.dice.pick(&[0, 5, -5, 19, -20, 20, -21])),
+            _ => Change::MaxActive(self.max_active()),
+        }
+    }
+
+    // ---- items and closures --------------------------------------------------------------------------------
+
+    fn item(&mut self, number: usize, count: usize) -> ItemPlan {
+        let kept: Vec<usize> =
+            (0..self.queues.len()).filter(|queue| !self.queues[*queue].dropped_early).collect();
+        let queues = if self.dice.one_in(3) {
+            vec![self.dice.below(self.queues.len())]
+        } else {
+            let some: Vec<usize> = kept.iter().copied().filter(|_| self.dice.one_in(2)).collect();
+            if some.is_empty() { vec![kept[0]] } else { some }
+        };
+        let highest = *queues.last().expect("at least one");
+        let mut body = self.body(highest, 2, false);
+        if self.dice.one_in(2) {
+            let to = self.to();
+            body.steps.push(Step::Queue { item: number, queue: *self.dice.pick(&queues), to });
+        }
+        if queues.len() == 1 && self.queues[highest].dropped_early && self.dice.one_in(6) {
+            body.steps.push(Step::DropQueue { queue: highest });
+        }
+        if self.dice.one_in(12) {
+            body.steps.push(Step::DropItem { item: self.dice.below(count) });
+        }
+        let panics_every = if self.dice.one_in(4) { self.dice.within(1..=4) as u64 } else { 0 };
+        ItemPlan { queues, body, panics_every, budget: self.dice.within(0..=12) as u64 }
+    }
+
+    /// Lets an item's body queue another item, on a queue of that one which is kept.
+    fn let_queue_another(&mut self, item: usize) {
+        let other = self.dice.below(self.items.len());
+        let queue = *self.dice.pick(&self.items[other].queues.clone());
+        if self.dice.one_in(3) && !self.queues[queue].dropped_early {
+            let to = self.to();
+            self.items[item].body.steps.push(Step::Queue { item: other, queue, to });
+        }
+    }
+
+    /// What a body on a queue up to `queue` does; what it waits for is on higher ones.
+    fn body(&mut self, queue: usize, depth: usize, may_panic: bool) -> Body {
+        let mut steps = Vec::new();
+        for _ in 0..self.dice.within(0..=2) {
+            steps.push(self.pause());
+        }
+        let above = self.queues.len().saturating_sub(queue + 1);
+        if depth > 0 && above > 0 && self.dice.one_in(3) {
+            let target = queue + 1 + self.dice.below(above);
+            steps.push(self.closures(target, depth - 1, true));
+            steps.push(self.pause());
+        }
+        if above > 0 && self.dice.one_in(24) {
+            let target = queue + 1 + self.dice.below(above);
+            if self.queues[target].dropped_early {
+                steps.push(Step::DropQueue { queue: target });
+            }
+        }
+        Body { steps, panics: may_panic && self.dice.one_in(8) }
+    }
+
+    fn closures(&mut self, queue: usize, depth: usize, in_body: bool) -> Step {
+        if self.dice.one_in(4) {
+            let count = self.dice.within(0..=4);
+            let bodies = (0..count).map(|_| Arc::new(self.body(queue, depth, true))).collect();
+            return Step::Scope { queue, bodies };
+        }
+        let handles: &[Handle] = if in_body {
+            &[Handle::Join, Handle::Poll, Handle::Drop]
+        } else {
+            &[Handle::Join, Handle::Poll, Handle::Keep, Handle::Keep, Handle::Drop]
+        };
+        let handle = *self.dice.pick(handles);
+        Step::Spawn { queue, body: Arc::new(self.body(queue, depth, true)), handle }
+    }
+
+    fn pause(&mut self) -> Step {
+        match self.dice.below(8) {
+            0 => Step::Sleep(self.dice.micros(1..=3000)),
+            1 => Step::Yield,
+            2 => Step::Compute(self.dice.micros(50..=400)),
+            _ => Step::Compute(self.dice.micros(0..=10)),
+        }
+    }
+
+    fn to(&mut self) -> To {
+        match self.dice.below(4) {
+            0 => To::Cpu(self.dice.below(self.possible.len())),
+            1 => To::Node(self.dice.below(self.nodes)),
+            _ => To::Here,
+        }
+    }
+
+    // ---- issuers -------------------------------------------------------------------------------------------
+
+    fn issuer(&mut self, number: usize, count: usize) -> IssuerPlan {
+        let pinned = self.dice.one_in(2).then(|| self.dice.below(self.possible.len()));
+        let len = self.dice.within(4..=60);
+        // Some issuers queue one thing at a time and wait for it, so that the last step counts.
+        let hasty = self.dice.one_in(3);
+        let mut ops = Vec::new();
+        for _ in 0..len {
+            let op = self.op(number, count);
+            let queue = match &op {
+                Op::Step(Step::Queue { queue, .. } | Step::Spawn { queue, .. }) => Some(*queue),
+                _ => None,
+            };
+            ops.push(op);
+            if let Some(queue) = queue.filter(|_| hasty || self.dice.one_in(8)) {
+                ops.push(Op::Flush { queue });
+            }
+        }
+        IssuerPlan { pinned, ops }
+    }
+
+    fn op(&mut self, issuer: usize, issuers: usize) -> Op {
+        let queue = self.dice.below(self.queues.len());
+        match self.dice.below(40) {
+            0..=13 => {
+                let item = self.dice.below(self.items.len());
+                let queue = *self.dice.pick(&self.items[item].queues.clone());
+                Op::Step(Step::Queue { item, queue, to: self.to() })
+            }
+            14..=23 => Op::Step(self.closures(queue, 2, false)),
+            29..=30 => Op::Flush { queue },
+            31..=35 => {
+                let own: Vec<usize> = (0..self.queues.len())
+                    .filter(|queue| queue % issuers == issuer && !self.queues[*queue].ordered)
+                    .collect();
+                if own.is_empty() {
+                    return Op::Step(Step::Yield);
+                }
+                Op::Change { queue: *self.dice.pick(&own), change: self.change() }
+            }
+            36 if self.queues[queue].dropped_early => Op::Step(Step::DropQueue { queue }),
+            37 if self.dice.one_in(4) => {
+                Op::Step(Step::DropItem { item: self.dice.below(self.items.len()) })
+            }
+            38 if issuer == 0 => match self.dice.below(5) {
+                0 => Op::DefaultScope(self.scope()),
+                1 => Op::RuntimeAffinity(!self.dice.one_in(3)),
+                2 => Op::Spin(*self.dice.pick(&[0, 64, 512])),
+                3 => Op::Limits(self.allowance()),
+                _ => Op::Refresh,
+            },
+            _ => Op::Step(self.pause()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_one_program() {
+        assert_eq!(draw(7).to_string(), draw(7).to_string());
+        assert_ne!(draw(7).to_string(), draw(8).to_string());
+    }
+
+    /// What a body waits for is on a higher queue than the body: else two of them could wait for each other.
+    #[test]
+    fn nothing_waits_for_a_queue_that_may_wait_for_it() {
+        fn check(body: &Body, queue: usize) {
+            for step in &body.steps {
+                match step {
+                    Step::Spawn { queue: target, body, .. } => {
+                        assert!(*target > queue, "{step}");
+                        check(body, *target);
+                    }
+                    Step::Scope { queue: target, bodies } => {
+                        assert!(*target > queue, "{step}");
+                        for body in bodies {
+                            check(body, *target);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for seed in 0..500 {
+            let plan = draw(seed);
+            for item in &plan.items {
+                check(&item.body, *item.queues.last().unwrap());
+                assert!(
+                    item.queues.len() == 1
+                        || item.queues.iter().all(|queue| !plan.queues[*queue].dropped_early)
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! The model that a program is checked against: what was queued, what ran, what was promised.
+//!
+//! The ledger is plain memory that the simulated machine does not see: it costs no virtual time and no turn, so it changes
+//! nothing of what it watches. Its lock is never held across a call of the platform, so it is always free.
+//!
+//! # What is checked as it happens
+//! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned may have.
+//! - One execution of an item at a time.
+//! - A queueing is refused only if the item was pending at some time during the call.
+//! - No queue runs more items than the largest `max_active` that was in effect since the oldest of them was queued.
+//! - Workers run what belongs to their pod and mask (`placement`).
+//! - On an ordered queue, what one thread queued starts in that order.
+//!
+//! # What is checked at the end (`close`)
+//! - Each accepted queueing was followed by its execution; each call, accepted or not, by one that began after it.
+//! - Nothing that a closure or item captured is left; every worker that began has ended.
+//!
+//! # Which call an execution belongs to
+//! is known where one call is open or accepted and not run yet. Where several threads queue an item at the same time it may
+//! not be; then only the counts are checked until the item is idle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nearq::{Attributes, CpuSet};
+
+use super::placement::{Defaults, Ground, Runner};
+
+/// Violations that are kept; one is enough to fail.
+const MOST: usize = 20;
+
+/// What can be executed: an item or a closure, by number. Both kinds share the numbers.
+pub(crate) type Unit = usize;
+
+/// A queueing: which of the unit's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    unit: Unit,
+    queue: usize,
+    number: u64,
+}
+
+/// Where an execution is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Execution {
+    /// The queue on whose account it is, where that is known, and its number there.
+    on: Option<(usize, u64)>,
+    /// How many executions of the unit there were before.
+    pub(crate) number: u64,
+}
+
+/// Who watches a program.
+#[derive(Debug)]
+pub(crate) struct Ledger(Mutex<Book>);
+
+/// A call that was not refused and not yet run, as far as known.
+#[derive(Clone, Debug)]
+struct Waiting {
+    number: u64,
+    accepted: bool,
+    queue: usize,
+    sequence: u64,
+    issuer: Option<usize>,
+    cpu: Option<usize>,
+    /// The versions of the attributes and of the runtime's settings that may have been in effect.
+    attributes: (usize, Option<usize>),
+    defaults: (usize, Option<usize>),
+    /// Whether the unit may have been pending when the call began, or another call began since.
+    may_be_refused: bool,
+}
+
+#[derive(Debug, Default)]
+struct UnitBook {
+    name: String,
+    calls: u64,
+    open: u64,
+    accepted: u64,
+    started: u64,
+    ended: u64,
+    /// An execution that starts after so many is due.
+    due: u64,
+    running: bool,
+    unclear: bool,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct QueueBook {
+    ordered: bool,
+    attributes: Versions<Attributes>,
+    /// Limits with the number of the first queueing that they do not concern; `None` while they are in effect.
+    limits: Vec<(usize, Option<u64>)>,
+    sequence: u64,
+    /// Queueings that have not ended.
+    outstanding: BTreeSet<u64>,
+    running: usize,
+    accepted: u64,
+    panicked: u64,
+    /// The last sequence number started, by issuer.
+    last_of: BTreeMap<usize, u64>,
+}
+
+/// A setting over time: `known` is in effect for certain, later ones may be.
+#[derive(Debug)]
+struct Versions<T> {
+    all: Vec<T>,
+    known: usize,
+}
+
+impl<T> Default for Versions<T> {
+    fn default() -> Self {
+        Versions { all: Vec::new(), known: 0 }
+    }
+}
+
+impl<T> Versions<T> {
+    fn last(&self) -> usize {
+        self.all.len() - 1
+    }
+}
+
+#[derive(Debug)]
+struct Worker {
+    name: String,
+    pod: CpuSet,
+}
+
+/// What there is in the ledger.
+#[derive(Debug)]
+struct Book {
+    ground: Ground,
+    units: Vec<UnitBook>,
+    queues: Vec<QueueBook>,
+    defaults: Versions<Defaults>,
+    workers: BTreeMap<u64, Worker>,
+    captured: i64,
+    /// Wakers that were left with a closure and not called.
+    wakers: i64,
+    executions: u64,
+    /// Panics of executions of which it is not known on whose account they were.
+    unclear_panics: u64,
+    violations: Vec<String>,
+}
+
+impl Ledger {
+    pub(crate) fn new(ground: Ground, defaults: Defaults) -> Self {
+        Ledger(Mutex::new(Book {
+            ground,
+            units: Vec::new(),
+            queues: Vec::new(),
+            defaults: Versions { all: vec![defaults], known: 0 },
+            workers: BTreeMap::new(),
+            captured: 0,
+            wakers: 0,
+            executions: 0,
+            unclear_panics: 0,
+            violations: Vec::new(),
+        }))
+    }
+
+    /// The book. An item that panics on purpose does not hold it, so it is never poisoned by one.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A promise was not kept.
+    pub(crate) fn violation(&self, text: String) {
+        self.book().violation(text);
+    }
+
+    /// The violations so far, and how many executions there were.
+    pub(crate) fn result(&self) -> (Vec<String>, u64) {
+        let book = self.book();
+        (book.violations.clone(), book.executions)
+    }
+
+    // ---- what there is -------------------------------------------------------------------------------------
+
+    pub(crate) fn add_unit(&self, name: String) -> Unit {
+        let mut book = self.book();
+        book.units.push(UnitBook { name, ..UnitBook::default() });
+        book.units.len() - 1
+    }
+
+    /// A closure, which is named by its number.
+    pub(crate) fn add_closure(&self) -> Unit {
+        let mut book = self.book();
+        let unit = book.units.len();
+        book.units.push(UnitBook { name: format!("closure {unit}"), ..UnitBook::default() });
+        unit
+    }
+
+    pub(crate) fn add_queue(&self, attributes: Attributes, max_active: usize, ordered: bool) {
+        self.book().queues.push(QueueBook {
+            ordered,
+            attributes: Versions { all: vec![attributes], known: 0 },
+            limits: vec![(max_active, None)],
+            ..QueueBook::default()
+        });
+    }
+
+    /// A worker's thread has begun.
+    pub(crate) fn worker_begins(&self, thread: u64, name: String, pod: CpuSet) {
+        self.book().workers.insert(thread, Worker { name, pod });
+    }
+
+    /// A worker's thread is about to end.
+    pub(crate) fn worker_ends(&self, thread: u64) {
+        let mut book = self.book();
+        if book.workers.remove(&thread).is_none() {
+            book.violation(format!("thread {thread} ends as a worker but had not begun as one"));
+        }
+    }
+
+    /// Something that must be dropped exactly once was made (1) or dropped (-1).
+    pub(crate) fn captured(&self, change: i64) {
+        self.book().captured += change;
+    }
+
+    /// A waker was left with a closure (1) or called (-1).
+    pub(crate) fn wakers(&self, change: i64) {
+        self.book().wakers += change;
+    }
+
+    // ---- changes -------------------------------------------------------------------------------------------
+
+    /// The queue's owner is about to change it.
+    pub(crate) fn begin_change(&self, queue: usize, change: impl FnOnce(&mut Attributes)) {
+        let mut book = self.book();
+        let versions = &mut book.queues[queue].attributes;
+        let mut next = versions.all[versions.last()].clone();
+        change(&mut next);
+        versions.all.push(next);
+    }
+
+    /// The change has been made, or was refused.
+    pub(crate) fn end_change(&self, queue: usize, made: bool) {
+        let mut book = self.book();
+        let versions = &mut book.queues[queue].attributes;
+        if !made {
+            // The refused version stays in the list, but the one before it counts again.
+            let before = versions.all[versions.known].clone();
+            versions.all.push(before);
+        }
+        versions.known = versions.last();
+    }
+
+    pub(crate) fn begin_defaults(&self, change: impl FnOnce(&mut Defaults)) {
+        let mut book = self.book();
+        let mut next = book.defaults.all[book.defaults.last()];
+        change(&mut next);
+        book.defaults.all.push(next);
+    }
+
+    pub(crate) fn end_defaults(&self) {
+        let mut book = self.book();
+        book.defaults.known = book.defaults.last();
+    }
+
+    pub(crate) fn begin_limit(&self, queue: usize, max_active: usize) {
+        self.book().queues[queue].limits.push((max_active, None));
+    }
+
+    pub(crate) fn end_limit(&self, queue: usize) {
+        let mut book = self.book();
+        let queue = &mut book.queues[queue];
+        let (sequence, last) = (queue.sequence, queue.limits.len() - 1);
+        for (_, until) in &mut queue.limits[..last] {
+            until.get_or_insert(sequence);
+        }
+    }
+
+    // ---- queueing ------------------------------------------------------------------------------------------
+
+    /// A thread is about to queue a unit, for `cpu` if that is certain.
+    pub(crate) fn begin_call(
+        &self,
+        unit: Unit,
+        queue: usize,
+        cpu: Option<usize>,
+        issuer: Option<usize>,
+    ) -> Call {
+        let mut book = self.book();
+        let defaults = (book.defaults.known, None);
+        let at = &mut book.queues[queue];
+        let attributes = (at.attributes.known, None);
+        let sequence = at.sequence;
+        at.sequence += 1;
+        at.outstanding.insert(sequence);
+        let item = &mut book.units[unit];
+        let number = item.calls;
+        item.calls += 1;
+        item.due = item.due.max(item.started + 1);
+        item.waiting.iter_mut().for_each(|other| other.may_be_refused = true);
+        let may_be_refused = item.open + item.accepted > item.started;
+        item.open += 1;
+        item.waiting.push(Waiting {
+            number,
+            accepted: false,
+            queue,
+            sequence,
+            issuer,
+            cpu,
+            attributes,
+            defaults,
+            may_be_refused,
+        });
+        Call { unit, queue, number }
+    }
+
+    /// The call has returned: whether the unit was queued by it.
+    pub(crate) fn end_call(&self, call: Call, accepted: bool) {
+        let mut book = self.book();
+        let Book { units, queues, defaults, .. } = &mut *book;
+        let unit = &mut units[call.unit];
+        unit.open -= 1;
+        unit.accepted += u64::from(accepted);
+        queues[call.queue].accepted += u64::from(accepted);
+        let at = unit.waiting.iter().position(|waiting| waiting.number == call.number);
+        let mut wrong = None;
+        match at {
+            Some(at) if accepted => {
+                let waiting = &mut unit.waiting[at];
+                waiting.accepted = true;
+                waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
+                waiting.defaults.1 = Some(defaults.last());
+            }
+            Some(at) => {
+                let waiting = unit.waiting.remove(at);
+                queues[waiting.queue].outstanding.remove(&waiting.sequence);
+                if !waiting.may_be_refused {
+                    wrong = Some(format!(
+                        "{}: queueing it was refused as pending, but it was not: {} of {} accepted queueings had \
+                         started, and nobody else was queueing it",
+                        unit.name, unit.started, unit.accepted
+                    ));
+                }
+            }
+            // It runs already, or has run.
+            None => {}
+        }
+        unit.settle(queues);
+        if let Some(text) = wrong {
+            book.violation(text);
+        }
+    }
+
+    /// The call was refused as not possible: as if it had not been made.
+    pub(crate) fn call_failed(&self, call: Call) {
+        let mut book = self.book();
+        let Book { units, queues, .. } = &mut *book;
+        let unit = &mut units[call.unit];
+        unit.open -= 1;
+        if let Some(at) = unit.waiting.iter().position(|waiting| waiting.number == call.number) {
+            let waiting = unit.waiting.remove(at);
+            queues[waiting.queue].outstanding.remove(&waiting.sequence);
+        }
+    }
+
+    // ---- running -------------------------------------------------------------------------------------------
+
+    /// A unit begins to run in a thread, on a CPU.
+    pub(crate) fn begin_execution(&self, unit: Unit, thread: u64, cpu: usize) -> Execution {
+        let mut book = self.book();
+        book.executions += 1;
+        let mut wrong = Vec::new();
+        let Book { ground, units, queues, workers, defaults, .. } = &mut *book;
+        let item = &mut units[unit];
+        let number = item.started;
+        item.started += 1;
+        if std::mem::replace(&mut item.running, true) {
+            wrong.push(format!("{}: two executions of it run at once", item.name));
+        }
+        if item.started > item.accepted + item.open {
+            wrong.push(format!(
+                "{}: it runs for the {}. time, but was queued {} times",
+                item.name,
+                item.started,
+                item.accepted + item.open
+            ));
+        }
+        let worker = workers.get(&thread);
+        if worker.is_none() {
+            wrong.push(format!("{}: runs in thread {thread}, which is no worker", item.name));
+        }
+        item.unclear |= item.waiting.len() > 1;
+        let mut on = None;
+        if !item.unclear
+            && let Some(waiting) = item.waiting.pop()
+        {
+            let at = &mut queues[waiting.queue];
+            on = Some((waiting.queue, waiting.sequence));
+            at.running += 1;
+            let limit = at.limit();
+            if at.running > limit {
+                wrong.push(format!(
+                    "queue-{}: {} items run at once, max_active was at most {limit} since the oldest of them was queued",
+                    waiting.queue, at.running
+                ));
+            }
+            if at.ordered
+                && let Some(issuer) = waiting.issuer
+            {
+                let last = at.last_of.insert(issuer, waiting.sequence);
+                if last.is_some_and(|last| last > waiting.sequence) {
+                    wrong.push(format!(
+                        "queue-{}: {} starts after what issuer-{issuer} queued later, on an ordered queue",
+                        waiting.queue, item.name
+                    ));
+                }
+            }
+            if let Some(Worker { name, pod }) = worker {
+                let window =
+                    |(from, to): (usize, Option<usize>), last: usize| from..=to.unwrap_or(last);
+                let attributes =
+                    &at.attributes.all[window(waiting.attributes, at.attributes.last())];
+                let defaults = &defaults.all[window(waiting.defaults, defaults.last())];
+                let runner = Runner { name, pod, cpu };
+                if let Err(text) = ground.check(&runner, attributes, defaults, waiting.cpu) {
+                    wrong.push(format!("{} of queue-{} {text}", item.name, waiting.queue));
+                }
+            }
+        }
+        for text in wrong {
+            book.violation(text);
+        }
+        Execution { on, number }
+    }
+
+    /// The unit's function returns, or panics.
+    pub(crate) fn end_execution(&self, unit: Unit, execution: Execution, panicked: bool) {
+        let mut book = self.book();
+        let Book { units, queues, unclear_panics, .. } = &mut *book;
+        let item = &mut units[unit];
+        item.running = false;
+        item.ended += 1;
+        if let Some((queue, sequence)) = execution.on {
+            let at = &mut queues[queue];
+            at.running -= 1;
+            at.panicked += u64::from(panicked);
+            at.outstanding.remove(&sequence);
+        } else {
+            *unclear_panics += u64::from(panicked);
+        }
+        item.settle(queues);
+    }
+
+    // ---- waiting -------------------------------------------------------------------------------------------
+
+    /// What of a queue has not ended, for [`still_waiting`](Self::still_waiting) to be asked later.
+    pub(crate) fn outstanding(&self, queue: usize) -> u64 {
+        self.book().queues[queue].sequence
+    }
+
+    /// Whether something that was queued before the mark has not ended; which units, in words.
+    pub(crate) fn still_waiting(&self, queue: usize, mark: u64) -> Option<String> {
+        let book = self.book();
+        let left: Vec<u64> = book.queues[queue].outstanding.range(..mark).copied().collect();
+        if left.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = book
+            .units
+            .iter()
+            .filter(|unit| unit.ended < unit.accepted)
+            .map(|unit| unit.name.as_str())
+            .collect();
+        Some(format!("{} queueings; have not ended: {}", left.len(), names.join(", ")))
+    }
+
+    /// Accepted queueings of a queue, and how many of its executions panicked.
+    pub(crate) fn counts(&self, queue: usize) -> (u64, RangeInclusive<u64>) {
+        let book = self.book();
+        let QueueBook { accepted, panicked, .. } = book.queues[queue];
+        (accepted, panicked..=panicked + book.unclear_panics)
+    }
+
+    /// Everything has come to its end: checks what must hold then.
+    pub(crate) fn close(&self) {
+        let mut book = self.book();
+        let mut wrong = Vec::new();
+        for unit in &book.units {
+            let UnitBook { name, accepted, started, ended, due, .. } = unit;
+            if started != accepted || ended != accepted {
+                wrong.push(format!(
+                    "{name}: {accepted} queueings were accepted, {started} executions started, {ended} ended"
+                ));
+            }
+            if due > started {
+                wrong.push(format!(
+                    "{name}: it was queued after its last execution had started, and did not run again"
+                ));
+            }
+        }
+        if book.captured != 0 {
+            wrong.push(format!(
+                "{} of the values that functions captured were never dropped (negative: dropped twice)",
+                book.captured
+            ));
+        }
+        if book.wakers != 0 {
+            wrong.push(format!(
+                "{} wakers of polled closures were never called (negative: called twice)",
+                book.wakers
+            ));
+        }
+        for worker in book.workers.values() {
+            wrong.push(format!(
+                "worker {} was still there after the runtime had been dropped",
+                worker.name
+            ));
+        }
+        for text in wrong {
+            book.violation(text);
+        }
+    }
+}
+
+impl Book {
+    fn violation(&mut self, text: String) {
+        if self.violations.len() < MOST {
+            self.violations.push(text);
+        }
+    }
+}
+
+impl UnitBook {
+    /// Forgets which call is which once the unit is idle: from here on it is clear again.
+    fn settle(&mut self, queues: &mut [QueueBook]) {
+        if self.open == 0 && self.ended == self.accepted && self.started == self.ended {
+            for waiting in self.waiting.drain(..) {
+                queues[waiting.queue].outstanding.remove(&waiting.sequence);
+            }
+            self.unclear = false;
+        }
+    }
+}
+
+impl QueueBook {
+    /// The largest limit that may have let in what is there.
+    fn limit(&self) -> usize {
+        let oldest = self.outstanding.first().copied().unwrap_or(u64::MAX);
+        let concerns = |until: &Option<u64>| until.is_none_or(|until| oldest < until);
+        let limits = self.limits.iter().filter(|(_, until)| concerns(until));
+        limits.map(|(limit, _)| *limit).max().unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,379 @@
+//! A program of the soak as data: the machine, what goes wrong on it, the queues, the items and who does what; and
+//! the same in words.
+//!
+//! # What keeps a program from waiting for itself
+//! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than
+//! the queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of
+//! its own and of lower queues alone. Only one thread, its *owner*, changes a queue's attributes: so it is known at any time
+//! which of them may be in effect. The first issuer owns the runtime's settings and the machine's limits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq::{Attributes, CpuSet, Scope};
+use nearq_sim::{Faults, Schedule};
+use nearq_topology::{Limits, Quota, Topology};
+
+/// Where a queueing goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    Here,
+    Cpu(usize),
+    Node(usize),
+}
+
+/// What becomes of the handle of a closure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handle {
+    /// Joined at once.
+    Join,
+    /// Polled once as a future, then joined.
+    Poll,
+    /// Joined when the thread comes to its end.
+    Keep,
+    /// Dropped at once: the closure goes on by itself.
+    Drop,
+}
+
+/// What an item or a closure does when it runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) steps: Vec<Step>,
+    /// It panics at the end, on purpose.
+    pub(crate) panics: bool,
+}
+
+/// A step of a body.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Compute(Duration),
+    Sleep(Duration),
+    Yield,
+    /// Queues an item, maybe its own; not any more once that item's budget is spent.
+    Queue {
+        item: usize,
+        queue: usize,
+        to: To,
+    },
+    Spawn {
+        queue: usize,
+        body: Arc<Body>,
+        handle: Handle,
+    },
+    Scope {
+        queue: usize,
+        bodies: Vec<Arc<Body>>,
+    },
+    DropQueue {
+        queue: usize,
+    },
+    /// Drops the program's handle of an item, maybe of the one that runs.
+    DropItem {
+        item: usize,
+    },
+}
+
+/// A change of a queue.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Scope(Option<Scope>),
+    Strict(bool),
+    Localize(bool),
+    Helping(bool),
+    Affinity(bool),
+    Mask(Option<CpuSet>),
+    Nice(i32),
+    MaxActive(usize),
+}
+
+/// What an issuer does.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Step(Step),
+    /// Waits until everything that was queued on the queue before has ended.
+    Flush {
+        queue: usize,
+    },
+    Change {
+        queue: usize,
+        change: Change,
+    },
+    DefaultScope(Scope),
+    RuntimeAffinity(bool),
+    Spin(u32),
+    Refresh,
+    /// The administrator changes what the process may use.
+    Limits(Allowance),
+}
+
+/// What the process may use of the machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allowance {
+    pub(crate) cpus: Option<CpuSet>,
+    /// In tenths of a CPU.
+    pub(crate) quota: Option<usize>,
+}
+
+/// A queue of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuePlan {
+    pub(crate) attributes: Attributes,
+    pub(crate) max_active: usize,
+    /// Somebody drops it while others may still use it.
+    pub(crate) dropped_early: bool,
+    /// One item at a time through one pod, never changed: as long as the machine is the same, items start in the order in
+    /// which a thread queued them.
+    pub(crate) ordered: bool,
+}
+
+/// An item of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemPlan {
+    /// The queues on which it is queued.
+    pub(crate) queues: Vec<usize>,
+    pub(crate) body: Body,
+    /// It panics at every so many-th execution; never if 0.
+    pub(crate) panics_every: u64,
+    /// How often bodies may queue it.
+    pub(crate) budget: u64,
+}
+
+/// A thread of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct IssuerPlan {
+    /// The one CPU it runs on.
+    pub(crate) pinned: Option<usize>,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// The runtime's settings.
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimePlan {
+    pub(crate) default_scope: Scope,
+    pub(crate) affinity: bool,
+    pub(crate) shard_size: usize,
+    pub(crate) spin: u32,
+    pub(crate) idle_timeout: Duration,
+}
+
+/// A program, and the machine that it runs on.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) seed: u64,
+    /// The machine, as hwloc's synthetic description.
+    pub(crate) machine: String,
+    pub(crate) allowance: Allowance,
+    pub(crate) schedule: Schedule,
+    pub(crate) faults: Faults,
+    pub(crate) runtime: RuntimePlan,
+    pub(crate) queues: Vec<QueuePlan>,
+    pub(crate) items: Vec<ItemPlan>,
+    pub(crate) issuers: Vec<IssuerPlan>,
+}
+
+impl Plan {
+    /// Whether what the process may use stays as it was at the start.
+    pub(crate) fn limits_are_fixed(&self) -> bool {
+        let changed = |op: &Op| matches!(op, Op::Limits(_));
+        self.faults.offline_every.is_zero()
+            && self.faults.limits_every.is_zero()
+            && !self.issuers.iter().flat_map(|issuer| &issuer.ops).any(changed)
+    }
+
+    /// The machine.
+    pub(crate) fn topology(&self) -> Topology {
+        Topology::from_synthetic(&self.machine).expect("taken from a list that is well formed")
+    }
+
+    /// The machine's CPUs.
+    pub(crate) fn possible(&self) -> CpuSet {
+        self.topology().possible().clone()
+    }
+}
+
+impl Allowance {
+    /// The same as the platform says it.
+    pub(crate) fn limits(&self, possible: &CpuSet) -> Limits {
+        let mut limits = Limits::unlimited(possible.clone());
+        limits.cpuset.clone_from(&self.cpus);
+        limits.quota =
+            self.quota.map(|tenths| Quota { cpus: tenths as f64 / 10.0, source: "cpu.max".into() });
+        limits
+    }
+}
+
+// ---- in words --------------------------------------------------------------------------------------------
+
+/// The name under which the program, its trace and its verdict know a queue.
+pub(crate) fn queue_name(queue: usize) -> String {
+    format!("queue-{queue}")
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            To::Here => Ok(()),
+            To::Cpu(cpu) => write!(f, " for CPU {cpu}"),
+            To::Node(node) => write!(f, " for node {node}"),
+        }
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Handle::Join => " and join it",
+            Handle::Poll => ", poll it once, then join it",
+            Handle::Keep => ", join it at the end",
+            Handle::Drop => ", drop the handle",
+        })
+    }
+}
+
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{ ")?;
+        for (at, step) in self.steps.iter().enumerate() {
+            write!(f, "{}{step}", if at == 0 { "" } else { "; " })?;
+        }
+        f.write_str(if self.panics { "; panic }" } else { " }" })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Compute(time) => write!(f, "compute {time:?}"),
+            Step::Sleep(time) => write!(f, "sleep {time:?}"),
+            Step::Yield => f.write_str("yield"),
+            Step::Queue { item, queue, to } => write!(f, "queue item {item} on queue-{queue}{to}"),
+            Step::Spawn { queue, body, handle } => {
+                write!(f, "spawn {body} on queue-{queue}{handle}")
+            }
+            Step::Scope { queue, bodies } => {
+                write!(f, "scope of {} closures on queue-{queue}:", bodies.len())?;
+                bodies.iter().try_for_each(|body| write!(f, " {body}"))
+            }
+            Step::DropQueue { queue } => write!(f, "drop queue-{queue}"),
+            Step::DropItem { item } => write!(f, "drop the handle of item {item}"),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Scope(Some(scope)) => write!(f, "scope {scope}"),
+            Change::Scope(None) => f.write_str("scope default"),
+            Change::Strict(on) => write!(f, "strict {on}"),
+            Change::Localize(on) => write!(f, "localize {on}"),
+            Change::Helping(on) => write!(f, "helping {on}"),
+            Change::Affinity(on) => write!(f, "affinity {on}"),
+            Change::Mask(Some(mask)) => write!(f, "cpumask {mask}"),
+            Change::Mask(None) => f.write_str("cpumask all"),
+            Change::Nice(nice) => write!(f, "nice {nice}"),
+            Change::MaxActive(items) => write!(f, "max_active {items}"),
+        }
+    }
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cpus {
+            Some(cpus) => write!(f, "CPUs {cpus}")?,
+            None => f.write_str("all CPUs")?,
+        }
+        match self.quota {
+            Some(tenths) => write!(f, ", a quota of {}.{} CPUs", tenths / 10, tenths % 10),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Step(step) => write!(f, "{step}"),
+            Op::Flush { queue } => write!(f, "flush queue-{queue}"),
+            Op::Change { queue, change } => write!(f, "set queue-{queue} {change}"),
+            Op::DefaultScope(scope) => write!(f, "set the default scope {scope}"),
+            Op::RuntimeAffinity(on) => write!(f, "set the runtime's affinity {on}"),
+            Op::Spin(looks) => write!(f, "set spin {looks}"),
+            Op::Refresh => f.write_str("refresh the runtime"),
+            Op::Limits(allowance) => write!(f, "limit the process to {allowance}"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(f, "machine: {}; the process has {}", self.machine, self.allowance)?;
+        writeln!(f, "schedule: {:?}", self.schedule)?;
+        writeln!(f, "faults: {}", faults_in_words(&self.faults))?;
+        let RuntimePlan { default_scope, affinity, shard_size, spin, idle_timeout } = &self.runtime;
+        writeln!(
+            f,
+            "runtime: default scope {default_scope}, affinity {affinity}, {shard_size} cores a shard, {spin} looks, \
+             workers end after {idle_timeout:?}"
+        )?;
+        for (number, queue) in self.queues.iter().enumerate() {
+            let attributes = &queue.attributes;
+            write!(f, "queue-{number}:")?;
+            for change in [
+                Change::Scope(attributes.scope),
+                Change::Strict(attributes.strict),
+                Change::Localize(attributes.localize),
+                Change::Helping(attributes.helping),
+                Change::Affinity(attributes.affinity),
+                Change::Mask(attributes.cpumask.clone()),
+                Change::Nice(attributes.nice),
+                Change::MaxActive(queue.max_active),
+            ] {
+                write!(f, " {change},")?;
+            }
+            let kept = if queue.dropped_early { "may be dropped early" } else { "kept" };
+            writeln!(f, " {kept}{}", if queue.ordered { ", ordered" } else { "" })?;
+        }
+        for (number, item) in self.items.iter().enumerate() {
+            write!(f, "item {number}: on queues {:?}, {}", item.queues, item.body)?;
+            if item.panics_every != 0 {
+                write!(f, ", panics at every {}. execution", item.panics_every)?;
+            }
+            writeln!(f, ", bodies queue it at most {} times", item.budget)?;
+        }
+        for (number, issuer) in self.issuers.iter().enumerate() {
+            match issuer.pinned {
+                Some(cpu) => writeln!(f, "issuer-{number} on CPU {cpu}:")?,
+                None => writeln!(f, "issuer-{number}:")?,
+            }
+            for (at, op) in issuer.ops.iter().enumerate() {
+                writeln!(f, "  {at:>3}. {op}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The faults that are on.
+fn faults_in_words(faults: &Faults) -> String {
+    let mut words = Vec::new();
+    let mut chance = |one_in: u64, what: String| {
+        if one_in != 0 {
+            words.push(format!("{what} one in {one_in}"));
+        }
+    };
+    chance(faults.spawn_refused_one_in, "threads refused".into());
+    chance(faults.spurious_wake_one_in, "waits that end for no reason".into());
+    chance(faults.late_timer_one_in, format!("timers late by up to {:?}", faults.late_timer));
+    chance(faults.preempted_one_in, format!("threads preempted for up to {:?}", faults.preemption));
+    let mut every = |time: Duration, what: &str| {
+        if !time.is_zero() {
+            words.push(format!("{what} every {time:?}"));
+        }
+    };
+    every(faults.offline_every, "a CPU offline");
+    every(faults.limits_every, "other limits");
+    if words.is_empty() { "none".into() } else { words.join(", ") }
+}

@@ -1,0 +1,352 @@
+//! Carries a program out: on the simulated machine, with the real runtime, telling the ledger what it does and sees.
+//!
+//! Everything here runs on simulated threads. What the program shares with itself (`Stage`) is plain memory under
+//! locks that nobody holds across a call of the platform.
+
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nearq::{CpuSet, Runtime, Work, Workqueue};
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::Sim;
+
+use super::ledger::{Ledger, Unit};
+use super::plan::{Body, Op, Plan, queue_name};
+
+/// What is queued is run within this time, whatever goes wrong: a thousand times what a program's work takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// After this long without work nothing may move any more: the monitor looks for 20 ms, timers may be 20 ms late.
+const SETTLING: Duration = Duration::from_millis(200);
+/// For so long nothing may move then.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Control passes to a thread so often while the first thread sleeps once: to it, and to nobody else.
+const OWN_SWITCHES: u64 = 2;
+/// What the runtime takes for a `max_active` of 0.
+const DEFAULT_MAX_ACTIVE: usize = 1024;
+/// With which all lines of a program begin in the trace.
+pub(crate) const NOTE: &str = "soak: ";
+
+/// What the threads of a program share.
+pub(super) struct Stage {
+    pub(super) plan: Plan,
+    pub(super) ledger: Arc<Ledger>,
+    // Counted by `Arc`: cloning a handle of the runtime itself is a call of the platform.
+    pub(super) runtime: Mutex<Option<Arc<Runtime<Sim>>>>,
+    pub(super) queues: Mutex<Vec<Option<Arc<Workqueue<Sim>>>>>,
+    pub(super) works: Mutex<Vec<Option<Arc<Work<Sim>>>>>,
+    /// How often bodies may still queue each item.
+    pub(super) budgets: Mutex<Vec<u64>>,
+}
+
+/// Who does a step.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Actor<'a> {
+    /// The issuer, and the CPU that it cannot leave.
+    pub(super) issuer: Option<usize>,
+    pub(super) cpu: Option<usize>,
+    /// In a body: the queue that it runs on, where it is one for certain.
+    pub(super) within: Option<usize>,
+    /// In an item's body: the item, and the handle that its function was given.
+    pub(super) item: Option<(usize, &'a Work<Sim>)>,
+}
+
+/// Must be dropped exactly once; every function captures one.
+pub(super) struct Captured(Arc<Ledger>);
+
+impl Captured {
+    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
+        ledger.captured(1);
+        Captured(Arc::clone(ledger))
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        self.0.captured(-1);
+    }
+}
+
+/// Writes a line into the trace. Costs no virtual time.
+pub(super) fn note(text: impl std::fmt::Display) {
+    Sim::warn(&format!("{NOTE}{text}"));
+}
+
+/// The calling thread's number.
+fn me() -> u64 {
+    Sim::thread_id(Sim::current_thread())
+}
+
+/// The text that a unit panics with.
+pub(super) fn panic_text(unit: Unit) -> String {
+    format!("unit {unit} panics on purpose")
+}
+
+/// The first thread of the program.
+pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
+    let stage = Stage::set(plan, ledger);
+    let issuers: Vec<_> = (0..plan.issuers.len())
+        .map(|issuer| {
+            let stage = Arc::clone(&stage);
+            let affinity = plan.issuers[issuer].pinned.map(CpuSet::single);
+            start(&format!("issuer-{issuer}"), affinity, move || stage.issue(issuer))
+        })
+        .collect();
+    issuers.into_iter().for_each(Sim::join);
+    stage.come_to_rest();
+    stage.strike();
+}
+
+/// Starts a thread. The machine may refuse some: then it is tried again.
+fn start(
+    name: &str,
+    affinity: Option<CpuSet>,
+    main: impl FnOnce() + Send + 'static,
+) -> <Sim as Platform>::JoinHandle {
+    let main = Arc::new(Mutex::new(Some(main)));
+    loop {
+        let main = Arc::clone(&main);
+        let spec =
+            ThreadSpec { name: name.into(), affinity: affinity.clone(), ..ThreadSpec::default() };
+        let started = Sim::spawn(spec, move || {
+            let main = main.lock().expect("nobody panics with it").take();
+            main.expect("one thread is started")();
+        });
+        match started {
+            Ok(handle) => return handle,
+            Err(_) => Sim::sleep(Duration::from_micros(100)),
+        }
+    }
+}
+
+impl Stage {
+    // ---- beginning and end -----------------------------------------------------------------------------------
+
+    fn set(plan: &Plan, ledger: &Arc<Ledger>) -> Arc<Self> {
+        let (begins, ends) = (Arc::clone(ledger), Arc::clone(ledger));
+        let settings = &plan.runtime;
+        let runtime = Runtime::<Sim>::builder_in()
+            .default_scope(settings.default_scope)
+            .affinity(settings.affinity)
+            .cache_shard_size(settings.shard_size)
+            .spin(settings.spin)
+            .idle_timeout(settings.idle_timeout)
+            .on_worker_start(move |info| {
+                begins.worker_begins(me(), info.name.clone(), info.pod.clone());
+                note(format_args!("worker {} of pod {} begins", info.name, info.pod));
+            })
+            .on_worker_stop(move |_| ends.worker_ends(me()))
+            .build()
+            .expect("the simulated machine can be described");
+        let stage = Arc::new(Stage {
+            plan: plan.clone(),
+            ledger: Arc::clone(ledger),
+            runtime: Mutex::new(None),
+            queues: Mutex::default(),
+            works: Mutex::default(),
+            budgets: Mutex::new(plan.items.iter().map(|item| item.budget).collect()),
+        });
+        for number in 0..plan.queues.len() {
+            let queue = stage.build(&runtime, number);
+            stage.queues.lock().expect("not held by a panic").push(Some(Arc::new(queue)));
+        }
+        for number in 0..plan.items.len() {
+            let unit = ledger.add_unit(format!("item {number}"));
+            debug_assert_eq!(unit, number, "items are the first units");
+            let (on, captured) = (Arc::clone(&stage), Captured::new(ledger));
+            let work = Work::<Sim>::new_in(move |work: &Work<Sim>| {
+                let _ = &captured;
+                on.run_item(number, work);
+            });
+            stage.works.lock().expect("not held by a panic").push(Some(Arc::new(work)));
+        }
+        *stage.runtime.lock().expect("not held by a panic") = Some(Arc::new(runtime));
+        stage
+    }
+
+    fn build(&self, runtime: &Runtime<Sim>, number: usize) -> Workqueue<Sim> {
+        let plan = &self.plan.queues[number];
+        let mut attributes = plan.attributes.clone();
+        loop {
+            let built = runtime
+                .workqueue(queue_name(number))
+                .scope(attributes.scope)
+                .strict(attributes.strict)
+                .localize(attributes.localize)
+                .helping(attributes.helping)
+                .affinity(attributes.affinity)
+                .cpumask(attributes.cpumask.clone())
+                .nice(attributes.nice)
+                .max_active(plan.max_active)
+                .build_in();
+            match built {
+                Ok(queue) => {
+                    let limit = limit(plan.max_active);
+                    // Where the machine changes the one pod becomes another, and its items are no longer in one line.
+                    let ordered = plan.ordered && self.plan.limits_are_fixed();
+                    self.ledger.add_queue(attributes, limit, ordered);
+                    return queue;
+                }
+                // The process may use no CPU of the mask.
+                Err(error) => {
+                    assert!(attributes.cpumask.take().is_some(), "{error}");
+                }
+            }
+        }
+    }
+
+    /// Waits until all that was queued has ended, and what that queued, and so on.
+    fn come_to_rest(&self) {
+        let deadline = Sim::now() + PATIENCE * 2;
+        let queues = 0..self.plan.queues.len();
+        while queues.clone().any(|queue| self.ledger.still_waiting(queue, u64::MAX).is_some())
+            && Sim::now() < deadline
+        {
+            queues.clone().for_each(|queue| self.flush(queue));
+        }
+    }
+
+    /// Everything has been queued and has run: looks whether it is quiet, and takes everything down.
+    fn strike(&self) {
+        let ledger = &self.ledger;
+        let runtime = self.runtime.lock().expect("not held by a panic").take();
+        let runtime = runtime.expect("taken here only");
+        Sim::stop_faults();
+        self.check_counts();
+        Sim::sleep(SETTLING);
+        let before = Sim::switches();
+        Sim::sleep(SILENCE);
+        let woken = (Sim::switches() - before).saturating_sub(OWN_SWITCHES);
+        if woken > 0 {
+            ledger.violation(format!(
+                "threads ran {woken} times in {SILENCE:?} although there was no work: an idle runtime must not wake up"
+            ));
+        }
+        if self.plan.runtime.idle_timeout < SETTLING / 10 && runtime.threads() != 0 {
+            ledger.violation(format!(
+                "{} workers are there after {SETTLING:?} without work; they were to end after {:?}",
+                runtime.threads(),
+                self.plan.runtime.idle_timeout
+            ));
+        }
+        for queue in 0..self.plan.queues.len() {
+            self.drop_queue(queue, Actor::default());
+        }
+        let works = std::mem::take(&mut *self.works.lock().expect("not held by a panic"));
+        for (number, work) in works.iter().enumerate() {
+            if work.as_ref().is_some_and(|work| work.is_pending() || work.is_running()) {
+                ledger.violation(format!(
+                    "item {number} is pending or running, and nothing is queued"
+                ));
+            }
+        }
+        drop(works);
+        note("drops the runtime");
+        drop(runtime);
+        // The threads' last instructions, and those of a runtime that a worker ended.
+        Sim::sleep(SETTLING);
+        ledger.close();
+    }
+
+    /// The runtime's statistics say the same as the ledger.
+    fn check_counts(&self) {
+        for number in 0..self.plan.queues.len() {
+            let Some(queue) = self.queue(number) else { continue };
+            let (accepted, panicked) = self.ledger.counts(number);
+            let count = |of: fn(&nearq::LinkStatistics) -> u64| -> u64 {
+                queue.statistics().iter().map(of).sum()
+            };
+            // An execution is counted a moment after its function has returned.
+            let deadline = Sim::now() + PATIENCE;
+            while count(|link| link.completed) < accepted && Sim::now() < deadline {
+                Sim::sleep(Duration::from_millis(1));
+            }
+            let (completed, counted) = (count(|link| link.completed), count(|link| link.panicked));
+            if completed != accepted {
+                self.ledger.violation(format!(
+                    "queue-{number}: {accepted} queueings were accepted, the statistics say {completed} completed"
+                ));
+            }
+            if !panicked.contains(&counted) {
+                self.ledger.violation(format!(
+                    "queue-{number}: {panicked:?} executions panicked, the statistics say {counted}"
+                ));
+            }
+            if queue.inactive() != 0 {
+                self.ledger.violation(format!(
+                    "queue-{number}: {} items are held back, and nothing runs",
+                    queue.inactive()
+                ));
+            }
+        }
+    }
+
+    // ---- threads ---------------------------------------------------------------------------------------------
+
+    fn issue(self: &Arc<Self>, issuer: usize) {
+        let plan = &self.plan.issuers[issuer];
+        let allowed = self.allowed();
+        let cpu = plan.pinned.filter(|cpu| allowed.is_some_and(|allowed| allowed.contains(*cpu)));
+        let actor = Actor { issuer: Some(issuer), cpu, ..Actor::default() };
+        let mut kept = Vec::new();
+        for op in &plan.ops {
+            match op {
+                Op::Step(step) => self.step(step, actor, &mut kept),
+                Op::Flush { queue } => self.flush(*queue),
+                Op::Change { queue, change } => self.change(*queue, change),
+                Op::Limits(allowance) => {
+                    note(op);
+                    let possible = self.plan.possible();
+                    Sim::set_limits(allowance.limits(&possible));
+                }
+                op => self.change_runtime(op),
+            }
+        }
+        for (unit, panics, handle) in kept {
+            self.joined(unit, panics, handle.join());
+        }
+    }
+
+    /// The CPUs that the process may use, where that does not change.
+    pub(super) fn allowed(&self) -> Option<CpuSet> {
+        let plan = &self.plan;
+        plan.limits_are_fixed().then(|| plan.allowance.limits(&plan.possible()).effective())
+    }
+
+    fn run_item(self: &Arc<Self>, number: usize, work: &Work<Sim>) {
+        let plan = &self.plan.items[number];
+        let within = (plan.queues.len() == 1).then_some(plan.queues[0]);
+        let actor = Actor { within, item: Some((number, work)), ..Actor::default() };
+        let panics =
+            |before: u64| plan.panics_every != 0 && (before + 1).is_multiple_of(plan.panics_every);
+        self.run(number, &plan.body, actor, panics);
+    }
+
+    /// One execution of a unit.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        unit: Unit,
+        body: &Body,
+        actor: Actor<'_>,
+        panics: impl FnOnce(u64) -> bool,
+    ) {
+        let cpu = Sim::current_cpu();
+        let execution = self.ledger.begin_execution(unit, me(), cpu);
+        note(format_args!("{} starts", self.name(unit)));
+        for step in &body.steps {
+            self.step(step, actor, &mut Vec::new());
+        }
+        let panics = panics(execution.number);
+        self.ledger.end_execution(unit, execution, panics);
+        note(format_args!("{} {}", self.name(unit), if panics { "panics" } else { "ends" }));
+        if panics {
+            // Not `panic!`: its hook would print a report of what is meant to be.
+            resume_unwind(Box::new(panic_text(unit)));
+        }
+    }
+}
+
+/// How many items `max_active` stands for.
+pub(super) fn limit(max_active: usize) -> usize {
+    if max_active == 0 { DEFAULT_MAX_ACTIVE } else { max_active }
+}

@@ -1,0 +1,334 @@
+//! What the threads and bodies of a program do, step by step: queue, spawn, join, wait, drop, change.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use nearq::{JoinHandle, Panic, Work, Workqueue};
+use nearq_platform::Platform;
+use nearq_sim::{Sim, compute};
+
+use super::ledger::{Ledger, Unit};
+use super::plan::{Body, Change, Handle, Op, Step, To};
+use super::program::{Actor, Captured, PATIENCE, Stage, limit, note, panic_text};
+
+/// A waker that tells the ledger.
+struct Bell(Arc<Ledger>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.wakers(-1);
+    }
+}
+
+impl Stage {
+    // ---- steps -----------------------------------------------------------------------------------------------
+
+    pub(super) fn step(
+        self: &Arc<Self>,
+        step: &Step,
+        actor: Actor<'_>,
+        kept: &mut Vec<(Unit, bool, JoinHandle<Unit, Sim>)>,
+    ) {
+        match step {
+            Step::Compute(time) => compute(*time),
+            Step::Sleep(time) => Sim::sleep(*time),
+            Step::Yield => Sim::yield_now(),
+            Step::Queue { item, queue, to } => self.queue_item(*item, *queue, *to, actor),
+            Step::Spawn { queue, body, handle } => {
+                let Some((unit, joining)) = self.spawn(*queue, body, actor) else { return };
+                match handle {
+                    Handle::Drop => drop(joining),
+                    Handle::Keep => kept.push((unit, body.panics, joining)),
+                    Handle::Join => self.joined(unit, body.panics, joining.join()),
+                    Handle::Poll => self.poll(unit, body.panics, joining),
+                }
+            }
+            Step::Scope { queue, bodies } => self.scope(*queue, bodies, actor),
+            Step::DropQueue { queue } => self.drop_queue(*queue, actor),
+            Step::DropItem { item } => {
+                let work = self.works.lock().expect("not held by a panic")[*item].take();
+                note(step);
+                drop(work);
+            }
+        }
+    }
+
+    /// A handle of a queue that is still there.
+    pub(super) fn queue(&self, queue: usize) -> Option<Arc<Workqueue<Sim>>> {
+        self.queues.lock().expect("not held by a panic")[queue].clone()
+    }
+
+    /// Gives a handle back. Where it is the last one the queue is drained.
+    fn let_go(&self, number: usize, queue: Arc<Workqueue<Sim>>, actor: Actor<'_>) {
+        let Some(queue) = Arc::into_inner(queue) else { return };
+        let mark = self.ledger.outstanding(number);
+        note(format_args!("drops the last handle of queue-{number}"));
+        drop(queue);
+        note(format_args!("has dropped queue-{number}"));
+        if actor.within == Some(number) {
+            // One of its own items cannot wait for itself: the queue lives on until it is empty.
+            return;
+        }
+        if let Some(left) = self.ledger.still_waiting(number, mark) {
+            self.ledger.violation(format!(
+                "queue-{number} was dropped, which must wait for all that is queued; there were {left}"
+            ));
+        }
+    }
+
+    pub(super) fn drop_queue(&self, number: usize, actor: Actor<'_>) {
+        let queue = self.queues.lock().expect("not held by a panic")[number].take();
+        if let Some(queue) = queue {
+            self.let_go(number, queue, actor);
+        }
+    }
+
+    fn queue_item(&self, item: usize, number: usize, to: To, actor: Actor<'_>) {
+        let Some(queue) = self.queue(number) else { return };
+        let slot = self.works.lock().expect("not held by a panic")[item].clone();
+        let slot = slot.map(|work| Work::clone(&work));
+        let own = actor.item.filter(|(own, _)| *own == item).map(|(_, work)| work);
+        // The last handle may be gone; the function's own is good as long as it runs.
+        if let Some(work) = own.or(slot.as_ref())
+            && (actor.issuer.is_some() || self.may_queue(item))
+        {
+            let cpu = match to {
+                To::Here => actor.cpu,
+                To::Cpu(cpu) => Some(cpu),
+                To::Node(_) => None,
+            };
+            let call = self.ledger.begin_call(item, number, cpu, actor.issuer);
+            let queued = match to {
+                To::Here => Ok(queue.queue(work)),
+                To::Cpu(cpu) => queue.queue_on(cpu, work),
+                To::Node(node) => queue.queue_on_node(node, work),
+            };
+            match queued {
+                Ok(queued) => {
+                    self.ledger.end_call(call, queued);
+                    let outcome = if queued { "queued" } else { "found pending" };
+                    note(format_args!("item {item} {outcome} on queue-{number}{to}"));
+                }
+                Err(error) => {
+                    self.ledger.call_failed(call);
+                    self.ledger.violation(format!("queueing item {item}{to} was refused: {error}"));
+                }
+            }
+        }
+        drop(slot);
+        self.let_go(number, queue, actor);
+    }
+
+    /// Whether a body may queue the item once more.
+    fn may_queue(&self, item: usize) -> bool {
+        let mut budgets = self.budgets.lock().expect("not held by a panic");
+        let left = budgets[item].checked_sub(1);
+        budgets[item] = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        number: usize,
+        body: &Arc<Body>,
+        actor: Actor<'_>,
+    ) -> Option<(Unit, JoinHandle<Unit, Sim>)> {
+        let queue = self.queue(number)?;
+        let unit = self.ledger.add_closure();
+        let call = self.ledger.begin_call(unit, number, actor.cpu, actor.issuer);
+        let (stage, body, captured) =
+            (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger));
+        let handle = queue.spawn(move || {
+            let _captured = captured;
+            let actor = Actor { within: Some(number), ..Actor::default() };
+            stage.run(unit, &body, actor, |_| body.panics);
+            unit
+        });
+        self.ledger.end_call(call, true);
+        note(format_args!("closure {unit} spawned on queue-{number}"));
+        self.let_go(number, queue, actor);
+        Some((unit, handle))
+    }
+
+    /// An item or a closure by its name.
+    pub(super) fn name(&self, unit: Unit) -> String {
+        if unit < self.plan.items.len() {
+            format!("item {unit}")
+        } else {
+            format!("closure {unit}")
+        }
+    }
+
+    /// A closure has been joined: its result is its own number, or its panic.
+    pub(super) fn joined(&self, unit: Unit, panics: bool, result: Result<Unit, Panic>) {
+        let right = match &result {
+            Ok(value) => !panics && *value == unit,
+            Err(panic) => panics && panic.message() == Some(panic_text(unit).as_str()),
+        };
+        if !right {
+            let expected = if panics { "its panic" } else { "its number" };
+            self.ledger
+                .violation(format!("joining closure {unit} gave {result:?} instead of {expected}"));
+        }
+        note(format_args!("has joined closure {unit}"));
+    }
+
+    fn poll(&self, unit: Unit, panics: bool, mut handle: JoinHandle<Unit, Sim>) {
+        let waker = Waker::from(Arc::new(Bell(Arc::clone(&self.ledger))));
+        // Counted before the poll: it may be called before the poll returns.
+        self.ledger.wakers(1);
+        match Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => {
+                self.ledger.wakers(-1);
+                self.joined(unit, panics, result);
+            }
+            Poll::Pending => self.joined(unit, panics, handle.join()),
+        }
+    }
+
+    fn scope(self: &Arc<Self>, number: usize, bodies: &[Arc<Body>], actor: Actor<'_>) {
+        let Some(queue) = self.queue(number) else { return };
+        // Borrowed by the closures: they must have ended when `scope` returns.
+        let ran: Vec<AtomicU32> = bodies.iter().map(|_| AtomicU32::new(0)).collect();
+        let mut panicking = Vec::new();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            queue.scope(|scope| {
+                for (body, ran) in bodies.iter().zip(&ran) {
+                    let unit = self.ledger.add_closure();
+                    if body.panics {
+                        panicking.push(panic_text(unit));
+                    }
+                    let captured = Captured::new(&self.ledger);
+                    let call = self.ledger.begin_call(unit, number, actor.cpu, actor.issuer);
+                    scope.spawn(move || {
+                        let _captured = captured;
+                        let actor = Actor { within: Some(number), ..Actor::default() };
+                        let end = |_| {
+                            ran.fetch_add(1, Ordering::Relaxed);
+                            body.panics
+                        };
+                        self.run(unit, body, actor, end);
+                    });
+                    self.ledger.end_call(call, true);
+                    note(format_args!("closure {unit} spawned in a scope of queue-{number}"));
+                }
+            });
+        }));
+        note(format_args!("scope of {} closures on queue-{number} has ended", bodies.len()));
+        if let Some(at) = ran.iter().position(|ran| ran.load(Ordering::Relaxed) != 1) {
+            self.ledger.violation(format!(
+                "a scope of queue-{number} ended, and its closure {at} had run to its end {} times",
+                ran[at].load(Ordering::Relaxed)
+            ));
+        }
+        let right = match &outcome {
+            Ok(()) => panicking.is_empty(),
+            Err(panic) => {
+                panic.downcast_ref::<String>().is_some_and(|text| panicking.contains(text))
+            }
+        };
+        if !right {
+            self.ledger.violation(format!(
+                "a scope of queue-{number} ended with {}; expected was a panic of {panicking:?}",
+                if outcome.is_ok() { "no panic" } else { "another panic" }
+            ));
+        }
+        self.let_go(number, queue, actor);
+    }
+
+    /// Waits until everything that was queued on the queue before now has ended, without touching the runtime: nothing
+    /// that this thread does shall help a forgotten item.
+    pub(super) fn flush(&self, queue: usize) {
+        let mark = self.ledger.outstanding(queue);
+        let deadline = Sim::now() + PATIENCE;
+        let mut pause = Duration::from_micros(20);
+        while let Some(left) = self.ledger.still_waiting(queue, mark) {
+            if Sim::now() >= deadline {
+                self.ledger.violation(format!(
+                    "queue-{queue}: what was queued has not ended {PATIENCE:?} later: {left}"
+                ));
+                return;
+            }
+            Sim::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+        note(format_args!("has flushed queue-{queue}"));
+    }
+
+    // ---- changes ---------------------------------------------------------------------------------------------
+
+    pub(super) fn change(&self, number: usize, change: &Change) {
+        let Some(queue) = self.queue(number) else { return };
+        note(format_args!("sets queue-{number} {change}"));
+        if let Change::MaxActive(items) = change {
+            self.ledger.begin_limit(number, limit(*items));
+            queue.set_max_active(*items);
+            self.ledger.end_limit(number);
+            return self.let_go(number, queue, Actor::default());
+        }
+        self.ledger.begin_change(number, |attributes| match change {
+            Change::Scope(scope) => attributes.scope = *scope,
+            Change::Strict(on) => attributes.strict = *on,
+            Change::Localize(on) => attributes.localize = *on,
+            Change::Helping(on) => attributes.helping = *on,
+            Change::Affinity(on) => attributes.affinity = *on,
+            Change::Mask(mask) => attributes.cpumask.clone_from(mask),
+            Change::Nice(nice) => attributes.nice = *nice,
+            Change::MaxActive(_) => {}
+        });
+        let made = match change {
+            Change::Scope(scope) => queue.set_scope(*scope),
+            Change::Strict(on) => queue.set_strict(*on),
+            Change::Localize(on) => queue.set_localize(*on),
+            Change::Helping(on) => queue.set_helping(*on),
+            Change::Affinity(on) => queue.set_affinity(*on),
+            Change::Mask(mask) => queue.set_cpumask(mask.clone()),
+            Change::Nice(nice) => queue.set_nice(*nice),
+            Change::MaxActive(_) => Ok(()),
+        };
+        self.ledger.end_change(number, made.is_ok());
+        if let Some(possible) = self.may_be_made(change)
+            && possible != made.is_ok()
+        {
+            let answer = made.map_or_else(|error| error.to_string(), |()| "accepted".into());
+            self.ledger.violation(format!("queue-{number} {change}: {answer}"));
+        }
+        self.let_go(number, queue, Actor::default());
+    }
+
+    /// Whether a change is one that can be carried out, where that is known.
+    fn may_be_made(&self, change: &Change) -> Option<bool> {
+        match change {
+            Change::Nice(nice) => Some((-20..=19).contains(nice)),
+            Change::Mask(Some(mask)) if !mask.is_subset(&self.plan.possible()) => Some(false),
+            Change::Mask(Some(mask)) if mask.is_empty() => Some(false),
+            Change::Mask(Some(mask)) => self.allowed().map(|allowed| mask.intersects(&allowed)),
+            _ => Some(true),
+        }
+    }
+
+    pub(super) fn change_runtime(&self, op: &Op) {
+        let runtime = self.runtime.lock().expect("not held by a panic").clone();
+        let Some(runtime) = runtime else { return };
+        note(op);
+        match op {
+            Op::DefaultScope(scope) => {
+                self.ledger.begin_defaults(|defaults| defaults.scope = *scope);
+                runtime.set_default_scope(*scope);
+                self.ledger.end_defaults();
+            }
+            Op::RuntimeAffinity(on) => {
+                self.ledger.begin_defaults(|defaults| defaults.affinity = *on);
+                runtime.set_affinity(*on);
+                self.ledger.end_defaults();
+            }
+            Op::Spin(looks) => runtime.set_spin(*looks),
+            _ => runtime.refresh(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The fault soak finds what it is for: with each deliberately broken variant of the runtime it fails, and soon.
+//!
+//! `cargo test -p nearq-experiments --features broken --test soak_finds`
+
+use nearq_experiments::Progress;
+use nearq_experiments::soak::{ManyOptions, SeedOptions, run_many, run_seed};
+
+#[global_allocator]
+static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+
+/// Within so many seeds each variant must fail: a quarter of what the soak itself runs.
+const SEEDS: u64 = 1000;
+
+/// A variant fails, by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
+fn is_found(broken: &str, texts: &[&str]) {
+    let options =
+        ManyOptions { seeds: SEEDS, from: 0, until_failure: true, broken: Some(broken.to_owned()) };
+    let summary = run_many(&options, &Progress::hidden());
+    let verdict = summary.failures.first();
+    let verdict = verdict.unwrap_or_else(|| panic!("{broken} was not found: {summary}"));
+    println!("{broken}: found after {} seeds, {verdict}", summary.seeds);
+    let named = verdict.violations.iter().any(|line| texts.iter().any(|text| line.contains(text)));
+    assert!(named, "{broken} was found by something else: {verdict}");
+    let again = SeedOptions { broken: options.broken, ..SeedOptions::default() };
+    assert_eq!(run_seed(verdict.seed(), &again).violations, verdict.violations, "it fails again");
+    let whole = run_seed(verdict.seed(), &SeedOptions::default());
+    assert!(whole.passed(), "the runtime as it is keeps its promises there: {whole}");
+}
+
+#[test]
+fn a_lost_wake_up() {
+    is_found("lost-wake-up", &["what was queued has not ended", "deadlock"]);
+}
+
+#[test]
+fn two_executions_at_once() {
+    is_found("double-run", &["two executions of it run at once"]);
+}
+
+#[test]
+fn an_item_that_is_held_back_for_ever() {
+    is_found("admission-leak", &["what was queued has not ended", "deadlock"]);
+}
+
+#[test]
+fn a_strict_item_in_another_pod() {
+    is_found("strict-leak", &["a strict item for CPU", "the queue's CPUs were"]);
+}
