@@ -7,6 +7,7 @@ mod bench;
 mod machine;
 mod output;
 mod sim;
+mod soak;
 mod topo;
 
 use clap::error::ErrorKind;
@@ -174,6 +175,9 @@ mod tests {
 
     #[test]
     fn all_commands_are_listed() {
-        assert_eq!(commands(), "`topo`, `bench scopes`, `bench dispatch`, `sim sensitivity`");
+        assert_eq!(
+            commands(),
+            "`topo`, `bench scopes`, `bench dispatch`, `sim sensitivity`, `sim soak`"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `nearq sim`: questions about the simulated machine and about what was found on it.
 
 use crate::output::Failure;
+use crate::soak;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Target};
 use nearq_experiments::{Progress, SensitivityOptions, sensitivity};
@@ -23,6 +24,9 @@ pub(crate) enum Question {
     /// Vary what the machine costs, and show which conclusions of the experiments survive
     #[command(after_help = SENSITIVITY_EXAMPLES)]
     Sensitivity(Sensitivity),
+    /// Run random programs over the runtime while things go wrong, and check every promise
+    #[command(after_help = soak::EXAMPLES)]
+    Soak(soak::Soak),
 }
 
 /// What `nearq sim sensitivity` can be told.
@@ -61,6 +65,7 @@ pub(crate) struct Sensitivity {
 pub(crate) fn run(question: &Question) -> Result<(), Failure> {
     match question {
         Question::Sensitivity(options) => options.run(),
+        Question::Soak(options) => options.run(),
     }
 }
 
