@@ -546,3 +546,6 @@ impl QueueBook {
         limits.map(|(limit, _)| *limit).max().unwrap_or(usize::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

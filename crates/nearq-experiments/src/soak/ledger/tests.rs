@@ -1,0 +1,178 @@
+//! Each promise, broken by hand: the ledger names it. And what is allowed is not complained of.
+
+use nearq::Scope;
+use nearq_topology::Topology;
+
+use super::*;
+
+/// The one worker.
+const WORKER: u64 = 7;
+
+/// A ledger with an item 0 and a queue 0.
+fn ledger(max_active: usize, ordered: bool) -> Ledger {
+    let topology = Topology::from_synthetic("core:2").unwrap();
+    let allowed = topology.possible().clone();
+    let ground = Ground { topology, shard_size: 8, allowed: Some(allowed.clone()) };
+    let ledger = Ledger::new(ground, Defaults { scope: Scope::System, affinity: true });
+    ledger.add_unit("item 0".into());
+    ledger.add_queue(Attributes::default(), max_active, ordered);
+    ledger.worker_begins(WORKER, "worker".into(), allowed);
+    ledger
+}
+
+/// Queues a unit; it is pending then.
+fn queue(ledger: &Ledger, unit: Unit) {
+    let call = ledger.begin_call(unit, 0, None, Some(0));
+    ledger.end_call(call, true);
+}
+
+fn start(ledger: &Ledger, unit: Unit) -> Execution {
+    ledger.begin_execution(unit, WORKER, 0)
+}
+
+/// Checks that the ledger, closed, complains of exactly what has `text` in it; of nothing if that is empty.
+#[track_caller]
+fn complains(ledger: &Ledger, text: &str) {
+    ledger.worker_ends(WORKER);
+    ledger.close();
+    let (violations, _) = ledger.result();
+    match text {
+        "" => assert!(violations.is_empty(), "{violations:?}"),
+        text => {
+            assert!(!violations.is_empty(), "{text} was not noticed");
+            assert!(violations.iter().any(|line| line.contains(text)), "{violations:?}");
+        }
+    }
+}
+
+#[test]
+fn an_item_that_is_queued_again_while_it_runs_runs_again() {
+    let ledger = ledger(1, true);
+    queue(&ledger, 0);
+    let first = start(&ledger, 0);
+    queue(&ledger, 0);
+    ledger.end_execution(0, first, false);
+    assert!(ledger.still_waiting(0, u64::MAX).is_some());
+    let second = start(&ledger, 0);
+    ledger.end_execution(0, second, true);
+    assert!(ledger.still_waiting(0, u64::MAX).is_none());
+    assert_eq!(ledger.counts(0), (2, 1..=1));
+    complains(&ledger, "");
+}
+
+#[test]
+fn a_queueing_that_is_lost() {
+    let ledger = ledger(1, false);
+    queue(&ledger, 0);
+    complains(&ledger, "1 queueings were accepted, 0 executions started");
+}
+
+#[test]
+fn one_execution_too_many() {
+    let ledger = ledger(1, false);
+    queue(&ledger, 0);
+    for _ in 0..2 {
+        let execution = start(&ledger, 0);
+        ledger.end_execution(0, execution, false);
+    }
+    complains(&ledger, "it runs for the 2. time, but was queued 1 times");
+}
+
+#[test]
+fn two_executions_at_once() {
+    let ledger = ledger(2, false);
+    queue(&ledger, 0);
+    let first = start(&ledger, 0);
+    queue(&ledger, 0);
+    let second = start(&ledger, 0);
+    ledger.end_execution(0, first, false);
+    ledger.end_execution(0, second, false);
+    complains(&ledger, "two executions of it run at once");
+}
+
+#[test]
+fn a_queueing_is_refused_only_if_the_item_was_pending() {
+    let ledger = ledger(1, false);
+    queue(&ledger, 0);
+    let call = ledger.begin_call(0, 0, None, None);
+    // It was pending when the call began, although it starts before the call returns.
+    let execution = start(&ledger, 0);
+    ledger.end_call(call, false);
+    ledger.end_execution(0, execution, false);
+    let call = ledger.begin_call(0, 0, None, None);
+    ledger.end_call(call, false);
+    complains(&ledger, "queueing it was refused as pending, but it was not");
+}
+
+#[test]
+fn a_refused_queueing_needs_an_execution_that_comes_after_it() {
+    let ledger = ledger(1, false);
+    queue(&ledger, 0);
+    let execution = start(&ledger, 0);
+    let call = ledger.begin_call(0, 0, None, None);
+    ledger.end_call(call, false);
+    ledger.end_execution(0, execution, false);
+    complains(&ledger, "did not run again");
+}
+
+#[test]
+fn no_more_at_once_than_allowed_since_the_oldest_was_queued() {
+    let ledger = ledger(2, false);
+    let closures = [(); 3].map(|()| ledger.add_closure());
+    for closure in closures {
+        queue(&ledger, closure);
+    }
+    // Lowered: the two that were let in before may still run together.
+    ledger.begin_limit(0, 1);
+    ledger.end_limit(0);
+    let [first, second] = [closures[0], closures[1]].map(|closure| start(&ledger, closure));
+    assert!(ledger.result().0.is_empty());
+    let third = start(&ledger, closures[2]);
+    for (closure, execution) in closures.into_iter().zip([first, second, third]) {
+        ledger.end_execution(closure, execution, false);
+    }
+    complains(&ledger, "3 items run at once, max_active was at most 2");
+}
+
+#[test]
+fn a_lowered_limit_counts_for_what_is_queued_later() {
+    let ledger = ledger(2, false);
+    ledger.begin_limit(0, 1);
+    ledger.end_limit(0);
+    let closures = [(); 2].map(|()| ledger.add_closure());
+    for closure in closures {
+        queue(&ledger, closure);
+    }
+    let executions = closures.map(|closure| start(&ledger, closure));
+    for (closure, execution) in closures.into_iter().zip(executions) {
+        ledger.end_execution(closure, execution, false);
+    }
+    complains(&ledger, "2 items run at once, max_active was at most 1");
+}
+
+#[test]
+fn what_one_thread_queued_out_of_order() {
+    let ledger = ledger(1, true);
+    let closures = [(); 2].map(|()| ledger.add_closure());
+    for closure in closures {
+        queue(&ledger, closure);
+    }
+    for closure in [closures[1], closures[0]] {
+        let execution = start(&ledger, closure);
+        ledger.end_execution(closure, execution, false);
+    }
+    complains(&ledger, "starts after what issuer-0 queued later");
+}
+
+#[test]
+fn what_is_left_at_the_end() {
+    let leaked = ledger(1, false);
+    leaked.captured(1);
+    complains(&leaked, "1 of the values that functions captured were never dropped");
+    let asleep = ledger(1, false);
+    asleep.wakers(1);
+    complains(&asleep, "1 wakers of polled closures were never called");
+    let left = ledger(1, false);
+    left.worker_begins(8, "late".into(), CpuSet::all(1));
+    complains(&left, "worker late was still there");
+}
