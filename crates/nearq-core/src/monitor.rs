@@ -192,7 +192,8 @@ fn watch<P: Platform>(inner: &Inner<P>) {
             let disarmed =
                 monitor.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
             P::model_fence();
-            if disarmed.is_ok() && pools.iter().any(|pool| pool.has_waiting()) {
+            // Read anew: who pushed onto a pool that was made since has found the monitor armed.
+            if disarmed.is_ok() && inner.all_pools().iter().any(|pool| pool.has_waiting()) {
                 monitor.arm();
             }
         }
