@@ -44,7 +44,6 @@ use crate::broken::Broken;
 use crate::item::{Item, List};
 use crate::link::Link;
 use crate::pad::Padded;
-use crate::pause;
 use crate::queue::Queue;
 
 const CLOSED: u64 = 0;
@@ -127,7 +126,7 @@ impl<P: Platform> Admission<P> {
         // Before the ceiling is read: see `credits`.
         let epoch = link.credits.epoch();
         let links = queue.links().count() as u64;
-        let (mut attempt, mut withdrawn) = (0, false);
+        let mut withdrawn = false;
         loop {
             let admitted = self.admitted.load(Ordering::Relaxed);
             let mut top = ceiling(self.ceiling.load(Ordering::SeqCst));
@@ -143,20 +142,17 @@ impl<P: Platform> Admission<P> {
             }
             // Never so many for one link that the others find nothing: with a limit of one there are no credits.
             let more = ((top - admitted) / (2 * links)).clamp(1, MOST_CREDITS);
-            // SeqCst: `is_empty` reads it after the completions.
-            let outcome = self.admitted.compare_exchange_weak(
-                admitted,
-                admitted + more,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            if outcome.is_ok() {
-                if more > 1 && !link.credits.add(more as u32 - 1, epoch) {
-                    self.give_back(queue, more - 1);
+            // Added, not compared: on a large machine nearly all issuers would lose the race. What is too much goes back;
+            // until then it only makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
+            let admitted = self.admitted.fetch_add(more, Ordering::SeqCst);
+            let got = top.saturating_sub(admitted).min(more);
+            self.give_back(queue, more - got);
+            if got > 0 {
+                if got > 1 && !link.credits.add(got as u32 - 1, epoch) {
+                    self.give_back(queue, got - 1);
                 }
                 return true;
             }
-            pause::after_failure::<P>(&mut attempt);
         }
     }
 
