@@ -108,6 +108,44 @@ impl Sim {
         world.set_limits(limits, now);
     }
 
+    /// Has the scheduler take `cpu` for a thread's previous CPU at its next wake-up: the search for an idle CPU starts
+    /// there, and the thread waits there if there is none. It is a hint, and moves nothing by itself.
+    ///
+    /// A thing of the kernel's inside (`p->wake_cpu`), which no program on Linux can do: for policies of the kernel that are
+    /// tried on the simulated machine. It costs nothing beyond the wake-up. A thread that does not sleep keeps the hint
+    /// for the next time that it does; as in the kernel, it forgets it when it goes on on another CPU.
+    ///
+    /// # Errors
+    /// The thread has ended, or the machine has no such CPU.
+    pub fn set_wake_cpu(thread: Thread, cpu: usize) -> Result<(), Refused> {
+        let shared = context::expect("Sim::set_wake_cpu");
+        shared.sync();
+        let mut world = shared.world.borrow_mut();
+        let possible = world.hardware.topology().possible();
+        if !possible.contains(cpu) {
+            let attempt = format!("wake simulated thread {} near CPU {cpu}", thread.id);
+            let remedy = format!("name one of the machine's CPUs, {possible}");
+            return Err(Refused::new(attempt, EINVAL, remedy));
+        }
+        if world.threads.find(thread).is_none() {
+            return Err(gone(thread));
+        }
+        world.threads.at_mut(thread.slot).wake_cpu = Some(cpu);
+        Ok(())
+    }
+
+    /// The CPU that the scheduler will take for a thread's previous one at its next wake-up: the one that it is on or was on
+    /// last, unless [`set_wake_cpu`](Self::set_wake_cpu) said another.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn wake_cpu(thread: Thread) -> Result<usize, Refused> {
+        let shared = context::expect("Sim::wake_cpu");
+        shared.sync();
+        let world = shared.world.borrow();
+        world.threads.find(thread).map(Entry::previous_cpu).ok_or_else(|| gone(thread))
+    }
+
     /// Ends all faults: nothing goes wrong from now on, CPUs that a fault took are online again, the limits are those
     /// that the program set last, or started with. Timers that were set late before stay late.
     pub fn stop_faults() {

@@ -94,6 +94,7 @@ impl World {
             entry.allowed
         );
         entry.state = State::Ready;
+        entry.wake_cpu = None;
         self.ask(now, |scheduler, kernel| scheduler.enqueue(kernel, thread, cpu, reason));
         if self.idle.contains(cpu) {
             self.leave_idle(cpu, now);
@@ -212,6 +213,9 @@ impl World {
         }
         let at = &mut self.cpus[cpu];
         let entry = self.threads.at_mut(slot);
+        if entry.cpu != cpu {
+            entry.wake_cpu = None;
+        }
         entry.cpu = cpu;
         entry.has_run = true;
         entry.state = State::Running;

@@ -30,6 +30,13 @@ impl Thread {
 #[derive(Debug)]
 pub struct JoinHandle(pub(crate) Thread);
 
+impl JoinHandle {
+    /// The thread whose end can be waited for.
+    pub fn thread(&self) -> Thread {
+        self.0
+    }
+}
+
 /// What a thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -68,6 +75,8 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// The CPU it is on, or was on last.
     pub(crate) cpu: usize,
+    /// The CPU that counts as its previous one at its next wake-up, if it was told one.
+    pub(crate) wake_cpu: Option<usize>,
     /// Where its creator or itself wants it to run.
     pub(crate) affinity: CpuSet,
     /// Where it may run: the affinity within the limits.
@@ -102,6 +111,13 @@ pub(crate) struct Entry {
     pub(crate) yielder: *const Yielder<(), ()>,
 }
 
+impl Entry {
+    /// The CPU from which a search for its next one starts.
+    pub(crate) fn previous_cpu(&self) -> usize {
+        self.wake_cpu.unwrap_or(self.cpu)
+    }
+}
+
 /// The threads that are alive, by slot; a slot is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
@@ -126,6 +142,7 @@ impl Threads {
             name: cut_name(&spec.name),
             state: State::Sleeping,
             cpu,
+            wake_cpu: None,
             allowed: CpuSet::new(),
             affinity,
             nice,

@@ -106,6 +106,83 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
     assert!((500_000..13_000_000).contains(&late), "{late} ns");
 }
 
+/// A thread that sleeps on CPU 0 of `l3:2 core:3` and is told another CPU: what is asked about it, and where it wakes up.
+fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) {
+    let (cpu, asked) = on("l3:2 core:3", move || {
+        Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("there is one");
+        let word = Arc::new(AtomicU32::new(0));
+        let (theirs, at) = (Arc::clone(&word), Arc::new(AtomicU64::new(0)));
+        let place = Arc::clone(&at);
+        let sleeper = spawn_on("0", move || {
+            Sim::set_affinity(Sim::current_thread(), &cpus("0-5")).expect("allowed");
+            place.store(Sim::current_thread().slot() as u64, Ordering::Relaxed);
+            while theirs.load(Ordering::Relaxed) == 0 {
+                Sim::wait(&theirs, 0, None);
+            }
+            place.store(Sim::current_cpu() as u64, Ordering::Relaxed);
+            Sim::wait(&theirs, 1, None);
+        });
+        let thread = sleeper.thread();
+        for cpu in busy.split_terminator(',') {
+            let _runs_on = spawn_on(cpu, || compute(Duration::from_secs(1)));
+        }
+        Sim::sleep(MILLISECOND);
+        let before = Sim::wake_cpu(thread).expect("it lives");
+        if let Some(cpu) = hint {
+            Sim::set_wake_cpu(thread, cpu).expect("it lives");
+        }
+        let told = Sim::wake_cpu(thread).expect("it lives");
+        word.store(1, Ordering::Relaxed);
+        Sim::wake(&raw const *word, 1);
+        Sim::sleep(100 * MICROSECOND);
+        (at.load(Ordering::Relaxed) as usize, (before, told))
+    })
+    .expect();
+    (asked.0, asked.1, cpu)
+}
+
+#[test]
+fn a_thread_wakes_up_near_the_cpu_that_it_was_told() {
+    assert_eq!(woken_near(None, ""), (0, 0, 0), "its own CPU");
+    assert_eq!(woken_near(Some(3), ""), (0, 3, 3), "the one that it was told");
+    assert_eq!(woken_near(Some(3), "3"), (0, 3, 4), "an idle one under the same cache");
+    assert_eq!(woken_near(None, "0"), (0, 0, 1), "as without a hint");
+}
+
+#[test]
+fn a_hint_counts_once_and_must_make_sense() {
+    on("core:4", || {
+        let word = Arc::new(AtomicU32::new(0));
+        let theirs = Arc::clone(&word);
+        let sleeper = spawn_on("1", move || {
+            Sim::set_affinity(Sim::current_thread(), &cpus("0-3")).expect("allowed");
+            for round in 0..3 {
+                while theirs.load(Ordering::Relaxed) == round {
+                    Sim::wait(&theirs, round, None);
+                }
+            }
+        });
+        let thread = sleeper.thread();
+        Sim::sleep(MILLISECOND);
+        let wake = |round| {
+            word.store(round, Ordering::Relaxed);
+            Sim::wake(&raw const *word, 1);
+            Sim::sleep(MILLISECOND);
+        };
+        // It may not run where it was told: it does where it may, and the hint is used up.
+        Sim::set_affinity(thread, &cpus("0-1")).expect("it lives");
+        Sim::set_wake_cpu(thread, 3).expect("the machine has the CPU");
+        wake(1);
+        assert!(Sim::wake_cpu(thread).expect("it lives") < 2);
+        assert!(Sim::set_wake_cpu(thread, 4).unwrap_err().to_string().contains("CPU 4"));
+        wake(2);
+        wake(3);
+        Sim::join(sleeper);
+        assert!(Sim::set_wake_cpu(thread, 1).is_err() && Sim::wake_cpu(thread).is_err());
+    })
+    .expect();
+}
+
 #[test]
 fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
     // Node 0: caches 0-3 and 4-7, two cores of two CPUs each.

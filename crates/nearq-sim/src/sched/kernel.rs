@@ -90,9 +90,10 @@ impl Kernel<'_> {
         &self.threads.at(thread.slot).allowed
     }
 
-    /// The CPU that a thread is on or was on last; its creator's for a new one.
+    /// The CPU that a thread is on or was on last, or what [`Sim::set_wake_cpu`](crate::Sim::set_wake_cpu) put in its place;
+    /// its creator's for a new one.
     pub fn previous_cpu(&self, thread: Thread) -> usize {
-        self.threads.at(thread.slot).cpu
+        self.threads.at(thread.slot).previous_cpu()
     }
 
     /// The CPU time of a thread up to when it last got or lost a CPU, in nanoseconds.
