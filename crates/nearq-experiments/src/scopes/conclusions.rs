@@ -61,13 +61,16 @@ pub(crate) fn conclusions(
     let asked = judged(&nothing);
     let needed = |scenario: &str, configuration: &Configuration| {
         let name = configuration.name;
+        let planned =
+            |row: &str| experiment.planned.iter().find(|plan| plan.configuration.name == row);
+        let base_of = |row: &str| planned(row).map_or("system", |plan| plan.configuration.base());
         let stands_for = |row: &str| {
-            let plan = experiment.planned.iter().find(|plan| plan.configuration.name == row);
-            plan.is_some_and(|plan| plan.same_as.as_ref().map_or(row, |(same, _)| *same) == name)
+            planned(row)
+                .is_some_and(|plan| plan.same_as.as_ref().map_or(row, |(same, _)| *same) == name)
         };
-        asked
-            .iter()
-            .any(|one| one.scenario == scenario && (name == "system" || stands_for(one.row)))
+        asked.iter().any(|one| {
+            one.scenario == scenario && (base_of(one.row) == name || stands_for(one.row))
+        })
     };
     let (mut collector, mut hashes) = (Collector::default(), Vec::new());
     for scenario in &experiment.scenarios {

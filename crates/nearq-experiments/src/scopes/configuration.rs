@@ -4,13 +4,47 @@ use crate::Machine;
 use crate::executor::Placement;
 use nearq_topology::{CpuSet, Scope};
 
+/// Whose pools run the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Those of the queue that is measured.
+    Ours,
+    /// Those of the kernel, in outline; on simulated machines.
+    Kernel,
+}
+
+/// What the names of the kernel's rows begin with.
+const KERNEL: &str = "kernel: ";
+
 /// A named way to place items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// The document's name for it, in lower case.
+    /// The document's name for it, in lower case; with `kernel: ` before it if that is whose pools they are.
     pub name: &'static str,
     /// The placement.
     pub placement: Placement,
+    /// Whose pools.
+    pub policy: Policy,
+}
+
+impl Configuration {
+    /// The row that it is compared with: `system`, of the same policy.
+    pub fn base(&self) -> &'static str {
+        match self.policy {
+            Policy::Ours => "system",
+            Policy::Kernel => "kernel: system",
+        }
+    }
+}
+
+/// The document's name for a row, whoever's pools it is about.
+pub(super) fn of_document(name: &str) -> &str {
+    name.strip_prefix(KERNEL).unwrap_or(name)
+}
+
+const fn kernel(name: &'static str, scope: Scope, strict: bool, localize: bool) -> Configuration {
+    let placement = Placement { scope, strict, localize, helping: false };
+    Configuration { name, placement, policy: Policy::Kernel }
 }
 
 const fn configuration(
@@ -20,7 +54,8 @@ const fn configuration(
     localize: bool,
     helping: bool,
 ) -> Configuration {
-    Configuration { name, placement: Placement { scope, strict, localize, helping } }
+    let placement = Placement { scope, strict, localize, helping };
+    Configuration { name, placement, policy: Policy::Ours }
 }
 
 /// What is measured on this machine: the five configurations of the document in its order, and two beyond it, with
@@ -36,8 +71,9 @@ pub const CONFIGURATIONS: [Configuration; 7] = [
 ];
 
 /// What is measured on a simulated machine: the same with nobody helping, as in the kernel, where an idle worker of
-/// one pool never takes the items of another; and again with helping where that makes a difference.
-pub const SIMULATED: [Configuration; 10] = [
+/// one pool never takes the items of another; again with helping where that makes a difference; and the five of the
+/// document on the kernel's own pools.
+pub const SIMULATED: [Configuration; 15] = [
     configuration("system", Scope::System, false, false, false),
     configuration("cache", Scope::Cache, false, false, false),
     configuration("cache+strict", Scope::Cache, true, false, false),
@@ -48,6 +84,11 @@ pub const SIMULATED: [Configuration; 10] = [
     configuration("cache+helping", Scope::Cache, false, false, true),
     configuration("cache+local+helping", Scope::Cache, false, true, true),
     configuration("cache_shard+helping", Scope::CacheShard, false, false, true),
+    kernel("kernel: system", Scope::System, false, false),
+    kernel("kernel: cache", Scope::Cache, false, false),
+    kernel("kernel: cache+strict", Scope::Cache, true, false),
+    kernel("kernel: system+local", Scope::System, false, true),
+    kernel("kernel: cache+local", Scope::Cache, false, true),
 ];
 
 /// What is measured on a machine.
@@ -65,23 +106,24 @@ pub struct Planned {
 }
 
 /// What a configuration comes down to: equal keys place items equally.
-type Key = (Vec<CpuSet>, [bool; 3]);
+type Key = (Policy, Vec<CpuSet>, [bool; 3]);
 
-fn key(placement: Placement, machine: &Machine) -> Key {
+fn key(configuration: Configuration, machine: &Machine) -> Key {
+    let placement = configuration.placement;
     let mut pods = machine.pods(placement.scope);
     pods.sort_by_key(CpuSet::first);
     // A worker cannot leave the only pod, and an item cannot run anywhere but on the only CPU.
     let strict = placement.strict && pods.len() > 1;
     let localize = placement.localize && machine.pods(Scope::Cpu).len() > 1;
     let helping = placement.helping && !strict && pods.len() > 1;
-    (pods, [strict, localize, helping])
+    (configuration.policy, pods, [strict, localize, helping])
 }
 
 /// Says for every configuration whether it is run here or coincides with one that is.
 pub fn plan(machine: &Machine) -> Vec<Planned> {
     let mut run: Vec<(Key, Configuration)> = Vec::new();
     let planned = configurations(machine).iter().map(|&configuration| {
-        let key = key(configuration.placement, machine);
+        let key = key(configuration, machine);
         let same = run.iter().find(|(earlier, _)| *earlier == key).map(|(_, earlier)| *earlier);
         if same.is_none() {
             run.push((key, configuration));
@@ -165,6 +207,11 @@ mod tests {
             ("cpu+strict", false),
             ("cache+helping", true),
             ("cache+local+helping", true),
+            ("kernel: system", false),
+            ("kernel: cache", false),
+            ("kernel: cache+strict", false),
+            ("kernel: system+local", false),
+            ("kernel: cache+local", false),
         ];
         assert_eq!(run, expected);
         let shard =
@@ -178,7 +225,7 @@ mod tests {
             .collect();
         assert_eq!(
             run,
-            ["system", "system+local", "cpu+strict"],
+            ["system", "system+local", "cpu+strict", "kernel: system", "kernel: system+local"],
             "helping changes nothing in one pod"
         );
     }

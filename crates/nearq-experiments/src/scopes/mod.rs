@@ -12,6 +12,7 @@ mod configuration;
 mod declared;
 mod issuer;
 mod judgement;
+mod kernel;
 mod payload;
 mod render;
 mod run;
@@ -19,7 +20,9 @@ mod scenario;
 mod simulated;
 
 pub(crate) use conclusions::{PARAMETERS, conclusions};
-pub use configuration::{CONFIGURATIONS, Configuration, Planned, SIMULATED, configurations, plan};
+pub use configuration::{
+    CONFIGURATIONS, Configuration, Planned, Policy, SIMULATED, configurations, plan,
+};
 pub use declared::Declared;
 pub(crate) use judgement::ALLOWED_LOSS;
 pub use judgement::{Judgement, judge};

@@ -1,6 +1,6 @@
 //! The loads of the document, scaled to the machine, and the figures that the document published for them.
 
-use super::configuration::CONFIGURATIONS;
+use super::configuration::{CONFIGURATIONS, of_document};
 
 /// CPUs of the document's machine, a Ryzen 9 3900X.
 const DOCUMENT_CPUS: f64 = 24.0;
@@ -79,8 +79,9 @@ pub fn scaled(cpus: usize) -> Vec<Scenario> {
     DOCUMENT.map(scenario).into()
 }
 
-/// What the document published, if it has this scenario and configuration.
+/// What the document published, if it has this scenario and configuration; the same for our pools and for the kernel's.
 pub fn published(scenario: &str, configuration: &str) -> Option<Published> {
+    let configuration = of_document(configuration);
     let row = DOCUMENT.iter().position(|(name, ..)| *name == scenario)?;
     let column = CONFIGURATIONS.iter().position(|known| known.name == configuration)?;
     let &(throughput, throughput_deviation, cpu, cpu_deviation) = PUBLISHED[row].get(column)?;
@@ -132,6 +133,7 @@ mod tests {
         let low = published("LOW", "cache+strict").unwrap();
         assert_eq!((low.throughput, low.cpu), ((828.20, 4.49), (66.84, 0.29)));
         assert_eq!(published("HIGH", "system").unwrap().throughput.0, 1159.40);
+        assert_eq!(published("LOW", "kernel: cache+strict"), Some(low));
         assert_eq!(published("HIGH", "cpu+strict"), None);
         assert_eq!(published("2 issuers", "system"), None);
     }

@@ -1,8 +1,9 @@
 //! Making the runs of `scopes` on a simulated machine: each is a simulation of its own, several at a time.
 
-use super::configuration::Configuration;
+use super::configuration::{Configuration, Policy};
 use super::declared::Declared;
 use super::issuer::LOST_AFTER;
+use super::kernel::KernelQueues;
 use super::run::{self, Measured, Plan};
 use crate::executor::{Executor, Queues};
 use crate::host::Census;
@@ -40,14 +41,18 @@ pub(super) fn measure(
     queues: MakeQueues,
     job: &Job,
 ) -> Result<Simulated<Measured>, Error> {
-    let (plan, placement) = (job.plan.clone(), job.configuration.placement);
+    let (plan, configuration) = (job.plan.clone(), job.configuration);
     let places = (plan.scenario.issuers * plan.scenario.in_flight) as u64;
     let store = drive(machine, places);
     // A block that is lost is noticed by its issuer before the limit ends the run.
     let limit = plan.warm_up + plan.duration + 2 * LOST_AFTER;
     let outcome = simulate(machine, plan.seed, limit, move || {
         let census = Census::default();
-        let executor: Arc<dyn Executor> = queues(census.clone()).queue(placement)?.into();
+        let queues = match configuration.policy {
+            Policy::Ours => queues(census.clone()),
+            Policy::Kernel => Box::new(KernelQueues { census: census.clone() }),
+        };
+        let executor: Arc<dyn Executor> = queues.queue(configuration.placement)?.into();
         run::run(executor, Arc::new(store), declared, census, &plan)
     })?;
     let Simulated { result, trace_hash, accesses } = outcome;
