@@ -98,6 +98,10 @@ pub(crate) struct Scopes {
     /// On a simulated machine: what a block's items cost, in percent of its issuer's work, 1 to 100000; 400 if not given
     #[arg(long, value_name = "PERCENT", value_parser = number, allow_negative_numbers = true)]
     item_work: Option<usize>,
+
+    /// On a simulated machine: a woken thread looks for an idle CPU under its last-level cache alone, not in its node
+    #[arg(long)]
+    wake_within_cache: bool,
 }
 
 /// What `nearq bench dispatch` can be told.
@@ -125,6 +129,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 issuers: options.issuers,
                 in_flight: options.in_flight,
                 item_percent: options.item_work,
+                wake_within_cache: options.wake_within_cache,
             };
             options.shared.run(|progress| nearq_experiments::scopes(&given, progress))
         }

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use nearq_platform::{Linux, Platform as _};
-use nearq_sim::{MachineError, Simulation};
+use nearq_sim::{Fair, MachineError, Simulation};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
 
 /// The machine that the command runs on.
@@ -18,6 +18,7 @@ pub struct Machine {
     parallelism: usize,
     limits: Option<Limits>,
     simulated: Option<nearq_sim::Machine>,
+    wakes_within_cache: bool,
 }
 
 impl Machine {
@@ -61,6 +62,7 @@ impl Machine {
             usable,
             limits: Some(limits),
             simulated: None,
+            wakes_within_cache: false,
         })
     }
 
@@ -84,6 +86,7 @@ impl Machine {
             usable,
             limits: None,
             simulated: None,
+            wakes_within_cache: false,
         }
     }
 
@@ -119,7 +122,17 @@ impl Machine {
     /// The simulated machine, ready to run a program for a seed; `None` for the real one.
     pub fn simulation(&self, seed: u64) -> Option<Simulation> {
         let limits = Limits::unlimited(self.usable.clone());
-        Some(Simulation::on(self.simulated.as_ref()?, seed).limits(limits))
+        let simulation = Simulation::on(self.simulated.as_ref()?, seed).limits(limits);
+        let within = self.wakes_within_cache;
+        Some(simulation.scheduler(move |_| Fair::new().waking_within_cache(within)))
+    }
+
+    /// The same machine with a simulated scheduler that wakes threads up within their last-level cache: see
+    /// [`Fair::waking_within_cache`].
+    #[must_use]
+    pub fn waking_within_cache(mut self, within: bool) -> Self {
+        self.wakes_within_cache = within;
+        self
     }
 
     /// What is simulated, for people: what it is, its clock, and what everything costs on it, one

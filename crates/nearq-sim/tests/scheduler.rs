@@ -7,7 +7,7 @@ use std::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_sim::{
-    AtomicU32, AtomicU64, Costs, Kernel, Outcome, Reason, Scheduler, Sim, Simulation, Thread,
+    AtomicU32, AtomicU64, Costs, Fair, Kernel, Outcome, Reason, Scheduler, Sim, Simulation, Thread,
     compute,
 };
 use nearq_topology::{CpuSet, Topology};
@@ -186,33 +186,44 @@ fn a_hint_counts_once_and_must_make_sense() {
 #[test]
 fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
     // Node 0: caches 0-3 and 4-7, two cores of two CPUs each.
-    let woken_on = |busy: &'static [&'static str]| {
-        on("numa:2 l3:2 core:2 pu:2", move || {
-            Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("there is one");
-            let word = Arc::new(AtomicU32::new(0));
-            let theirs = Arc::clone(&word);
-            let sleeper = spawn_on("0", move || {
-                Sim::set_affinity(Sim::current_thread(), &cpus("0-15")).expect("allowed");
-                Sim::wait(&theirs, 0, None);
-                Sim::warn(&Sim::current_cpu().to_string());
-            });
-            Sim::sleep(MILLISECOND);
-            let busy: Vec<_> =
-                busy.iter().map(|cpu| spawn_on(cpu, || compute(MILLISECOND))).collect();
-            Sim::sleep(100 * MICROSECOND);
-            Sim::wake(&raw const *word, 1);
-            compute(MILLISECOND);
-            Sim::join(sleeper);
-            busy.into_iter().for_each(Sim::join);
-        })
-        .warnings[0]
+    let woken_by = |within_cache: bool, busy: &'static [&'static str]| {
+        let simulation = Simulation::new(machine("numa:2 l3:2 core:2 pu:2"), 1).jitter(false);
+        let fair = move |_: &Topology| Fair::new().waking_within_cache(within_cache);
+        simulation
+            .scheduler(fair)
+            .run(move || {
+                Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("there is one");
+                let word = Arc::new(AtomicU32::new(0));
+                let theirs = Arc::clone(&word);
+                let sleeper = spawn_on("0", move || {
+                    Sim::set_affinity(Sim::current_thread(), &cpus("0-15")).expect("allowed");
+                    Sim::wait(&theirs, 0, None);
+                    Sim::warn(&Sim::current_cpu().to_string());
+                });
+                Sim::sleep(MILLISECOND);
+                let busy: Vec<_> =
+                    busy.iter().map(|cpu| spawn_on(cpu, || compute(MILLISECOND))).collect();
+                Sim::sleep(100 * MICROSECOND);
+                Sim::wake(&raw const *word, 1);
+                compute(MILLISECOND);
+                Sim::join(sleeper);
+                busy.into_iter().for_each(Sim::join);
+            })
+            .warnings[0]
             .clone()
     };
+    let woken_on = |busy| woken_by(false, busy);
     assert_eq!(woken_on(&[]), "0", "where it was");
     assert_eq!(woken_on(&["0"]), "2", "a core of its own under the same cache");
     assert_eq!(woken_on(&["0", "2"]), "1", "a sibling under the same cache before another cache");
     assert_eq!(woken_on(&["0", "1", "2", "3"]), "4", "another cache of the node");
     assert_eq!(woken_on(&["0", "1", "2", "3", "4", "6"]), "5");
+    assert_eq!(woken_by(true, &["0", "2"]), "1");
+    assert_eq!(
+        woken_by(true, &["0", "1", "2", "3"]),
+        "0",
+        "it waits: another cache is out of reach"
+    );
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub struct ScopesOptions {
     pub in_flight: Option<usize>,
     /// On a simulated machine: what the two items of a block cost, in percent of what its issuer spends on it.
     pub item_percent: Option<usize>,
+    /// On a simulated machine: woken threads look for an idle CPU under their last-level cache alone.
+    pub wake_within_cache: bool,
 }
 
 /// Most issuers, and most blocks in flight for each: beyond, the machine measures its scheduler.
@@ -252,6 +254,7 @@ impl<'o> Experiment<'o> {
             planned: &self.planned,
             times: &self.times,
             conditions: &conditions,
+            wake_within_cache: self.options.wake_within_cache,
             judgements: judgements.as_deref(),
         };
         let (text, svg) = (facts.text(&rows), facts.picture(&rows));
@@ -282,6 +285,7 @@ impl<'o> Experiment<'o> {
         });
         if let Some(declared) = conditions.declared {
             parameters["declared"] = json!(declared);
+            parameters["wake_within_cache"] = json!(self.options.wake_within_cache);
             parameters["judgements"] = json!(judgements);
         }
         let environment = conditions.environment;
@@ -301,6 +305,11 @@ pub(crate) fn run_on(
     if options.item_percent.is_some() {
         return Err(Error::input(
             "--item-work is for simulated machines, where work is declared; here it is computed",
+        ));
+    }
+    if options.wake_within_cache {
+        return Err(Error::input(
+            "--wake-within-cache is for simulated machines; here Linux wakes threads up as it does",
         ));
     }
     let store = open_store(options, &experiment.scenarios)?;
@@ -352,6 +361,7 @@ pub(crate) fn simulate_on(
             "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
         )));
     }
+    let machine = &machine.clone().waking_within_cache(options.wake_within_cache);
     let mut declared = Declared::at(model.clock_mhz());
     if let Some(percent) = options.item_percent {
         within("--item-work", percent, 1, MOST_ITEM_PERCENT)?;

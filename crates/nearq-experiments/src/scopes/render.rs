@@ -15,6 +15,7 @@ pub(super) struct Facts<'f> {
     pub(super) planned: &'f [Planned],
     pub(super) times: &'f Times,
     pub(super) conditions: &'f Conditions,
+    pub(super) wake_within_cache: bool,
     /// Those of a simulated run.
     pub(super) judgements: Option<&'f [Judgement]>,
 }
@@ -34,6 +35,11 @@ impl Facts<'_> {
                 declared.clock_mhz,
                 inputs(declared),
             ));
+            text.push_str(if self.wake_within_cache {
+                "A woken thread looks for an idle CPU under its last-level cache alone.\n"
+            } else {
+                "A woken thread looks for an idle CPU in its whole node; --wake-within-cache changes that.\n"
+            });
         } else {
             text.push_str(&format!(
                 "{}\nstore: {store}\n\

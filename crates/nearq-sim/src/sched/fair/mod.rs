@@ -27,7 +27,7 @@ const SHORTEST_RUN: u64 = 50_000;
 /// - **A woken thread** goes to its previous CPU if that is idle; else to an idle CPU under the same last-level cache,
 ///   one of an idle core if there is one; else to one of the node, likewise; else it waits at its previous CPU, however
 ///   idle the rest of the machine may be. There it interrupts the thread that runs if it is owed time and has the
-///   earlier deadline.
+///   earlier deadline. ([`waking_within_cache`](Self::waking_within_cache) leaves the node out.)
 /// - **A new thread**, and one that replaces its program, goes to the node with the fewest threads that can run for
 ///   each CPU, there to such a last-level cache, core, and CPU.
 /// - **A CPU that runs out of threads** takes one that waits elsewhere: in its last-level cache, then its node, then the
@@ -52,12 +52,23 @@ pub struct Fair {
     balances: Vec<CpuBalance>,
     /// How many CPUs have threads waiting for them.
     crowded: usize,
+    /// A woken thread looks for an idle CPU under its last-level cache alone.
+    wakes_within_cache: bool,
 }
 
 impl Fair {
     /// A scheduler for a machine with any number of CPUs.
     pub fn new() -> Self {
         Fair::default()
+    }
+
+    /// Lets a woken thread look for an idle CPU under its last-level cache alone, and not in the rest of its node. So
+    /// does Linux (`select_idle_sibling`), which has other means beside it that this scheduler has not. On a machine
+    /// with several caches a node it decides how soon a crowded cache is left.
+    #[must_use]
+    pub fn waking_within_cache(mut self, within: bool) -> Self {
+        self.wakes_within_cache = within;
+        self
     }
 
     /// How many threads wait for a CPU.
@@ -151,7 +162,7 @@ impl Scheduler for Fair {
     fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize {
         match reason {
             Reason::New | Reason::Exec => self.idlest(kernel, thread),
-            _ => Self::wake_cpu(kernel, thread),
+            _ => self.wake_cpu(kernel, thread),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::thread::Thread;
 
 impl Fair {
     /// The CPU for a thread that wakes up.
-    pub(super) fn wake_cpu(kernel: &Kernel<'_>, thread: Thread) -> usize {
+    pub(super) fn wake_cpu(&self, kernel: &Kernel<'_>, thread: Thread) -> usize {
         let (allowed, previous) = (kernel.allowed(thread), kernel.previous_cpu(thread));
         let usable = allowed.contains(previous);
         if usable && kernel.idle().contains(previous) {
@@ -23,7 +23,7 @@ impl Fair {
         }
         let near = |group| idle_in(kernel, group, allowed, previous);
         near(kernel.llc_cpus(previous))
-            .or_else(|| near(kernel.node_cpus(previous)))
+            .or_else(|| near(kernel.node_cpus(previous)).filter(|_| !self.wakes_within_cache))
             .or(usable.then_some(previous))
             // It may not go back: anywhere, an idle CPU first.
             .or_else(|| near(allowed))
