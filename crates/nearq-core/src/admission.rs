@@ -30,6 +30,8 @@
 //! One worker at a time activates; who comes meanwhile asks it to look again (`attention`: NOBODY, LOOKING, AGAIN) and goes
 //! on with its own items. It counted its completion before it asked or saw that somebody had asked, and the activator takes the
 //! question (LOOKING) before it reads the completions: so it sees that one. All `SeqCst`.
+//! Where the limit is high and half of it is free, issuers go past what is held back (`admit_past`), so that the activator gets
+//! ahead of them and can open.
 //! Opening: the activator marks the closed ceiling as `OPENING`, sees `inactive` at zero, opens the ceiling by
 //! compare-exchange from what it marked, and looks at `inactive` again; if an issuer came in between, it closes again and
 //! goes on. Who closes takes the mark away: an item that was held back before the ceiling opened keeps it closed, so nothing
@@ -71,6 +73,8 @@ fn with_ceiling(word: u64, ceiling: u64) -> u64 {
 
 /// Items that a queue may have active if nothing else is said, as in the kernel.
 pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
+/// Items of a queue with such a limit do not care who of them starts first.
+const HIGH_LIMIT: u64 = 64;
 /// Credits that a link gets at once at most.
 const MOST_CREDITS: u64 = 32;
 /// The most that can be asked for, as in the kernel.
@@ -125,7 +129,8 @@ impl<P: Platform> Admission<P> {
     fn refill(&self, queue: &Queue<P>, link: &Link<P>) -> bool {
         // Before the ceiling is read: see `credits`.
         let epoch = link.credits.epoch();
-        let links = queue.links().count() as u64;
+        // As many as may ask at once: what they add before they see that it is too much must not make it too much.
+        let askers = queue.cpus().max(queue.links().count()) as u64;
         let mut withdrawn = false;
         loop {
             let admitted = self.admitted.load(Ordering::Relaxed);
@@ -133,15 +138,18 @@ impl<P: Platform> Admission<P> {
             if admitted >= top {
                 top = self.raise(queue);
                 if admitted >= top {
-                    if top == CLOSED || withdrawn || self.withdraw(queue) == 0 {
+                    if top == CLOSED {
+                        return self.admit_past(queue);
+                    }
+                    if withdrawn || self.withdraw(queue) == 0 {
                         return false;
                     }
                     withdrawn = true;
                     continue;
                 }
             }
-            // Never so many for one link that the others find nothing: with a limit of one there are no credits.
-            let more = ((top - admitted) / (2 * links)).clamp(1, MOST_CREDITS);
+            // Never so many for one link that the others find nothing: with a low limit there are no credits.
+            let more = ((top - admitted) / (2 * askers)).clamp(1, MOST_CREDITS);
             // Added, not compared: on a large machine nearly all issuers would lose the race. What is too much goes back;
             // until then it only makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
             let admitted = self.admitted.fetch_add(more, Ordering::SeqCst);
@@ -154,6 +162,27 @@ impl<P: Platform> Admission<P> {
                 return true;
             }
         }
+    }
+
+    /// Lets an item past those that are held back, if the limit is a high one and less than half of it is used.
+    ///
+    /// Who activates can do so for one item after the other only. While items come faster than that, some are always
+    /// held back, and the ceiling would stay closed for ever although there is room for all.
+    #[cold]
+    fn admit_past(&self, queue: &Queue<P>) -> bool {
+        let limit = self.max_active.load(Ordering::SeqCst);
+        if limit < HIGH_LIMIT {
+            return false;
+        }
+        let completed = queue.completed();
+        if self.admitted.load(Ordering::SeqCst) >= completed + limit / 2 {
+            return false;
+        }
+        if self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit {
+            return true;
+        }
+        self.give_back(queue, 1);
+        false
     }
 
     /// Takes back the credits of all links. How many there were.

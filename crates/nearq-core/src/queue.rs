@@ -203,6 +203,11 @@ impl<P: Platform> Queue<P> {
         })
     }
 
+    /// How many CPUs items may come from.
+    pub(crate) fn cpus(&self) -> usize {
+        self.current_table().by_cpu.len()
+    }
+
     /// Executions that have ended, over all links.
     pub(crate) fn completed(&self) -> u64 {
         self.links().map(Link::completed).sum()
