@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work};
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{Parker, Platform, ThreadSpec};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -242,4 +242,47 @@ fn a_queue_whose_mask_was_taken_away_can_be_changed() {
         assert_eq!(queue.spawn(Sim::current_cpu).join().expect("no panic"), 0);
     });
     outcome.expect();
+}
+
+/// An issuer on each of 72 CPUs, each of which waits for its item before it queues it again: how many run a second. Some
+/// way on, `disturb` happens to the queue.
+fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
+    const ROUNDS: u64 = 300;
+    let machine = Topology::from_synthetic("l3:1 core:72").expect("well formed");
+    let outcome = Simulation::new(machine, 4).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = Arc::new(runtime.workqueue("rate").build_in().expect("can be done"));
+        let issue = |cpu| {
+            let queue = Arc::clone(&queue);
+            let affinity = Some(CpuSet::single(cpu));
+            let main = move || {
+                let parker = Arc::new(Parker::<Sim>::new());
+                let works = [(); 2].map(|()| {
+                    let parker = Arc::clone(&parker);
+                    Work::<Sim>::new_in(move |_: &Work<Sim>| parker.unpark())
+                });
+                for round in 0..ROUNDS {
+                    // Two in turn: the one that has just run may be running still.
+                    assert!(queue.queue(&works[round as usize % 2]));
+                    parker.park(None);
+                }
+            };
+            Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+        };
+        let issuers: Vec<_> = (0..72).map(issue).collect();
+        let begin = Sim::now();
+        Sim::sleep(Duration::from_micros(300));
+        disturb(&queue);
+        issuers.into_iter().for_each(Sim::join);
+        let took = Sim::now() - begin;
+        72 * ROUNDS * 1_000_000_000 / took.as_nanos() as u64
+    });
+    outcome.expect()
+}
+
+#[test]
+fn a_queue_that_was_closed_for_a_moment_opens_under_load() {
+    let (without, with) = (rate(|_| {}), rate(|queue| queue.set_max_active(1024)));
+    println!("{without} items a second, {with} after the limit was written");
+    assert!(with > without / 2);
 }
