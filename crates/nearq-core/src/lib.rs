@@ -12,7 +12,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `item` | the state word: who owns an item |
-//! | `inbox`, `batch` | where items wait: for a pool, for a worker |
+//! | `inbox`, `batch`, `pause` | where items wait: for a pool, for a worker; who lost a race for a word |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `attributes`, `queue`, `link`, `admission`, `credits` | queues: what can be set, and the limit |
