@@ -63,7 +63,7 @@ impl SensitivityOptions {
     }
 
     fn runs(&self) -> Result<usize, Error> {
-        let runs = self.runs.unwrap_or(if self.quick { 2 } else { 3 });
+        let runs = self.runs.unwrap_or(if self.quick { 1 } else { 2 });
         within("--runs", runs, 1, MOST_RUNS)?;
         Ok(runs)
     }
