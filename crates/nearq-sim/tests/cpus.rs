@@ -1,40 +1,22 @@
 //! The simulated CPUs: how fast they work beside each other, how much of them a quota leaves, and how they come and go.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, RunState, ThreadSpec};
-use nearq_sim::{Costs, Outcome, Sim, Simulation, Thread, compute};
+use nearq_platform::{Platform, RunState};
+use nearq_sim::{Costs, Sim, Simulation, Thread, compute};
 use nearq_topology::{CpuSet, Limits, Quota, Topology};
+
+use common::{cpus, on, spawn, spawn_on};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
-
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
-
-fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
-    Simulation::new(machine(description), 1).jitter(false).run(main)
-}
-
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
-}
-
-fn spawn_on(cpus: &str, main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    let affinity = Some(cpus.parse().expect("a CPU list"));
-    Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
-        .expect("the simulator has room")
-}
-
-fn cpus(list: &str) -> CpuSet {
-    list.parse().expect("a CPU list")
-}
 
 // ---- SMT and capacity --------------------------------------------------------------------------------------------
 

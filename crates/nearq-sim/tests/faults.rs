@@ -1,5 +1,7 @@
 //! Injected faults: each occurs, about as often as asked for, the same for the same seed, and ends when told to.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +10,15 @@ use nearq_platform::{Atomic, Ordering, Parker, Platform, RunState, ThreadSpec, W
 use nearq_sim::{
     AtomicU32, FaultCounts, Faults, Outcome, Sim, Simulation, Thread, TraceLevel, compute,
 };
-use nearq_topology::{CpuSet, Limits, Topology};
+use nearq_topology::{CpuSet, Limits};
+
+use common::machine;
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
-
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
 
 fn with(change: impl FnOnce(&mut Faults)) -> Faults {
     let mut faults = Faults::NONE;

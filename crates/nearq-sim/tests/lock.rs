@@ -1,5 +1,7 @@
 //! The runtime's mutex and parker on simulated machines: exclusion, progress, and the time that they take.
 
+mod common;
+
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +9,8 @@ use std::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Parker, Platform, ThreadSpec};
 use nearq_sim::{Costs, Schedule, Sim, Simulation, compute};
-use nearq_topology::Topology;
 
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
+use common::machine;
 
 struct Seen(Mutex<(), Sim>, UnsafeCell<(u32, u32)>);
 // SAFETY: the cell is used under the mutex, and simulated threads share one real thread.

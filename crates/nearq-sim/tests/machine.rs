@@ -1,5 +1,7 @@
 //! What a program on the simulated machine may rely on: time, CPUs, affinity, limits, waiting, endings.
 
+mod common;
+
 use std::time::Duration;
 
 use nearq_lock::Mutex;
@@ -9,8 +11,10 @@ use nearq_platform::{
 use nearq_sim::{
     AtomicU32, Costs, Doing, Ending, Outcome, Schedule, Sim, Simulation, Thread, compute,
 };
-use nearq_topology::{CpuSet, Limits, Topology};
+use nearq_topology::{CpuSet, Limits};
 use std::sync::Arc;
+
+use common::{machine, spawn, spawn_on};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
@@ -19,20 +23,6 @@ static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 type Place = Mutex<Option<Thread>, Sim>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
-
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
-}
-
-fn spawn_on(cpus: &str, main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    let affinity = Some(cpus.parse().expect("a CPU list"));
-    Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
-        .expect("the simulator has room")
-}
 
 fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
     Simulation::new(machine(description), 1).run(main)

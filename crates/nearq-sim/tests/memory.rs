@@ -1,11 +1,15 @@
 //! What declared bytes cost by where they are, and on which node they come to live. Jitter is off: everything is exact to the nanosecond.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_platform::{Atomic, Instant, MemoryPolicy, Ordering, Platform, Residency, ThreadSpec};
 use nearq_sim::{AtomicU64, Costs, Machine, Sim, Simulation, compute};
 use nearq_topology::Topology;
+
+use common::{go_to, nanoseconds, run, spawn_on, took};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
@@ -26,33 +30,8 @@ fn costs() -> Costs {
     costs
 }
 
-fn run<R: 'static>(machine: &str, costs: &Costs, main: impl FnOnce() -> R + 'static) -> R {
-    let machine = Topology::from_synthetic(machine).expect("well formed");
-    Simulation::new(machine, 1).costs(*costs).jitter(false).run(main).expect()
-}
-
 fn buffer(bytes: usize) -> Box<[u8]> {
     vec![0; bytes].into()
-}
-
-fn go_to(cpu: usize) {
-    let cpus = cpu.to_string().parse().expect("a CPU list");
-    Sim::set_affinity(Sim::current_thread(), &cpus).expect("it exists");
-}
-
-fn spawn_on(cpu: usize, main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    let affinity = Some(cpu.to_string().parse().expect("a CPU list"));
-    Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
-}
-
-fn took(what: impl FnOnce()) -> u64 {
-    let start = Sim::now();
-    what();
-    nanoseconds(Sim::now() - start)
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).expect("short")
 }
 
 /// Nanoseconds that bytes take at a rate, in one run.

@@ -1,5 +1,7 @@
 //! The simulated kernel's scheduler: shares, placement, balancing, and schedulers of one's own.
 
+mod common;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,38 +9,17 @@ use std::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_sim::{
-    AtomicU32, AtomicU64, Costs, Fair, Kernel, Outcome, Reason, Scheduler, Sim, Simulation, Thread,
-    compute,
+    AtomicU32, AtomicU64, Costs, Fair, Kernel, Reason, Scheduler, Sim, Simulation, Thread, compute,
 };
 use nearq_topology::{CpuSet, Topology};
+
+use common::{cpus, machine, on, spawn, spawn_on};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
-
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
-
-fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
-    Simulation::new(machine(description), 1).jitter(false).run(main)
-}
-
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
-}
-
-fn spawn_on(cpus: &str, main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    let affinity = Some(cpus.parse().expect("a CPU list"));
-    Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
-        .expect("the simulator has room")
-}
-
-fn cpus(list: &str) -> CpuSet {
-    list.parse().expect("a CPU list")
-}
 
 // ---- placement and balancing -------------------------------------------------------------------------------------
 

@@ -1,29 +1,20 @@
 //! Schedules that look for bugs, and the progress that a run tells.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
-use nearq_sim::{AtomicU32, AtomicU64, Outcome, Schedule, Sim, Simulation, compute};
-use nearq_topology::Topology;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_sim::{AtomicU32, AtomicU64, Schedule, Sim, Simulation, compute};
+
+use common::{machine, on, spawn};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
-
-fn machine(description: &str) -> Topology {
-    Topology::from_synthetic(description).expect("the description is well formed")
-}
-
-fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
-    Simulation::new(machine(description), 1).jitter(false).run(main)
-}
-
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Sim as Platform>::JoinHandle {
-    Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
-}
 
 // ---- schedules that look for bugs --------------------------------------------------------------------------------
 
