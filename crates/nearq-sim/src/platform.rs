@@ -246,6 +246,17 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
     }
 }
 
+/// Puts the caller to sleep until a thread, which is alive, has ended.
+pub(crate) fn wait_for_end(shared: &Shared, thread: Thread) {
+    shared.block(|world| {
+        let slot = world.slot;
+        world.record(Kind::Join, thread.id);
+        world.threads.at_mut(thread.slot).joiners.push(slot);
+        world.block(State::Joining { thread }, None);
+        true
+    });
+}
+
 /// Has the simulated kernel change a thread's share of its CPU.
 fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
     change(thread, how)?;
@@ -416,13 +427,7 @@ impl Platform for Sim {
         if shared.world.borrow().threads.find(thread).is_none() {
             return;
         }
-        shared.block(|world| {
-            let slot = world.slot;
-            world.record(Kind::Join, thread.id);
-            world.threads.at_mut(thread.slot).joiners.push(slot);
-            world.block(State::Joining { thread }, None);
-            true
-        });
+        wait_for_end(shared, thread);
     }
 
     fn current_thread() -> Thread {

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use nearq_platform::{Platform, Refused, ThreadSpec};
 
 use crate::context;
-use crate::platform::{Sim, gone, system_call};
+use crate::platform::{Sim, gone, system_call, wait_for_end};
 use crate::sched::Reason;
-use crate::thread::{State, Thread, cut_name};
+use crate::thread::{Thread, cut_name};
 use crate::trace::Kind;
 use crate::world::World;
 
@@ -180,13 +180,7 @@ impl Sim {
                 let slot = *entry.threads.first().expect("a process without threads has ended");
                 Thread { slot, id: world.threads.at(slot).id }
             };
-            shared.block(|world| {
-                let slot = world.slot;
-                world.record(Kind::Join, thread.id);
-                world.threads.at_mut(thread.slot).joiners.push(slot);
-                world.block(State::Joining { thread }, None);
-                true
-            });
+            wait_for_end(shared, thread);
         }
     }
 
