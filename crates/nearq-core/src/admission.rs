@@ -204,6 +204,11 @@ impl<P: Platform> Admission<P> {
         }
     }
 
+    /// How many items the limit lets in, all in all, by what has been completed so far.
+    fn allowed(&self, queue: &Queue<P>) -> u64 {
+        queue.completed() + self.max_active.load(Ordering::SeqCst)
+    }
+
     /// Raises the ceiling to what the completions allow. Where it is then.
     #[cold]
     fn raise(&self, queue: &Queue<P>) -> u64 {
@@ -211,7 +216,7 @@ impl<P: Platform> Admission<P> {
         if ceiling(word) == CLOSED {
             return CLOSED;
         }
-        let possible = queue.completed() + self.max_active.load(Ordering::SeqCst);
+        let possible = self.allowed(queue);
         let raised = with_ceiling(word, possible);
         let outcome =
             self.ceiling.compare_exchange(word, raised, Ordering::SeqCst, Ordering::SeqCst);
@@ -227,9 +232,7 @@ impl<P: Platform> Admission<P> {
         if queue.runtime().inner().broken.is(Broken::AdmissionLeak) {
             return;
         }
-        if self.admitted.load(Ordering::SeqCst)
-            < queue.completed() + self.max_active.load(Ordering::SeqCst)
-        {
+        if self.admitted.load(Ordering::SeqCst) < self.allowed(queue) {
             queue.kick();
         }
     }
@@ -301,7 +304,7 @@ impl<P: Platform> Admission<P> {
             if !self.may_open() {
                 continue;
             }
-            let possible = queue.completed() + self.max_active.load(Ordering::SeqCst);
+            let possible = self.allowed(queue);
             if ceiling(word) == CLOSED {
                 // It fails where the limit was changed meanwhile, then the kicker opens the ceiling; and where an item was
                 // held back, which is seen below.
@@ -344,7 +347,7 @@ impl<P: Platform> Admission<P> {
         }
         while turn.lists.iter().any(|(_, list)| !list.is_empty()) {
             let admitted = self.admitted.load(Ordering::SeqCst);
-            if admitted >= queue.completed() + self.max_active.load(Ordering::SeqCst) {
+            if admitted >= self.allowed(queue) {
                 return;
             }
             if self
