@@ -57,48 +57,31 @@ impl Drop for Workers {
     }
 }
 
-/// With a channel that has room for what is in flight.
+/// Workers at a channel, which may be bounded.
 #[derive(Debug)]
-pub struct Bounded(Workers);
+pub struct Channel<const BOUNDED: bool>(Workers);
+
+/// With a channel that has room for what is in flight.
+pub type Bounded = Channel<true>;
 
 /// With a channel that grows.
-#[derive(Debug)]
-pub struct Unbounded(Workers);
+pub type Unbounded = Channel<false>;
 
-impl Peer for Bounded {
+impl<const BOUNDED: bool> Peer for Channel<BOUNDED> {
     type Join<T: Send + 'static> = oneshot::Receiver<T>;
 
-    const NAME: &'static str = "crossbeam-channel bounded";
-    const JOINED: &'static str = "crossbeam-channel bounded, oneshot";
+    const NAME: &'static str =
+        if BOUNDED { "crossbeam-channel bounded" } else { "crossbeam-channel" };
+    const JOINED: &'static str =
+        if BOUNDED { "crossbeam-channel bounded, oneshot" } else { "crossbeam-channel, oneshot" };
 
     fn start(threads: usize) -> Result<Self, Error> {
-        Workers::start::<Self>(crossbeam_channel::bounded(IN_FLIGHT), threads).map(Self)
-    }
-
-    fn detach<F: FnOnce() + Send + 'static>(&self, function: F) {
-        self.0.send(Box::new(function));
-    }
-
-    fn spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
-        &self,
-        function: F,
-    ) -> Self::Join<T> {
-        self.0.spawn(function)
-    }
-
-    fn join<T: Send + 'static>(handle: Self::Join<T>) -> T {
-        handle.blocking_recv().expect("the closure does not panic")
-    }
-}
-
-impl Peer for Unbounded {
-    type Join<T: Send + 'static> = oneshot::Receiver<T>;
-
-    const NAME: &'static str = "crossbeam-channel";
-    const JOINED: &'static str = "crossbeam-channel, oneshot";
-
-    fn start(threads: usize) -> Result<Self, Error> {
-        Workers::start::<Self>(crossbeam_channel::unbounded(), threads).map(Self)
+        let channel = if BOUNDED {
+            crossbeam_channel::bounded(IN_FLIGHT)
+        } else {
+            crossbeam_channel::unbounded()
+        };
+        Workers::start::<Self>(channel, threads).map(Self)
     }
 
     fn detach<F: FnOnce() + Send + 'static>(&self, function: F) {
