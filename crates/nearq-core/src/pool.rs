@@ -391,7 +391,7 @@ impl<P: Platform> Pool<P> {
 
     /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
     pub(crate) fn start_with_place(&self) -> bool {
-        if !self.has_work() && !self.entries().any(|worker| worker.batch.len() != 0) {
+        if !self.has_waiting() {
             return false;
         }
         match self.idle.pop_another(&self.runtime().table, true) {
