@@ -30,6 +30,7 @@ mod credits;
 #[cfg(target_os = "linux")]
 mod default;
 mod error;
+mod event;
 mod idle;
 mod inbox;
 mod info;
