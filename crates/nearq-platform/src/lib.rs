@@ -37,7 +37,7 @@ pub use error::Refused;
 pub use linux::Linux;
 pub use parker::Parker;
 pub use platform::{
-    ConstPlatform, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy, ThreadSpec,
-    Wait,
+    ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
+    ThreadSpec, Wait,
 };
 pub use time::Instant;

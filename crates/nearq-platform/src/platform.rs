@@ -174,6 +174,27 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
     fn set_slot(value: *const ());
 
+    // ---- forks -----------------------------------------------------------------------------------------
+
+    /// How many forks lie between the program's start and this process; what was made in another epoch is another
+    /// process's. Forks are counted from the first [`follow_forks`](Self::follow_forks) on. Never changes while two
+    /// threads of a process live. One load; a constant where nothing forks.
+    #[inline(always)]
+    fn fork_epoch() -> u64 {
+        0
+    }
+
+    /// From now on, each fork of this process calls `hooks` with `subject`, until
+    /// [`unfollow_forks`](Self::unfollow_forks). Nothing where nothing forks.
+    ///
+    /// # Safety
+    /// Until `unfollow_forks(subject)` returns, the hooks may be called with `subject` by any thread that forks, and after
+    /// the fork in the child too.
+    unsafe fn follow_forks(_subject: *const (), _hooks: &'static ForkHooks) {}
+
+    /// Forks do not touch `subject` any more when this returns. Nothing if they never did. Not from inside a hook.
+    fn unfollow_forks(_subject: *const ()) {}
+
     // ---- memory placement ------------------------------------------------------------------------------
 
     /// Where the pages that the caller touches first shall come from.
@@ -203,6 +224,21 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
 
     /// Tells the person who runs the program one line (on Linux: standard error).
     fn warn(line: &str);
+}
+
+/// What [`Platform::follow_forks`] has called around a fork. All by the thread that forks, and one fork at a time.
+///
+/// They run wherever the program forks, so they take no lock that may be held there, and should allocate nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkHooks {
+    /// Before the fork: brings the subject into a state that may be copied, and keeps it there. Called for each subject
+    /// before the process forks.
+    pub prepare: unsafe fn(*const ()),
+    /// After the fork, in the process that forked: lets the subject go on.
+    pub parent: unsafe fn(*const ()),
+    /// After the fork, in the new process, where the caller is the only thread: makes the copy usable.
+    /// [`Platform::fork_epoch`] has the new value already.
+    pub child: unsafe fn(*const ()),
 }
 
 /// A platform on which atomics can be made in constants: statics and `const fn new` work there.

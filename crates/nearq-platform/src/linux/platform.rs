@@ -2,21 +2,24 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
+use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::{self, AtomicPtr, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::FromRawFd;
 use std::path::Path;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{memory, run_state, spawn, thread};
+use super::{fork, memory, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
-    Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState, SchedPolicy,
-    ThreadSpec, Wait,
+    ForkHooks, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
+    SchedPolicy, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -52,8 +55,11 @@ use crate::{
 ///   class needs the same privilege as to be favoured more.
 /// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
 ///   leaves the kernel's own balancing between nodes on.
+/// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
+///   `posix_spawn` (what `Command` is without) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
-/// - **Warnings** are one line on standard error that begins with `nearq: `.
+/// - **Warnings** are one line on standard error that begins with `nearq: `, written at once and without a lock: a child
+///   of a fork may warn although another thread of its parent was writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Linux;
 
@@ -201,6 +207,23 @@ impl Platform for Linux {
         SLOT.set(value);
     }
 
+    #[inline(always)]
+    fn fork_epoch() -> u64 {
+        fork::epoch()
+    }
+
+    unsafe fn follow_forks(subject: *const (), hooks: &'static ForkHooks) {
+        if let Err(error) = fork::follow(subject, hooks) {
+            Self::warn(&format!(
+                "the C library cannot note what to do at a fork: {error}; a child process must not use nearq"
+            ));
+        }
+    }
+
+    fn unfollow_forks(subject: *const ()) {
+        fork::unfollow(subject);
+    }
+
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
         memory::set_default_policy(policy)
     }
@@ -221,8 +244,12 @@ impl Platform for Linux {
 
     fn warn(line: &str) {
         let line = format!("nearq: {}\n", line.trim_end().replace('\n', " "));
-        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost. Not by
+        // `std::io::stderr`, whose lock would be held for ever in the child of a fork that came while it was.
+        // SAFETY: validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never
+        // closed by us (it is not dropped), and standard error may be written by anybody.
+        let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
+        let _ = (&*stderr).write_all(line.as_bytes());
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod clock;
 mod cpu;
+mod fork;
 mod futex;
 mod memory;
 mod sched;
@@ -15,6 +16,7 @@ mod signal;
 
 pub(crate) use clock::{cpu_time, monotonic};
 pub(crate) use cpu::current_cpu;
+pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
 pub(crate) use rustix::io::Errno;

@@ -1,0 +1,113 @@
+//! Forks of this process: how many there were, and who wants to be told.
+//!
+//! The C library calls three functions of ours around each `fork` (`pthread_atfork`), which it is told of with the first
+//! subject. They call the hooks of all subjects.
+//!
+//! # Protocol
+//! `SUBJECTS` is locked from *prepare* to *parent* or *child*: forks come one after the other, and no subject leaves between
+//! its hooks. The guard stays in `HELD` meanwhile; it belongs to the thread that forks, which is the only one that touches
+//! `HELD`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
+//!
+//! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
+//! are enough, and no thread ever sees it change but the one that forked.
+//!
+//! # What is not followed
+//! `vfork`, `posix_spawn` and `clone` called by hand do not go through the C library's handlers. The first two are for who
+//! calls `exec` at once; their children must not touch anything of this library.
+//!
+//! # Other people's handlers
+//! *prepare* runs in the reverse order of registration, the other two in the order of registration. So handlers that were
+//! registered before the first subject run between ours, and must not wait for a lock that a subject's *prepare* takes.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::ForkHooks;
+use crate::sys;
+
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects { list: Vec::new(), told: false });
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+struct Subjects {
+    list: Vec<Subject>,
+    /// Whether the C library knows of us.
+    told: bool,
+}
+
+struct Subject {
+    address: *const (),
+    hooks: &'static ForkHooks,
+}
+
+// SAFETY: the address is only handed to the hooks, which any thread may call (`Platform::follow_forks`).
+unsafe impl Send for Subject {}
+
+/// The guard of `SUBJECTS` while the process forks.
+struct Held(UnsafeCell<Option<MutexGuard<'static, Subjects>>>);
+
+// SAFETY: touched by the thread that has the lock only.
+unsafe impl Sync for Held {}
+
+fn lock() -> MutexGuard<'static, Subjects> {
+    // A hook that panicked did so in a function of the C convention, which ends the process: there is no poison to heed.
+    SUBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many forks there were up to this process.
+#[inline(always)]
+pub(super) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Adds a subject. An error is that the C library has no memory to note our functions; then forks go by unseen.
+pub(super) fn follow(address: *const (), hooks: &'static ForkHooks) -> sys::Result<()> {
+    let mut subjects = lock();
+    subjects.list.push(Subject { address, hooks });
+    if !subjects.told {
+        sys::at_fork(prepare, parent, child)?;
+        subjects.told = true;
+    }
+    Ok(())
+}
+
+/// Takes a subject away.
+pub(super) fn unfollow(address: *const ()) {
+    lock().list.retain(|subject| subject.address != address);
+}
+
+extern "C" fn prepare() {
+    let subjects = lock();
+    for Subject { address, hooks } in &subjects.list {
+        // SAFETY: it is on the list, and stays there until we give the lock back.
+        unsafe { (hooks.prepare)(*address) };
+    }
+    // SAFETY: we have the lock.
+    unsafe { *HELD.0.get() = Some(subjects) };
+}
+
+/// The guard that `prepare` left.
+fn take_held() -> MutexGuard<'static, Subjects> {
+    // SAFETY: this thread, or the one that it is a copy of, has had the lock since `prepare`.
+    unsafe { (*HELD.0.get()).take() }.expect("the C library calls `prepare` first")
+}
+
+extern "C" fn parent() {
+    let subjects = take_held();
+    for Subject { address, hooks } in &subjects.list {
+        // SAFETY: as in `prepare`, which was called for it.
+        unsafe { (hooks.parent)(*address) };
+    }
+}
+
+extern "C" fn child() {
+    let subjects = take_held();
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    for Subject { address, hooks } in &subjects.list {
+        // SAFETY: as in `prepare`, which was called for it.
+        unsafe { (hooks.child)(*address) };
+    }
+}

@@ -1,0 +1,134 @@
+//! Forks are counted, in the child only, and the hooks are called around them, in both.
+
+#![cfg(not(miri))]
+#![allow(clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+mod common;
+
+use nearq_platform::{ForkHooks, Linux, Ordering, Platform};
+
+type Word = <Linux as Platform>::AtomicU32;
+
+/// How often each hook of a subject was called.
+struct Counted {
+    prepare: Word,
+    parent: Word,
+    child: Word,
+}
+
+impl Counted {
+    const HOOKS: ForkHooks = ForkHooks {
+        prepare: |subject| Self::of(subject).count(|counted| &counted.prepare),
+        parent: |subject| Self::of(subject).count(|counted| &counted.parent),
+        child: |subject| {
+            assert!(Linux::fork_epoch() > 0, "counted before the hooks are called");
+            Self::of(subject).count(|counted| &counted.child);
+        },
+    };
+
+    fn new() -> Self {
+        Counted { prepare: Word::new(0), parent: Word::new(0), child: Word::new(0) }
+    }
+
+    fn count(&self, which: impl FnOnce(&Self) -> &Word) {
+        which(self).fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn of<'a>(subject: *const ()) -> &'a Self {
+        // SAFETY: the tests follow values that live until they are unfollowed.
+        unsafe { &*subject.cast() }
+    }
+
+    fn follow(&self) {
+        // SAFETY: unfollowed below, before the value is moved or dropped.
+        unsafe { Linux::follow_forks(core::ptr::from_ref(self).cast(), &Self::HOOKS) };
+    }
+
+    fn unfollow(&self) {
+        Linux::unfollow_forks(core::ptr::from_ref(self).cast());
+    }
+
+    fn counts(&self) -> [u32; 3] {
+        [&self.prepare, &self.parent, &self.child].map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// Forks; the child ends with what `child` says, which the parent gets.
+fn fork(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs what follows, and ends without returning to the test's harness.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(99);
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(code) }
+        }
+        pid => {
+            assert!(pid > 0, "{}", std::io::Error::last_os_error());
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert!(libc::WIFEXITED(status), "the child ended by status {status}");
+            libc::WEXITSTATUS(status)
+        }
+    }
+}
+
+/// One test, because forks are of the whole process.
+#[test]
+fn hooks_and_the_epoch_follow_forks() {
+    let (first, second) = (Counted::new(), Counted::new());
+    first.follow();
+    second.follow();
+    let epoch = Linux::fork_epoch();
+    let code = fork(|| {
+        assert_eq!(first.counts(), [1, 0, 1]);
+        assert_eq!(second.counts(), [1, 0, 1]);
+        assert_eq!(Linux::fork_epoch(), epoch + 1);
+        // The grandchild is another epoch again.
+        let code = fork(|| {
+            assert_eq!(first.counts(), [2, 0, 2]);
+            i32::try_from(Linux::fork_epoch() - epoch).unwrap()
+        });
+        assert_eq!(code, 2);
+        assert_eq!(first.counts(), [2, 1, 1]);
+        assert_eq!(Linux::fork_epoch(), epoch + 1);
+        // A child may follow and unfollow.
+        second.unfollow();
+        assert_eq!(fork(|| i32::from(second.counts() != [2, 1, 1])), 0);
+        7
+    });
+    assert_eq!(code, 7);
+    assert_eq!(Linux::fork_epoch(), epoch, "nothing changes for who forked");
+    assert_eq!(first.counts(), [1, 1, 0]);
+    second.unfollow();
+    assert_eq!(fork(|| i32::from(first.counts() != [2, 1, 1])), 0);
+    assert_eq!(second.counts(), [1, 1, 0], "who left is not called");
+
+    // Threads that come and go as subjects do not disturb forks, and the other way round.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let subject = Counted::new();
+                        subject.follow();
+                        subject.unfollow();
+                        let [prepare, parent, child] = subject.counts();
+                        assert_eq!((prepare, child), (parent, 0), "it left between its hooks");
+                    }
+                })
+            })
+            .collect();
+        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            assert_eq!(fork(|| 3), 3);
+        }
+    });
+    first.unfollow();
+}
+
+/// What `Command` does without `pre_exec` is no fork that anybody is told of, and works as ever.
+#[test]
+fn a_command_runs() {
+    let output = std::process::Command::new("/bin/echo").arg("x").output().unwrap();
+    assert_eq!(output.stdout, b"x\n");
+}
