@@ -43,8 +43,9 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::broken::Broken;
-use crate::item::{Item, List};
+use crate::item::{Activated, Item};
 use crate::link::Link;
+use crate::list::List;
 use crate::pad::Padded;
 use crate::queue::Queue;
 
@@ -77,6 +78,8 @@ pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
 const HIGH_LIMIT: u64 = 64;
 /// Credits that a link gets at once at most.
 const MOST_CREDITS: u64 = 32;
+/// Cancelled items that may be on the lists of those that are held back.
+const MANY_STALE: u64 = 64;
 /// The most that can be asked for, as in the kernel.
 pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 
@@ -87,6 +90,8 @@ pub(crate) struct Admission<P: Platform> {
     max_active: P::AtomicU64,
     /// Items on the links' inactive inboxes, and in `turn`.
     inactive: P::AtomicU64,
+    /// Cancelled items that are still on those lists.
+    stale: P::AtomicU64,
     attention: Padded<P::AtomicU32>,
     turn: Mutex<Turn<P>, P>,
     /// Threads that wait for the queue to become empty; then the ceiling stays closed.
@@ -111,6 +116,7 @@ impl<P: Platform> Admission<P> {
             ceiling: Padded(P::AtomicU64::new(with_ceiling(0, max_active as u64))),
             max_active: P::AtomicU64::new(max_active as u64),
             inactive: P::AtomicU64::new(0),
+            stale: P::AtomicU64::new(0),
             attention: Padded(P::AtomicU32::new(NOBODY)),
             turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
             drainers: P::AtomicU32::new(0),
@@ -223,10 +229,21 @@ impl<P: Platform> Admission<P> {
         outcome.map_or_else(ceiling, |_| possible)
     }
 
-    /// Holds an item back. The caller has its `PENDING`; its target is `link`.
+    /// Holds an item back that `cpu` queued. The caller has its `PENDING`.
     #[cold]
-    pub(crate) fn hold_back(&self, queue: &Queue<P>, link: &Link<P>, item: NonNull<Item<P>>) {
+    pub(crate) fn hold_back(
+        &self,
+        queue: &Queue<P>,
+        link: &Link<P>,
+        item: NonNull<Item<P>>,
+        cpu: u32,
+    ) {
+        // SAFETY: the caller has the item's PENDING, which keeps it alive.
+        let header = unsafe { item.as_ref() };
+        header.set_inactive();
         self.inactive.fetch_add(1, Ordering::SeqCst);
+        // Accounted from here on: it may be cancelled.
+        header.set_target(link, cpu);
         link.inactive.push(item);
         self.close(queue);
         if queue.runtime().inner().broken.is(Broken::AdmissionLeak) {
@@ -331,7 +348,9 @@ impl<P: Platform> Admission<P> {
     }
 
     fn activate(&self, queue: &Queue<P>, turn: &mut Turn<P>) {
-        if self.inactive.load(Ordering::SeqCst) == 0 {
+        if self.inactive.load(Ordering::SeqCst) == 0
+            && self.stale.load(Ordering::Relaxed) < MANY_STALE
+        {
             return;
         }
         for link in queue.links() {
@@ -345,6 +364,7 @@ impl<P: Platform> Admission<P> {
                 None => turn.lists.push((link, fresh)),
             }
         }
+        self.tidy(turn);
         while turn.lists.iter().any(|(_, list)| !list.is_empty()) {
             let admitted = self.admitted.load(Ordering::SeqCst);
             if admitted >= self.allowed(queue) {
@@ -357,13 +377,97 @@ impl<P: Platform> Admission<P> {
             {
                 continue;
             }
-            let (link, item) = turn.pop().expect("a list is not empty");
-            self.inactive.fetch_sub(1, Ordering::SeqCst);
-            // SAFETY: we have the item's PENDING, which keeps it alive.
-            if unsafe { item.as_ref() }.publish() {
-                // SAFETY: the link belongs to `queue`, which the caller keeps alive.
-                unsafe { &*link }.push(item);
+            if !self.activate_next(turn) {
+                // Nothing was activated with the place that was taken.
+                self.admitted.fetch_sub(1, Ordering::SeqCst);
+                return;
             }
+        }
+    }
+
+    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked: then the lock's
+    /// holder sends the kicker, so that no other item gets past it.
+    fn activate_next(&self, turn: &mut Turn<P>) -> bool {
+        while let Some((list, link, item)) = turn.pop() {
+            // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
+            let header = unsafe { item.as_ref() };
+            if header.is_stale() {
+                self.throw(item);
+                continue;
+            }
+            match header.activate() {
+                Activated::Yes => {
+                    self.inactive.fetch_sub(1, Ordering::SeqCst);
+                    if header.publish() {
+                        // SAFETY: the link belongs to the queue, which the caller keeps alive.
+                        unsafe { &*link }.push(item);
+                    }
+                    return true;
+                }
+                Activated::Locked => {
+                    turn.put_back(list, item);
+                    return false;
+                }
+                // Cancelled this very moment.
+                Activated::Cancelled => drop(self.stale.fetch_sub(1, Ordering::Relaxed)),
+                Activated::Free => {
+                    self.stale.fetch_sub(1, Ordering::Relaxed);
+                    // SAFETY: nobody has the item any more.
+                    unsafe { crate::run::free(item) };
+                }
+            }
+        }
+        false
+    }
+
+    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by.
+    pub(crate) fn forget_inactive(&self) {
+        // Relaxed: a number of what could be thrown away.
+        self.stale.fetch_add(1, Ordering::Relaxed);
+        self.inactive.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Throws away cancelled items, once there are more of them than of others.
+    fn tidy(&self, turn: &mut Turn<P>) {
+        let stale = self.stale.load(Ordering::Relaxed);
+        if stale < MANY_STALE.max(self.inactive.load(Ordering::Relaxed)) {
+            return;
+        }
+        for (_, list) in &mut turn.lists {
+            for _ in 0..list.len() {
+                let item = list.pop_front().expect("as many as it has");
+                // SAFETY: it is on the list, which keeps it alive.
+                match unsafe { item.as_ref() }.is_stale().then(|| self.throw(item)) {
+                    Some(()) => {}
+                    None => list.push_back(item),
+                }
+            }
+        }
+    }
+
+    /// A cancelled item has come off its list.
+    fn throw(&self, item: NonNull<Item<P>>) {
+        self.stale.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: STALE keeps it alive.
+        match unsafe { item.as_ref() }.activate() {
+            // SAFETY: nobody has the item any more.
+            Activated::Free => unsafe { crate::run::free(item) },
+            outcome => {
+                debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
+            }
+        }
+    }
+
+    /// Throws away what is left of cancelled items; when nobody touches the queue any more.
+    pub(crate) fn throw_away(&self, queue: &Queue<P>) {
+        let mut turn = self.turn.lock();
+        for link in queue.links() {
+            let mut left = link.inactive.take_all();
+            turn.lists.push((link, List::new()));
+            turn.lists.last_mut().expect("just pushed").1.append(&mut left);
+        }
+        while let Some((_, _, item)) = turn.pop() {
+            self.throw(item);
         }
     }
 
@@ -391,6 +495,11 @@ impl<P: Platform> Admission<P> {
         self.drainers.fetch_sub(1, Ordering::SeqCst);
         // The ceiling is closed; let a worker open it.
         queue.kick();
+    }
+
+    /// Whether the caller is a worker that executes an item of this queue, and the limit allows no other.
+    pub(crate) fn is_full_of_caller(&self, link: &Link<P>) -> bool {
+        self.max_active.load(Ordering::Relaxed) == 1 && crate::run::serves::<P>(link.queue)
     }
 
     pub(crate) fn max_active(&self) -> usize {
@@ -422,16 +531,22 @@ impl<P: Platform> Admission<P> {
 }
 
 impl<P: Platform> Turn<P> {
-    /// The first item of the next link that has one: links take turns, each in its own order.
-    fn pop(&mut self) -> Option<(*const Link<P>, NonNull<Item<P>>)> {
+    /// The first item of the next link that has one, and the number of its list: links take turns, each in its own order.
+    fn pop(&mut self) -> Option<(usize, *const Link<P>, NonNull<Item<P>>)> {
         for _ in 0..self.lists.len() {
             self.next = (self.next + 1) % self.lists.len();
             let (link, list) = &mut self.lists[self.next];
             if let Some(item) = list.pop_front() {
-                return Some((*link, item));
+                return Some((self.next, *link, item));
             }
         }
         None
+    }
+
+    /// Undoes a `pop`.
+    fn put_back(&mut self, list: usize, item: NonNull<Item<P>>) {
+        self.lists[list].1.push_front(item);
+        self.next = (list + self.lists.len() - 1) % self.lists.len();
     }
 }
 

@@ -18,7 +18,8 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::item::{Item, List};
+use crate::item::Item;
+use crate::list::List;
 
 /// Items that a worker moves under the pool's lock at most. Large enough that the lock's cost (two atomic
 /// operations, about 10 ns) vanishes beside 32 items, small enough to fit four cache lines.

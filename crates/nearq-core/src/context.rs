@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use nearq_platform::Platform;
 
+use crate::item::Item;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::runtime::Inner;
@@ -24,6 +25,8 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) described: Cell<bool>,
     /// The link that it serves.
     pub(crate) link: Cell<*const Link<P>>,
+    /// The item that it executes, or has executed last. An address to compare with.
+    pub(crate) item: Cell<*const Item<P>>,
 }
 
 impl<'a, P: Platform> Context<'a, P> {
@@ -37,6 +40,7 @@ impl<'a, P: Platform> Context<'a, P> {
             brisk: Cell::new(false),
             described: Cell::new(false),
             link: Cell::new(core::ptr::null()),
+            item: Cell::new(core::ptr::null()),
         }
     }
 

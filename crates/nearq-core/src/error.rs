@@ -38,6 +38,8 @@ pub enum Error {
     NiceOutOfRange(i32),
     /// A limit of zero threads.
     NoThreads,
+    /// Waiting would never end; the text says why.
+    Deadlock(&'static str),
     /// The machine could not be described.
     Machine(String),
     /// The operating system refused.
@@ -66,6 +68,7 @@ impl fmt::Display for Error {
                 write!(f, "nice {nice} is not between -20 (most favoured) and 19")
             }
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
+            Error::Deadlock(text) => write!(f, "{text}"),
             Error::Machine(text) => write!(f, "{text}"),
             Error::Refused(refused) => write!(f, "{refused}"),
         }

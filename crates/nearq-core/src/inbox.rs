@@ -12,7 +12,8 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::item::{Item, List};
+use crate::item::Item;
+use crate::list::List;
 
 /// A multi-producer list of items.
 pub(crate) struct Inbox<P: Platform> {

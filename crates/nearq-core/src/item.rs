@@ -4,29 +4,48 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `PENDING` | the item is queued, or is being queued. Whoever set it owns `next`, `link` and `cpu` |
+//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. Whoever set it owns `link` and `cpu` |
 //! | 1 | `RUNNING` | a worker executes the item's function |
-//! | 2 | `DEFERRED` | queued while running: the worker that runs it pushes it when the function returns |
+//! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
-//! | 8..32 | | reserved |
-//! | 32..64 | references | handles that users hold |
+//! | 8 | `LOCKED` | somebody changes more of the item than the word (`held`) |
+//! | 9 | `WAITED` | somebody waits for an execution to end |
+//! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
+//! | 11 | `AWAY` | the queueing goes by another node, because ours is stale (`stand_in`) |
+//! | 12 | `INACTIVE` | held back by its queue's limit |
+//! | 13 | `TIMED` | pending, and not queued yet: on a timer |
+//! | 14 | `ARRIVED` | whoever took the node off its list, or the timer, found the item locked and left it to the lock's holder |
+//! | 15 | `ENDED` | the execution ended while the item was locked: the lock's holder does what is to be done then |
+//! | 16..28 | disabled | how often it was disabled |
+//! | 28..40 | epoch | the process's forks, when the item was queued last |
+//! | 40..64 | references | handles that users hold |
 //!
 //! | `PENDING` | `RUNNING` | `DEFERRED` | who holds the item |
 //! |---|---|---|---|
 //! | 0 | 0 | 0 | idle: nobody; the last handle's drop frees it |
-//! | 1 | 0 | 0 | a list, or the thread that is pushing it |
+//! | 1 | 0 | 0 | a list, or the thread that is pushing it, or a timer |
 //! | 0 | 1 | 0 | one worker |
-//! | 1 | 1 | 0 | one worker, and a thread that is in the middle of `queue` |
+//! | 1 | 1 | 0 | one worker, and a thread that is in the middle of `queue`, or a list of held-back items, or a timer |
 //! | 1 | 1 | 1 | one worker, which will push it |
-//! | 1 | 0 | 1 | for a moment: the worker that has just cleared `RUNNING`, or the queuer that came too late |
 //!
 //! # Steps
-//! * **claim** (queuer): sets `PENDING`. If it was set, somebody else's queueing stands, and this one is that one.
-//! * **publish** (queuer, after writing `link`): where the item is not running, the queuer pushes it. Where it is,
-//!   the queuer sets `DEFERRED`; of the two read-modify-writes "set `DEFERRED`" and "clear `RUNNING`", the later one
-//!   sees the earlier one, and its author pushes.
-//! * **start** (worker that took it off a list): `PENDING` to `RUNNING` in one step.
+//! * **claim** (queuer): sets `PENDING`. If it was set, somebody else's queueing stands, and this one is that one. Refused where
+//!   the item is disabled.
+//! * **account** (queuer): the queue's limit lets it in or holds it back; then `link` is written. Until then it is null: so who
+//!   cancels knows that there is a place to give back.
+//! * **publish** (queuer): where the item is not running, the queuer pushes it. Where it is, the queuer sets `DEFERRED`, and
+//!   who clears `RUNNING` pushes it.
+//! * **start** (worker that took it off a list): `PENDING` to `RUNNING` in one step, `link` to null before.
 //! * **finish** (that worker): clears `RUNNING`.
+//! * **cancel** (anybody, under the lock): clears `PENDING`. The node stays where it is, `STALE`: lists have no way to take one
+//!   out without stopping others. Worker and canceller decide by compare-exchange on the word: either `start` saw no
+//!   `STALE`, then there is nothing to cancel, or it does.
+//!
+//! # The lock
+//! `LOCKED` is for what is rare: cancelling, disabling, waiting for an item. Only users' threads wait for it. A worker never does: a
+//! user's thread that is preempted there would stop a worker of a higher priority. It leaves a mark (`ARRIVED`, `ENDED`), and the
+//! holder does the worker's step before it unlocks. Every change of the word is a read-modify-write of the whole
+//! word, so no mark is overlooked. Claims and handles go on meanwhile, `publish` too.
 //!
 //! # What follows
 //! * *One execution at a time, anywhere*: an item is pushed only by the owner of `PENDING`, never while `RUNNING` is
@@ -35,27 +54,42 @@
 //!   comes before `start` in the word's modification order, then what the caller wrote before it is visible to the
 //!   execution (release here, acquire in `start`, and the read-modify-writes between them keep the chain), or it
 //!   comes after, then it succeeds and causes another execution.
-//! * *The item may drop its last handle or requeue itself while it runs*: `PENDING` and `RUNNING` keep it alive as a
-//!   handle does; who ends the last of the three frees it.
-//!
-//! An item that runs once (`task`) is born with `PENDING`, which stays until it has ended: nobody else can claim it.
-//! It uses further bits of the word for who waits for its result; `task` describes them.
+//! * *The item may drop its last handle or requeue itself while it runs*: `PENDING`, `RUNNING` and `STALE` keep it alive as a
+//!   handle does; who ends the last of them frees it.
+//! * *After a fork* whatever the parent's threads had of an item they have of the parent's: a word of an older epoch counts
+//!   as idle, and the first claim in the child makes it so.
 
 use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
+use crate::extra::Extra;
 use crate::link::Link;
 
 pub(crate) const PENDING: u64 = 1;
-const RUNNING: u64 = 1 << 1;
-const DEFERRED: u64 = 1 << 2;
-pub(crate) const REFERENCE: u64 = 1 << 32;
+pub(crate) const RUNNING: u64 = 1 << 1;
+pub(crate) const DEFERRED: u64 = 1 << 2;
+pub(crate) const LOCKED: u64 = 1 << 8;
+pub(crate) const WAITED: u64 = 1 << 9;
+pub(crate) const STALE: u64 = 1 << 10;
+pub(crate) const AWAY: u64 = 1 << 11;
+pub(crate) const INACTIVE: u64 = 1 << 12;
+pub(crate) const TIMED: u64 = 1 << 13;
+pub(crate) const ARRIVED: u64 = 1 << 14;
+pub(crate) const ENDED: u64 = 1 << 15;
+pub(crate) const DISABLED_ONCE: u64 = 1 << 16;
+pub(crate) const DISABLED: u64 = 0xfff << 16;
+const EPOCH_SHIFT: u32 = 28;
+const EPOCH: u64 = 0xfff << EPOCH_SHIFT;
+pub(crate) const REFERENCE: u64 = 1 << 40;
+
+/// An item of which somebody has one of these must not be freed, although no handle is left.
+const ALIVE: u64 = PENDING | RUNNING | STALE | LOCKED;
 
 /// What an item's function and memory are; one static table per type of item.
 pub(crate) struct ItemTable<P: Platform> {
-    /// Starts the item, runs its function, finishes it, and frees it if nobody has it any more. The caller has the
-    /// item's `PENDING`, and must not touch the item afterwards unless it is to push it.
+    /// Runs the function, finishes the item, and frees it if nobody has it any more. The caller has started the item,
+    /// and must not touch it afterwards unless the answer is `deferred`.
     pub(crate) execute: unsafe fn(NonNull<Item<P>>) -> Executed,
     /// Frees the item.
     pub(crate) free: unsafe fn(NonNull<Item<P>>),
@@ -65,19 +99,21 @@ pub(crate) struct ItemTable<P: Platform> {
 
 /// The header with which every queueable object begins.
 ///
-/// Fields besides `state` and `table` belong to the owner of `PENDING`.
+/// `link` and `cpu` belong to the owner of `PENDING`.
 #[repr(C)]
 pub(crate) struct Item<P: Platform> {
     pub(crate) state: P::AtomicU64,
     /// The next item of the list that this one is on.
     pub(crate) next: P::AtomicPtr<Item<P>>,
-    /// Where it was queued.
-    link: P::Cell<*const Link<P>>,
+    /// Where it was queued; null from the start of an execution until the next queueing is accounted.
+    link: P::AtomicPtr<Link<P>>,
     table: &'static ItemTable<P>,
     /// The CPU that queued it, where the link wants to know.
     cpu: P::Cell<u32>,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
+    /// What few items need; null until one does.
+    pub(crate) extra: P::AtomicPtr<Extra<P>>,
 }
 
 /// What an execution leaves to its worker.
@@ -85,8 +121,8 @@ pub(crate) struct Item<P: Platform> {
 pub(crate) struct Executed {
     /// The function panicked; the panic has been dealt with.
     pub(crate) panicked: bool,
-    /// The item was queued meanwhile; the worker has its `PENDING` and pushes it to where its link says.
-    pub(crate) push: bool,
+    /// The item was queued meanwhile: the worker still has its `RUNNING`, and calls [`Item::finish_deferred`].
+    pub(crate) deferred: bool,
 }
 
 /// What is to be done after an execution.
@@ -94,66 +130,204 @@ pub(crate) struct Executed {
 pub(crate) enum Finished {
     /// Nothing: the item is idle, or somebody else has it.
     Done,
-    /// It was queued meanwhile: push it to where its link says.
-    Push,
+    /// It was queued meanwhile; `RUNNING` is still set.
+    Deferred,
     /// Nobody has it any more: free it.
     Free,
+}
+
+/// What is to be done with a node that was taken off a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// The caller has `RUNNING`.
+    Yes,
+    /// The item is locked; the lock's holder has the node now.
+    Left,
+    /// The queueing was cancelled, and the item lives on. Its link may be gone.
+    Cancelled,
+    /// As `Cancelled`, and nobody has the item any more: free it.
+    Free,
+    /// It stands in for another item.
+    StandIn,
+}
+
+/// What is to be done with an item that was held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activated {
+    /// It is not held back any more: publish it.
+    Yes,
+    /// The item is locked: it stays where it is, and the lock's holder sends the kicker.
+    Locked,
+    /// The queueing was cancelled, and has given back what it counted; the item lives on.
+    Cancelled,
+    /// As `Cancelled`, and nobody has the item any more: free it.
+    Free,
+}
+
+/// Whether nobody has an item with this word.
+#[inline]
+pub(crate) fn is_abandoned(word: u64) -> bool {
+    word < REFERENCE && word & ALIVE == 0
+}
+
+/// The process's forks so far, as the word has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(pub(crate) u64);
+
+impl Epoch {
+    /// Now. Who asks for each item keeps the answer, until a fork.
+    #[inline]
+    pub(crate) fn now<P: Platform>() -> Self {
+        Epoch(P::fork_epoch() << EPOCH_SHIFT & EPOCH)
+    }
+}
+
+fn epoch<P: Platform>() -> u64 {
+    Epoch::now::<P>().0
 }
 
 impl<P: Platform> Item<P> {
     /// An idle item with one handle.
     pub(crate) fn new(table: &'static ItemTable<P>) -> Self {
-        Self::with_state(table, REFERENCE)
+        Self::with_state(table, REFERENCE | epoch::<P>())
     }
 
     /// An item that runs once, with one handle; whoever made it queues it.
     pub(crate) fn new_pending(table: &'static ItemTable<P>) -> Self {
-        Self::with_state(table, REFERENCE | PENDING)
+        Self::with_state(table, REFERENCE | PENDING | epoch::<P>())
     }
 
-    fn with_state(table: &'static ItemTable<P>, state: u64) -> Self {
+    /// An item in any state.
+    pub(crate) fn with_state(table: &'static ItemTable<P>, state: u64) -> Self {
         Item {
             state: P::AtomicU64::new(state),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
-            link: P::Cell::new(core::ptr::null()),
+            link: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
             cpu: P::Cell::new(0),
             join: P::AtomicU32::new(0),
+            extra: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
-    /// Takes `PENDING`; false if it is taken.
+    // ---- the queuer's way --------------------------------------------------------------------------------
+
+    /// Takes `PENDING`; the node that the caller sends on its way, or nothing if the item is pending or disabled. `epoch`
+    /// is what it is now.
+    ///
+    /// # Safety
+    /// The item is alive: the caller has a handle, or its `RUNNING`.
     #[inline]
-    pub(crate) fn claim(&self) -> bool {
-        // Release: what the caller wrote is visible to the execution, also where the claim fails.
-        // Acquire: pairs with `finish`, so that the fields are ours.
-        self.state.fetch_or(PENDING, Ordering::AcqRel) & PENDING == 0
+    pub(crate) unsafe fn claim(item: NonNull<Self>, epoch: Epoch) -> Option<NonNull<Self>> {
+        // SAFETY: as the caller says.
+        let state = unsafe { &item.as_ref().state };
+        let word = state.load(Ordering::Relaxed);
+        let plain = PENDING | LOCKED | STALE | AWAY | DISABLED | EPOCH;
+        if word & plain == epoch.0 {
+            // Release: what the caller wrote is visible to the execution. Acquire: pairs with `finish`, so that the fields
+            // are ours.
+            let claimed =
+                state.compare_exchange(word, word | PENDING, Ordering::AcqRel, Ordering::Relaxed);
+            if claimed.is_ok() {
+                return Some(item);
+            }
+        }
+        // SAFETY: as the caller says.
+        unsafe { Self::claim_slow(item) }
     }
 
-    /// Records where the item goes. The caller owns `PENDING`.
+    /// As [`claim`](Self::claim), where the word is not plain or somebody else changed it.
+    #[cold]
+    unsafe fn claim_slow(item: NonNull<Self>) -> Option<NonNull<Self>> {
+        // SAFETY: as in `claim`.
+        let this = unsafe { item.as_ref() };
+        let mut attempt = 0;
+        loop {
+            let word = this.current();
+            if word & (PENDING | DISABLED) != 0 {
+                // Also a claim that fails is a read-modify-write: release, for the execution that is coming.
+                let word = this.state.fetch_or(0, Ordering::AcqRel);
+                if word & (PENDING | DISABLED) != 0 {
+                    return None;
+                }
+            } else if word & LOCKED != 0 {
+                crate::pause::after_failure::<P>(&mut attempt);
+            } else if word & STALE != 0 {
+                if let Some(node) = crate::stand_in::claim(item) {
+                    return Some(node);
+                }
+            } else if this.change(word, word | PENDING) {
+                return Some(item);
+            }
+        }
+    }
+
+    /// The word, as it is after what an older epoch left in it was taken out.
+    #[inline]
+    pub(crate) fn current(&self) -> u64 {
+        let word = self.state.load(Ordering::Acquire);
+        if word & EPOCH == epoch::<P>() { word } else { self.leave_behind(word) }
+    }
+
+    /// The process has forked since: threads of the parent that had the item have the parent's.
+    #[cold]
+    fn leave_behind(&self, mut word: u64) -> u64 {
+        loop {
+            let idle = word & !(REFERENCE - 1) | word & DISABLED | epoch::<P>();
+            match self.state.compare_exchange(word, idle, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return idle,
+                Err(found) if found & EPOCH == epoch::<P>() => return found,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// One compare-exchange of the word.
+    #[inline]
+    pub(crate) fn change(&self, from: u64, to: u64) -> bool {
+        // AcqRel: every step hands the item on; see "what follows".
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Records where the item goes. The caller owns `PENDING`, and the queueing is accounted on the link.
     #[inline]
     pub(crate) fn set_target(&self, link: *const Link<P>, cpu: u32) {
-        // SAFETY: the owner of PENDING is the only one who touches these fields, and the item is alive.
-        self.link.with_mut(|field| unsafe { *field = link });
-        // SAFETY: as above.
-        self.cpu.with_mut(|field| unsafe { *field = cpu });
+        self.set_cpu(cpu);
+        // Release: pairs with the acquire in `accounted`.
+        self.link.store(link.cast_mut(), Ordering::Release);
     }
 
     /// The link on which the item is. The caller owns `PENDING`.
     #[inline]
     pub(crate) fn link(&self) -> *const Link<P> {
-        // SAFETY: the owner of PENDING is the only one who touches this field, and the item is alive.
-        self.link.with(|field| unsafe { *field })
+        self.link.load(Ordering::Relaxed)
     }
 
-    /// The CPU that queued it. The caller owns `PENDING`.
+    /// As [`link`](Self::link), for who holds the lock of a pending item: null while it is not accounted, or starts.
+    pub(crate) fn accounted(&self) -> *const Link<P> {
+        // Acquire: pairs with the release in `set_target`.
+        self.link.load(Ordering::Acquire)
+    }
+
+    /// The CPU that queued it. The caller has started it from where it was queued.
     #[inline]
     pub(crate) fn cpu(&self) -> u32 {
         // SAFETY: the owner of PENDING is the only one who touches this field, and the item is alive.
         self.cpu.with(|field| unsafe { *field })
     }
 
-    /// True: the caller pushes the item. False: the worker that runs it will.
+    /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
+    pub(crate) fn set_cpu(&self, cpu: u32) {
+        // SAFETY: the owner of PENDING is the only one who touches this field, and the item is alive.
+        self.cpu.with_mut(|field| unsafe { *field = cpu });
+    }
+
+    /// The item waits for its queue's limit. The caller owns `PENDING`, and has not accounted it yet.
+    pub(crate) fn set_inactive(&self) {
+        self.state.fetch_or(INACTIVE, Ordering::Relaxed);
+    }
+
+    /// True: the caller pushes the node. False: who ends the execution will, or the queueing was cancelled meanwhile.
     #[inline]
     pub(crate) fn publish(&self) -> bool {
         // Acquire: pairs with the release in `finish`; the next execution sees what the last one did.
@@ -165,63 +339,187 @@ impl<P: Platform> Item<P> {
 
     #[cold]
     fn publish_running(&self) -> bool {
-        // Release: hands `link` to the worker. Acquire: as in `publish`.
-        if self.state.fetch_or(DEFERRED, Ordering::AcqRel) & RUNNING != 0 {
-            return false;
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & RUNNING == 0 {
+                return true;
+            }
+            // Cancelled before it was on a list: nobody will take it off one. While the item runs, that is all.
+            let to = if word & STALE != 0 { word & !STALE } else { word | DEFERRED };
+            if self.change(word, to) {
+                return false;
+            }
         }
-        self.state.fetch_and(!DEFERRED, Ordering::AcqRel);
-        true
     }
 
-    /// From `PENDING` to `RUNNING`, in one step. The caller took the item off a list.
+    // ---- the worker's way --------------------------------------------------------------------------------
+
+    /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
     #[inline]
-    pub(crate) fn start(&self) {
-        // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it.
-        let before = self.state.fetch_add(RUNNING - PENDING, Ordering::AcqRel);
-        debug_assert_eq!(before & (PENDING | RUNNING), PENDING);
+    pub(crate) fn start(&self) -> Started {
+        let word = self.state.load(Ordering::Relaxed);
+        if word & (LOCKED | STALE | AWAY) == 0 && self.try_start(word) {
+            return Started::Yes;
+        }
+        self.start_slow()
+    }
+
+    #[inline]
+    fn try_start(&self, word: u64) -> bool {
+        let link = self.link.load(Ordering::Relaxed);
+        // Before the next queuer can have PENDING.
+        self.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+        debug_assert_eq!(word & (PENDING | RUNNING), PENDING);
+        // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it. SeqCst: who sees the
+        // item not pending and then writes something is not seen by this execution, or sees all that it does.
+        let started = self.state.compare_exchange(
+            word,
+            word ^ (PENDING | RUNNING),
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        if started.is_err() {
+            self.link.store(link, Ordering::Release);
+        }
+        started.is_ok()
+    }
+
+    #[cold]
+    fn start_slow(&self) -> Started {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if self.change(word, word & !STALE) {
+                    let free = is_abandoned(word & !STALE);
+                    return if free { Started::Free } else { Started::Cancelled };
+                }
+            } else if word & AWAY != 0 {
+                return Started::StandIn;
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Started::Left;
+                }
+            } else if self.try_start(word) {
+                return Started::Yes;
+            }
+        }
+    }
+
+    /// The limit lets an item in that was held back. The caller has taken it off the list of those, and a place for it.
+    pub(crate) fn activate(&self) -> Activated {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if self.change(word, word & !STALE) {
+                    let free = is_abandoned(word & !STALE);
+                    return if free { Activated::Free } else { Activated::Cancelled };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Activated::Locked;
+                }
+            } else if self.change(word, word & !INACTIVE) {
+                return Activated::Yes;
+            }
+        }
     }
 
     /// The function has returned. The item must not be touched afterwards, unless the answer says so.
     #[inline]
     pub(crate) fn finish(&self) -> Finished {
-        // Release: the next execution, or the free, sees what this one did. Acquire: pairs with `publish_running`.
-        // A subtraction, because it is one instruction where an "and" whose old value is wanted is a loop.
-        let before = self.state.fetch_sub(RUNNING, Ordering::AcqRel);
-        debug_assert_ne!(before & RUNNING, 0);
-        if before & DEFERRED != 0 {
-            self.state.fetch_and(!DEFERRED, Ordering::AcqRel);
-            Finished::Push
-        } else if before < REFERENCE && before & PENDING == 0 {
-            Finished::Free
-        } else {
-            Finished::Done
+        let word = self.state.load(Ordering::Relaxed);
+        if word & DEFERRED != 0 {
+            return Finished::Deferred;
+        }
+        // Release: the next execution, or the free, sees what this one did. Acquire: for who frees.
+        if word & (LOCKED | WAITED) == 0 && self.change(word, word & !RUNNING) {
+            return if is_abandoned(word & !RUNNING) { Finished::Free } else { Finished::Done };
+        }
+        self.finish_slow()
+    }
+
+    #[cold]
+    fn finish_slow(&self) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & LOCKED != 0 {
+                if self.change(word, word | ENDED) {
+                    return Finished::Done;
+                }
+            } else if word & WAITED != 0 {
+                if self.change(word, word | LOCKED | ENDED) {
+                    return self.held().unlock_by_worker();
+                }
+            } else if word & DEFERRED != 0 {
+                return Finished::Deferred;
+            } else if self.change(word, word & !RUNNING) {
+                let free = is_abandoned(word & !RUNNING);
+                return if free { Finished::Free } else { Finished::Done };
+            }
         }
     }
+
+    /// As [`finish`](Self::finish), after that said `Deferred`. True if the caller pushes the item onto `served`'s pool, which is
+    /// where it was queued. The caller has not counted the execution as completed yet, so `served` is alive; another
+    /// link may be gone as soon as somebody cancels the item, so that case takes the lock.
+    #[inline]
+    pub(crate) fn finish_deferred(&self, served: *const Link<P>) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            let own = core::ptr::eq(self.link(), served);
+            if own && word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
+                if self.change(word, word & !(RUNNING | DEFERRED)) {
+                    return Finished::Deferred;
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ENDED) {
+                    return Finished::Done;
+                }
+            } else if self.change(word, word | LOCKED | ENDED) {
+                return self.held().unlock_by_worker();
+            }
+        }
+    }
+
+    // ---- handles -----------------------------------------------------------------------------------------
 
     /// One more handle. The caller has one.
     pub(crate) fn add_reference(&self) {
         let before = self.state.fetch_add(REFERENCE, Ordering::Relaxed);
         assert!(
-            before >> 32 < u64::from(u32::MAX / 2),
-            "more than two billion handles of one work item"
+            before / REFERENCE < (u64::MAX / REFERENCE) / 2,
+            "more than eight million handles of one work item"
         );
     }
 
     /// One handle less; true if the caller must free the item.
+    #[inline]
     pub(crate) fn drop_reference(&self) -> bool {
         // Release: what was done through this handle comes before the free. Acquire: for whoever frees.
         let before = self.state.fetch_sub(REFERENCE, Ordering::AcqRel);
-        before >> 32 == 1 && before & (PENDING | RUNNING) == 0
+        is_abandoned(before - REFERENCE)
     }
 
-    /// Whether it is queued. Old by the time the caller looks at it.
+    // ---- reading -----------------------------------------------------------------------------------------
+
+    /// Whether it is queued, or on a timer. Old by the time the caller looks at it.
     pub(crate) fn is_pending(&self) -> bool {
-        self.state.load(Ordering::Acquire) & PENDING != 0
+        self.current() & PENDING != 0
     }
 
     /// Whether it is being executed. Old by the time the caller looks at it.
     pub(crate) fn is_running(&self) -> bool {
-        self.state.load(Ordering::Acquire) & RUNNING != 0
+        self.current() & RUNNING != 0
+    }
+
+    /// Whether its node is a cancelled queueing's. By who has the node: then it does not become fresh again.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.state.load(Ordering::Acquire) & STALE != 0
+    }
+
+    /// Whether it refuses to be queued. Old by the time the caller looks at it.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.state.load(Ordering::Acquire) & DISABLED != 0
     }
 
     /// The item's table.
@@ -231,71 +529,13 @@ impl<P: Platform> Item<P> {
     }
 }
 
-/// A queue of items that one thread owns, in the order in which they came.
-pub(crate) struct List<P: Platform> {
-    head: *mut Item<P>,
-    tail: *mut Item<P>,
-    len: usize,
-}
-
-// SAFETY: a list owns its items (it has their PENDING), and items may be handed between threads.
-unsafe impl<P: Platform> Send for List<P> {}
-
-impl<P: Platform> List<P> {
-    pub(crate) const fn new() -> Self {
-        List { head: core::ptr::null_mut(), tail: core::ptr::null_mut(), len: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Puts the item at the front. The caller owns its `PENDING`.
-    pub(crate) fn push_front(&mut self, item: NonNull<Item<P>>) {
-        // SAFETY: the owner of PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
-        header.next.store(self.head, Ordering::Relaxed);
-        self.head = item.as_ptr();
-        if self.tail.is_null() {
-            self.tail = item.as_ptr();
-        }
-        self.len += 1;
-    }
-
-    /// Puts the item at the end. The caller owns its `PENDING`.
-    pub(crate) fn push_back(&mut self, item: NonNull<Item<P>>) {
-        // SAFETY: the owner of PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
-        header.next.store(core::ptr::null_mut(), Ordering::Relaxed);
-        match NonNull::new(self.tail) {
-            None => self.head = item.as_ptr(),
-            // SAFETY: the tail is on this list, which has its PENDING.
-            Some(tail) => unsafe { tail.as_ref() }.next.store(item.as_ptr(), Ordering::Relaxed),
-        }
-        self.tail = item.as_ptr();
-        self.len += 1;
-    }
-
-    /// Takes the first item; the caller has its `PENDING` then.
-    pub(crate) fn pop_front(&mut self) -> Option<NonNull<Item<P>>> {
-        let item = NonNull::new(self.head)?;
-        // SAFETY: the item is on this list, which has its PENDING.
-        self.head = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
-        if self.head.is_null() {
-            self.tail = core::ptr::null_mut();
-        }
-        self.len -= 1;
-        Some(item)
-    }
-
-    /// Puts all of `other` at the end.
-    pub(crate) fn append(&mut self, other: &mut List<P>) {
-        while let Some(item) = other.pop_front() {
-            self.push_back(item);
+impl<P: Platform> Drop for Item<P> {
+    #[inline]
+    fn drop(&mut self) {
+        let extra = self.extra.load(Ordering::Acquire);
+        if !extra.is_null() {
+            // SAFETY: made by `Item::extra`, and nobody has the item any more.
+            drop(unsafe { Box::from_raw(extra) });
         }
     }
 }

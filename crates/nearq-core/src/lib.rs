@@ -29,8 +29,11 @@ mod context;
 mod credits;
 #[cfg(target_os = "linux")]
 mod default;
+mod delayed;
 mod error;
 mod event;
+mod extra;
+mod held;
 mod idle;
 mod inbox;
 mod info;
@@ -38,6 +41,7 @@ mod item;
 mod kept;
 mod level;
 mod link;
+mod list;
 mod monitor;
 mod pad;
 mod pause;
@@ -50,8 +54,10 @@ mod scope;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
+mod stand_in;
 mod table;
 mod task;
+mod waiting;
 mod work;
 mod worker;
 mod workqueue;
@@ -66,6 +72,7 @@ pub use nearq_topology::{CpuSet, Scope};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
 pub use task::{JoinHandle, Panic};
+pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::{Workqueue, WorkqueueBuilder};
 

@@ -39,6 +39,8 @@ pub(crate) struct Link<P: Platform> {
     /// Items beyond the queue's limit.
     pub(crate) inactive: Padded<Inbox<P>>,
     stripes: Box<[Padded<Stripe<P>>]>,
+    /// Items that were let in, and cancelled before they ran.
+    cancelled: P::AtomicU64,
     /// The queue's next link; see `Queue::links`.
     pub(crate) next: P::AtomicPtr<Link<P>>,
 }
@@ -67,6 +69,7 @@ impl<P: Platform> Link<P> {
             credits: Padded(Credits::new()),
             inactive: Padded(Inbox::new()),
             stripes: (0..stripes).map(|_| stripe()).collect(),
+            cancelled: P::AtomicU64::new(0),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -111,10 +114,18 @@ impl<P: Platform> Link<P> {
         self.stripe(worker).cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Executions that have ended. Never more than there were, and those counted before a `SeqCst` fence or
-    /// operation of the caller are in it.
+    /// Counts one item that was let in and cancelled.
+    pub(crate) fn count_cancelled(&self) {
+        // SeqCst: as in `count_completed`.
+        self.cancelled.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Items that were let in and are over: executions that have ended, and what was cancelled. Never more than there were,
+    /// and those counted before a `SeqCst` fence or operation of the caller are in it.
     pub(crate) fn completed(&self) -> u64 {
-        self.stripes.iter().map(|stripe| stripe.completed.load(Ordering::SeqCst)).sum()
+        let stripes = self.stripes.iter();
+        stripes.map(|stripe| stripe.completed.load(Ordering::SeqCst)).sum::<u64>()
+            + self.cancelled.load(Ordering::SeqCst)
     }
 
     #[inline]

@@ -16,3 +16,12 @@ pub(crate) fn after_failure<P: Platform>(attempt: &mut u32) {
     P::pause(1 << (*attempt).min(LONGEST));
     *attempt += 1;
 }
+
+/// Waits for a thread that holds something for a few instructions, and may have been preempted there.
+#[cold]
+pub(crate) fn for_holder<P: Platform>(attempt: &mut u32) {
+    after_failure::<P>(attempt);
+    if *attempt > 1 {
+        P::yield_now();
+    }
+}

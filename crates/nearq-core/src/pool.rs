@@ -40,9 +40,10 @@ use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::idle::{Idle, Wakeup};
 use crate::inbox::Inbox;
-use crate::item::{Item, List};
+use crate::item::Item;
 use crate::level::Level;
 use crate::link::Link;
+use crate::list::List;
 use crate::pad::Padded;
 use crate::runtime::Inner;
 use crate::worker::Worker;
@@ -54,7 +55,8 @@ const POOLS_LOOKED_AT: usize = 8;
 pub(crate) struct Pool<P: Platform> {
     pub(crate) id: u32,
     pub(crate) key: PoolKey,
-    /// Cores of its pod.
+    /// CPUs of its pod, and cores.
+    cpus: u32,
     cores: u32,
     pub(crate) level: Arc<Level<P>>,
     runtime: *const Inner<P>,
@@ -107,10 +109,11 @@ impl<P: Platform> Pool<P> {
         level: Arc<Level<P>>,
         runtime: *const Inner<P>,
     ) -> Self {
-        let capacity = key.pod.len().max(1) as u32;
+        let cpus = key.pod.len().max(1) as u32;
         Pool {
             id,
             key,
+            cpus,
             cores: cores.max(1) as u32,
             level,
             runtime,
@@ -128,7 +131,7 @@ impl<P: Platform> Pool<P> {
                 awake: P::AtomicU32::new(0),
             }),
             workers: P::AtomicU32::new(0),
-            capacity: P::AtomicU32::new(capacity),
+            capacity: P::AtomicU32::new(cpus),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -181,7 +184,7 @@ impl<P: Platform> Pool<P> {
     /// Whether a core of the pod is several CPUs, and other pods may help.
     #[inline]
     fn shares_cores(&self) -> bool {
-        self.key.helping && (self.cores as usize) < self.key.pod.len()
+        self.key.helping && self.cores < self.cpus
     }
 
     /// Whether one more worker would share a core with another one, or with the pusher.
@@ -297,7 +300,7 @@ impl<P: Platform> Pool<P> {
         if ready.is_empty() {
             *ready = self.inbox.take_all();
         }
-        let share = ready.len().div_ceil(self.key.pod.len().max(1));
+        let share = ready.len().div_ceil(self.cpus as usize);
         let moved = worker.fill(&mut ready, share.min(limit).max(1));
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);

@@ -13,12 +13,12 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::admission::Admission;
 use crate::attributes::{Attributes, Layout, Places};
 use crate::error::Error;
-use crate::item::{Executed, Finished, Item, ItemTable};
+use crate::item::{Epoch, Executed, Finished, Item, ItemTable};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
 use crate::runtime::{Inner, Runtime};
@@ -42,10 +42,14 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) name: String,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
+    /// Which process it is in.
+    epoch: Epoch,
     pub(crate) admission: Admission<P>,
     /// The links, newest first, for who reads them without the lock; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
     kicker: Kicker<P>,
+    /// Threads that touch the queue although nothing of theirs is counted there.
+    visitors: P::AtomicU32,
     config: Mutex<Config<P>, P>,
 }
 
@@ -69,11 +73,10 @@ impl<P: Platform> Kicker<P> {
         // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kicker
         // before it is freed.
         let kicker = unsafe { item.cast::<Kicker<P>>().as_ref() };
-        kicker.item.start();
         // SAFETY: as above.
         let queue = unsafe { &*kicker.queue.load(Ordering::Acquire) };
         queue.admission.attend(queue);
-        Executed { panicked: false, push: kicker.item.finish() == Finished::Push }
+        Executed { panicked: false, deferred: kicker.item.finish() == Finished::Deferred }
     }
 
     unsafe fn free(_: NonNull<Item<P>>) {
@@ -93,12 +96,14 @@ impl<P: Platform> Queue<P> {
             name,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
+            epoch: Epoch::now::<P>(),
             admission: Admission::new(max_active),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             kicker: Kicker {
                 item: Item::new(&Kicker::TABLE),
                 queue: P::AtomicPtr::new(core::ptr::null_mut()),
             },
+            visitors: P::AtomicU32::new(0),
             config: Mutex::new_in(Config { attributes, tables: Kept::new(), links: Kept::new() }),
         });
         queue.kicker.queue.store(Arc::as_ptr(&queue).cast_mut(), Ordering::Release);
@@ -120,10 +125,9 @@ impl<P: Platform> Queue<P> {
     #[inline]
     pub(crate) fn queue(&self, item: NonNull<Item<P>>) -> bool {
         // SAFETY: the caller has a handle.
-        unsafe { item.as_ref() }.claim() && {
-            self.send(item, P::current_cpu());
-            true
-        }
+        let Some(node) = (unsafe { Item::claim(item, self.epoch) }) else { return false };
+        self.send(node, P::current_cpu());
+        true
     }
 
     /// As [`queue`](Self::queue), for the pod of the CPU that `choose` names.
@@ -135,11 +139,11 @@ impl<P: Platform> Queue<P> {
     ) -> Result<bool, Error> {
         let cpu = choose(&self.current_table().layout.places)?;
         // SAFETY: the caller has a handle.
-        let claimed = unsafe { item.as_ref() }.claim();
-        if claimed {
-            self.send(item, cpu);
+        let node = unsafe { Item::claim(item, self.epoch) };
+        if let Some(node) = node {
+            self.send(node, cpu);
         }
-        Ok(claimed)
+        Ok(node.is_some())
     }
 
     /// Sends an item of which the caller has `PENDING` on its way.
@@ -148,18 +152,37 @@ impl<P: Platform> Queue<P> {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
-        header.set_target(link, cpu as u32);
         if !self.admission.admit(self, link) {
-            return self.hold_back(link, item);
+            return self.hold_back(link, item, cpu);
         }
+        // Accounted from here on: it may be cancelled.
+        header.set_target(link, cpu as u32);
         if header.publish() {
             link.push(item);
         }
     }
 
     #[cold]
-    fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>) {
-        self.admission.hold_back(self, link, item);
+    fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) {
+        self.admission.hold_back(self, link, item, cpu as u32);
+    }
+
+    /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one.
+    #[cold]
+    pub(crate) fn retire(&self, link: *const Link<P>, inactive: bool) {
+        // Before the count, which may be what the queue's end waits for. SeqCst: `is_unused` reads it after the counts.
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+        if inactive {
+            self.admission.forget_inactive();
+        } else {
+            // SAFETY: the link belongs to the queue, which `visitors` keeps.
+            unsafe { &*link }.count_cancelled();
+        }
+        if self.admission.needs_attention() {
+            self.kick();
+        }
+        // Release: the last that is done to the queue here.
+        self.visitors.fetch_sub(1, Ordering::SeqCst);
     }
 
     #[inline]
@@ -180,12 +203,10 @@ impl<P: Platform> Queue<P> {
 
     /// Asks a worker to look after the limit.
     pub(crate) fn kick(&self) {
-        let item = &self.kicker.item;
-        if item.claim() {
-            item.set_target(core::ptr::null(), 0);
-            if item.publish() {
-                self.link_for(0).pool.push(NonNull::from(item));
-            }
+        let item = NonNull::from(&self.kicker.item);
+        // SAFETY: the queue has a handle. Nobody cancels a kicker, so its node is its own.
+        if unsafe { Item::claim(item, self.epoch) }.is_some() && self.kicker.item.publish() {
+            self.link_for(0).pool.push(item);
         }
     }
 
@@ -287,6 +308,7 @@ impl<P: Platform> Queue<P> {
         self.admission.is_empty(self)
             && !self.kicker.item.is_pending()
             && !self.kicker.item.is_running()
+            && self.visitors.load(Ordering::SeqCst) == 0
             && !self.inner().table.iter().any(|worker| {
                 let link = worker.link();
                 // The pointer is compared, not followed: the link may be another queue's.
@@ -303,5 +325,11 @@ impl<P: Platform> Queue<P> {
                 P::sleep(core::time::Duration::from_micros(50));
             }
         });
+    }
+}
+
+impl<P: Platform> Drop for Queue<P> {
+    fn drop(&mut self) {
+        self.admission.throw_away(self);
     }
 }

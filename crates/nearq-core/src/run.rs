@@ -20,10 +20,12 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::Context;
-use crate::item::Item;
+use crate::item::{Executed, Finished, Item, Started};
+use crate::link::Link;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::Inner;
+use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
 
 /// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
@@ -243,9 +245,19 @@ impl<P: Platform> Runner<'_, P> {
 
     #[inline]
     fn run_item(&mut self, item: NonNull<Item<P>>) {
-        // SAFETY: it came off our batch, so we have its PENDING, which keeps it alive.
+        // SAFETY: it came off our batch, which keeps it alive: by PENDING, or by STALE.
         let header = unsafe { item.as_ref() };
+        // Before it starts; after that the next queuer may write it.
         let link = header.link();
+        let (item, link) = match header.start() {
+            Started::Yes => (item, link),
+            started => match self.set_aside(item, started) {
+                Some(instead) => instead,
+                None => return,
+            },
+        };
+        // SAFETY: RUNNING keeps it alive.
+        let header = unsafe { item.as_ref() };
         let table = header.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { link.as_ref() }) else {
@@ -265,7 +277,8 @@ impl<P: Platform> Runner<'_, P> {
             served.count_helped(self.worker.index);
         }
         self.worker.set_running(table);
-        // SAFETY: the item's PENDING is ours, and the table is the item's own.
+        self.context.item.set(item.as_ptr());
+        // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let executed = unsafe { (table.execute)(item) };
         if executed.panicked {
             served.count_panicked(self.worker.index);
@@ -273,9 +286,9 @@ impl<P: Platform> Runner<'_, P> {
         if self.context.described.take() {
             self.worker.set_description("");
         }
-        if executed.push {
-            // SAFETY: we have the item's PENDING again, so it is alive; its queue counts it, so the link is too.
-            unsafe { &*item.as_ref().link() }.push(item);
+        if executed.deferred {
+            // SAFETY: RUNNING is still ours, and we have not counted the execution.
+            unsafe { push_deferred(item, link) };
         }
         served.count_completed(self.worker.index);
         let queue = served.queue();
@@ -284,12 +297,39 @@ impl<P: Platform> Runner<'_, P> {
         }
     }
 
+    /// What is to be done with a node whose item did not start. An item that started instead, and the link on which it was queued.
+    #[cold]
+    fn set_aside(
+        &mut self,
+        item: NonNull<Item<P>>,
+        started: Started,
+    ) -> Option<(NonNull<Item<P>>, *const Link<P>)> {
+        match started {
+            Started::Yes | Started::Left | Started::Cancelled => {}
+            // SAFETY: nobody has the item any more.
+            Started::Free => unsafe { free(item) },
+            Started::StandIn => match stand_in::arrive(item) {
+                Arrived::Started(target, link) => return Some((target, link)),
+                Arrived::Gone => {}
+                Arrived::Again => {
+                    self.pool.push(item);
+                    // Its lock's holder may be waiting for this very CPU.
+                    P::yield_now();
+                }
+            },
+        }
+        None
+    }
+
     /// The item by which a queue asks a worker to look after its limit. It belongs to no link and is not counted.
     #[cold]
     fn run_kicker(&self, item: NonNull<Item<P>>) {
-        // SAFETY: it came off our batch, so its PENDING is ours; the queue waits for its kicker before it is freed.
-        let executed = unsafe { (item.as_ref().table().execute)(item) };
-        if executed.push {
+        // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
+        let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
+        // SAFETY: as above; nobody cancels a kicker.
+        if deferred
+            && unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) == Finished::Deferred
+        {
             self.pool.push(item);
         }
     }
@@ -348,6 +388,37 @@ impl<P: Platform> Runner<'_, P> {
             }
         }
     }
+}
+
+/// Ends an execution during which the item was queued on some link.
+///
+/// # Safety
+/// The caller has the item's `RUNNING`, and has not counted the execution on `served` yet, if that is not null.
+pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: *const Link<P>) {
+    // SAFETY: as the caller says.
+    match unsafe { item.as_ref() }.finish_deferred(served) {
+        // SAFETY: it was queued on the served link, which lives until we count the execution there.
+        Finished::Deferred => unsafe { &*served }.push(item),
+        Finished::Done => {}
+        // SAFETY: nobody has it any more.
+        Finished::Free => unsafe { free(item) },
+    }
+}
+
+/// Frees an item. What its function captured may panic when it is dropped; that must not end a worker.
+///
+/// # Safety
+/// Nobody has the item any more.
+pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
+    // SAFETY: as the caller says.
+    let free = || unsafe { (item.as_ref().table().free)(item) };
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(free));
+}
+
+/// Whether the caller is a worker that executes `item` right now.
+pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
+    crate::context::with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item))
+        .unwrap_or(false)
 }
 
 /// Whether the caller is a worker that serves `queue` right now.

@@ -11,7 +11,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform, ThreadSpec};
 
 use crate::idle::{Idle, Wakeup};
 use crate::inbox::Inbox;
-use crate::item::Item;
+use crate::item::{Epoch, Finished, Item, Started};
 use crate::work::Work;
 use crate::worker::{Table, Worker};
 
@@ -42,12 +42,12 @@ impl<P: Platform> Slice<P> {
     /// Queues the item; false if it is pending. Wakes the worker if it sleeps.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
-        let item = work.item();
         // SAFETY: the handle keeps the item alive.
-        let header = unsafe { item.as_ref() };
-        if !header.claim() {
+        let Some(item) = (unsafe { Item::claim(work.item(), Epoch::now::<P>()) }) else {
             return false;
-        }
+        };
+        // SAFETY: as above.
+        let header = unsafe { item.as_ref() };
         header.set_target(core::ptr::null(), 0);
         if header.publish() {
             self.push(item);
@@ -70,9 +70,13 @@ impl<P: Platform> Slice<P> {
         let count = items.len();
         while let Some(item) = items.pop_front() {
             // SAFETY: it came off the list, so we have its PENDING, which keeps it alive.
-            let table = unsafe { item.as_ref() }.table();
-            // SAFETY: as above, and the table is the item's own.
-            if unsafe { (table.execute)(item) }.push {
+            let header = unsafe { item.as_ref() };
+            assert_eq!(header.start(), Started::Yes, "nobody cancels or locks it");
+            // SAFETY: its RUNNING is ours, and the table is the item's own.
+            if unsafe { (header.table().execute)(item) }.deferred
+                // SAFETY: as above.
+                && unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) == Finished::Deferred
+            {
                 self.push(item);
             }
         }

@@ -1,8 +1,8 @@
 //! A closure that runs once, and the handle that waits for its result.
 //!
 //! # The state word
-//! A task is born with `PENDING` (`item`), and keeps it until it has ended: nobody else can queue it, so it needs neither
-//! `RUNNING` nor a claim. Besides `PENDING` and the handle's reference, the word has:
+//! A task is born with `PENDING` (`item`), and has `RUNNING` from its start until it has ended; nobody else can queue it.
+//! Besides `PENDING` and the handle's reference, the word has:
 //!
 //! | bit | name | meaning | who changes it |
 //! |---|---|---|---|
@@ -13,11 +13,11 @@
 //!
 //! * Closure and result share their place: the worker owns it until `DONE`, the handle after. `DONE` is written with
 //!   release and read with acquire.
-//! * The worker ends with one compare-exchange where nobody waits: `DONE` set, `PENDING` cleared. Else it sets `DONE`, wakes
-//!   who waits while `PENDING` keeps the task alive, and clears `PENDING` last.
+//! * The worker ends with one compare-exchange where nobody waits: `DONE` set, `RUNNING` cleared. Else it sets `DONE`, wakes
+//!   who waits while `RUNNING` keeps the task alive, and clears `RUNNING` last.
 //! * The waker's place belongs to the joiner in `CHANGING`, and to the worker from `POLLED | DONE` on. Each changes the word
 //!   before it touches the place, so the later one sees the earlier one.
-//! * The memory is one allocation, freed by who ends the last of the two: `PENDING`, or the handle's reference.
+//! * The memory is one allocation, freed by who ends the last of the two: `PENDING` or `RUNNING`, and the handle's reference.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -29,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
 
 use crate::context::blocking;
-use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE};
+use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING};
 
 const DONE: u64 = 1 << 3;
 const ASLEEP: u64 = 1 << 4;
@@ -96,7 +96,7 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Task<P, F, T> {
         ItemTable { execute: Self::execute, free: Self::free, name: core::any::type_name::<F> };
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
-        // SAFETY: the table belongs to items of this type, whose header comes first (repr C); PENDING keeps it alive.
+        // SAFETY: the table belongs to items of this type, whose header comes first (repr C); RUNNING keeps it alive.
         let this = unsafe { item.cast::<Self>().as_ref() };
         let mut panicked = false;
         this.stage.with_mut(|stage| {
@@ -113,7 +113,7 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Task<P, F, T> {
             // SAFETY: nobody else has it any more.
             unsafe { Self::free(item) };
         }
-        Executed { panicked, push: false }
+        Executed { panicked, deferred: false }
     }
 
     unsafe fn free(item: NonNull<Item<P>>) {
@@ -146,7 +146,7 @@ impl<P: Platform> Head<P> {
             // Release: the result. Acquire: what was done through the handle, for the free.
             match state.compare_exchange_weak(
                 before,
-                (before & !PENDING) | DONE,
+                (before & !RUNNING) | DONE,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
@@ -173,7 +173,7 @@ impl<P: Platform> Head<P> {
                 let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
         }
-        self.item.state.fetch_and(!PENDING, Ordering::AcqRel) < REFERENCE
+        self.item.state.fetch_and(!RUNNING, Ordering::AcqRel) < REFERENCE
     }
 }
 
@@ -299,7 +299,7 @@ impl<T, P: Platform> Drop for JoinHandle<T, P> {
     fn drop(&mut self) {
         // Release: what was done through the handle. Acquire: what the worker did, for the free.
         let before = self.state().fetch_sub(REFERENCE, Ordering::AcqRel);
-        if before & PENDING == 0 {
+        if before & (PENDING | RUNNING) == 0 {
             let free = self.head().item.table().free;
             // SAFETY: the task has ended, and this was the only handle.
             unsafe { free(self.item) };

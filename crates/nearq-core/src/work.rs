@@ -63,10 +63,8 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         ItemTable { execute: Self::execute, free: Self::free, name: core::any::type_name::<F> };
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
-        // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); PENDING, and then
-        // RUNNING, keep it alive.
+        // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); RUNNING keeps it alive.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        this.item.start();
         let early = broken::here::<P>(Broken::DoubleRun);
         if early {
             this.item.add_reference();
@@ -85,13 +83,10 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
             true => Finished::Done,
         };
         if finished == Finished::Free {
-            // What the function captured may panic when it is dropped; that must not end a worker.
-            let _ = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: nobody else has it any more.
-                unsafe { Self::free(item) };
-            }));
+            // SAFETY: nobody else has it any more.
+            unsafe { crate::run::free(item) };
         }
-        Executed { panicked: outcome.is_err(), push: finished == Finished::Push }
+        Executed { panicked: outcome.is_err(), deferred: finished == Finished::Deferred }
     }
 
     unsafe fn free(item: NonNull<Item<P>>) {
@@ -122,9 +117,44 @@ impl<P: Platform> Work<P> {
         self.item
     }
 
-    fn header(&self) -> &Item<P> {
+    pub(crate) fn header(&self) -> &Item<P> {
         // SAFETY: a handle keeps the item alive.
         unsafe { self.item.as_ref() }
+    }
+
+    /// Takes the queueing back; true if the item was pending, and is not executed for it. An execution that runs
+    /// goes on, and may queue the item again; [`cancel_sync`](Self::cancel_sync) waits for it. May be called anywhere,
+    /// also inside the function.
+    ///
+    /// Its place under the queue's limit is free at once. A queueing after that goes to the end of the queue.
+    pub fn cancel(&self) -> bool {
+        self.header().cancel()
+    }
+
+    /// From now on the item refuses to be queued: `queue` returns false. True if it was pending; that is cancelled. An execution that
+    /// runs goes on ([`disable_sync`](Self::disable_sync) waits for it). May be called anywhere.
+    ///
+    /// Calls nest: the item can be queued again after as many calls of [`enable`](Self::enable). What was asked for meanwhile
+    /// is not remembered.
+    ///
+    /// # Panics
+    /// At the 4096th call without an `enable`.
+    pub fn disable(&self) -> bool {
+        self.header().disable();
+        self.header().cancel()
+    }
+
+    /// Undoes one [`disable`](Self::disable); true if the item can be queued again.
+    ///
+    /// # Panics
+    /// If there was no `disable` to undo.
+    pub fn enable(&self) -> bool {
+        self.header().enable()
+    }
+
+    /// Whether it refuses to be queued. Old by the time the caller looks at it.
+    pub fn is_disabled(&self) -> bool {
+        self.header().is_disabled()
     }
 
     /// Whether it is queued and has not begun. Old by the time the caller looks at it.

@@ -19,8 +19,9 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
-use crate::item::{Item, ItemTable, List};
+use crate::item::{Item, ItemTable};
 use crate::link::Link;
+use crate::list::List;
 use crate::pool::Pool;
 
 pub(crate) use crate::table::Table;

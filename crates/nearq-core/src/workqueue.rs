@@ -206,6 +206,15 @@ impl<P: Platform> Workqueue<P> {
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
     }
 
+    /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item is queued
+    /// for it.
+    ///
+    /// # Panics
+    /// If there was no `disable` to undo.
+    pub fn enable_and_queue(&self, work: &Work<P>) -> bool {
+        work.enable() && self.queue(work)
+    }
+
     /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
     pub fn spawn<T: Send + 'static>(
         &self,

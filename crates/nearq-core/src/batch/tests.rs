@@ -6,8 +6,9 @@ use std::sync::Arc;
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 use super::{Batch, CAPACITY};
+use crate::item::Item;
 use crate::item::tests::blank;
-use crate::item::{Item, List};
+use crate::list::List;
 
 struct Items<P: Platform> {
     items: Vec<Item<P>>,

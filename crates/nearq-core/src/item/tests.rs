@@ -8,8 +8,9 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
-use super::{Finished, Item, ItemTable, List};
+use super::{Epoch, Finished, Item, ItemTable, Started};
 use crate::inbox::Inbox;
+use crate::list::List;
 use crate::work::Work;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -39,11 +40,28 @@ pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Platform>:
 
 /// Runs an item as a worker does, and pushes it again where that is wanted.
 pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce()) {
-    // SAFETY: the caller took it off a list, so it has its PENDING, which keeps it alive.
-    let table = unsafe { item.as_ref() }.table();
-    // SAFETY: as above, and the table is the item's own.
-    if unsafe { (table.execute)(item) }.push {
-        push();
+    // SAFETY: the caller took it off a list, which keeps it alive.
+    let header = unsafe { item.as_ref() };
+    let table = header.table();
+    match header.start() {
+        Started::Yes => {}
+        Started::Free => {
+            // SAFETY: nobody has it any more.
+            unsafe { (table.free)(item) };
+            return;
+        }
+        _ => return,
+    }
+    // SAFETY: its RUNNING is ours, and the table is the item's own.
+    if !unsafe { (table.execute)(item) }.deferred {
+        return;
+    }
+    // SAFETY: it is still ours.
+    match unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) {
+        Finished::Deferred => push(),
+        Finished::Done => {}
+        // SAFETY: nobody has it any more.
+        Finished::Free => unsafe { (table.free)(item) },
     }
 }
 
@@ -64,17 +82,17 @@ impl Place {
     }
 
     fn queue(&self, work: &Work<Loom>) -> bool {
-        let item = work.item();
         // SAFETY: the handle keeps the item alive.
+        let Some(item) = (unsafe { Item::claim(work.item(), Epoch::now::<Loom>()) }) else {
+            return false;
+        };
+        // SAFETY: as above.
         let header = unsafe { item.as_ref() };
-        let claimed = header.claim();
-        if claimed {
-            header.set_target(core::ptr::null(), 0);
-            if header.publish() {
-                self.push(item);
-            }
+        header.set_target(core::ptr::null(), 0);
+        if header.publish() {
+            self.push(item);
         }
-        claimed
+        true
     }
 
     fn run(&self) {
@@ -296,6 +314,11 @@ fn a_queueing_from_inside_outlives_the_last_handle() {
 
 // ---- without the model checker, also under Miri -----------------------------------------------------------
 
+fn claim(item: &Item<Linux>) -> bool {
+    // SAFETY: borrowed, so alive.
+    unsafe { Item::claim(core::ptr::NonNull::from(item), Epoch::now::<Linux>()) }.is_some()
+}
+
 /// An item of which tests look at the address alone.
 pub(crate) fn blank<P: Platform>() -> Item<P> {
     struct Never<P>(core::marker::PhantomData<P>);
@@ -313,19 +336,21 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
 fn the_word_goes_through_the_states_of_the_table() {
     let item = blank::<Linux>();
     assert!(!item.is_pending() && !item.is_running());
-    assert!(item.claim());
-    assert!(!item.claim(), "a second claim joins the first");
+    assert!(claim(&item));
+    assert!(!claim(&item), "a second claim joins the first");
     assert!(item.is_pending());
     item.set_target(core::ptr::null(), 3);
     assert_eq!(item.cpu(), 3);
     assert!(item.publish(), "not running: the queuer pushes");
-    item.start();
+    assert_eq!(item.start(), Started::Yes);
     assert!(item.is_running() && !item.is_pending());
-    assert!(item.claim());
+    assert!(claim(&item));
     assert!(!item.publish(), "running: the worker pushes");
-    assert_eq!(item.finish(), Finished::Push);
+    assert_eq!(item.finish(), Finished::Deferred);
+    assert!(item.is_running(), "until the worker has seen to the push");
+    assert_eq!(item.finish_deferred(core::ptr::null()), Finished::Deferred);
     assert!(item.is_pending() && !item.is_running());
-    item.start();
+    assert_eq!(item.start(), Started::Yes);
     assert_eq!(item.finish(), Finished::Done);
     item.add_reference();
     assert!(!item.drop_reference());
@@ -335,23 +360,24 @@ fn the_word_goes_through_the_states_of_the_table() {
 #[test]
 fn the_last_handle_of_a_pending_item_leaves_it_to_the_worker() {
     let item = blank::<Linux>();
-    assert!(item.claim());
+    assert!(claim(&item));
     assert!(!item.drop_reference());
     assert!(item.publish());
-    item.start();
+    assert_eq!(item.start(), Started::Yes);
     assert_eq!(item.finish(), Finished::Free);
 }
 
 #[test]
 fn the_last_handle_of_a_running_item_leaves_it_to_the_worker() {
     let item = blank::<Linux>();
-    assert!(item.claim());
-    item.start();
+    assert!(claim(&item));
+    assert_eq!(item.start(), Started::Yes);
     assert!(!item.drop_reference());
-    assert!(item.claim(), "from inside");
+    assert!(claim(&item), "from inside");
     assert!(!item.publish());
-    assert_eq!(item.finish(), Finished::Push);
-    item.start();
+    assert_eq!(item.finish(), Finished::Deferred);
+    assert_eq!(item.finish_deferred(core::ptr::null()), Finished::Deferred);
+    assert_eq!(item.start(), Started::Yes);
     assert_eq!(item.finish(), Finished::Free);
 }
 

@@ -10,14 +10,15 @@ use std::task::{Wake, Waker};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform};
 
 use super::{JoinHandle, new};
-use crate::item::Item;
+use crate::item::{Item, Started};
 
 /// Executes a task as a worker does.
 fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
     // SAFETY: born with PENDING, which keeps the item alive, and ours.
-    let table = unsafe { item.as_ref() }.table();
-    // SAFETY: as above, and the table is the item's own.
-    assert!(!unsafe { (table.execute)(item) }.push);
+    let header = unsafe { item.as_ref() };
+    assert_eq!(header.start(), Started::Yes);
+    // SAFETY: its RUNNING is ours, and the table is the item's own.
+    assert!(!unsafe { (header.table().execute)(item) }.deferred);
 }
 
 struct Sent<P: Platform>(core::ptr::NonNull<Item<P>>);

@@ -1,0 +1,29 @@
+//! What few items need: made when one is first waited for, delayed, or queued again after a cancel.
+
+use nearq_platform::{Atomic, Platform};
+
+use crate::event::Event;
+use crate::item::Item;
+
+/// See the fields.
+pub(crate) struct Extra<P: Platform> {
+    /// What has ended while somebody waited (`held`). Written under the item's lock.
+    pub(crate) ended: P::AtomicU64,
+    /// Who waits. Written under the item's lock.
+    pub(crate) waiters: P::AtomicU32,
+    /// `ended` has grown.
+    pub(crate) event: Event<P>,
+    /// The node by which an item that is `AWAY` is queued (`stand_in`). Under the item's lock.
+    pub(crate) stand_in: P::AtomicPtr<Item<P>>,
+}
+
+impl<P: Platform> Extra<P> {
+    pub(crate) fn new() -> Self {
+        Extra {
+            ended: P::AtomicU64::new(0),
+            waiters: P::AtomicU32::new(0),
+            event: Event::new(),
+            stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The lock of an item, and what is done under it: cancelling, disabling, waiting for an execution to end.
+//!
+//! # Who waits for whom
+//! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
+//! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
+//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again. Or an activator wanted to let it in
+//!   (`INACTIVE`): the queue's kicker is sent.
+//! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
+//!   is pushed.
+//!
+//! The lock is given back by a compare-exchange that fails if a mark came; so none is overlooked. While it is held, the item neither
+//! starts nor ends nor is activated. Claims, publishing and handles go on: they change bits that the holder leaves alone, or
+//! looks at anew in each compare-exchange.
+//!
+//! # Cancelling
+//! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the
+//! execution would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Queue::retire`): so nothing
+//! that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
+//! cancelled: the canceller unlocks and tries again; that queuer is a few instructions away.
+//!
+//! # Waiting
+//! `ended` counts, while anybody waits (`WAITED`), what has ended: executions, and queueings that were cancelled. Who begins to wait
+//! sees under the lock how many of them are on their way (one that runs, one that is queued), and waits until
+//! `ended` has grown by so many. Queueings that come later come later in that count: so an item that requeues itself for ever
+//! keeps nobody waiting.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::extra::Extra;
+use crate::item::{
+    ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
+    PENDING, RUNNING, STALE, TIMED, WAITED, is_abandoned,
+};
+
+/// The lock, held.
+pub(crate) struct Held<'a, P: Platform> {
+    item: &'a Item<P>,
+    /// Something has ended for which somebody waits.
+    notify: Cell<bool>,
+}
+
+impl<P: Platform> Item<P> {
+    /// Takes the lock. Not for workers on their own account.
+    pub(crate) fn lock(&self) -> Held<'_, P> {
+        let mut attempt = 0;
+        loop {
+            if let Some(held) = self.try_lock() {
+                return held;
+            }
+            crate::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, P>> {
+        let word = self.current();
+        (word & LOCKED == 0 && self.change(word, word | LOCKED)).then(|| self.held())
+    }
+
+    /// The lock, which the caller has set.
+    pub(crate) fn held(&self) -> Held<'_, P> {
+        Held { item: self, notify: Cell::new(false) }
+    }
+
+    /// Takes the item's queueing back, if it has not started; true if there was one.
+    pub(crate) fn cancel(&self) -> bool {
+        let mut attempt = 0;
+        loop {
+            if self.current() & PENDING == 0 {
+                return false;
+            }
+            let held = self.lock();
+            let cancelled = held.cancel();
+            held.unlock();
+            if let Some(cancelled) = cancelled {
+                return cancelled;
+            }
+            crate::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
+    /// Refuses every queueing from now on, once more.
+    pub(crate) fn disable(&self) {
+        loop {
+            let word = self.current();
+            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4094 times");
+            if self.change(word, word + DISABLED_ONCE) {
+                return;
+            }
+        }
+    }
+
+    /// Undoes one `disable`; true if that was the last.
+    pub(crate) fn enable(&self) -> bool {
+        loop {
+            let word = self.current();
+            assert!(word & DISABLED != 0, "a work item is enabled more often than it was disabled");
+            if self.change(word, word - DISABLED_ONCE) {
+                return (word - DISABLED_ONCE) & DISABLED == 0;
+            }
+        }
+    }
+
+    /// What few items need; made now if there is none.
+    pub(crate) fn extra(&self) -> &Extra<P> {
+        let known = self.extra.load(Ordering::Acquire);
+        // SAFETY: null, or made below; freed with the item.
+        if let Some(extra) = unsafe { known.as_ref() } {
+            return extra;
+        }
+        let made = Box::into_raw(Box::new(Extra::new()));
+        // AcqRel: whoever sees the pointer sees what it leads to.
+        let placed = self.extra.compare_exchange(
+            core::ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match placed {
+            // SAFETY: as above.
+            Ok(_) => unsafe { &*made },
+            Err(first) => {
+                // SAFETY: nobody has seen ours, and the first is freed with the item.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*first
+                }
+            }
+        }
+    }
+
+    /// The extra of an item that has one.
+    fn known_extra(&self) -> &Extra<P> {
+        // SAFETY: the caller has seen a bit that is set only on items with an extra, which is freed with the item.
+        unsafe { &*self.extra.load(Ordering::Acquire) }
+    }
+
+    /// Begins to wait for what runs, and what is queued if `queued`; nothing if there is none. Ends with
+    /// [`end_wait`](Self::end_wait).
+    pub(crate) fn begin_wait(&self, queued: bool) -> Option<u64> {
+        let extra = self.extra();
+        let held = self.lock();
+        let word = self.state.load(Ordering::Acquire);
+        let queued = queued && word & (PENDING | TIMED) == PENDING;
+        let count = u64::from(word & RUNNING != 0) + u64::from(queued);
+        let target = (count != 0).then(|| {
+            extra.waiters.fetch_add(1, Ordering::Relaxed);
+            self.state.fetch_or(WAITED, Ordering::Relaxed);
+            extra.ended.load(Ordering::Relaxed) + count
+        });
+        held.unlock();
+        target
+    }
+
+    /// Whether what [`begin_wait`](Self::begin_wait) began to wait for has ended.
+    pub(crate) fn has_ended(&self, target: u64) -> bool {
+        // SeqCst: `Event` asks for it. Acquire: pairs with `count_ended`; what the execution did is visible.
+        self.known_extra().ended.load(Ordering::SeqCst) >= target
+    }
+
+    /// Whether the item is held back behind the caller's own: that one has the only place of the queue.
+    pub(crate) fn is_behind_caller(&self) -> bool {
+        let held = self.lock();
+        let word = held.word();
+        let node = match word & (PENDING | TIMED | AWAY) {
+            PENDING => Some(NonNull::from(self)),
+            word if word == PENDING | AWAY => Some(crate::stand_in::of(self.known_extra())),
+            _ => None,
+        };
+        // SAFETY: we have the lock, so the node is alive.
+        let node = node.map(|node| unsafe { &*node.as_ptr() });
+        let behind = node.is_some_and(|node| {
+            let link = node.accounted();
+            // SAFETY: accounted; cancelling, which gives that back, needs the lock.
+            node.current() & INACTIVE != 0
+                && unsafe { link.as_ref() }
+                    .is_some_and(|link| link.queue().admission.is_full_of_caller(link))
+        });
+        held.unlock();
+        behind
+    }
+
+    /// Waits no longer.
+    pub(crate) fn end_wait(&self) {
+        let held = self.lock();
+        if self.known_extra().waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.state.fetch_and(!WAITED, Ordering::Relaxed);
+        }
+        held.unlock();
+    }
+
+    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim gave; the caller has a
+    /// handle of the item besides.
+    #[cold]
+    pub(crate) fn unclaim(&self, node: NonNull<Self>) {
+        let held = self.lock();
+        if held.clear(PENDING | AWAY) & WAITED != 0 {
+            held.count_ended();
+        }
+        if !core::ptr::eq(node.as_ptr(), self) {
+            crate::stand_in::free(node);
+        }
+        held.unlock();
+    }
+}
+
+impl<P: Platform> Held<'_, P> {
+    /// The word, as of now.
+    pub(crate) fn word(&self) -> u64 {
+        self.item.state.load(Ordering::Acquire)
+    }
+
+    /// Clears bits; the word as it was.
+    pub(crate) fn clear(&self, bits: u64) -> u64 {
+        self.item.state.fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Takes the queueing back; whether there was one. Nothing if it is between two steps of somebody else: try again.
+    pub(crate) fn cancel(&self) -> Option<bool> {
+        let word = self.word();
+        if word & PENDING == 0 {
+            return Some(false);
+        }
+        if word & TIMED != 0 {
+            return crate::delayed::cancel(self).then_some(true);
+        }
+        let (link, inactive) = if word & AWAY != 0 {
+            crate::stand_in::cancel(self)?
+        } else {
+            let link = self.item.accounted();
+            if link.is_null() {
+                return None;
+            }
+            (link, self.make_stale() & INACTIVE != 0)
+        };
+        if self.word() & WAITED != 0 {
+            self.count_ended();
+        }
+        // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
+        unsafe { &*link }.queue().retire(link, inactive);
+        Some(true)
+    }
+
+    /// Clears `PENDING` of an item whose queueing goes by its own node; the word before.
+    fn make_stale(&self) -> u64 {
+        loop {
+            let word = self.word();
+            // The holder has a node that arrived; but one that was to be activated is still on its list.
+            let arrived = word & (ARRIVED | INACTIVE) == ARRIVED;
+            let stale = if arrived || word & DEFERRED != 0 { 0 } else { STALE };
+            let to = word & !(PENDING | DEFERRED | ARRIVED | INACTIVE) | stale;
+            if self.item.change(word, to) {
+                return word;
+            }
+        }
+    }
+
+    /// The item.
+    pub(crate) fn item(&self) -> &Item<P> {
+        self.item
+    }
+
+    /// Counts an execution, or a queueing that is over without one, for those who wait.
+    fn count_ended(&self) {
+        // Release: what the execution did. SeqCst: `Event` asks for it.
+        self.item.known_extra().ended.fetch_add(1, Ordering::SeqCst);
+        self.notify.set(true);
+    }
+
+    /// Gives the lock back. For who has a handle.
+    pub(crate) fn unlock(self) {
+        let finished = self.release();
+        debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
+    }
+
+    /// Gives the lock back. For who has none: says whether the item is to be freed.
+    pub(crate) fn unlock_by_worker(self) -> Finished {
+        self.release()
+    }
+
+    /// Does what was left to the holder, and gives the lock back.
+    fn release(self) -> Finished {
+        let item = self.item;
+        // Foreign code, which is called when the item is not touched any more.
+        let mut waiters = Vec::new();
+        loop {
+            let word = self.word();
+            if word & ENDED != 0 {
+                if item.change(word, word & !(RUNNING | DEFERRED | ENDED)) {
+                    if word & WAITED != 0 {
+                        self.count_ended();
+                    }
+                    if word & DEFERRED != 0 {
+                        self.push_node(word);
+                    }
+                }
+            } else if word & ARRIVED != 0 {
+                if item.change(word, word & !ARRIVED) {
+                    self.bring_on(word);
+                }
+            } else if self.notify.take() {
+                waiters.push(item.known_extra().event.take());
+            } else if item.change(word, word & !LOCKED) {
+                for waiter in waiters {
+                    waiter.wake();
+                }
+                let free = is_abandoned(word & !LOCKED);
+                return if free { Finished::Free } else { Finished::Done };
+            }
+        }
+    }
+
+    /// A worker, an activator or the timer came by.
+    fn bring_on(&self, word: u64) {
+        if word & TIMED != 0 {
+            crate::delayed::come_again(self);
+        } else if word & INACTIVE != 0 {
+            // SAFETY: held back, so accounted; cancelling, which gives that back, needs the lock.
+            unsafe { &*self.item.link() }.queue().kick();
+        } else {
+            self.push_node(word);
+        }
+    }
+
+    /// Pushes the node of a queueing that is accounted and on no list.
+    fn push_node(&self, word: u64) {
+        let node = match word & AWAY {
+            0 => NonNull::from(self.item),
+            _ => crate::stand_in::of(self.item.known_extra()),
+        };
+        // SAFETY: PENDING keeps the node alive, and the link: cancelling, which gives the place back, needs the lock.
+        unsafe { &*node.as_ref().link() }.push(node);
+    }
+}

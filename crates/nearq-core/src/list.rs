@@ -1,0 +1,76 @@
+//! A list of items that one thread owns.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::item::Item;
+
+/// A queue of items that one thread owns, in the order in which they came.
+pub(crate) struct List<P: Platform> {
+    head: *mut Item<P>,
+    tail: *mut Item<P>,
+    len: usize,
+}
+
+// SAFETY: a list owns its items (it has their PENDING), and items may be handed between threads.
+unsafe impl<P: Platform> Send for List<P> {}
+
+impl<P: Platform> List<P> {
+    pub(crate) const fn new() -> Self {
+        List { head: core::ptr::null_mut(), tail: core::ptr::null_mut(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts the item at the front. The caller owns its `PENDING`.
+    pub(crate) fn push_front(&mut self, item: NonNull<Item<P>>) {
+        // SAFETY: the owner of PENDING keeps the item alive.
+        let header = unsafe { item.as_ref() };
+        header.next.store(self.head, Ordering::Relaxed);
+        self.head = item.as_ptr();
+        if self.tail.is_null() {
+            self.tail = item.as_ptr();
+        }
+        self.len += 1;
+    }
+
+    /// Puts the item at the end. The caller owns its `PENDING`.
+    pub(crate) fn push_back(&mut self, item: NonNull<Item<P>>) {
+        // SAFETY: the owner of PENDING keeps the item alive.
+        let header = unsafe { item.as_ref() };
+        header.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+        match NonNull::new(self.tail) {
+            None => self.head = item.as_ptr(),
+            // SAFETY: the tail is on this list, which has its PENDING.
+            Some(tail) => unsafe { tail.as_ref() }.next.store(item.as_ptr(), Ordering::Relaxed),
+        }
+        self.tail = item.as_ptr();
+        self.len += 1;
+    }
+
+    /// Takes the first item; the caller has its `PENDING` then.
+    pub(crate) fn pop_front(&mut self) -> Option<NonNull<Item<P>>> {
+        let item = NonNull::new(self.head)?;
+        // SAFETY: the item is on this list, which has its PENDING.
+        self.head = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
+        if self.head.is_null() {
+            self.tail = core::ptr::null_mut();
+        }
+        self.len -= 1;
+        Some(item)
+    }
+
+    /// Puts all of `other` at the end.
+    pub(crate) fn append(&mut self, other: &mut List<P>) {
+        while let Some(item) = other.pop_front() {
+            self.push_back(item);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The node of an item whose own node is still on a list, for a queueing that was cancelled.
+//!
+//! Lists have no way to take an item out of their middle (`item`), so a cancelled node stays there until somebody comes by. If the
+//! item is queued again before that, it must go to the end of the list, or to another one. So it goes by a node that is
+//! allocated for this one queueing: an item without a function, whose target is the real one.
+//!
+//! # Protocol
+//! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and `AWAY`. The node
+//!   has a reference of the target. It is accounted, held back, activated and pushed like any item.
+//! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
+//!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
+//!   it. Else the target starts, and the node is gone.
+//! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
+//!   on none (`DEFERRED`), the canceller frees it.
+//!
+//! A node's own word has `PENDING | AWAY`, and `STALE` or `INACTIVE` like any item's; it is never `LOCKED` or `RUNNING`.
+//! `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both change under the
+//! target's lock only.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::extra::Extra;
+use crate::held::Held;
+use crate::item::{
+    AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
+    REFERENCE, RUNNING, STALE,
+};
+use crate::link::Link;
+
+#[repr(C)]
+struct StandIn<P: Platform> {
+    item: Item<P>,
+    target: NonNull<Item<P>>,
+}
+
+impl<P: Platform> StandIn<P> {
+    const TABLE: ItemTable<P> =
+        ItemTable { execute: Self::execute, free: Self::free, name: || "stand-in" };
+
+    unsafe fn execute(_: NonNull<Item<P>>) -> Executed {
+        unreachable!("it is the target that starts")
+    }
+
+    unsafe fn free(node: NonNull<Item<P>>) {
+        // SAFETY: as the caller of a table's `free` says.
+        unsafe { release(node) };
+    }
+}
+
+/// Lets a node go that nobody has any more, and its reference of the target.
+///
+/// # Safety
+/// The node was made by [`claim`], and nobody has it any more.
+unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
+    // SAFETY: allocated as a box of this type; as the caller says.
+    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+    // SAFETY: the node had a reference.
+    if unsafe { target.as_ref() }.drop_reference() {
+        // SAFETY: nobody has the item any more.
+        unsafe { (target.as_ref().table().free)(target) };
+    }
+}
+
+/// Frees a node that is on no list. The caller has another hold on the target, or its lock.
+pub(crate) fn free<P: Platform>(node: NonNull<Item<P>>) {
+    // SAFETY: on no list, so nobody else has it.
+    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+    // SAFETY: the caller keeps it alive.
+    unsafe { target.as_ref() }.state.fetch_sub(REFERENCE, Ordering::AcqRel);
+}
+
+/// Claims an item whose node is stale: the node to be sent. Nothing if it is not stale any more, or claimed.
+pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<P>>> {
+    // SAFETY: the caller has a handle, or the item's RUNNING.
+    let target = unsafe { item.as_ref() };
+    let extra = target.extra();
+    let made = Box::new(StandIn {
+        item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
+        target: item,
+    });
+    let held = target.lock();
+    let node = loop {
+        let word = held.word();
+        if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
+            break None;
+        }
+        if target.change(word, (word | PENDING | AWAY) + REFERENCE) {
+            let node: NonNull<Item<P>> = NonNull::from(Box::leak(made)).cast();
+            extra.stand_in.store(node.as_ptr(), Ordering::Relaxed);
+            break Some(node);
+        }
+    };
+    held.unlock();
+    node
+}
+
+/// The current node of an item that is `AWAY`. Under the item's lock.
+pub(crate) fn of<P: Platform>(extra: &Extra<P>) -> NonNull<Item<P>> {
+    NonNull::new(extra.stand_in.load(Ordering::Relaxed)).expect("an item that is away has a node")
+}
+
+/// What becomes of a node that was taken off a list.
+pub(crate) enum Arrived<P: Platform> {
+    /// The target has started; it was queued on that link.
+    Started(NonNull<Item<P>>, *const Link<P>),
+    /// Nothing is left to do.
+    Gone,
+    /// The target is locked: onto the pool with the node, once more.
+    Again,
+}
+
+/// A worker has taken the node off a list; `start` said that it stands in.
+pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
+    // SAFETY: the worker has the node.
+    let item = unsafe { node.cast::<StandIn<P>>().as_ref() }.target;
+    // SAFETY: the node has a reference of it.
+    let target = unsafe { item.as_ref() };
+    // SAFETY: the worker has the node.
+    let header = unsafe { node.as_ref() };
+    let Some(held) = target.try_lock() else { return Arrived::Again };
+    if header.state.load(Ordering::Acquire) & STALE != 0 {
+        // The node's reference keeps the target until here.
+        held.unlock_by_worker();
+        // SAFETY: it is on no list, and cancelled: nobody else has it.
+        unsafe { release(node) };
+        return Arrived::Gone;
+    }
+    let link = header.link();
+    let cpu = header.cpu();
+    loop {
+        let word = held.word();
+        debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
+        if word & RUNNING != 0 {
+            if target.change(word, word | DEFERRED) {
+                held.unlock_by_worker();
+                return Arrived::Gone;
+            }
+        } else {
+            // While PENDING is ours.
+            target.set_cpu(cpu);
+            let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
+            // No mark can be there: our node is the only one that could arrive, and nothing runs.
+            if target.change(word, to - REFERENCE) {
+                // SAFETY: on no list, and the target is not away any more: nobody else has it.
+                drop(unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) });
+                return Arrived::Started(item, link);
+            }
+        }
+    }
+}
+
+/// Takes back the queueing of an item that is `AWAY`: where it is accounted, and whether it is held back there. Nothing if it is not
+/// accounted yet.
+pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Link<P>, bool)> {
+    let target = held.item();
+    let node = of(target.extra());
+    // SAFETY: the target is away, and we have its lock.
+    let header = unsafe { node.as_ref() };
+    let link = header.accounted();
+    if link.is_null() {
+        return None;
+    }
+    let before = held.clear(PENDING | AWAY | DEFERRED);
+    if before & DEFERRED != 0 {
+        // We have a handle, or the target's RUNNING is set.
+        free(node);
+        return Some((link, false));
+    }
+    // AcqRel: whoever takes it off its list finds out; or has let it in before, which we find out.
+    let before = header.state.fetch_or(STALE, Ordering::AcqRel);
+    Some((link, before & INACTIVE != 0))
+}

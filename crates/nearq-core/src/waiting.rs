@@ -1,0 +1,175 @@
+//! Waiting for one item: [`Work::flush`], [`Work::cancel_sync`], and [`Flushed`], the same as a future.
+//!
+//! `held` describes how an item counts what has ended; here are those who wait for the count.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use nearq_platform::{Linux, Platform};
+
+use crate::error::Error;
+use crate::event::Listener;
+use crate::item::{PENDING, RUNNING};
+use crate::work::Work;
+
+/// Somebody who waits for what was on its way when this was made.
+struct Waiting<P: Platform> {
+    work: Work<P>,
+    target: u64,
+}
+
+impl<P: Platform> Waiting<P> {
+    /// Begins to wait for the execution that runs, and for the one that is queued if `queued`; nothing if there is none.
+    fn begin(work: &Work<P>, queued: bool) -> Option<Self> {
+        let target = work.header().begin_wait(queued)?;
+        Some(Waiting { work: work.clone(), target })
+    }
+
+    fn is_over(&self) -> bool {
+        self.work.header().has_ended(self.target)
+    }
+
+    fn wait(self) {
+        self.work.header().extra().event.wait_until(None, || self.is_over());
+    }
+}
+
+impl<P: Platform> Drop for Waiting<P> {
+    fn drop(&mut self) {
+        self.work.header().end_wait();
+    }
+}
+
+impl<P: Platform> Work<P> {
+    /// Waits until the item's last queueing has been executed: the one that is pending, else the one that runs. True if there was
+    /// something to wait for. What the execution did is visible.
+    ///
+    /// Queueings that come while the caller waits are not waited for: so when it returns, the item is idle unless somebody
+    /// has queued it again. Nor is an item on a timer ([`flush_delayed`](Self::flush_delayed) does not wait for the
+    /// time). If the queueing is cancelled meanwhile, that ends the waiting.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and inside another item that has the only
+    /// place of the queue on which this one is held back.
+    pub fn flush(&self) -> Result<bool, Error> {
+        self.refuse_own(FLUSH_OWN)?;
+        if !self.is_busy() {
+            return Ok(false);
+        }
+        let Some(waiting) = Waiting::begin(self, true) else { return Ok(false) };
+        self.refuse_behind_caller()?;
+        waiting.wait();
+        Ok(true)
+    }
+
+    /// As [`flush`](Self::flush), as a future. It waits for what is on its way when it is made, and begins at once.
+    ///
+    /// ```
+    /// use nearq_core::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let work = Work::new(|_: &Work| {});
+    /// queue.queue(&work);
+    /// let waiter = queue.spawn({
+    ///     let work = work.clone();
+    ///     move || work.flush()
+    /// });
+    /// waiter.join()??;
+    /// assert!(!work.is_pending());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn flushed(&self) -> Flushed<P> {
+        let waiting = if self.is_busy() { Waiting::begin(self, true) } else { None };
+        Flushed { waiting, listener: Listener::new(), waited: false }
+    }
+
+    /// Waits until no execution runs that has begun before.
+    fn wait_for_running(&self) {
+        if self.header().is_running()
+            && let Some(waiting) = Waiting::begin(self, false)
+        {
+            waiting.wait();
+        }
+    }
+
+    /// Takes the queueing back, and waits until the item does not run. True if it was pending, and is not executed for it.
+    ///
+    /// Meanwhile the item refuses to be queued; so an item that queues itself again and again cannot escape. When this returns,
+    /// it is neither pending nor running, unless somebody has queued it since.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
+    pub fn cancel_sync(&self) -> Result<bool, Error> {
+        self.refuse_own(CANCEL_OWN)?;
+        self.header().disable();
+        let cancelled = self.header().cancel();
+        self.wait_for_running();
+        self.header().enable();
+        Ok(cancelled)
+    }
+
+    /// As [`disable`](Self::disable), and waits until the item does not run.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] inside the item's own function; it is not disabled then.
+    pub fn disable_sync(&self) -> Result<bool, Error> {
+        self.refuse_own(CANCEL_OWN)?;
+        let cancelled = self.disable();
+        self.wait_for_running();
+        Ok(cancelled)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.header().current() & (PENDING | RUNNING) != 0
+    }
+
+    fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
+        if crate::run::executes(self.item().as_ptr()) { Err(Error::Deadlock(why)) } else { Ok(()) }
+    }
+
+    /// The item waits for a place that the caller's own item has, and there is no other.
+    fn refuse_behind_caller(&self) -> Result<(), Error> {
+        if self.header().is_behind_caller() { Err(Error::Deadlock(FLUSH_BEHIND)) } else { Ok(()) }
+    }
+}
+
+const FLUSH_OWN: &str = "an item's function cannot wait until the item has ended; let another item or thread wait for it";
+const CANCEL_OWN: &str = "an item's function cannot wait until the item has ended; inside it, use `cancel` or `disable`, which do not wait";
+const FLUSH_BEHIND: &str = "the item waits for the place of its queue that the caller's own item has, and the queue has no other; let the caller \
+     end first, use two queues, or raise max_active";
+
+/// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Flushed<P: Platform = Linux> {
+    waiting: Option<Waiting<P>>,
+    listener: Listener<P>,
+    waited: bool,
+}
+
+impl<P: Platform> Unpin for Flushed<P> {}
+
+impl<P: Platform> Future for Flushed<P> {
+    type Output = Result<bool, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(waiting) = &this.waiting else { return Poll::Ready(Ok(this.waited)) };
+        waiting.work.refuse_own(FLUSH_OWN)?;
+        let event = &waiting.work.header().extra().event;
+        if !this.listener.poll_until(event, context.waker(), || waiting.is_over()) {
+            waiting.work.refuse_behind_caller()?;
+            return Poll::Pending;
+        }
+        this.waited = true;
+        this.waiting = None;
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Flushed<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let over = self.waiting.as_ref().is_none_or(Waiting::is_over);
+        f.debug_struct("Flushed").field("over", &over).finish()
+    }
+}

@@ -1,0 +1,262 @@
+//! Cancelling, disabling and waiting for items, on this machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nearq_core::{Error, Runtime, Work, Workqueue};
+
+mod common;
+
+/// A runtime of its own, and a queue on it.
+fn queue(max_active: usize) -> Workqueue {
+    let runtime = Runtime::builder().build().unwrap();
+    runtime.workqueue("cancelling").max_active(max_active).build().unwrap()
+}
+
+/// An item that counts its runs, and blocks in each until told.
+struct Gate {
+    work: Work,
+    entered: Arc<AtomicU32>,
+    open: Arc<AtomicU32>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let (entered, open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (own, until) = (Arc::clone(&entered), Arc::clone(&open));
+        let work = Work::new(move |_: &Work| {
+            own.fetch_add(1, Ordering::SeqCst);
+            while until.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        Gate { work, entered, open }
+    }
+
+    fn wait_until_entered(&self, times: u32) {
+        common::eventually("the gate is entered", || self.entered.load(Ordering::SeqCst) >= times);
+    }
+
+    fn open(&self) {
+        self.open.store(1, Ordering::SeqCst);
+    }
+}
+
+/// An item that counts its runs.
+fn counter() -> (Work, Arc<AtomicU32>) {
+    let runs = Arc::new(AtomicU32::new(0));
+    let own = Arc::clone(&runs);
+    (Work::new(move |_: &Work| drop(own.fetch_add(1, Ordering::SeqCst))), runs)
+}
+
+#[test]
+fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
+    let queue = queue(1);
+    let gate = Gate::new();
+    queue.queue(&gate.work);
+    gate.wait_until_entered(1);
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let works: Vec<Work> = (0..4)
+        .map(|number| {
+            let order = Arc::clone(&order);
+            Work::new(move |_: &Work| order.lock().unwrap().push(number))
+        })
+        .collect();
+    for work in &works {
+        assert!(queue.queue(work));
+    }
+    assert_eq!(queue.inactive(), 4);
+    assert!(works[0].cancel());
+    assert!(!works[0].cancel(), "only once");
+    assert!(!works[0].is_pending());
+    assert_eq!(queue.inactive(), 3);
+    assert!(queue.queue(&works[0]), "again, behind the others");
+    assert!(!queue.queue(&works[0]));
+    assert!(works[0].cancel());
+    assert!(queue.queue(&works[0]), "and once more");
+    assert!(works[2].cancel());
+    gate.open();
+    works[0].flush().unwrap();
+    assert_eq!(*order.lock().unwrap(), [1, 3, 0]);
+    // An execution is counted a moment after it has ended.
+    common::eventually("four executions", || common::completed(&queue) == 4);
+}
+
+#[test]
+fn a_cancelled_item_frees_its_place_at_once_and_the_queue_ends() {
+    let (work, runs) = counter();
+    let runtime = Runtime::builder().build().unwrap();
+    for _ in 0..2000 {
+        let queue = runtime.workqueue("short-lived").max_active(2).build().unwrap();
+        queue.queue(&work);
+        work.cancel();
+        drop(queue);
+        assert!(!work.is_pending() && !work.is_running());
+    }
+    assert!(runs.load(Ordering::SeqCst) <= 2000);
+}
+
+#[test]
+fn an_item_that_queues_itself_cannot_escape() {
+    let queue = Arc::new(queue(0));
+    for _ in 0..100 {
+        let runs = Arc::new(AtomicU32::new(0));
+        let (again, own) = (Arc::clone(&queue), Arc::clone(&runs));
+        let work = Work::new(move |work: &Work| {
+            own.fetch_add(1, Ordering::SeqCst);
+            again.queue(work);
+        });
+        queue.queue(&work);
+        common::eventually("it runs", || runs.load(Ordering::SeqCst) > 3);
+        work.cancel_sync().unwrap();
+        let seen = runs.load(Ordering::SeqCst);
+        assert!(!work.is_pending() && !work.is_running());
+        std::thread::yield_now();
+        assert_eq!(runs.load(Ordering::SeqCst), seen);
+    }
+}
+
+#[test]
+fn a_disabled_item_refuses_until_it_is_enabled_as_often() {
+    let queue = queue(0);
+    let (work, runs) = counter();
+    assert!(!work.disable());
+    assert!(!work.disable_sync().unwrap());
+    assert!(work.is_disabled());
+    assert!(!queue.queue(&work));
+    assert!(!work.enable());
+    assert!(!queue.enable_and_queue(&Work::clone(&work)) || runs.load(Ordering::SeqCst) <= 1);
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert!(!work.is_disabled());
+    assert!(queue.queue(&work));
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn disabling_takes_a_queueing_back() {
+    let queue = queue(1);
+    let gate = Gate::new();
+    queue.queue(&gate.work);
+    gate.wait_until_entered(1);
+    let (work, runs) = counter();
+    queue.queue(&work);
+    assert!(work.disable());
+    assert!(!queue.queue(&work));
+    assert!(!gate.work.disable(), "it runs, and is not pending");
+    gate.open();
+    gate.work.flush().unwrap();
+    assert!(work.enable() && gate.work.enable());
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
+    let queue = Arc::new(queue(0));
+    let (work, runs) = counter();
+    assert!(!work.flush().unwrap(), "idle");
+    queue.queue(&work);
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // One that requeues itself for ever keeps nobody waiting.
+    let again = Arc::clone(&queue);
+    let endless = Work::new(move |work: &Work| drop(again.queue(work)));
+    queue.queue(&endless);
+    for _ in 0..1000 {
+        endless.flush().unwrap();
+    }
+    endless.cancel_sync().unwrap();
+    assert!(!endless.flush().unwrap());
+}
+
+#[test]
+fn a_cancel_ends_the_waiting_for_what_was_queued() {
+    let queue = queue(1);
+    let gate = Gate::new();
+    queue.queue(&gate.work);
+    gate.wait_until_entered(1);
+    let (work, runs) = counter();
+    queue.queue(&work);
+    let waiter = std::thread::spawn({
+        let work = work.clone();
+        move || work.flush()
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!waiter.is_finished());
+    assert!(work.cancel());
+    assert_eq!(waiter.join().unwrap(), Ok(true));
+    gate.open();
+    gate.work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn who_would_wait_for_himself_is_told() {
+    let queue = Arc::new(queue(1));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (behind, _) = counter();
+    let own = Arc::clone(&queue);
+    let work = Work::new(move |work: &Work| {
+        own.queue(&behind);
+        sender
+            .send((work.flush(), work.cancel_sync(), work.disable_sync(), behind.flush()))
+            .unwrap();
+    });
+    queue.queue(&work);
+    let (flush, cancel, disable, other) = receiver.recv().unwrap();
+    for outcome in [flush, cancel, disable, other] {
+        assert!(matches!(outcome, Err(Error::Deadlock(_))), "{outcome:?}");
+    }
+    work.flush().unwrap();
+    assert!(!work.is_disabled());
+}
+
+#[test]
+fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
+    let queues: Arc<Vec<Workqueue>> = Arc::new((0..3).map(|number| queue(number * 2)).collect());
+    let running = Arc::new(AtomicU32::new(0));
+    let runs = Arc::new(AtomicU32::new(0));
+    let (inside, count, from) = (Arc::clone(&running), Arc::clone(&runs), Arc::clone(&queues));
+    let work = Work::new(move |work: &Work| {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one execution at a time");
+        let run = count.fetch_add(1, Ordering::SeqCst);
+        if run % 3 == 0 {
+            from[run as usize % 2].queue(work);
+        }
+        if run % 7 == 0 {
+            work.cancel();
+        }
+        inside.fetch_sub(1, Ordering::SeqCst);
+    });
+    let threads: Vec<_> = (0..4_u32)
+        .map(|seed| {
+            let (queues, work) = (Arc::clone(&queues), work.clone());
+            std::thread::spawn(move || {
+                let mut dice = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+                for _ in 0..5000 {
+                    dice ^= dice << 13;
+                    dice ^= dice >> 17;
+                    dice ^= dice << 5;
+                    match dice % 8 {
+                        0..=3 => drop(queues[dice as usize / 8 % 3].queue(&work)),
+                        4 | 5 => drop(work.cancel()),
+                        6 => drop(work.flush().unwrap()),
+                        _ => {
+                            work.cancel_sync().unwrap();
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    work.cancel_sync().unwrap();
+    assert!(!work.is_pending() && !work.is_running());
+    let before = runs.load(Ordering::SeqCst);
+    queues[0].queue(&work);
+    work.flush().unwrap();
+    assert!(runs.load(Ordering::SeqCst) > before);
+    work.cancel_sync().unwrap();
+}
