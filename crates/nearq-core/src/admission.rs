@@ -1,18 +1,24 @@
-//! `max_active`: how many items of a queue may be on pools or running at once.
+//! The limit of one domain of a queue: how many of its items may be on pools or running at once.
+//!
+//! A queue has a domain for each node, CPU, or one at all (`domain`); nothing here knows of the others. Each link belongs to
+//! one domain for good, and neither is freed before the queue.
 //!
 //! # The counters
 //! * `admitted`: items ever let in, and those that may be: the credits of the links (`credits`). Written by who
 //!   activates, and by issuers once for each handful of credits that a link gets.
 //! * completions: counted by workers, on the links' stripes. `admitted - completed` is what is active.
-//! * `ceiling`: `admitted` may rise up to here without a look at the completions. It is `completed + max_active` at the
+//! * `ceiling`: `admitted` may rise up to here without a look at the completions. It is `completed + limit` at the
 //!   time it was computed, and completions only grow, so it is always a safe bound. It saves the issuer from
 //!   reading, and the workers from writing, one shared counter per item.
 //!   Credits that are not used make `admitted` too high, which is safe too. An issuer that finds the ceiling reached takes
 //!   back what other links have in advance before it gives up.
 //! * A ceiling of zero is `CLOSED`: items are held back, or somebody waits for the queue to drain. Every issuer goes the
 //!   slow way, and every completion looks after what waits.
-//! * The low byte of the ceiling's word is an epoch, which each change of `max_active` moves on. Else who has computed a
+//! * The low byte of the ceiling's word is an epoch, which each change of the limit moves on. Else who has computed a
 //!   ceiling by the old limit, and finds the word as it was (closed, or as high as before), would bring it back.
+//! * *A lower limit counts at once*: who has let something in by a limit that it read before looks at the limit once more
+//!   afterwards, and takes it back if that was lowered. Let in, then read the limit; write the limit, then read `admitted`:
+//!   all `SeqCst`. So whoever has set a limit and reads `admitted` knows all that will ever get in by the old one.
 //! * Whoever closes the ceiling revokes all credits afterwards, so nothing is let in past what waits. Credits that come back
 //!   later (from an issuer that was on its way) lower `admitted`; who brings them looks whether the ceiling is closed and
 //!   sends the kicker then. Against who closes and reads `admitted` that is Dekker's pattern again.
@@ -43,11 +49,12 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::broken::Broken;
+use crate::domain::Domain;
 use crate::item::{Activated, Item};
+use crate::kicker::Kicker;
 use crate::link::Link;
 use crate::list::List;
 use crate::pad::Padded;
-use crate::queue::Queue;
 
 const CLOSED: u64 = 0;
 /// Nobody activates; somebody does; somebody does and shall look once more.
@@ -83,21 +90,31 @@ const MANY_STALE: u64 = 64;
 /// The most that can be asked for, as in the kernel.
 pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 
-/// The limit of one queue.
+/// The limit of one domain.
 pub(crate) struct Admission<P: Platform> {
+    pub(crate) domain: Domain,
     admitted: Padded<P::AtomicU64>,
     ceiling: Padded<P::AtomicU64>,
-    max_active: P::AtomicU64,
+    limit: P::AtomicU64,
     /// Items on the links' inactive inboxes, and in `turn`.
     inactive: P::AtomicU64,
     /// Cancelled items that are still on those lists.
     stale: P::AtomicU64,
     attention: Padded<P::AtomicU32>,
     turn: Mutex<Turn<P>, P>,
-    /// Threads that wait for the queue to become empty; then the ceiling stays closed.
+    /// Threads that wait for the domain to become empty; then the ceiling stays closed.
     drainers: P::AtomicU32,
-    /// Counts the times that the queue was found empty; drainers sleep on it.
+    /// Counts the times that the domain was found empty; drainers sleep on it.
     emptied: P::AtomicU32,
+    /// The CPUs whose items come here: so many may ask at once.
+    askers: P::AtomicU32,
+    /// The links, newest first; never shortened.
+    first_link: P::AtomicPtr<Link<P>>,
+    /// The link of the layout in effect to whose pool the kicker goes; null as long as there was none.
+    main_link: P::AtomicPtr<Link<P>>,
+    pub(crate) kicker: Kicker<P>,
+    /// The queue's next domain; see `Queue::domains`.
+    pub(crate) next: P::AtomicPtr<Admission<P>>,
 }
 
 /// What was taken off the inactive inboxes, a list per link, and whose turn it is.
@@ -108,46 +125,105 @@ struct Turn<P: Platform> {
 
 // SAFETY: the links live as long as the queue that owns this; the lists own their items.
 unsafe impl<P: Platform> Send for Turn<P> {}
+// SAFETY: the raw pointers lead to links and domains of the same queue, which live as long as this.
+unsafe impl<P: Platform> Send for Admission<P> {}
+// SAFETY: as above; everything else is `Sync` by itself.
+unsafe impl<P: Platform> Sync for Admission<P> {}
 
 impl<P: Platform> Admission<P> {
-    pub(crate) fn new(max_active: usize) -> Self {
+    /// A domain without links. Once it has its final place, its kicker is to be told (`Kicker::set_admission`).
+    pub(crate) fn new(domain: Domain, limit: usize) -> Self {
         Admission {
+            domain,
             admitted: Padded(P::AtomicU64::new(0)),
-            ceiling: Padded(P::AtomicU64::new(with_ceiling(0, max_active as u64))),
-            max_active: P::AtomicU64::new(max_active as u64),
+            ceiling: Padded(P::AtomicU64::new(with_ceiling(0, limit as u64))),
+            limit: P::AtomicU64::new(limit as u64),
             inactive: P::AtomicU64::new(0),
             stale: P::AtomicU64::new(0),
             attention: Padded(P::AtomicU32::new(NOBODY)),
             turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
             drainers: P::AtomicU32::new(0),
             emptied: P::AtomicU32::new(0),
+            askers: P::AtomicU32::new(1),
+            first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            main_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            kicker: Kicker::new(),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
-    /// Lets an item for `link` in, if the limit allows it and nothing waits before it.
-    #[inline]
-    pub(crate) fn admit(&self, queue: &Queue<P>, link: &Link<P>) -> bool {
-        link.credits.take() || self.refill(queue, link)
+    // ---- links -----------------------------------------------------------------------------------------------
+
+    /// The domain's links.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
+        // SeqCst: who closes the limit sees every link whose issuer saw it open.
+        let mut next = self.first_link.load(Ordering::SeqCst);
+        core::iter::from_fn(move || {
+            // SAFETY: null, or a link, which lives as long as the queue.
+            let link = unsafe { next.as_ref() }?;
+            next = link.next_of_domain.load(Ordering::Relaxed);
+            Some(link)
+        })
     }
 
-    /// Lets an item in by the queue's own counter, and gets the link credits for the next ones.
+    /// Adds a link, before its first item. By who holds the queue's configuration.
+    pub(crate) fn add_link(&self, link: &Link<P>) {
+        link.next_of_domain.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
+        // SeqCst: see `links`.
+        self.first_link.store(core::ptr::from_ref(link).cast_mut(), Ordering::SeqCst);
+    }
+
+    /// Says how many CPUs' items come here by the layout in effect, and one of the links on which they come. By who holds the
+    /// queue's configuration.
+    pub(crate) fn set_use(&self, cpus: usize, link: *const Link<P>) {
+        // What else is counted by this is how many credits a link gets: any value is safe.
+        self.askers.store(cpus.max(1) as u32, Ordering::Relaxed);
+        // Release: pairs with the acquire in `kick`.
+        self.main_link.store(link.cast_mut(), Ordering::Release);
+    }
+
+    /// Executions that have ended, over all links.
+    pub(crate) fn completed(&self) -> u64 {
+        self.links().map(Link::completed).sum()
+    }
+
+    /// Asks a worker to look after the limit.
+    pub(crate) fn kick(&self) {
+        let link = self.main_link.load(Ordering::Acquire);
+        // SAFETY: null, or a link, which lives as long as the queue.
+        if let Some(link) = unsafe { link.as_ref() } {
+            self.kicker.send(&link.pool);
+        }
+    }
+
+    // ---- letting in ------------------------------------------------------------------------------------------
+
+    /// Lets an item for `link` in, if the limit allows it and nothing waits before it.
+    #[inline]
+    pub(crate) fn admit(link: &Link<P>) -> bool {
+        link.credits.take() || link.admission().refill(link)
+    }
+
+    /// Lets an item in by the domain's own counter, and gets the link credits for the next ones.
     #[inline(never)]
-    fn refill(&self, queue: &Queue<P>, link: &Link<P>) -> bool {
+    fn refill(&self, link: &Link<P>) -> bool {
         // Before the ceiling is read: see `credits`.
         let epoch = link.credits.epoch();
         // As many as may ask at once: what they add before they see that it is too much must not make it too much.
-        let askers = queue.cpus().max(queue.links().count()) as u64;
+        let askers =
+            u64::from(self.askers.load(Ordering::Relaxed)).max(self.links().count() as u64);
         let mut withdrawn = false;
         loop {
             let admitted = self.admitted.load(Ordering::Relaxed);
-            let mut top = ceiling(self.ceiling.load(Ordering::SeqCst));
+            let word = self.ceiling.load(Ordering::SeqCst);
+            let mut top = ceiling(word);
             if admitted >= top {
-                top = self.raise(queue);
+                top = self.raise(word);
                 if admitted >= top {
                     if top == CLOSED {
-                        return self.admit_past(queue);
+                        return self.admit_past();
                     }
-                    if withdrawn || self.withdraw(queue) == 0 {
+                    if withdrawn || self.withdraw() == 0 {
                         return false;
                     }
                     withdrawn = true;
@@ -160,14 +236,24 @@ impl<P: Platform> Admission<P> {
             // until then it only makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
             let admitted = self.admitted.fetch_add(more, Ordering::SeqCst);
             let got = top.saturating_sub(admitted).min(more);
-            self.give_back(queue, more - got);
+            self.give_back(more - got);
             if got > 0 {
+                if self.is_overruled(word) {
+                    self.give_back(got);
+                    continue;
+                }
                 if got > 1 && !link.credits.add(got as u32 - 1, epoch) {
-                    self.give_back(queue, got - 1);
+                    self.give_back(got - 1);
                 }
                 return true;
             }
         }
+    }
+
+    /// Whether the limit has been changed since the ceiling's word was read.
+    fn is_overruled(&self, word: u64) -> bool {
+        P::model_fence();
+        (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0
     }
 
     /// Lets an item past those that are held back, if the limit is a high one and less than half of it is used.
@@ -175,54 +261,65 @@ impl<P: Platform> Admission<P> {
     /// Who activates can do so for one item after the other only. While items come faster than that, some are always
     /// held back, and the ceiling would stay closed for ever although there is room for all.
     #[cold]
-    fn admit_past(&self, queue: &Queue<P>) -> bool {
-        let limit = self.max_active.load(Ordering::SeqCst);
+    fn admit_past(&self) -> bool {
+        let limit = self.limit();
         if limit < HIGH_LIMIT {
             return false;
         }
-        let completed = queue.completed();
+        let completed = self.completed();
         if self.admitted.load(Ordering::SeqCst) >= completed + limit / 2 {
             return false;
         }
-        if self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit {
+        if self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit && !self.is_below(limit)
+        {
             return true;
         }
-        self.give_back(queue, 1);
+        self.give_back(1);
         false
     }
 
+    /// Whether the limit has been lowered since it was read.
+    fn is_below(&self, limit: u64) -> bool {
+        P::model_fence();
+        self.limit() < limit
+    }
+
     /// Takes back the credits of all links. How many there were.
-    fn withdraw(&self, queue: &Queue<P>) -> u64 {
-        let credits = queue.links().map(|link| u64::from(link.credits.withdraw())).sum();
-        self.give_back(queue, credits);
+    fn withdraw(&self) -> u64 {
+        let credits = self.links().map(|link| u64::from(link.credits.withdraw())).sum();
+        self.give_back(credits);
         credits
     }
 
     /// Counts credits that nobody uses as not let in.
-    fn give_back(&self, queue: &Queue<P>, credits: u64) {
+    fn give_back(&self, credits: u64) {
         if credits == 0 {
             return;
         }
         self.admitted.fetch_sub(credits, Ordering::SeqCst);
         // Who closed the ceiling may have read `admitted` before.
         if self.needs_attention() {
-            queue.kick();
+            self.kick();
         }
+    }
+
+    /// Items that may be active.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::SeqCst)
     }
 
     /// How many items the limit lets in, all in all, by what has been completed so far.
-    fn allowed(&self, queue: &Queue<P>) -> u64 {
-        queue.completed() + self.max_active.load(Ordering::SeqCst)
+    fn allowed(&self) -> u64 {
+        self.completed() + self.limit()
     }
 
-    /// Raises the ceiling to what the completions allow. Where it is then.
+    /// Raises the ceiling, which was `word`, to what the completions allow. Where it is then.
     #[cold]
-    fn raise(&self, queue: &Queue<P>) -> u64 {
-        let word = self.ceiling.load(Ordering::SeqCst);
+    fn raise(&self, word: u64) -> u64 {
         if ceiling(word) == CLOSED {
             return CLOSED;
         }
-        let possible = self.allowed(queue);
+        let possible = self.allowed();
         let raised = with_ceiling(word, possible);
         let outcome =
             self.ceiling.compare_exchange(word, raised, Ordering::SeqCst, Ordering::SeqCst);
@@ -231,13 +328,7 @@ impl<P: Platform> Admission<P> {
 
     /// Holds an item back that `cpu` queued. The caller has its `PENDING`.
     #[cold]
-    pub(crate) fn hold_back(
-        &self,
-        queue: &Queue<P>,
-        link: &Link<P>,
-        item: NonNull<Item<P>>,
-        cpu: u32,
-    ) {
+    pub(crate) fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: u32) {
         // SAFETY: the caller has the item's PENDING, which keeps it alive.
         let header = unsafe { item.as_ref() };
         header.set_inactive();
@@ -245,26 +336,26 @@ impl<P: Platform> Admission<P> {
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu);
         link.inactive.push(item);
-        self.close(queue);
-        if queue.runtime().inner().broken.is(Broken::AdmissionLeak) {
+        self.close();
+        if link.pool.runtime().broken.is(Broken::AdmissionLeak) {
             return;
         }
-        if self.admitted.load(Ordering::SeqCst) < self.allowed(queue) {
-            queue.kick();
+        if self.admitted.load(Ordering::SeqCst) < self.allowed() {
+            self.kick();
         }
     }
 
     /// Makes every completion look after what waits, and lets nobody in.
-    fn close(&self, queue: &Queue<P>) {
+    fn close(&self) {
         self.ceiling.fetch_and(EPOCH, Ordering::SeqCst);
         P::model_fence();
-        self.revoke(queue);
+        self.revoke();
     }
 
     /// Takes back all credits, also those on their way to a link. The ceiling is closed, and the caller looks at
     /// `admitted` afterwards or has somebody look.
-    fn revoke(&self, queue: &Queue<P>) {
-        let credits = queue.links().map(|link| u64::from(link.credits.revoke())).sum::<u64>();
+    fn revoke(&self) {
+        let credits = self.links().map(|link| u64::from(link.credits.revoke())).sum::<u64>();
         self.admitted.fetch_sub(credits, Ordering::SeqCst);
         P::model_fence();
     }
@@ -279,7 +370,7 @@ impl<P: Platform> Admission<P> {
     /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
     /// empty. Workers only.
     #[cold]
-    pub(crate) fn attend(&self, queue: &Queue<P>) {
+    pub(crate) fn attend(&self) {
         loop {
             P::model_fence();
             match self.attention.load(Ordering::SeqCst) {
@@ -290,7 +381,7 @@ impl<P: Platform> Admission<P> {
             }
         }
         loop {
-            self.look(queue);
+            self.look();
             if self.change_attention(LOOKING, NOBODY) {
                 return;
             }
@@ -304,10 +395,10 @@ impl<P: Platform> Admission<P> {
     }
 
     /// What [`attend`](Self::attend) does, once.
-    fn look(&self, queue: &Queue<P>) {
+    fn look(&self) {
         let mut turn = self.turn.lock();
         loop {
-            self.activate(queue, &mut turn);
+            self.activate(&mut turn);
             if !self.may_open() {
                 break;
             }
@@ -321,7 +412,7 @@ impl<P: Platform> Admission<P> {
             if !self.may_open() {
                 continue;
             }
-            let possible = self.allowed(queue);
+            let possible = self.allowed();
             if ceiling(word) == CLOSED {
                 // It fails where the limit was changed meanwhile, then the kicker opens the ceiling; and where an item was
                 // held back, which is seen below.
@@ -333,27 +424,27 @@ impl<P: Platform> Admission<P> {
             if self.may_open() {
                 break;
             }
-            self.close(queue);
+            self.close();
         }
         drop(turn);
-        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty(queue) {
+        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty() {
             self.emptied.fetch_add(1, Ordering::SeqCst);
             P::wake(&raw const self.emptied, usize::MAX);
         }
     }
 
-    /// Whether nobody wants the ceiling closed: nothing is held back, and nobody waits for an empty queue.
+    /// Whether nobody wants the ceiling closed: nothing is held back, and nobody waits for an empty domain.
     fn may_open(&self) -> bool {
         self.drainers.load(Ordering::SeqCst) == 0 && self.inactive.load(Ordering::SeqCst) == 0
     }
 
-    fn activate(&self, queue: &Queue<P>, turn: &mut Turn<P>) {
+    fn activate(&self, turn: &mut Turn<P>) {
         if self.inactive.load(Ordering::SeqCst) == 0
             && self.stale.load(Ordering::Relaxed) < MANY_STALE
         {
             return;
         }
-        for link in queue.links() {
+        for link in self.links() {
             let mut fresh = link.inactive.take_all();
             if fresh.is_empty() {
                 continue;
@@ -366,8 +457,9 @@ impl<P: Platform> Admission<P> {
         }
         self.tidy(turn);
         while turn.lists.iter().any(|(_, list)| !list.is_empty()) {
+            let limit = self.limit();
             let admitted = self.admitted.load(Ordering::SeqCst);
-            if admitted >= self.allowed(queue) {
+            if admitted >= self.completed() + limit {
                 return;
             }
             if self
@@ -375,6 +467,10 @@ impl<P: Platform> Admission<P> {
                 .compare_exchange(admitted, admitted + 1, Ordering::SeqCst, Ordering::SeqCst)
                 .is_err()
             {
+                continue;
+            }
+            if self.is_below(limit) {
+                self.admitted.fetch_sub(1, Ordering::SeqCst);
                 continue;
             }
             if !self.activate_next(turn) {
@@ -459,9 +555,9 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Throws away what is left of cancelled items; when nobody touches the queue any more.
-    pub(crate) fn throw_away(&self, queue: &Queue<P>) {
+    pub(crate) fn throw_away(&self) {
         let mut turn = self.turn.lock();
-        for link in queue.links() {
+        for link in self.links() {
             let mut left = link.inactive.take_all();
             turn.lists.push((link, List::new()));
             turn.lists.last_mut().expect("just pushed").1.append(&mut left);
@@ -473,42 +569,42 @@ impl<P: Platform> Admission<P> {
 
     /// Whether nothing is held back, on a pool or running. Completions are read first: they never exceed what was
     /// admitted, so equality means that all was completed at that moment.
-    pub(crate) fn is_empty(&self, queue: &Queue<P>) -> bool {
-        self.withdraw(queue);
-        let completed = queue.completed();
+    pub(crate) fn is_empty(&self) -> bool {
+        self.withdraw();
+        let completed = self.completed();
         P::model_fence();
         self.inactive.load(Ordering::SeqCst) == 0
             && self.admitted.load(Ordering::SeqCst) == completed
     }
 
-    /// Sleeps until the queue is empty.
-    pub(crate) fn wait_until_empty(&self, queue: &Queue<P>) {
+    /// Sleeps until the domain is empty.
+    pub(crate) fn wait_until_empty(&self) {
         self.drainers.fetch_add(1, Ordering::SeqCst);
-        self.close(queue);
+        self.close();
         loop {
             let emptied = self.emptied.load(Ordering::SeqCst);
-            if self.is_empty(queue) {
+            if self.is_empty() {
                 break;
             }
             P::wait(&self.emptied, emptied, None);
         }
         self.drainers.fetch_sub(1, Ordering::SeqCst);
         // The ceiling is closed; let a worker open it.
-        queue.kick();
+        self.kick();
     }
 
     /// Whether the caller is a worker that executes an item of this queue, and the limit allows no other.
-    pub(crate) fn is_full_of_caller(&self, link: &Link<P>) -> bool {
-        self.max_active.load(Ordering::Relaxed) == 1 && crate::run::serves::<P>(link.queue)
+    pub(crate) fn is_full_of_caller(&self) -> bool {
+        self.limit() == 1 && crate::run::serves_domain::<P>(self)
     }
 
-    pub(crate) fn max_active(&self) -> usize {
-        self.max_active.load(Ordering::Relaxed) as usize
-    }
-
-    /// Changes the limit; takes effect for the next item, in both directions.
-    pub(crate) fn set_max_active(&self, queue: &Queue<P>, max_active: usize) {
-        self.max_active.store(max_active as u64, Ordering::SeqCst);
+    /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        let limit = limit as u64;
+        if self.limit() == limit {
+            return;
+        }
+        self.limit.store(limit, Ordering::SeqCst);
         // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the kicker opens it anew.
         let mut word = self.ceiling.load(Ordering::SeqCst);
         while let Err(found) = self.ceiling.compare_exchange_weak(
@@ -520,11 +616,19 @@ impl<P: Platform> Admission<P> {
             word = found;
         }
         P::model_fence();
-        self.revoke(queue);
-        queue.kick();
+        self.revoke();
+        self.kick();
     }
 
-    /// Items let in (and credits), and items held back.
+    /// Items that are on pools or running, as far as that can be seen without stopping anybody, and items held back.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let completed = self.completed();
+        let credits: u64 = self.links().map(|link| u64::from(link.credits.count())).sum();
+        let (admitted, inactive) = self.counts();
+        (admitted.saturating_sub(completed + credits) as usize, inactive as usize)
+    }
+
+    /// Items let in (and credits), all in all, and items held back.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.admitted.load(Ordering::SeqCst), self.inactive.load(Ordering::SeqCst))
     }

@@ -2,6 +2,7 @@
 
 use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
+use crate::domain::{Bounds, Domain};
 use crate::error::Error;
 
 /// What can be set of a workqueue, also while it runs.
@@ -72,6 +73,17 @@ impl Places {
         Places { nodes: nodes.collect(), node_of, possible }
     }
 
+    /// The domain of a pod that is one CPU.
+    fn domain_of(&self, cpu: usize) -> Domain {
+        self.node_of.get(cpu).copied().flatten().map_or(Domain::Across, Domain::Node)
+    }
+
+    /// Where the items of a pod are counted.
+    fn domain(&self, pod: &CpuSet) -> Domain {
+        let first = pod.first().map_or(Domain::Across, |cpu| self.domain_of(cpu));
+        if pod.iter().all(|cpu| self.domain_of(cpu) == first) { first } else { Domain::Across }
+    }
+
     /// The CPU itself, if the machine has it.
     pub(crate) fn cpu(&self, cpu: usize) -> Result<usize, Error> {
         if self.possible.contains(cpu) {
@@ -110,6 +122,8 @@ pub(crate) struct Surroundings {
 pub(crate) struct Layout {
     pub(crate) scope: Scope,
     pub(crate) pools: Vec<PoolKey>,
+    /// Where the items of each of the pools are counted.
+    pub(crate) domains: Vec<Domain>,
     /// Index into `pools` by CPU number.
     pub(crate) by_cpu: Vec<u32>,
     /// The CPUs that the queue may use at all.
@@ -165,7 +179,27 @@ impl Surroundings {
                 pools.len() - 1
             }) as u32;
         }
-        Layout { scope, pools, by_cpu, effective, places: Places::of(&self.topology) }
+        let places = Places::of(&self.topology);
+        let domains = pools.iter().map(|pool| places.domain(&pool.pod)).collect();
+        Layout { scope, pools, domains, by_cpu, effective, places }
+    }
+}
+
+impl Layout {
+    /// The queue's CPUs that belong to a domain.
+    pub(crate) fn cpus_of(&self, domain: Domain) -> CpuSet {
+        match domain {
+            Domain::Across => self.effective.clone(),
+            Domain::Node(_) => {
+                let inside = |cpu: &usize| self.places.domain_of(*cpu) == domain;
+                self.effective.iter().filter(inside).collect()
+            }
+        }
+    }
+
+    /// How many items a domain may have active.
+    pub(crate) fn limit(&self, domain: Domain, bounds: Bounds) -> usize {
+        domain.share(self.cpus_of(domain).len(), self.effective.len(), bounds)
     }
 }
 
@@ -236,6 +270,32 @@ mod tests {
             assert_eq!(pool.allowed, pool.pod);
             assert!(!pool.helping);
         }
+    }
+
+    #[test]
+    fn pods_inside_a_node_are_counted_there_and_others_apart() {
+        let here = surroundings("numa:2 l3:2 core:2 pu:1", "0-6");
+        let layout = here.layout(&Attributes::default());
+        let node = Domain::Node;
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6"]);
+        assert_eq!(layout.domains, [node(0), node(0), node(1), node(1)]);
+        let bounds = Bounds::new(100, None);
+        assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
+        assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
+        let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        assert_eq!(here.layout(&whole).domains, [Domain::Across]);
+        // A pod of which nothing may be used stands for all, on both nodes.
+        let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
+        let layout = here.layout(&part);
+        assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);
+        assert_eq!(layout.domains, [node(0), node(0), node(1), Domain::Across]);
+        let left = Attributes { cpumask: Some("0-3".parse().unwrap()), ..whole };
+        let layout = here.layout(&left);
+        assert_eq!(layout.domains, [node(0)]);
+        assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [100, 8]);
+        let one = surroundings("l3:2 core:2", "0-3").layout(&Attributes::default());
+        assert_eq!(one.domains, [node(0); 2]);
+        assert_eq!(one.limit(node(0), bounds), 100);
     }
 
     #[test]

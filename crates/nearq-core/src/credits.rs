@@ -1,6 +1,6 @@
 //! Admissions that a link has in advance, so that the issuers of one pod write a line of their own.
 //!
-//! Without them every item of a queue, on whatever CPU it is queued, would write the queue's one counter: on a machine
+//! Without them every item of a domain, on whatever CPU it is queued, would write the domain's one counter: on a node
 //! with a hundred CPUs the items of all pods would wait for that line, one after the other, however small the pods are.
 //!
 //! # Protocol
@@ -51,6 +51,11 @@ impl<P: Platform> Credits<P> {
     /// The epoch that credits which are asked for from now on belong to.
     pub(crate) fn epoch(&self) -> Epoch {
         parts(self.word.load(Ordering::SeqCst)).1
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        parts(self.word.load(Ordering::SeqCst)).0
     }
 
     /// Adds credits that were asked for at `epoch`. False if they have been revoked since.

@@ -36,6 +36,13 @@ pub enum Error {
     },
     /// A nice value outside -20 to 19.
     NiceOutOfRange(i32),
+    /// A `min_active` above `max_active`.
+    MinActive {
+        /// What was asked for.
+        asked: usize,
+        /// The queue's `max_active`.
+        max_active: usize,
+    },
     /// A limit of zero threads.
     NoThreads,
     /// Waiting would never end; the text says why.
@@ -67,6 +74,10 @@ impl fmt::Display for Error {
             Error::NiceOutOfRange(nice) => {
                 write!(f, "nice {nice} is not between -20 (most favoured) and 19")
             }
+            Error::MinActive { asked, max_active } => write!(
+                f,
+                "min_active {asked} is more than this queue's max_active; it may be 0 to {max_active}"
+            ),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
             Error::Deadlock(text) => write!(f, "{text}"),
             Error::Machine(text) => write!(f, "{text}"),

@@ -176,8 +176,7 @@ impl<P: Platform> Item<P> {
             let link = node.accounted();
             // SAFETY: accounted; cancelling, which gives that back, needs the lock.
             node.current() & INACTIVE != 0
-                && unsafe { link.as_ref() }
-                    .is_some_and(|link| link.queue().admission.is_full_of_caller(link))
+                && unsafe { link.as_ref() }.is_some_and(|link| link.admission().is_full_of_caller())
         });
         held.unlock();
         behind
@@ -240,7 +239,8 @@ impl<P: Platform> Held<'_, P> {
             self.count_ended();
         }
         // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
-        unsafe { &*link }.queue().retire(link, inactive);
+        let link = unsafe { &*link };
+        link.queue().retire(link, inactive);
         Some(true)
     }
 
@@ -319,7 +319,7 @@ impl<P: Platform> Held<'_, P> {
             crate::delayed::come_again(self);
         } else if word & INACTIVE != 0 {
             // SAFETY: held back, so accounted; cancelling, which gives that back, needs the lock.
-            unsafe { &*self.item.link() }.queue().kick();
+            unsafe { &*self.item.link() }.admission().kick();
         } else {
             self.push_node(word);
         }

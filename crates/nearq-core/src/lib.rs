@@ -15,7 +15,8 @@
 //! | `inbox`, `batch`, `pause` | where items wait: for a pool, for a worker; who lost a race for a word |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
-//! | `attributes`, `queue`, `link`, `admission`, `credits` | queues: what can be set, and the limit |
+//! | `attributes`, `queue`, `link` | queues: what can be set, and where items go |
+//! | `domain`, `admission`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `broken` | what the fault soak must find |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
@@ -30,6 +31,7 @@ mod credits;
 #[cfg(target_os = "linux")]
 mod default;
 mod delayed;
+mod domain;
 mod error;
 mod event;
 mod extra;
@@ -39,6 +41,7 @@ mod inbox;
 mod info;
 mod item;
 mod kept;
+mod kicker;
 mod level;
 mod link;
 mod list;
@@ -65,6 +68,7 @@ mod workqueue;
 pub use attributes::Attributes;
 pub use builder::{RuntimeBuilder, WorkerInfo};
 pub use default::{system_long, system_unbound};
+pub use domain::{Domain, DomainLimit};
 pub use error::Error;
 pub use info::{PoolInfo, WorkerState};
 pub use link::LinkStatistics;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::admission::Admission;
 use crate::credits::Credits;
 use crate::inbox::Inbox;
 use crate::item::Item;
@@ -31,27 +32,36 @@ struct Stripe<P: Platform> {
 /// One workqueue on one pool.
 pub(crate) struct Link<P: Platform> {
     pub(crate) queue: *const Queue<P>,
+    /// The domain of the queue in which its items are counted.
+    admission: *const Admission<P>,
     pub(crate) pool: Arc<Pool<P>>,
     /// Items run on the CPU that queued them, where a worker can.
     localize: P::AtomicU32,
-    /// Items that may be let in without a look at the queue's limit.
+    /// Items that may be let in without a look at the domain's limit.
     pub(crate) credits: Padded<Credits<P>>,
-    /// Items beyond the queue's limit.
+    /// Items beyond the domain's limit.
     pub(crate) inactive: Padded<Inbox<P>>,
     stripes: Box<[Padded<Stripe<P>>]>,
     /// Items that were let in, and cancelled before they ran.
     cancelled: P::AtomicU64,
     /// The queue's next link; see `Queue::links`.
     pub(crate) next: P::AtomicPtr<Link<P>>,
+    /// The domain's next link; see `Admission::links`.
+    pub(crate) next_of_domain: P::AtomicPtr<Link<P>>,
 }
 
-// SAFETY: `queue` points to the queue that owns the link and outlives it; the rest is `Sync` by itself.
+// SAFETY: `queue` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
+// `Sync` by itself.
 unsafe impl<P: Platform> Sync for Link<P> {}
 // SAFETY: as above.
 unsafe impl<P: Platform> Send for Link<P> {}
 
 impl<P: Platform> Link<P> {
-    pub(crate) fn new(queue: *const Queue<P>, pool: Arc<Pool<P>>) -> Self {
+    pub(crate) fn new(
+        queue: *const Queue<P>,
+        admission: *const Admission<P>,
+        pool: Arc<Pool<P>>,
+    ) -> Self {
         let stripes = pool.key.pod.len().next_power_of_two().clamp(1, STRIPES);
         let stripe = || {
             Padded(Stripe {
@@ -64,6 +74,7 @@ impl<P: Platform> Link<P> {
         };
         Link {
             queue,
+            admission,
             pool,
             localize: P::AtomicU32::new(0),
             credits: Padded(Credits::new()),
@@ -71,6 +82,7 @@ impl<P: Platform> Link<P> {
             stripes: (0..stripes).map(|_| stripe()).collect(),
             cancelled: P::AtomicU64::new(0),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
+            next_of_domain: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
@@ -80,6 +92,13 @@ impl<P: Platform> Link<P> {
         // SAFETY: a queue outlives its links, and whoever has the link keeps the queue from being freed: by a handle,
         // by an item that is queued there, or by `Worker::set_link`.
         unsafe { &*self.queue }
+    }
+
+    /// The domain in which its items are counted.
+    #[inline]
+    pub(crate) fn admission(&self) -> &Admission<P> {
+        // SAFETY: domains live as long as their queue; as `queue`.
+        unsafe { &*self.admission }
     }
 
     #[inline]

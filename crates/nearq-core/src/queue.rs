@@ -17,10 +17,12 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::admission::Admission;
 use crate::attributes::{Attributes, Layout, Places};
+use crate::domain::{Bounds, Domain, DomainLimit};
 use crate::error::Error;
-use crate::item::{Epoch, Executed, Finished, Item, ItemTable};
+use crate::item::{Epoch, Item};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
+use crate::pool::Pool;
 use crate::runtime::{Inner, Runtime};
 
 /// From a CPU to a link.
@@ -33,8 +35,10 @@ struct LinkTable<P: Platform> {
 /// What only those who change the queue touch.
 struct Config<P: Platform> {
     attributes: Attributes,
+    bounds: Bounds,
     tables: Kept<LinkTable<P>>,
     links: Kept<Link<P>>,
+    domains: Kept<Admission<P>>,
 }
 
 /// The inside of a workqueue.
@@ -44,20 +48,13 @@ pub(crate) struct Queue<P: Platform> {
     table: P::AtomicPtr<LinkTable<P>>,
     /// Which process it is in.
     epoch: Epoch,
-    pub(crate) admission: Admission<P>,
     /// The links, newest first, for who reads them without the lock; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
-    kicker: Kicker<P>,
+    /// The domains in which items are counted; as the links.
+    first_domain: P::AtomicPtr<Admission<P>>,
     /// Threads that touch the queue although nothing of theirs is counted there.
     visitors: P::AtomicU32,
     config: Mutex<Config<P>, P>,
-}
-
-/// The item by which the queue asks a worker to look after its limit.
-#[repr(C)]
-struct Kicker<P: Platform> {
-    item: Item<P>,
-    queue: P::AtomicPtr<Queue<P>>,
 }
 
 // SAFETY: the raw pointers of the tables lead to links that the same queue owns.
@@ -65,48 +62,30 @@ unsafe impl<P: Platform> Send for Queue<P> {}
 // SAFETY: as above; everything else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for Queue<P> {}
 
-impl<P: Platform> Kicker<P> {
-    const TABLE: ItemTable<P> =
-        ItemTable { execute: Self::execute, free: Self::free, name: || "kicker" };
-
-    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
-        // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kicker
-        // before it is freed.
-        let kicker = unsafe { item.cast::<Kicker<P>>().as_ref() };
-        // SAFETY: as above.
-        let queue = unsafe { &*kicker.queue.load(Ordering::Acquire) };
-        queue.admission.attend(queue);
-        Executed { panicked: false, deferred: kicker.item.finish() == Finished::Deferred }
-    }
-
-    unsafe fn free(_: NonNull<Item<P>>) {
-        unreachable!("the queue holds a reference to its kicker");
-    }
-}
-
 impl<P: Platform> Queue<P> {
     /// A queue on `runtime`, with its links.
     pub(crate) fn new(
         runtime: &Runtime<P>,
         name: String,
         attributes: Attributes,
-        max_active: usize,
+        bounds: Bounds,
     ) -> Arc<Self> {
         let queue = Arc::new(Queue {
             name,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: Epoch::now::<P>(),
-            admission: Admission::new(max_active),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
-            kicker: Kicker {
-                item: Item::new(&Kicker::TABLE),
-                queue: P::AtomicPtr::new(core::ptr::null_mut()),
-            },
+            first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             visitors: P::AtomicU32::new(0),
-            config: Mutex::new_in(Config { attributes, tables: Kept::new(), links: Kept::new() }),
+            config: Mutex::new_in(Config {
+                attributes,
+                bounds,
+                tables: Kept::new(),
+                links: Kept::new(),
+                domains: Kept::new(),
+            }),
         });
-        queue.kicker.queue.store(Arc::as_ptr(&queue).cast_mut(), Ordering::Release);
         queue.relayout();
         queue
     }
@@ -152,8 +131,8 @@ impl<P: Platform> Queue<P> {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
-        if !self.admission.admit(self, link) {
-            return self.hold_back(link, item, cpu);
+        if !Admission::admit(link) {
+            return link.admission().hold_back(link, item, cpu as u32);
         }
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu as u32);
@@ -162,24 +141,19 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    #[cold]
-    fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) {
-        self.admission.hold_back(self, link, item, cpu as u32);
-    }
-
     /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one.
     #[cold]
-    pub(crate) fn retire(&self, link: *const Link<P>, inactive: bool) {
+    pub(crate) fn retire(&self, link: &Link<P>, inactive: bool) {
         // Before the count, which may be what the queue's end waits for. SeqCst: `is_unused` reads it after the counts.
         self.visitors.fetch_add(1, Ordering::SeqCst);
+        let admission = link.admission();
         if inactive {
-            self.admission.forget_inactive();
+            admission.forget_inactive();
         } else {
-            // SAFETY: the link belongs to the queue, which `visitors` keeps.
-            unsafe { &*link }.count_cancelled();
+            link.count_cancelled();
         }
-        if self.admission.needs_attention() {
-            self.kick();
+        if admission.needs_attention() {
+            admission.kick();
         }
         // Release: the last that is done to the queue here.
         self.visitors.fetch_sub(1, Ordering::SeqCst);
@@ -201,21 +175,12 @@ impl<P: Platform> Queue<P> {
         unsafe { &**link.expect("a machine has a CPU") }
     }
 
-    /// Asks a worker to look after the limit.
-    pub(crate) fn kick(&self) {
-        let item = NonNull::from(&self.kicker.item);
-        // SAFETY: the queue has a handle. Nobody cancels a kicker, so its node is its own.
-        if unsafe { Item::claim(item, self.epoch) }.is_some() && self.kicker.item.publish() {
-            self.link_for(0).pool.push(item);
-        }
-    }
-
     // ---- counting ----------------------------------------------------------------------------------------
 
     /// The queue's links.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // SeqCst: who closes the queue's limit sees every link whose issuer saw it open.
-        let mut next = self.first_link.load(Ordering::SeqCst);
+        // Acquire: pairs with the release in `link_to`.
+        let mut next = self.first_link.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.
             let link = unsafe { next.as_ref() }?;
@@ -224,14 +189,41 @@ impl<P: Platform> Queue<P> {
         })
     }
 
-    /// How many CPUs items may come from.
-    pub(crate) fn cpus(&self) -> usize {
-        self.current_table().by_cpu.len()
+    /// The queue's domains.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &Admission<P>> {
+        // Acquire: pairs with the release in `domain`.
+        let mut next = self.first_domain.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: null, or a domain, which lives as long as the queue.
+            let domain = unsafe { next.as_ref() }?;
+            next = domain.next.load(Ordering::Relaxed);
+            Some(domain)
+        })
     }
 
     /// Executions that have ended, over all links.
     pub(crate) fn completed(&self) -> u64 {
-        self.links().map(Link::completed).sum()
+        self.domains().map(Admission::completed).sum()
+    }
+
+    /// Items that are held back.
+    pub(crate) fn inactive(&self) -> usize {
+        self.domains().map(|domain| domain.in_use().1).sum()
+    }
+
+    /// How the limit stands in each domain.
+    pub(crate) fn limits(&self) -> Vec<DomainLimit> {
+        let layout = self.layout();
+        let mut rows: Vec<_> = self
+            .domains()
+            .map(|admission| {
+                let (active, inactive) = admission.in_use();
+                let (domain, limit) = (admission.domain, admission.limit() as usize);
+                DomainLimit { domain, cpus: layout.cpus_of(domain), limit, active, inactive }
+            })
+            .collect();
+        rows.sort_by_key(|row| row.domain);
+        rows
     }
 
     /// What has happened on each link.
@@ -271,44 +263,120 @@ impl<P: Platform> Queue<P> {
         self.apply(&mut self.config.lock());
     }
 
+    /// The limit as it was set.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.config.lock().bounds
+    }
+
+    /// Changes the limit; in effect when it returns.
+    pub(crate) fn change_bounds(
+        &self,
+        change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
+    ) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        config.bounds = change(config.bounds)?;
+        Self::set_limits(&config, &self.current_table().layout);
+        Ok(())
+    }
+
+    /// Gives each domain its share of the limit.
+    fn set_limits(config: &Config<P>, layout: &Layout) {
+        for domain in config.domains.iter() {
+            domain.set_limit(layout.limit(domain.domain, config.bounds));
+        }
+    }
+
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().layout(&config.attributes);
         let known = config.tables.iter().find(|table| table.layout == layout);
         let table = known.map(core::ptr::from_ref).unwrap_or_else(|| {
-            let pools = layout.pools.iter();
-            let links: Vec<_> =
-                pools.map(|key| self.link_to(config, &self.inner().pool(key))).collect();
+            let pools = layout.pools.iter().zip(&layout.domains);
+            let links: Vec<_> = pools
+                .map(|(key, domain)| {
+                    let limit = layout.limit(*domain, config.bounds);
+                    self.link_to(config, &self.inner().pool(key), *domain, limit)
+                })
+                .collect();
             let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
             config.tables.add(LinkTable { layout, by_cpu })
         });
         for link in config.links.iter() {
             link.set_localize(config.attributes.localize);
         }
+        // SAFETY: tables live as long as the queue.
+        Self::use_table(config, unsafe { &*table });
         // Release: pairs with the acquire in `current_table`.
         self.table.store(table.cast_mut(), Ordering::Release);
     }
 
-    fn link_to(&self, config: &mut Config<P>, pool: &Arc<crate::pool::Pool<P>>) -> *const Link<P> {
+    /// Tells each domain what the table means for it.
+    fn use_table(config: &Config<P>, table: &LinkTable<P>) {
+        for domain in config.domains.iter() {
+            let mut links = table.by_cpu.iter().filter(|link| {
+                // SAFETY: links live as long as the queue.
+                core::ptr::eq(unsafe { &***link }.admission(), domain)
+            });
+            if let Some(first) = links.next() {
+                domain.set_use(1 + links.count(), *first);
+            }
+        }
+        Self::set_limits(config, &table.layout);
+    }
+
+    fn link_to(
+        &self,
+        config: &mut Config<P>,
+        pool: &Arc<Pool<P>>,
+        domain: Domain,
+        limit: usize,
+    ) -> *const Link<P> {
         if let Some(link) = config.links.iter().find(|link| Arc::ptr_eq(&link.pool, pool)) {
             return link;
         }
-        let link = Link::new(self, Arc::clone(pool));
+        let admission = self.domain(config, domain, limit);
+        let link = Link::new(self, admission, Arc::clone(pool));
         // Nobody else writes it: the configuration is locked.
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
         let link = config.links.add(link);
-        // SeqCst: see `links`.
-        self.first_link.store(link, Ordering::SeqCst);
+        // SAFETY: domains and links live as long as the queue.
+        unsafe { &*admission }.add_link(unsafe { &*link });
+        // Release: pairs with the acquire in `links`.
+        self.first_link.store(link, Ordering::Release);
         link
+    }
+
+    /// The part of the limit that is counted for `domain`; made if there is none, with that limit.
+    fn domain(&self, config: &mut Config<P>, domain: Domain, limit: usize) -> *const Admission<P> {
+        if let Some(known) = config.domains.iter().find(|known| known.domain == domain) {
+            return known;
+        }
+        let admission = Admission::<P>::new(domain, limit);
+        admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
+        let admission = config.domains.add(admission);
+        // SAFETY: as above.
+        unsafe { &*admission }.kicker.set_admission(admission);
+        // Release: pairs with the acquire in `domains`.
+        self.first_domain.store(admission, Ordering::Release);
+        admission
     }
 
     // ---- the end -----------------------------------------------------------------------------------------
 
+    /// Whether nothing is held back, on a pool or running, at one moment during the call.
+    ///
+    /// Each domain is looked at twice. One that was empty twice, and where nothing ended in between, was empty all the time:
+    /// what came in would have had to end there. So all were empty at the moment between the two rounds.
+    pub(crate) fn is_empty(&self) -> bool {
+        let empty = || self.domains().all(Admission::is_empty);
+        let before = self.completed();
+        empty() && (self.domains().nth(1).is_none() || empty() && self.completed() == before)
+    }
+
     /// Whether nobody touches the queue any more: it is empty, and no worker serves it.
     pub(crate) fn is_unused(&self) -> bool {
-        self.admission.is_empty(self)
-            && !self.kicker.item.is_pending()
-            && !self.kicker.item.is_running()
+        self.is_empty()
             && self.visitors.load(Ordering::SeqCst) == 0
+            && !self.domains().any(|domain| domain.kicker.is_active())
             && !self.inner().table.iter().any(|worker| {
                 let link = worker.link();
                 // The pointer is compared, not followed: the link may be another queue's.
@@ -319,7 +387,10 @@ impl<P: Platform> Queue<P> {
     /// Waits until everything that is queued has run and nobody touches the queue any more.
     pub(crate) fn drain(&self) {
         crate::context::blocking::<P, _>(|| {
-            self.admission.wait_until_empty(self);
+            // While one domain empties, its items may fill another.
+            while !self.is_empty() {
+                self.domains().for_each(Admission::wait_until_empty);
+            }
             // What is left is a few instructions of a worker that runs, or a worker that is preempted among them.
             while !self.is_unused() {
                 P::sleep(core::time::Duration::from_micros(50));
@@ -330,6 +401,6 @@ impl<P: Platform> Queue<P> {
 
 impl<P: Platform> Drop for Queue<P> {
     fn drop(&mut self) {
-        self.admission.throw_away(self);
+        self.domains().for_each(Admission::throw_away);
     }
 }

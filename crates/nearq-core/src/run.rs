@@ -291,9 +291,9 @@ impl<P: Platform> Runner<'_, P> {
             unsafe { push_deferred(item, link) };
         }
         served.count_completed(self.worker.index);
-        let queue = served.queue();
-        if queue.admission.needs_attention() {
-            queue.admission.attend(queue);
+        let admission = served.admission();
+        if admission.needs_attention() {
+            admission.attend();
         }
     }
 
@@ -421,11 +421,22 @@ pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
         .unwrap_or(false)
 }
 
+/// Whether the caller is a worker that serves a link of that domain right now.
+pub(crate) fn serves_domain<P: Platform>(domain: *const crate::admission::Admission<P>) -> bool {
+    crate::context::with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        unsafe { context.link.get().as_ref() }
+            .is_some_and(|link| core::ptr::eq(link.admission(), domain))
+    })
+    .unwrap_or(false)
+}
+
 /// Whether the caller is a worker that serves `queue` right now.
 pub(crate) fn serves<P: Platform>(queue: *const crate::queue::Queue<P>) -> bool {
     crate::context::with_current::<P, _>(|context| {
         // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }.is_some_and(|link| core::ptr::eq(link.queue, queue))
+        unsafe { context.link.get().as_ref() }
+            .is_some_and(|link| core::ptr::eq(link.queue(), queue))
     })
     .unwrap_or(false)
 }

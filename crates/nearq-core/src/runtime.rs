@@ -496,7 +496,7 @@ impl<P: Platform> Inner<P> {
         });
     }
 
-    fn change_surroundings(&self, change: impl FnOnce(&mut Surroundings)) {
+    pub(crate) fn change_surroundings(&self, change: impl FnOnce(&mut Surroundings)) {
         {
             let mut current = self.surroundings.lock();
             let mut changed = Surroundings::clone(&current);

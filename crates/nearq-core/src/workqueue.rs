@@ -7,6 +7,7 @@ use nearq_topology::{CpuSet, Scope};
 
 use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::attributes::Attributes;
+use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
 use crate::link::LinkStatistics;
 use crate::queue::Queue;
@@ -45,6 +46,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     runtime: Option<Runtime<P>>,
     attributes: Attributes,
     max_active: usize,
+    min_active: Option<usize>,
 }
 
 impl Workqueue<Linux> {
@@ -82,6 +84,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
             runtime,
             attributes: Attributes::default(),
             max_active: DEFAULT_MAX_ACTIVE,
+            min_active: None,
         }
     }
 
@@ -127,9 +130,20 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// Items that may be on pools or running at once, over the whole queue; others wait. 1 to 2048; 0, or not set, is 1024.
+    /// Items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
+    ///
+    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's
+    /// CPUs there, rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are
+    /// counted apart. So on a machine of several nodes a bit more may be active; [`Workqueue::limits`] says how much.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = items;
+        self
+    }
+
+    /// Items that may be active on each node whatever its share of [`max_active`](Self::max_active) is: as many items of the
+    /// queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
+    pub fn min_active(mut self, items: usize) -> Self {
+        self.min_active = Some(items);
         self
     }
 
@@ -141,7 +155,11 @@ impl<P: Platform> WorkqueueBuilder<P> {
         let inner = runtime.inner();
         inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
         let max_active = allowed_max_active(runtime, self.max_active);
-        let queue = Queue::new(runtime, self.name, self.attributes, max_active);
+        let bounds = Bounds::new(max_active, self.min_active);
+        if let Some(asked) = self.min_active {
+            allowed_min_active(bounds, asked)?;
+        }
+        let queue = Queue::new(runtime, self.name, self.attributes, bounds);
         inner.add_queue(&queue);
         // The runtime's defaults may have changed before it was known there.
         queue.relayout();
@@ -170,6 +188,14 @@ fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize 
             HIGHEST_MAX_ACTIVE
         }
     }
+}
+
+fn allowed_min_active(bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
+    let max_active = bounds.max_active;
+    if asked > max_active {
+        return Err(Error::MinActive { asked, max_active });
+    }
+    Ok(Bounds { min_active: asked, ..bounds })
 }
 
 impl<P: Platform> Workqueue<P> {
@@ -294,14 +320,35 @@ impl<P: Platform> Workqueue<P> {
         self.inside().statistics()
     }
 
-    /// How many items may be on pools or running at once.
+    /// How many items may be on pools or running at once, as it was set; see [`WorkqueueBuilder::max_active`].
     pub fn max_active(&self) -> usize {
-        self.inside().admission.max_active()
+        self.inside().bounds().max_active
+    }
+
+    /// How many items may be active on each node at least; see [`WorkqueueBuilder::min_active`].
+    pub fn min_active(&self) -> usize {
+        self.inside().bounds().min_active
+    }
+
+    /// How the limit stands in each of the domains in which it is counted, in the order of their numbers. Domains that the queue
+    /// does not use any more are there as well. The numbers are read one after the other while items come and go.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("limited").max_active(16).build()?;
+    /// for row in queue.limits() {
+    ///     println!("{} (CPUs {}): {} of {}, {} wait", row.domain, row.cpus, row.active, row.limit, row.inactive);
+    /// }
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn limits(&self) -> Vec<DomainLimit> {
+        self.inside().limits()
     }
 
     /// Items that wait because of the limit.
     pub fn inactive(&self) -> usize {
-        self.inside().admission.counts().1 as usize
+        self.inside().inactive()
     }
 
     // ---- changing ----------------------------------------------------------------------------------------
@@ -372,11 +419,24 @@ impl<P: Platform> Workqueue<P> {
         self.change(|attributes| attributes.nice = nice)
     }
 
-    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning.
-    pub fn set_max_active(&self, items: usize) {
+    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect
+    /// when it returns: a higher limit lets in what waits, a lower one lets nothing in until enough has ended.
+    ///
+    /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not bring it back.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
         let items = allowed_max_active(self.runtime(), items);
-        let queue = self.inside();
-        queue.admission.set_max_active(queue, items);
+        self.inside().change_bounds(|bounds| Ok(bounds.with_max_active(items)))
+    }
+
+    /// Changes how many items may be active on each node whatever its share of the limit is.
+    ///
+    /// # Errors
+    /// It is more than [`max_active`](Self::max_active).
+    pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
+        self.inside().change_bounds(|bounds| allowed_min_active(bounds, items))
     }
 }
 

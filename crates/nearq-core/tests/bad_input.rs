@@ -119,9 +119,9 @@ fn max_active_is_cut_to_what_is_allowed() {
     let runtime = runtime();
     let queue = runtime.workqueue("active").max_active(0).build_in().unwrap();
     assert_eq!(queue.max_active(), 1024, "0 is the default");
-    queue.set_max_active(100_000);
+    queue.set_max_active(100_000).unwrap();
     assert_eq!(queue.max_active(), 2048);
-    queue.set_max_active(1);
+    queue.set_max_active(1).unwrap();
     assert_eq!(queue.max_active(), 1);
     let odd = runtime.workqueue("much").max_active(usize::MAX).build_in().unwrap();
     assert_eq!(odd.max_active(), 2048);

@@ -47,7 +47,10 @@ impl Gate {
 fn counter() -> (Work, Arc<AtomicU32>) {
     let runs = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&runs);
-    (Work::new(move |_: &Work| drop(own.fetch_add(1, Ordering::SeqCst))), runs)
+    let work = Work::new(move |_: &Work| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    (work, runs)
 }
 
 #[test]
@@ -162,7 +165,9 @@ fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     // One that requeues itself for ever keeps nobody waiting.
     let again = Arc::clone(&queue);
-    let endless = Work::new(move |work: &Work| drop(again.queue(work)));
+    let endless = Work::new(move |work: &Work| {
+        again.queue(work);
+    });
     queue.queue(&endless);
     for _ in 0..1000 {
         endless.flush().unwrap();
@@ -240,9 +245,9 @@ fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
                     dice ^= dice >> 17;
                     dice ^= dice << 5;
                     match dice % 8 {
-                        0..=3 => drop(queues[dice as usize / 8 % 3].queue(&work)),
-                        4 | 5 => drop(work.cancel()),
-                        6 => drop(work.flush().unwrap()),
+                        0..=3 => _ = queues[dice as usize / 8 % 3].queue(&work),
+                        4 | 5 => _ = work.cancel(),
+                        6 => _ = work.flush().unwrap(),
                         _ => {
                             work.cancel_sync().unwrap();
                         }

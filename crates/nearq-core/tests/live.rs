@@ -137,7 +137,7 @@ fn nice() {
 fn max_active() {
     let (_runtime, queue) = queue();
     under_load(&queue, CHANGES * 3, |number| {
-        queue.set_max_active([1, 2, 50, 2048, 3][number % 5]);
+        queue.set_max_active([1, 2, 50, 2048, 3][number % 5]).unwrap();
         Ok(())
     });
 }
@@ -149,7 +149,7 @@ fn all_at_once() {
         match number % 5 {
             0 => runtime.set_affinity(number % 2 == 0),
             1 => runtime.set_default_scope(Scope::ALL[number % 6]),
-            2 => queue.set_max_active(1 + number % 7),
+            2 => queue.set_max_active(1 + number % 7).unwrap(),
             3 => runtime.refresh(),
             _ => {
                 return queue.change(|attributes| {
@@ -169,11 +169,11 @@ fn a_limit_that_is_lowered_holds_for_what_comes_after() {
     let (_runtime, queue) = queue();
     let _watchdog = watch(Some(queue.runtime()));
     for _ in 0..200 {
-        queue.set_max_active(8);
+        queue.set_max_active(8).unwrap();
         for _ in 0..50 {
             drop(queue.spawn(|| {}));
         }
-        queue.set_max_active(1);
+        queue.set_max_active(1).unwrap();
         // What was let in before has its end with this one.
         queue.spawn(|| {}).join().unwrap();
         common::eventually("the others have ended", || {
@@ -239,7 +239,7 @@ fn strict_workers_never_leave_their_pod() {
             queue.set_nice((number % 2) as i32).unwrap();
             queue.set_localize(number % 3 == 0).unwrap();
             queue.set_helping(number % 5 == 0).unwrap();
-            queue.set_max_active(1 + number % 4);
+            queue.set_max_active(1 + number % 4).unwrap();
             // Mask and all: the same pods.
             queue.set_cpumask((number % 2 == 0).then(|| runtime.allowed())).unwrap();
             queue.spawn(|| {}).join().unwrap();

@@ -241,7 +241,7 @@ fn check(calls: &[Call]) {
                 get(queue).set_cpumask(known.map(CpuSet::single)).unwrap();
             }
             Call::SetNice { queue, nice } => get(queue).set_nice(nice).unwrap(),
-            Call::SetMaxActive { queue, items } => get(queue).set_max_active(items),
+            Call::SetMaxActive { queue, items } => get(queue).set_max_active(items).unwrap(),
             Call::SetAffinity(on) => runtime().set_affinity(on),
             Call::Renew { queue } => {
                 let old = core::mem::replace(&mut queues.lock().unwrap()[queue], renewed());

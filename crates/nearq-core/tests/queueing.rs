@@ -170,7 +170,7 @@ fn max_active_bounds_what_runs_at_once() {
         })
         .collect();
     assert!(handles.into_iter().all(|handle| handle.join().unwrap() == 1));
-    queue.set_max_active(2);
+    queue.set_max_active(2).unwrap();
     assert_eq!(queue.max_active(), 2);
     let (sender, receiver) = mpsc::channel();
     let barrier = Arc::new(std::sync::Barrier::new(2));

@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             })
         },
         |queue| {
-            queue.set_max_active(1);
+            queue.set_max_active(1)?;
             queue.change(|attributes| {
                 attributes.scope = Some(Scope::System);
                 attributes.strict = false;

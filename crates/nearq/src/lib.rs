@@ -32,9 +32,9 @@
 //! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
 
 pub use nearq_core::{
-    Attributes, BorrowScope, CpuSet, Error, JoinHandle, LinkStatistics, Panic, PoolInfo, Runtime,
-    RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
-    set_description, system_long, system_unbound,
+    Attributes, BorrowScope, CpuSet, Domain, DomainLimit, Error, JoinHandle, LinkStatistics, Panic,
+    PoolInfo, Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue,
+    WorkqueueBuilder, set_description, system_long, system_unbound,
 };
 
 /// The README's example is compiled and run with the documentation's.

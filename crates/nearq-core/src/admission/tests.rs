@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
-use nearq_topology::Scope;
+use nearq_topology::{Limits, Scope, Topology};
 
-use super::{CLOSED, ceiling};
+use super::{Admission, CLOSED, ceiling};
 use crate::attributes::Attributes;
+use crate::domain::Bounds;
 use crate::item::tests::{execute, model, spawn};
 use crate::pool::Pool;
 use crate::queue::Queue;
@@ -22,11 +23,15 @@ use crate::worker::Worker;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
 
+/// A queue, its pools, the newest first, and the runtime.
 struct Stub {
     queue: Arc<Queue<Loom>>,
-    pool: Arc<Pool<Loom>>,
+    pools: Vec<Arc<Pool<Loom>>>,
     runtime: Runtime<Loom>,
 }
+
+/// Two nodes of a CPU each.
+const TWO_NODES: &str = "numa:2 core:1";
 
 impl Stub {
     fn new(max_active: usize, workers: usize) -> Arc<Self> {
@@ -34,20 +39,50 @@ impl Stub {
     }
 
     fn with_scope(scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
+        Self::on(None, scope, max_active, workers)
+    }
+
+    /// On another machine than the model's own, if one is named.
+    fn on(machine: Option<&str>, scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
         let runtime =
             Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
+        if let Some(machine) = machine {
+            let topology = Topology::from_synthetic(machine).expect("well formed");
+            runtime.inner().change_surroundings(|surroundings| {
+                surroundings.limits = Limits::unlimited(topology.possible().clone());
+                surroundings.topology = topology;
+            });
+        }
         runtime.inner().monitor.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
         let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
-        let queue = Queue::new(&runtime, "modelled".into(), attributes, max_active);
-        let pool = Arc::clone(&queue.links().next().expect("a pod").pool);
-        // Queued up for a place: pushers leave waking to others.
-        assert!(pool.mark_queued_at_level());
+        let bounds = Bounds::new(max_active, None);
+        let queue = Queue::new(&runtime, "modelled".into(), attributes, bounds);
+        let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
+        for pool in &pools {
+            // Queued up for a place: pushers leave waking to others.
+            assert!(pool.mark_queued_at_level());
+        }
         for _ in 0..workers {
-            let added = runtime.inner().table.add(|index| Worker::new(index, Arc::as_ptr(&pool)));
+            let pool = Arc::as_ptr(&pools[0]);
+            let added = runtime.inner().table.add(|index| Worker::new(index, pool));
             added.expect("there is room");
         }
-        Arc::new(Stub { queue, pool, runtime })
+        Arc::new(Stub { queue, pools, runtime })
+    }
+
+    /// The first domain; the machine of most tests has one node.
+    fn admission(&self) -> &Admission<Loom> {
+        self.queue.domains().next().expect("a domain")
+    }
+
+    fn set_max_active(&self, items: usize) {
+        let changed = self.queue.change_bounds(|bounds| Ok(bounds.with_max_active(items)));
+        changed.expect("can be done");
+    }
+
+    fn issue_on(&self, cpu: usize, work: &Work<Loom>) {
+        assert_eq!(self.queue.queue_on(work.item(), |places| places.cpu(cpu)), Ok(true));
     }
 
     fn issue(&self, work: &Work<Loom>) {
@@ -56,19 +91,28 @@ impl Stub {
 
     /// Takes one item, if there is one, and does with it what a worker does.
     fn work(&self, worker: u32) -> bool {
+        self.pools.iter().any(|pool| self.work_at(pool, worker))
+    }
+
+    fn work_at(&self, pool: &Pool<Loom>, worker: u32) -> bool {
         let worker = self.runtime.inner().table.get(worker);
-        if self.pool.take(worker, 1) == 0 {
+        if pool.take(worker, 1) == 0 {
             return false;
         }
         let item = worker.batch.pop().expect("just taken");
         // SAFETY: it came off the batch, so we have its PENDING, which keeps it alive.
         let link = unsafe { item.as_ref() }.link();
-        execute(item, || self.pool.push(item));
+        // SAFETY: the item has been queued once more, where its link says; null for the kicker.
+        let again = || match unsafe { item.as_ref().link().as_ref() } {
+            Some(link) => link.push(item),
+            None => pool.push(item),
+        };
+        execute(item, again);
         // SAFETY: null for the kicker; else a link of the queue, which is alive.
         if let Some(link) = unsafe { link.as_ref() } {
             link.count_completed(worker.index);
-            if self.queue.admission.needs_attention() {
-                self.queue.admission.attend(&self.queue);
+            if link.admission().needs_attention() {
+                link.admission().attend();
             }
         }
         true
@@ -81,12 +125,15 @@ impl Stub {
 
     /// What must hold when nothing moves.
     fn check(&self, items: u64) {
-        let admission = &self.queue.admission;
-        assert!(admission.is_empty(&self.queue), "everything was let in, and no credit is lost");
+        let admission = self.admission();
+        assert!(
+            self.queue.is_empty() && admission.is_empty(),
+            "everything was let in, and no credit is lost"
+        );
         assert_eq!(admission.counts(), (items, 0));
         assert_eq!(self.queue.completed(), items);
         let ceiling = ceiling(admission.ceiling.load(Ordering::SeqCst));
-        let highest = items + admission.max_active() as u64;
+        let highest = items + admission.limit();
         assert!(
             ceiling == CLOSED || ceiling <= highest,
             "the ceiling is {ceiling} instead of {highest}"
@@ -130,12 +177,12 @@ fn nothing_gets_past_what_is_held_back() {
             })
         });
         // As something that was held back and has been activated leaves it.
-        stub.queue.admission.close(&stub.queue);
+        stub.admission().close();
         let issuer = {
             let (stub, works) = (Arc::clone(&stub), works.clone());
             spawn(move || works.iter().for_each(|work| stub.issue(work)))
         };
-        stub.queue.admission.attend(&stub.queue);
+        stub.admission().attend();
         Loom::join(issuer);
         stub.run_out();
         assert_eq!(order.load(Ordering::Relaxed), 12);
@@ -226,16 +273,16 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
             let (stub, work) = (Arc::clone(&stub), works[1].clone());
             spawn(move || stub.issue(&work))
         };
-        stub.queue.admission.set_max_active(&stub.queue, 2);
+        stub.set_max_active(2);
         Loom::join(issuer);
         // Whoever of the two came second: the second item may start before the first has ended.
         let mut started = 0;
         let worker = stub.runtime.inner().table.get(0);
-        while stub.pool.take(worker, 1) != 0 {
+        while stub.pools[0].take(worker, 1) != 0 {
             let item = worker.batch.pop().expect("just taken");
             // SAFETY: it came off the batch, so we have its PENDING, which keeps it alive.
             if unsafe { item.as_ref() }.link().is_null() {
-                execute(item, || stub.pool.push(item));
+                execute(item, || stub.pools[0].push(item));
             } else {
                 // Runs, and does not end.
                 started += 1;
@@ -259,11 +306,11 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
             spawn(move || stub.issue(&work))
         };
         stub.work(1);
-        stub.queue.admission.set_max_active(&stub.queue, 1);
+        stub.set_max_active(1);
         stub.work(1);
         Loom::join(issuer);
         // The fourth may have been let in while the limit was 3; the fifth must not be, while two are active.
-        let ceiling = ceiling(stub.queue.admission.ceiling.load(Ordering::SeqCst));
+        let ceiling = ceiling(stub.admission().ceiling.load(Ordering::SeqCst));
         assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be let in");
         stub.run_out();
         stub.check(4);
@@ -274,13 +321,13 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
 fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
     model(3, || {
         let stub = Stub::new(2, 2);
-        stub.queue.admission.set_max_active(&stub.queue, 3);
+        stub.set_max_active(3);
         let worker = {
             let stub = Arc::clone(&stub);
             // The kicker.
             spawn(move || assert!(stub.work(1)))
         };
-        stub.queue.admission.set_max_active(&stub.queue, 1);
+        stub.set_max_active(1);
         Loom::join(worker);
         stub.run_out();
         stub.check(0);
@@ -299,7 +346,7 @@ fn no_credit_outlives_a_limit_that_is_lowered() {
             let (stub, work) = (Arc::clone(&stub), works[0].clone());
             spawn(move || stub.issue(&work))
         };
-        stub.queue.admission.set_max_active(&stub.queue, 1);
+        stub.set_max_active(1);
         // Whatever the issuer is doing: nothing more is let in than the new limit allows.
         let link = stub.queue.links().next().expect("a pod");
         assert!(!link.credits.take());
@@ -319,7 +366,7 @@ fn who_waits_for_an_empty_queue_is_woken_also_when_credits_come_back_late() {
         stub.issue(&works[0]);
         // The next one asks for credits.
         stub.queue.links().for_each(|link| while link.credits.take() {});
-        stub.queue.admission.admitted.store(1, Ordering::SeqCst);
+        stub.admission().admitted.store(1, Ordering::SeqCst);
         let others = [
             {
                 let (stub, work) = (Arc::clone(&stub), works[1].clone());
@@ -330,7 +377,7 @@ fn who_waits_for_an_empty_queue_is_woken_also_when_credits_come_back_late() {
                 spawn(move || {
                     // Both items, and the kicker as often as it comes.
                     while stub.queue.completed() < 2
-                        || stub.queue.admission.drainers.load(Ordering::SeqCst) != 0
+                        || stub.admission().drainers.load(Ordering::SeqCst) != 0
                     {
                         if !stub.work(1) {
                             Loom::yield_now();
@@ -339,7 +386,7 @@ fn who_waits_for_an_empty_queue_is_woken_also_when_credits_come_back_late() {
                 })
             },
         ];
-        stub.queue.admission.wait_until_empty(&stub.queue);
+        stub.admission().wait_until_empty();
         others.into_iter().for_each(Loom::join);
         stub.run_out();
         stub.check(2);
@@ -358,7 +405,7 @@ fn two_issuers_use_one_links_credits() {
         };
         stub.issue(&works[2]);
         Loom::join(issuer);
-        assert_eq!(stub.queue.admission.counts().1, 0);
+        assert_eq!(stub.admission().counts().1, 0);
         stub.run_out();
         stub.check(3);
     });
@@ -371,13 +418,13 @@ fn what_one_link_has_in_advance_another_can_use() {
         let stub = Stub::with_scope(Scope::Cpu, limit, 2);
         let links: Vec<_> = stub.queue.links().collect();
         assert!(links.len() > 1);
-        let admission = &stub.queue.admission;
-        assert!(admission.admit(&stub.queue, links[0]));
-        assert!(admission.counts().0 > 1, "the first link has credits");
+
+        assert!(Admission::admit(links[0]));
+        assert!(stub.admission().counts().0 > 1, "the first link has credits");
         for _ in 1..limit {
-            assert!(admission.admit(&stub.queue, links[1]));
+            assert!(Admission::admit(links[1]));
         }
-        assert!(!admission.admit(&stub.queue, links[1]) && !admission.admit(&stub.queue, links[0]));
+        assert!(!Admission::admit(links[1]) && !Admission::admit(links[0]));
         core::mem::forget(stub);
     });
 }
@@ -397,7 +444,7 @@ fn who_waits_for_an_empty_queue_is_woken() {
                 assert!(stub.work(1));
             })
         };
-        stub.queue.admission.wait_until_empty(&stub.queue);
+        stub.admission().wait_until_empty();
         assert_eq!(stub.queue.completed(), 2);
         Loom::join(worker);
         stub.run_out();
@@ -422,10 +469,107 @@ fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
                 }
             })
         });
-        stub.queue.admission.wait_until_empty(&stub.queue);
+        stub.admission().wait_until_empty();
         assert_eq!(stub.queue.completed(), 2);
         workers.into_iter().for_each(Loom::join);
         stub.run_out();
         stub.check(2);
+    });
+}
+
+// ---- two domains --------------------------------------------------------------------------------------------
+
+#[test]
+fn each_domain_has_its_own_limit() {
+    model(1, || {
+        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 2, 1);
+        let works = [(); 6].map(|()| idle());
+        for (number, work) in works.iter().enumerate() {
+            stub.issue_on(number % 2, work);
+        }
+        let rows = stub.queue.limits();
+        let counts: Vec<_> = rows.iter().map(|row| (row.limit, row.active, row.inactive)).collect();
+        assert_eq!(counts, [(2, 2, 1), (2, 2, 1)]);
+        stub.set_max_active(3);
+        assert_eq!(stub.queue.limits()[1].limit, 2, "half of 3, rounded up");
+        stub.run_out();
+        assert!(stub.queue.is_empty());
+        assert_eq!(stub.queue.completed(), 6);
+    });
+}
+
+/// What is held back on one node is activated by what ends there, and who waits for the queue waits for both nodes.
+#[test]
+fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
+    model(2, || {
+        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 1, 2);
+        let works = [(); 3].map(|()| idle());
+        stub.issue_on(0, &works[0]);
+        stub.issue_on(1, &works[1]);
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), works[2].clone());
+            spawn(move || stub.issue_on(0, &work))
+        };
+        stub.work(1);
+        stub.work(1);
+        Loom::join(issuer);
+        stub.run_out();
+        assert!(stub.queue.is_empty());
+        assert_eq!(stub.queue.completed(), 3);
+        assert!(stub.queue.domains().all(|domain| domain.in_use() == (0, 0)));
+    });
+}
+
+#[test]
+fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
+    model(2, || {
+        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 1, 2);
+        let works = [(); 3].map(|()| idle());
+        stub.issue_on(0, &works[0]);
+        stub.issue_on(1, &works[1]);
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), works[2].clone());
+            spawn(move || stub.issue_on(1, &work))
+        };
+        // Each node's share is two.
+        stub.set_max_active(4);
+        Loom::join(issuer);
+        stub.run_out();
+        assert!(stub.queue.is_empty());
+        for domain in stub.queue.domains() {
+            assert_eq!((domain.limit(), domain.in_use()), (2, (0, 0)));
+            assert_ne!(ceiling(domain.ceiling.load(Ordering::SeqCst)), CLOSED);
+        }
+    });
+}
+
+/// An item that goes from node to node is never between them for who asks whether the queue is empty.
+#[test]
+fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
+    model(3, || {
+        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 4, 2);
+        let runs = Arc::new(AtomicU32::new(0));
+        let (queue, count) = (Arc::downgrade(&stub.queue), Arc::clone(&runs));
+        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            if count.fetch_add(1, Ordering::SeqCst) == 0 {
+                let queue = queue.upgrade().expect("alive");
+                assert_eq!(queue.queue_on(work.item(), |places| places.cpu(1)), Ok(true));
+            }
+        });
+        stub.issue_on(0, &own);
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                stub.work(1);
+                stub.work(1);
+            })
+        };
+        if stub.queue.is_empty() {
+            assert_eq!(runs.load(Ordering::SeqCst), 2);
+        }
+        Loom::join(worker);
+        stub.run_out();
+        assert!(stub.queue.is_empty());
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
     });
 }

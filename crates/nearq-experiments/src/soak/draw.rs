@@ -168,7 +168,7 @@ impl Drawer {
     }
 
     fn change(&mut self) -> Change {
-        match self.dice.below(9) {
+        match self.dice.below(10) {
             0 => Change::Scope((!self.dice.one_in(4)).then(|| self.scope())),
             1 => Change::Strict(self.dice.one_in(2)),
             2 => Change::Localize(self.dice.one_in(2)),
@@ -182,6 +182,7 @@ impl Drawer {
                 _ => Some(self.cpus()),
             }),
             6 => Change::Nice(*self.dice.pick(&[0, 5, -5, 19, -20, 20, -21])),
+            7 => Change::MinActive(*self.dice.pick(&[0, 1, 2, 8, 1024])),
             _ => Change::MaxActive(self.max_active()),
         }
     }

@@ -7,7 +7,8 @@
 //! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned may have.
 //! - One execution of an item at a time.
 //! - A queueing is refused only if the item was pending at some time during the call.
-//! - No queue runs more items than the largest `max_active` that was in effect since the oldest of them was queued.
+//! - No queue runs more items than the largest `max_active`, by node (`limits`), that was in effect since the oldest of them was
+//!   queued.
 //! - Workers run what belongs to their pod and mask (`placement`).
 //! - On an ordered queue, what one thread queued starts in that order.
 //!
@@ -19,12 +20,13 @@
 //! is known where one call is open or accepted and not run yet. Where several threads queue an item at the same time it may
 //! not be; then only the counts are checked until the item is idle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nearq::{Attributes, CpuSet};
+use nearq::{Attributes, CpuSet, Domain};
 
+use super::limits::Bounds;
 use super::placement::{Defaults, Ground, Runner};
 
 /// Violations that are kept; one is enough to fail.
@@ -90,10 +92,11 @@ struct QueueBook {
     ordered: bool,
     attributes: Versions<Attributes>,
     /// Limits with the number of the first queueing that they do not concern; `None` while they are in effect.
-    limits: Vec<(usize, Option<u64>)>,
+    limits: Vec<(Bounds, Option<u64>)>,
     sequence: u64,
-    /// Queueings that have not ended.
-    outstanding: BTreeSet<u64>,
+    /// Queueings that have not ended, with the versions of the attributes and of the runtime's settings that were in effect for
+    /// certain when they began.
+    outstanding: BTreeMap<u64, (usize, usize)>,
     running: usize,
     accepted: u64,
     panicked: u64,
@@ -195,7 +198,7 @@ impl Ledger {
         self.book().queues.push(QueueBook {
             ordered,
             attributes: Versions { all: vec![attributes], known: 0 },
-            limits: vec![(max_active, None)],
+            limits: vec![(Bounds::new(max_active), None)],
             ..QueueBook::default()
         });
     }
@@ -258,10 +261,14 @@ impl Ledger {
         book.defaults.known = book.defaults.last();
     }
 
-    pub(crate) fn begin_limit(&self, queue: usize, max_active: usize) {
-        self.book().queues[queue].limits.push((max_active, None));
+    /// The queue's owner is about to change its limit.
+    pub(crate) fn begin_limit(&self, queue: usize, change: impl FnOnce(Bounds) -> Bounds) {
+        let limits = &mut self.book().queues[queue].limits;
+        let (last, _) = *limits.last().expect("there is always one");
+        limits.push((change(last), None));
     }
 
+    /// The limit has been changed.
     pub(crate) fn end_limit(&self, queue: usize) {
         let mut book = self.book();
         let queue = &mut book.queues[queue];
@@ -287,7 +294,7 @@ impl Ledger {
         let attributes = (at.attributes.known, None);
         let sequence = at.sequence;
         at.sequence += 1;
-        at.outstanding.insert(sequence);
+        at.outstanding.insert(sequence, (attributes.0, defaults.0));
         let item = &mut book.units[unit];
         let number = item.calls;
         item.calls += 1;
@@ -392,7 +399,7 @@ impl Ledger {
             let at = &mut queues[waiting.queue];
             on = Some((waiting.queue, waiting.sequence));
             at.running += 1;
-            let limit = at.limit();
+            let limit = at.limit(ground, defaults);
             if at.running > limit {
                 wrong.push(format!(
                     "queue-{}: {} items run at once, max_active was at most {limit} since the oldest of them was queued",
@@ -456,7 +463,8 @@ impl Ledger {
     /// Whether something that was queued before the mark has not ended; which units, in words.
     pub(crate) fn still_waiting(&self, queue: usize, mark: u64) -> Option<String> {
         let book = self.book();
-        let left: Vec<u64> = book.queues[queue].outstanding.range(..mark).copied().collect();
+        let left: Vec<u64> =
+            book.queues[queue].outstanding.range(..mark).map(|(number, _)| *number).collect();
         if left.is_empty() {
             return None;
         }
@@ -474,6 +482,17 @@ impl Ledger {
         let book = self.book();
         let QueueBook { accepted, panicked, .. } = book.queues[queue];
         (accepted, panicked..=panicked + book.unclear_panics)
+    }
+
+    /// The limit of each domain of a queue that nobody changes any more, where the machine is known.
+    pub(crate) fn limits(&self, queue: usize) -> Vec<(Domain, usize)> {
+        let book = self.book();
+        let QueueBook { attributes, limits, .. } = &book.queues[queue];
+        let (bounds, _) = *limits.last().expect("there is always one");
+        if book.ground.allowed.is_none() {
+            return Vec::new();
+        }
+        book.ground.limits(&attributes.all[attributes.known], bounds)
     }
 
     /// Everything has come to its end: checks what must hold then.
@@ -539,11 +558,18 @@ impl UnitBook {
 
 impl QueueBook {
     /// The largest limit that may have let in what is there.
-    fn limit(&self) -> usize {
-        let oldest = self.outstanding.first().copied().unwrap_or(u64::MAX);
+    fn limit(&self, ground: &Ground, defaults: &Versions<Defaults>) -> usize {
+        let oldest = self.outstanding.first_key_value();
+        let (oldest, (known, settings)) = oldest.map_or((u64::MAX, (0, 0)), |(at, of)| (*at, *of));
         let concerns = |until: &Option<u64>| until.is_none_or(|until| oldest < until);
         let limits = self.limits.iter().filter(|(_, until)| concerns(until));
-        limits.map(|(limit, _)| *limit).max().unwrap_or(usize::MAX)
+        let bounds: Vec<Bounds> = limits.map(|(limit, _)| *limit).collect();
+        let highest = bounds.iter().map(|bounds| bounds.max_active).max().unwrap_or(usize::MAX);
+        // The nodes' shares are never less together; most of the time there is no need to know how much more.
+        if self.running <= highest {
+            return highest;
+        }
+        ground.most_active(&self.attributes.all[known..], &defaults.all[settings..], &bounds)
     }
 }
 

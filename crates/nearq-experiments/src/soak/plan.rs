@@ -85,6 +85,7 @@ pub(crate) enum Change {
     Mask(Option<CpuSet>),
     Nice(i32),
     MaxActive(usize),
+    MinActive(usize),
 }
 
 /// What an issuer does.
@@ -274,6 +275,7 @@ impl fmt::Display for Change {
             Change::Mask(None) => f.write_str("cpumask all"),
             Change::Nice(nice) => write!(f, "nice {nice}"),
             Change::MaxActive(items) => write!(f, "max_active {items}"),
+            Change::MinActive(items) => write!(f, "min_active {items}"),
         }
     }
 }

@@ -22,8 +22,6 @@ const SETTLING: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_secs(2);
 /// Control passes to a thread so often while the first thread sleeps once: to it, and to nobody else.
 const OWN_SWITCHES: u64 = 2;
-/// What the runtime takes for a `max_active` of 0.
-const DEFAULT_MAX_ACTIVE: usize = 1024;
 /// With which all lines of a program begin in the trace.
 pub(crate) const NOTE: &str = "soak: ";
 
@@ -181,10 +179,9 @@ impl Stage {
                 .build_in();
             match built {
                 Ok(queue) => {
-                    let limit = limit(plan.max_active);
                     // Where the machine changes the one pod becomes another, and its items are no longer in one line.
                     let ordered = plan.ordered && self.plan.limits_are_fixed();
-                    self.ledger.add_queue(attributes, limit, ordered);
+                    self.ledger.add_queue(attributes, plan.max_active, ordered);
                     return queue;
                 }
                 // The process may use no CPU of the mask.
@@ -278,6 +275,22 @@ impl Stage {
                     queue.inactive()
                 ));
             }
+            self.check_limits(number, &queue);
+        }
+    }
+
+    /// Nothing is queued: the queue says so for each domain, and each has the share of the limit that it is to have.
+    fn check_limits(&self, number: usize, queue: &Workqueue<Sim>) {
+        let expected = self.ledger.limits(number);
+        for row in queue.limits() {
+            if row.active != 0 || row.inactive != 0 {
+                self.ledger.violation(format!("queue-{number}: nothing runs, and it says {row:?}"));
+            }
+            if let Some(limit) = expected.iter().find(|(domain, _)| *domain == row.domain)
+                && limit.1 != row.limit
+            {
+                self.ledger.violation(format!("queue-{number}: {row:?} instead of {limit:?}"));
+            }
         }
     }
 
@@ -344,9 +357,4 @@ impl Stage {
             resume_unwind(Box::new(panic_text(unit)));
         }
     }
-}
-
-/// How many items `max_active` stands for.
-pub(super) fn limit(max_active: usize) -> usize {
-    if max_active == 0 { DEFAULT_MAX_ACTIVE } else { max_active }
 }

@@ -14,7 +14,7 @@ use nearq_sim::{Sim, compute};
 
 use super::ledger::{Ledger, Unit};
 use super::plan::{Body, Change, Handle, Op, Step, To};
-use super::program::{Actor, Captured, PATIENCE, Stage, limit, note, panic_text};
+use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
 
 /// A waker that tells the ledger.
 struct Bell(Arc<Ledger>);
@@ -265,10 +265,8 @@ impl Stage {
     pub(super) fn change(&self, number: usize, change: &Change) {
         let Some(queue) = self.queue(number) else { return };
         note(format_args!("sets queue-{number} {change}"));
-        if let Change::MaxActive(items) = change {
-            self.ledger.begin_limit(number, limit(*items));
-            queue.set_max_active(*items);
-            self.ledger.end_limit(number);
+        if let Change::MaxActive(_) | Change::MinActive(_) = change {
+            self.change_limit(number, &queue, change);
             return self.let_go(number, queue, Actor::default());
         }
         self.ledger.begin_change(number, |attributes| match change {
@@ -279,7 +277,7 @@ impl Stage {
             Change::Affinity(on) => attributes.affinity = *on,
             Change::Mask(mask) => attributes.cpumask.clone_from(mask),
             Change::Nice(nice) => attributes.nice = *nice,
-            Change::MaxActive(_) => {}
+            Change::MaxActive(_) | Change::MinActive(_) => {}
         });
         let made = match change {
             Change::Scope(scope) => queue.set_scope(*scope),
@@ -289,7 +287,7 @@ impl Stage {
             Change::Affinity(on) => queue.set_affinity(*on),
             Change::Mask(mask) => queue.set_cpumask(mask.clone()),
             Change::Nice(nice) => queue.set_nice(*nice),
-            Change::MaxActive(_) => Ok(()),
+            Change::MaxActive(_) | Change::MinActive(_) => Ok(()),
         };
         self.ledger.end_change(number, made.is_ok());
         if let Some(possible) = self.may_be_made(change)
@@ -299,6 +297,28 @@ impl Stage {
             self.ledger.violation(format!("queue-{number} {change}: {answer}"));
         }
         self.let_go(number, queue, Actor::default());
+    }
+
+    fn change_limit(&self, number: usize, queue: &Workqueue<Sim>, change: &Change) {
+        // What is to be refused is as if it had not been asked for.
+        let mut possible = true;
+        self.ledger.begin_limit(number, |bounds| match change {
+            Change::MinActive(items) => bounds.with_min_active(*items).unwrap_or_else(|| {
+                possible = false;
+                bounds
+            }),
+            Change::MaxActive(items) => bounds.with_max_active(*items),
+            _ => bounds,
+        });
+        let made = match change {
+            Change::MinActive(items) => queue.set_min_active(*items),
+            Change::MaxActive(items) => queue.set_max_active(*items),
+            _ => Ok(()),
+        };
+        self.ledger.end_limit(number);
+        if made.is_ok() != possible {
+            self.ledger.violation(format!("queue-{number} {change}: {made:?}"));
+        }
     }
 
     /// Whether a change is one that can be carried out, where that is known.

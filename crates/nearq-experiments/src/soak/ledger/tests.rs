@@ -123,7 +123,7 @@ fn no_more_at_once_than_allowed_since_the_oldest_was_queued() {
         queue(&ledger, closure);
     }
     // Lowered: the two that were let in before may still run together.
-    ledger.begin_limit(0, 1);
+    ledger.begin_limit(0, |bounds| bounds.with_max_active(1));
     ledger.end_limit(0);
     let [first, second] = [closures[0], closures[1]].map(|closure| start(&ledger, closure));
     assert!(ledger.result().0.is_empty());
@@ -137,7 +137,7 @@ fn no_more_at_once_than_allowed_since_the_oldest_was_queued() {
 #[test]
 fn a_lowered_limit_counts_for_what_is_queued_later() {
     let ledger = ledger(2, false);
-    ledger.begin_limit(0, 1);
+    ledger.begin_limit(0, |bounds| bounds.with_max_active(1));
     ledger.end_limit(0);
     let closures = [(); 2].map(|()| ledger.add_closure());
     for closure in closures {

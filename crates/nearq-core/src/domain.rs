@@ -1,0 +1,126 @@
+//! Where `max_active` is counted: the domains of a queue, and how many items each of them may have active.
+//!
+//! As in the kernel, one number for the whole queue is counted in several places, so that the items of two nodes write no
+//! common line:
+//!
+//! | queue | domains |
+//! |---|---|
+//! | unbound | one for each node, for the pods that lie inside it; one for the pods that do not ([`Domain::Across`]) |
+//! | per-CPU | one for each CPU |
+//! | ordered | one |
+//!
+//! A node gets its share of `max_active` by its CPUs, but not less than `min_active`: so many items that depend on each other
+//! can always be active together. The shares are rounded up, and `Across` has the whole number for itself: over all domains a
+//! queue may have more than `max_active` items active. No share is less than one, or what was queued on a node that the queue
+//! has left since would wait for ever.
+
+use nearq_topology::CpuSet;
+
+/// Interdependent items that may be active together if nothing else is said, as in the kernel.
+pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
+
+/// A part of a queue whose active items are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Domain {
+    /// The pods of an unbound queue that lie inside one node, by the node's number.
+    Node(usize),
+    /// The pods of an unbound queue that do not lie inside one node.
+    Across,
+}
+
+impl Domain {
+    /// The share of a queue's `max_active` that the domain gets. `here` of the queue's `all` CPUs belong to it.
+    pub(crate) fn share(self, here: usize, all: usize, bounds: Bounds) -> usize {
+        let Bounds { max_active, min_active } = bounds;
+        match self {
+            Domain::Across => max_active,
+            Domain::Node(_) => {
+                let part = (max_active * here).div_ceil(all.max(1));
+                part.clamp(min_active.min(max_active), max_active).max(1)
+            }
+        }
+    }
+}
+
+impl core::fmt::Display for Domain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Domain::Node(node) => write!(f, "node {node}"),
+            Domain::Across => f.write_str("across nodes"),
+        }
+    }
+}
+
+/// What a queue was told of its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) max_active: usize,
+    pub(crate) min_active: usize,
+}
+
+impl Bounds {
+    /// `max_active` as asked for, `min_active` as the kernel chooses it if nothing is said.
+    pub(crate) fn new(max_active: usize, min_active: Option<usize>) -> Self {
+        let min_active = min_active.unwrap_or(DEFAULT_MIN_ACTIVE).min(max_active);
+        Bounds { max_active, min_active }
+    }
+
+    /// With another `max_active`. A lower one takes `min_active` along, a higher one does not bring it back.
+    pub(crate) fn with_max_active(self, max_active: usize) -> Self {
+        Bounds { max_active, min_active: self.min_active.min(max_active) }
+    }
+}
+
+/// How a queue's limit stands in one of its domains; see [`Workqueue::limits`](crate::Workqueue::limits).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainLimit {
+    /// The domain.
+    pub domain: Domain,
+    /// The queue's CPUs that belong to it; none where the queue's mask has left it.
+    pub cpus: CpuSet,
+    /// Items that may be on pools or running at once.
+    pub limit: usize,
+    /// Items that are. May be more for a while after the limit was lowered.
+    pub active: usize,
+    /// Items that wait because of the limit.
+    pub inactive: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(here: usize, all: usize, max_active: usize, min_active: usize) -> usize {
+        Domain::Node(0).share(here, all, Bounds::new(max_active, Some(min_active)))
+    }
+
+    #[test]
+    fn a_node_gets_its_part_rounded_up() {
+        assert_eq!(share(4, 4, 1024, 8), 1024);
+        assert_eq!(share(4, 8, 1024, 8), 512);
+        assert_eq!(share(1, 3, 100, 8), 34);
+        assert_eq!(share(2, 3, 100, 8), 67);
+        // 2048 times 4096 CPUs is no problem.
+        assert_eq!(share(4096, 4096, 2048, 8), 2048);
+    }
+
+    #[test]
+    fn never_less_than_min_active_nor_more_than_max_active_nor_nothing() {
+        assert_eq!(share(1, 8, 16, 8), 8);
+        assert_eq!(share(1, 8, 4, 8), 4);
+        assert_eq!(share(0, 8, 16, 8), 8, "left by the mask");
+        assert_eq!(share(0, 8, 16, 0), 1, "what is still queued there must run");
+        assert_eq!(share(0, 0, 16, 0), 1);
+        assert_eq!(Domain::Across.share(0, 8, Bounds::new(16, Some(0))), 16);
+    }
+
+    #[test]
+    fn a_lower_limit_takes_the_least_along_and_a_higher_one_does_not_bring_it_back() {
+        let bounds = Bounds::new(16, None);
+        assert_eq!(bounds.min_active, 8);
+        assert_eq!(Bounds::new(3, None).min_active, 3);
+        let lower = bounds.with_max_active(2);
+        assert_eq!(lower, Bounds { max_active: 2, min_active: 2 });
+        assert_eq!(lower.with_max_active(16), Bounds { max_active: 16, min_active: 2 });
+    }
+}
