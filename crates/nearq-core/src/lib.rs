@@ -18,6 +18,7 @@
 //! | `attributes`, `queue`, `link` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
+//! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `broken` | what the fault soak must find |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
 
@@ -61,6 +62,10 @@ mod stand_in;
 mod table;
 mod task;
 mod waiting;
+#[cfg_attr(not(test), allow(dead_code, reason = "delayed items use it"))]
+mod timer;
+#[cfg_attr(not(test), allow(dead_code, reason = "the timer uses it"))]
+mod wheel;
 mod work;
 mod worker;
 mod workqueue;

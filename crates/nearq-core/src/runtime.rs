@@ -25,6 +25,7 @@ use crate::monitor::Monitor;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::queue::Queue;
+use crate::timer::Timer;
 use crate::worker::{Table, Worker};
 
 /// The machine, affinity and quota are read again at most this often, and only while there is work.
@@ -33,6 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Inner<P: Platform> {
     pub(crate) table: Table<P>,
     pub(crate) monitor: Monitor<P>,
+    pub(crate) timer: Timer<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) broken: Variant,
     surroundings: Mutex<Arc<Surroundings>, P>,
@@ -107,6 +109,7 @@ impl<P: Platform> Runtime<P> {
         let inner = Inner {
             table: Table::new(),
             monitor: Monitor::new(),
+            timer: Timer::new(),
             stopping: P::AtomicU32::new(0),
             broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
@@ -130,6 +133,7 @@ impl<P: Platform> Runtime<P> {
         };
         let inner = Arc::new(inner);
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
+        inner.timer.set_runtime(Arc::as_ptr(&inner));
         Runtime { inner }
     }
 
@@ -419,31 +423,36 @@ impl<P: Platform> Inner<P> {
     }
 
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
-    /// the mask is every CPU there could be: the system cuts it to the cpuset, and lets it grow with the cpuset.
+    /// that is the widest one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
+        if pool.key.strict || pool.key.allowed != self.surroundings().allowed() {
+            return pool.key.allowed.clone();
+        }
+        self.widest_mask()
+    }
+
+    /// All that the process may use. Where nothing but the cpuset limits that, the mask is every CPU there could be: the
+    /// system cuts it to the cpuset, and lets it grow with the cpuset.
+    pub(crate) fn widest_mask(&self) -> CpuSet {
         let surroundings = self.surroundings();
         let limits = &surroundings.limits;
-        let whole = pool.key.allowed == surroundings.allowed()
-            && limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
+        let whole = limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
             && limits.online.is_subset(&limits.affinity);
-        if whole && !pool.key.strict {
-            surroundings.topology.possible().clone()
-        } else {
-            pool.key.allowed.clone()
-        }
+        if whole { surroundings.topology.possible().clone() } else { surroundings.allowed() }
     }
 
     /// Ends every thread, and waits for them unless the caller is one.
     fn stop(&self) {
         self.stopping.store(1, Ordering::SeqCst);
         self.monitor.stop();
+        self.timer.stop();
         for worker in self.table.iter() {
             worker.parker.unpark();
         }
         let me = core::ptr::from_ref(self);
         let from_within =
             crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
-        if from_within == Some(true) || self.monitor.is_current() {
+        if from_within == Some(true) || self.monitor.is_current() || self.timer.is_current() {
             return;
         }
         for worker in self.table.iter() {
@@ -453,6 +462,7 @@ impl<P: Platform> Inner<P> {
             }
         }
         self.monitor.join();
+        self.timer.join();
         // A thread that was being started when the handles were taken ends by itself.
         while self.threads.load(Ordering::SeqCst) != 0 {
             P::sleep(Duration::from_micros(100));
@@ -480,6 +490,7 @@ impl<P: Platform> Inner<P> {
         );
         if turn.is_ok() {
             self.refresh();
+            self.timer.retry();
         }
     }
 

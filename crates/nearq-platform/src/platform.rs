@@ -83,6 +83,11 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Sleeps for at least `duration`.
     fn sleep(duration: Duration);
 
+    /// Has the caller's sleeps end as soon after their deadlines as the system can, from now on, instead of together with
+    /// those of others a little later. For the few threads of which others expect the time.
+    #[inline]
+    fn wake_exactly() {}
+
     // ---- time and place --------------------------------------------------------------------------------
 
     /// Now, on the monotonic clock.

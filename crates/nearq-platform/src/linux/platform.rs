@@ -2,7 +2,11 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
+<<<<<<< HEAD
 use core::mem::ManuallyDrop;
+=======
+use core::num::NonZeroU64;
+>>>>>>> 68b7758 (wip)
 use core::ptr;
 use core::sync::atomic::{self, AtomicPtr, AtomicU32, AtomicU64};
 use core::time::Duration;
@@ -118,6 +122,11 @@ impl Platform for Linux {
 
     fn sleep(duration: Duration) {
         std::thread::sleep(duration);
+    }
+
+    fn wake_exactly() {
+        // The smallest slack; the default of 50 µs is what a sleep may take longer. Where it is refused, it stays so.
+        let _ = sys::set_timer_slack(NonZeroU64::MIN);
     }
 
     #[inline]

@@ -22,7 +22,7 @@ pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_defau
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Tid, affinity, is_thread_of_this_process, nice, nice_limit, set_affinity, set_name, set_nice,
-    set_scheduling, tid,
+    set_scheduling, set_timer_slack, tid,
 };
 pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
 

@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::mem::size_of;
+use core::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, getpriority_process, getrlimit, setpriority_process};
@@ -60,6 +61,14 @@ pub(crate) fn is_thread_of_this_process(tid: Tid) -> bool {
 pub(crate) fn set_name(name: &CStr) {
     // The only error is a bad address.
     let _ = rustix::thread::set_name(name);
+}
+
+/// By how many nanoseconds the system may end the caller's sleeps late, to wake several threads at once.
+pub(crate) fn set_timer_slack(nanoseconds: NonZeroU64) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    rustix::thread::set_current_timer_slack(Some(nanoseconds))
 }
 
 /// The CPUs on which the thread may run, as words of the kernel's mask.

@@ -1,0 +1,460 @@
+//! The thread that sleeps until something is due: `nq/timer`, one for a runtime, started on first use.
+//!
+//! Whoever wants to be told of a deadline embeds a [`TimerNode`] (`node`) and arms it. The thread alone touches the timing
+//! wheel (`wheel`); owners tell it what they want in the node's word, and through an inbox (`inbox`) where it would not look
+//! at the node early enough by itself. Nobody takes a lock, nothing is allocated, and nobody waits for anybody.
+//!
+//! # Steps
+//! * An **owner** writes what it wants into the node. If the thread will look at the node in time, that is all. Else it pushes
+//!   a request, and wakes the thread where that sleeps for longer than until the deadline.
+//! * The **thread** takes all requests, puts the nodes where they belong, calls the owners of those that are due, and sleeps
+//!   until the next one. It never ticks: with nothing armed it sleeps until it is woken.
+//! * A node that is **disarmed** stays with the timer until the thread looks at it. The request for that wakes nobody,
+//!   nor does one for a later deadline, until [`CROWD`] of them wait: so a time-out that is armed and disarmed for each
+//!   request costs a fraction of a wake-up, and holds the memory of some hundred nodes at most.
+//!
+//! # To wake or not
+//! `sleep` says until when the thread sleeps; `AWAKE` while it looks at the inbox before it sleeps again. Thread: write `sleep`
+//! (SETTLE), read the inbox (CHECK). Owner: push, or write the word of a node that is in the inbox (PUSH), read `sleep`
+//! (LOOK). All `SeqCst`: either SETTLE comes before LOOK, then the owner sees how long the thread sleeps, and wakes it if
+//! that is too long; or PUSH comes before CHECK, then the thread finds the request. Who wakes it sets `sleep` to `AWAKE` by
+//! compare-exchange: one wake-up for however many requests. Where that fails, somebody else woke it, or it has written
+//! `sleep` anew after PUSH, and CHECKs after that.
+//!
+//! # Holds
+//! The timer holds a node from an `arm` that says [`Hold::Taken`] until it calls `release`, and touches it at no other
+//! time. In between it is alive and stays where it is. Each hold is released exactly once.
+//!
+//! # The end
+//! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails:
+//! if the hold is new, nobody else knows of it, and `arm` takes it back; if not, the node is on the wheel, or was in the inbox
+//! when that was closed, so the thread has released it or will. Where no thread could ever be started, who ends the runtime does
+//! it. `started` says who: from `NOT_STARTED` to `STARTED` by who tries to start it, back by who has failed to, to `ENDED` by
+//! who ends the runtime or has failed after that. Write `stopped`, read `started`; write `started`, read `stopped`: all
+//! `SeqCst`, one of the two sees the other.
+
+mod inbox;
+mod node;
+
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, ThreadSpec};
+
+use crate::pad::Padded;
+use crate::runtime::Inner;
+use crate::wheel::Wheel;
+use inbox::Inbox;
+use node::{Decision, NONE, deadline_of};
+pub(crate) use node::{TimerNode, TimerTable};
+
+/// So many requests that are not urgent wake the thread: few enough that it has them done in some 10 µs, enough that each
+/// pays for little of a wake-up.
+const CROWD: u32 = 256;
+
+/// How often the thread is tried to be started before it is left to the next request: some 80 ms with the pauses.
+const TRIES: u32 = 14;
+/// The first of the pauses between them; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+
+/// `sleep` of a thread that looks at the inbox before it sleeps again, or that has not begun.
+const AWAKE: u64 = 0;
+/// `sleep` of a thread that sleeps until it is woken; later than any deadline.
+const FOREVER: u64 = u64::MAX;
+
+const NOT_STARTED: u32 = 0;
+const STARTED: u32 = 1;
+const ENDED: u32 = 2;
+
+/// Nice values are kept as numbers from 0 on; this one is that of nobody.
+const NOBODY: u32 = 40;
+
+/// Whether the timer holds a node more than before `arm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// It has taken hold of the node. It may have released it by now.
+    Taken,
+    /// It held the node already: one `release` is still to come, or has just come.
+    Kept,
+    /// The runtime ends: no hold was taken, and `expire` will not be called.
+    Refused,
+}
+
+/// What came of arming a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Armed {
+    /// A deadline was wanted before, and `expire` will not be called for it. False also where it has been called, or is
+    /// about to be.
+    pub(crate) prevented: bool,
+    pub(crate) hold: Hold,
+}
+
+/// The timer of one runtime.
+pub(crate) struct Timer<P: Platform> {
+    shared: Arc<Shared<P>>,
+}
+
+struct Shared<P: Platform> {
+    requests: Padded<Incoming<P>>,
+    /// Until when the thread sleeps; see the head.
+    sleep: Padded<P::AtomicU64>,
+    parker: Parker<P>,
+    stopped: P::AtomicU32,
+    started: P::AtomicU32,
+    /// Whether the thread could not be started last time.
+    refused: P::AtomicU32,
+    /// The most favoured nice value of those that use the timer.
+    nice: P::AtomicU32,
+    runtime: P::AtomicPtr<Inner<P>>,
+    handle: Mutex<Option<P::JoinHandle>, P>,
+    thread: Mutex<Option<P::Thread>, P>,
+}
+
+/// What owners write.
+struct Incoming<P: Platform> {
+    inbox: Inbox<P>,
+    /// Requests that woke nobody, since the thread has looked. A little too many at times, never too few.
+    waiting: P::AtomicU32,
+}
+
+impl<P: Platform> Timer<P> {
+    pub(crate) fn new() -> Self {
+        let requests = Incoming { inbox: Inbox::new(), waiting: P::AtomicU32::new(0) };
+        let shared = Shared {
+            requests: Padded(requests),
+            sleep: Padded(P::AtomicU64::new(AWAKE)),
+            parker: Parker::new(),
+            stopped: P::AtomicU32::new(0),
+            started: P::AtomicU32::new(NOT_STARTED),
+            refused: P::AtomicU32::new(0),
+            nice: P::AtomicU32::new(NOBODY),
+            runtime: P::AtomicPtr::new(core::ptr::null_mut()),
+            handle: Mutex::new_in(None),
+            thread: Mutex::new_in(None),
+        };
+        Timer { shared: Arc::new(shared) }
+    }
+
+    /// Names the runtime that it belongs to, which its thread keeps alive; before anything else.
+    pub(crate) fn set_runtime(&self, runtime: *const Inner<P>) {
+        self.shared.runtime.store(runtime.cast_mut(), Ordering::Release);
+    }
+
+    /// Has the node expire at `deadline`, or as soon after as the thread gets to it; never before. Replaces the deadline that was
+    /// wanted before.
+    ///
+    /// What the caller wrote before is visible to `expire`. Where the hold is [`Hold::Taken`], `release` may be called before
+    /// this returns: what keeps the node alive for the timer must be there before the call.
+    ///
+    /// # Safety
+    /// * The node is alive during the call, and until `release` is called where the hold is taken; it stays where it is.
+    /// * The pointer may be used for all that the callbacks touch (it comes from a pointer to the whole object).
+    /// * The node is armed and disarmed by one thread at a time, on this timer only.
+    pub(crate) unsafe fn arm(&self, node: NonNull<TimerNode<P>>, deadline: Instant) -> Armed {
+        let shared = &*self.shared;
+        let deadline = deadline_of(deadline);
+        // SAFETY: alive during the call.
+        let wanted = unsafe { node.as_ref() }.want(deadline);
+        let prevented = wanted.prevented;
+        if wanted.push && !shared.requests.inbox.push(node) {
+            if wanted.new_hold {
+                // SAFETY: alive during the call.
+                unsafe { node.as_ref() }.forget_hold();
+            }
+            return Armed { prevented, hold: Hold::Refused };
+        }
+        if wanted.queued {
+            shared.notify(deadline, wanted.push);
+            self.shared.see_to_the_thread();
+        }
+        Armed { prevented, hold: if wanted.new_hold { Hold::Taken } else { Hold::Kept } }
+    }
+
+    /// Has the node not expire. True: a deadline was wanted, and `expire` will not be called for it. False: none was, or `expire`
+    /// has been called, or is about to be.
+    ///
+    /// Where the timer held the node it holds it still, and releases it after a while.
+    ///
+    /// # Safety
+    /// As for [`arm`](Self::arm).
+    pub(crate) unsafe fn disarm(&self, node: NonNull<TimerNode<P>>) -> bool {
+        // SAFETY: alive during the call.
+        let wanted = unsafe { node.as_ref() }.want_nothing();
+        // Where the inbox is closed, the thread releases the node on its own.
+        if wanted.push && self.shared.requests.inbox.push(node) {
+            self.shared.notify(NONE, true);
+            self.shared.see_to_the_thread();
+        }
+        wanted.prevented
+    }
+
+    /// A queue of this nice value uses the timer: its thread is favoured at least as much from now on.
+    pub(crate) fn serve(&self, nice: i32) {
+        let asked = (nice.clamp(-20, 19) + 20).unsigned_abs();
+        let mut known = self.shared.nice.load(Ordering::Relaxed);
+        while asked < known {
+            // Relaxed: the value is all there is; the parker's permit brings it to a thread that sleeps.
+            match self.shared.nice.compare_exchange_weak(
+                known,
+                asked,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return self.shared.parker.unpark(),
+                Err(now) => known = now,
+            }
+        }
+    }
+
+    /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
+    pub(crate) fn retry(&self) {
+        if self.shared.refused.load(Ordering::Relaxed) != 0 {
+            self.shared.see_to_the_thread();
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        let shared = &*self.shared;
+        shared.stopped.store(1, Ordering::SeqCst);
+        P::model_fence();
+        shared.parker.unpark();
+        shared.end_without_thread();
+    }
+
+    /// Waits for the thread's end.
+    pub(crate) fn join(&self) {
+        let handle = self.shared.handle.lock().take();
+        if let Some(handle) = handle {
+            P::join(handle);
+        }
+    }
+
+    /// Whether the caller is the timer's thread.
+    pub(crate) fn is_current(&self) -> bool {
+        *self.shared.thread.lock() == Some(P::current_thread())
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    /// A request is in the inbox that is to be looked at before `deadline`; `new` if it was not there before.
+    fn notify(&self, deadline: u64, new: bool) {
+        P::model_fence();
+        // LOOK.
+        let until = self.sleep.load(Ordering::SeqCst);
+        if until == AWAKE {
+            return;
+        }
+        // Relaxed: a count.
+        let wake = (deadline < NONE && deadline < until)
+            || (new && self.requests.waiting.fetch_add(1, Ordering::Relaxed) + 1 >= CROWD);
+        if wake
+            && self
+                .sleep
+                .compare_exchange(until, AWAKE, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.parker.unpark();
+        }
+    }
+
+    #[inline]
+    fn see_to_the_thread(self: &Arc<Self>) {
+        if self.started.load(Ordering::Relaxed) == NOT_STARTED {
+            self.start();
+        }
+    }
+
+    #[cold]
+    fn start(self: &Arc<Self>) {
+        let turn = self.started.compare_exchange(
+            NOT_STARTED,
+            STARTED,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        if turn.is_err() {
+            return;
+        }
+        let runtime = NonNull::new(self.runtime.load(Ordering::Acquire));
+        // The thread keeps the runtime alive: callbacks use it.
+        let own = runtime.map(|runtime| {
+            // SAFETY: an Inner is in an Arc, and whoever uses the timer keeps it alive; this adds a reference of our own.
+            unsafe {
+                Arc::increment_strong_count(runtime.as_ptr());
+                Arc::from_raw(runtime.as_ptr())
+            }
+        });
+        // After it has been in vain for long enough, one try for each request, so that owners need not wait each time.
+        let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
+        let mut pause = FIRST_PAUSE;
+        for left in (0..tries).rev() {
+            if self.stopped.load(Ordering::SeqCst) != 0 {
+                break;
+            }
+            let spec = ThreadSpec {
+                name: "nq/timer".into(),
+                // Not those of the worker that happens to start it.
+                affinity: own.as_ref().map(|inner| inner.widest_mask()),
+                ..ThreadSpec::default()
+            };
+            let (shared, keep) = (Arc::clone(self), own.clone());
+            let main = move || {
+                watch(&shared);
+                drop(keep);
+            };
+            if let Ok(handle) = P::spawn(spec, main) {
+                *self.handle.lock() = Some(handle);
+                self.refused.store(0, Ordering::Relaxed);
+                return;
+            }
+            if left > 0 {
+                P::sleep(pause);
+                pause *= 2;
+            }
+        }
+        let ends = self.stopped.load(Ordering::SeqCst) != 0;
+        if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
+            P::warn(
+                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until \
+                 it can be",
+            );
+        }
+        self.started.store(NOT_STARTED, Ordering::SeqCst);
+        P::model_fence();
+        if self.stopped.load(Ordering::SeqCst) != 0 {
+            self.end_without_thread();
+        }
+    }
+
+    /// At the end: does what the thread would do, if there was none and will be none.
+    fn end_without_thread(&self) {
+        let turn =
+            self.started.compare_exchange(NOT_STARTED, ENDED, Ordering::SeqCst, Ordering::Relaxed);
+        if turn.is_ok() {
+            Hands::new(0).end(self);
+        }
+    }
+}
+
+/// What the thread has for itself.
+struct Hands<P: Platform> {
+    wheel: Wheel<TimerNode<P>>,
+}
+
+impl<P: Platform> Hands<P> {
+    fn new(now: u64) -> Self {
+        Hands { wheel: Wheel::new(now) }
+    }
+
+    /// Does what the requests say.
+    fn attend(&mut self, shared: &Shared<P>, now: u64) {
+        // First the count: what is counted from now on may be looked at twice, and is not forgotten.
+        shared.requests.waiting.store(0, Ordering::Relaxed);
+        for node in shared.requests.inbox.take_all() {
+            // SAFETY: held, hence alive; one wheel only is touched by this thread.
+            unsafe { self.wheel.remove(node) };
+            // SAFETY: held, hence alive.
+            unsafe { node.as_ref() }.take_request();
+            self.settle(node, now);
+        }
+    }
+
+    /// Expires what is due.
+    fn expire(&mut self, now: u64) {
+        while let Some(node) = self.wheel.take_due(now) {
+            self.settle(node, now);
+        }
+    }
+
+    /// A node that we hold, and that is neither on the wheel nor among the requests that we took: does what is to be done.
+    fn settle(&mut self, node: NonNull<TimerNode<P>>, now: u64) {
+        loop {
+            // SAFETY: held, hence alive; until the decision that ends the hold.
+            let (decision, table) = unsafe { (node.as_ref().decide(now), node.as_ref().table()) };
+            let deadline = match decision {
+                Decision::Expire => {
+                    // SAFETY: we have taken the deadline out of the node's word.
+                    unsafe { (table.expire)(node) };
+                    continue;
+                }
+                Decision::Release => {
+                    // SAFETY: we have ended our hold, and leave the node alone from here on.
+                    return unsafe { (table.release)(node, false) };
+                }
+                Decision::Place(deadline) => deadline,
+                // On the wheel, where the end finds it; the request takes it off.
+                Decision::Await => FOREVER,
+            };
+            // SAFETY: it is off the wheel; held, hence alive and in place; its entry is this thread's.
+            return unsafe { self.wheel.insert(node, deadline) };
+        }
+    }
+
+    /// The earliest deadline, or a time before it.
+    fn next(&self) -> Option<u64> {
+        self.wheel.next_expiry().filter(|deadline| *deadline < NONE)
+    }
+
+    /// Releases everything.
+    fn end(&mut self, shared: &Shared<P>) {
+        let release = |node: NonNull<TimerNode<P>>| {
+            // SAFETY: held, hence alive; until the hold is dropped.
+            let (dropped, table) = unsafe { (node.as_ref().drop_hold(), node.as_ref().table()) };
+            // SAFETY: we have ended our hold, and leave the node alone from here on.
+            unsafe { (table.release)(node, dropped) };
+        };
+        for node in shared.requests.inbox.close() {
+            // SAFETY: as in `attend`.
+            unsafe { self.wheel.remove(node) };
+            release(node);
+        }
+        while let Some(node) = self.wheel.take_any() {
+            release(node);
+        }
+    }
+}
+
+fn watch<P: Platform>(shared: &Shared<P>) {
+    *shared.thread.lock() = Some(P::current_thread());
+    P::wake_exactly();
+    let mut hands = Hands::new(P::now().as_nanos());
+    let mut nice = (P::nice(P::current_thread()).unwrap_or(0) + 20).unsigned_abs();
+    while shared.stopped.load(Ordering::SeqCst) == 0 {
+        let asked = shared.nice.load(Ordering::Relaxed);
+        if asked < nice {
+            nice = asked;
+            favour::<P>(asked.cast_signed() - 20);
+        }
+        hands.attend(shared, P::now().as_nanos());
+        hands.expire(P::now().as_nanos());
+        let next = hands.next();
+        if next.is_some_and(|next| next <= P::now().as_nanos()) {
+            continue;
+        }
+        // SETTLE.
+        shared.sleep.store(next.unwrap_or(FOREVER), Ordering::SeqCst);
+        P::model_fence();
+        // CHECK.
+        if shared.requests.inbox.is_empty() {
+            shared.parker.park(next.map(Instant::from_nanos));
+        }
+        shared.sleep.store(AWAKE, Ordering::SeqCst);
+    }
+    hands.end(shared);
+}
+
+/// Favours the timer's thread, the caller, so much.
+fn favour<P: Platform>(nice: i32) {
+    if let Err(refused) = P::set_nice(P::current_thread(), nice) {
+        // Nobody asked for more than the ordinary where the whole process has less.
+        if nice < 0 {
+            P::warn(&format!("{refused}; what is delayed for a favoured queue may be late"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! A node of the timer: when its owner wants it to expire, and whether the timer holds it.
+//!
+//! # The word
+//! `wanted:62 | QUEUED:1 | HELD:1`. `wanted` is a deadline in nanoseconds, or all ones: none.
+//!
+//! | bit | meaning | set by | cleared by |
+//! |---|---|---|---|
+//! | `HELD` | the timer may touch the node | the owner, in `arm` | the timer, when it lets go |
+//! | `QUEUED` | a request for the node is in the inbox, or its author is about to push it | the owner, who pushes it | the timer, which took it from there |
+//!
+//! `wanted` is set by the owner, and taken back by the owner (`disarm`) or the timer (the node expires). **Who takes a
+//! deadline out of the word by compare-exchange decides what becomes of it**: it is delivered, or it never will be.
+//!
+//! | `wanted` | `QUEUED` | `HELD` | |
+//! |---|---|---|---|
+//! | none | 0 | 0 | idle: the timer does not know of the node |
+//! | any | 1 | 1 | the inbox has it, and perhaps the wheel |
+//! | a time | 0 | 1 | the wheel has it, or the timer's thread is putting it there |
+//! | none | 0 | 1 | the timer's thread has it in hands, calls `expire` or is about to let go |
+//!
+//! # Where the timer will look
+//! `place` is the deadline under which the node is on the wheel; the timer's thread alone writes it. A deadline that is not
+//! earlier than that needs no request: the thread takes the node off the wheel then, sees the later deadline, and puts
+//! it back.
+//!
+//! The race is of Dekker's kind. The owner: write the word (WANT), read `place` (LOOK). The thread, which puts the node on the
+//! wheel: write `place` (PLACE), read the word (CHECK). All `SeqCst`: either PLACE comes before LOOK, then the owner sees
+//! that the node will be looked at too late, and queues a request; or WANT comes before CHECK, then the thread sees the
+//! earlier deadline, and places the node anew. All other steps of the thread (to expire, to let go, to take the request) are
+//! read-modify-writes of the word, which see what the owner wants or are seen by it.
+//!
+//! # Who may touch what
+//! The word and `place` as above. `next`: who set `QUEUED`, until it is pushed; then the timer's thread, until it clears
+//! `QUEUED`. `entry`: the timer's thread. The owner's calls for one node come one after the other.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, PlatformCell};
+
+use crate::wheel::{Entry, Node};
+
+const HELD: u64 = 1;
+const QUEUED: u64 = 1 << 1;
+const SHIFT: u32 = 2;
+/// No deadline is wanted. Also later than any deadline.
+pub(super) const NONE: u64 = u64::MAX >> SHIFT;
+const IDLE: u64 = NONE << SHIFT;
+
+/// What a node's owner does when the timer calls; one static table per type of owner.
+///
+/// Both are called on the timer's thread, or, at the runtime's end, by who ends the runtime where that thread could never
+/// be started. **They must not block**: every other deadline waits meanwhile. They may arm and disarm nodes.
+pub(crate) struct TimerTable<P: Platform> {
+    /// The deadline has come. Called once for each deadline that is neither replaced, nor taken back, nor dropped at the end;
+    /// never before the deadline. The timer still holds the node. What was written before `arm` is visible.
+    pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>),
+    /// The timer holds the node no more, and does not touch it again. Called once for each hold that was taken. The second
+    /// argument: a deadline was wanted, and is dropped because the runtime ends.
+    pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),
+}
+
+/// What is embedded in an object that shall be told of a deadline. 64 bytes.
+#[repr(C)]
+pub(crate) struct TimerNode<P: Platform> {
+    word: P::AtomicU64,
+    place: P::AtomicU64,
+    /// The next request of the inbox.
+    pub(super) next: P::AtomicPtr<TimerNode<P>>,
+    table: &'static TimerTable<P>,
+    entry: P::Cell<Entry<TimerNode<P>>>,
+}
+
+// SAFETY: a node's entry is its field.
+unsafe impl<P: Platform> Node for TimerNode<P> {
+    unsafe fn with_entry<R>(node: NonNull<Self>, f: impl FnOnce(&mut Entry<Self>) -> R) -> R {
+        // SAFETY: alive by the caller's promise; a shared reference, since owners use the atomics meanwhile.
+        let node = unsafe { node.as_ref() };
+        // SAFETY: the caller is the only one who touches the entry.
+        node.entry.with_mut(|entry| f(unsafe { &mut *entry }))
+    }
+}
+
+// SAFETY: the entry belongs to the timer's thread, everything else is `Sync` by itself.
+unsafe impl<P: Platform> Send for TimerNode<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for TimerNode<P> {}
+
+/// What the owner has to do after it changed what it wants.
+pub(super) struct Wanted {
+    /// A deadline was there, and nobody will hear of it.
+    pub(super) prevented: bool,
+    /// A request must be pushed.
+    pub(super) push: bool,
+    /// A request is in the inbox, or is to be pushed: the thread must come in time.
+    pub(super) queued: bool,
+    /// The timer did not hold the node before.
+    pub(super) new_hold: bool,
+}
+
+fn wanted(word: u64) -> u64 {
+    word >> SHIFT
+}
+
+impl<P: Platform> TimerNode<P> {
+    /// An idle node.
+    pub(crate) fn new(table: &'static TimerTable<P>) -> Self {
+        TimerNode {
+            word: P::AtomicU64::new(IDLE),
+            place: P::AtomicU64::new(0),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
+            table,
+            entry: P::Cell::new(Entry::new()),
+        }
+    }
+
+    pub(super) fn table(&self) -> &'static TimerTable<P> {
+        self.table
+    }
+
+    /// Whether a deadline is wanted that has been neither delivered nor taken back. Old by the time the caller looks at it.
+    pub(crate) fn is_armed(&self) -> bool {
+        wanted(self.word.load(Ordering::Acquire)) != NONE
+    }
+
+    // ---- the owner's steps ---------------------------------------------------------------------------------
+
+    /// Wants the node to expire at `deadline`, instead of what was wanted before.
+    pub(super) fn want(&self, deadline: u64) -> Wanted {
+        debug_assert!(deadline < NONE);
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let known = word & (HELD | QUEUED);
+            // On the wheel, and looked at early enough, as it seems.
+            let early = known == HELD && self.place.load(Ordering::Relaxed) <= deadline;
+            let new = deadline << SHIFT | HELD | if early { 0 } else { QUEUED };
+            // WANT. Release: `expire` sees what the caller wrote. Acquire: the caller sees what `expire` did.
+            match self.word.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Err(now) => word = now,
+                Ok(_) => {
+                    let push = if early {
+                        P::model_fence();
+                        // LOOK. Where the word has changed the deadline has come.
+                        self.place.load(Ordering::SeqCst) > deadline
+                            && self
+                                .word
+                                .compare_exchange(
+                                    new,
+                                    new | QUEUED,
+                                    Ordering::SeqCst,
+                                    Ordering::Relaxed,
+                                )
+                                .is_ok()
+                    } else {
+                        known & QUEUED == 0
+                    };
+                    return Wanted {
+                        prevented: wanted(word) != NONE,
+                        push,
+                        queued: push || known & QUEUED != 0,
+                        new_hold: known & HELD == 0,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Wants nothing any more.
+    pub(super) fn want_nothing(&self) -> Wanted {
+        // Acquire: where the answer is that the deadline has come, pairs with who took it.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if wanted(word) == NONE {
+                return Wanted { prevented: false, push: false, queued: false, new_hold: false };
+            }
+            // Who wants something is held. The request: so that the timer lets go before the time has come.
+            let new = IDLE | HELD | QUEUED;
+            match self.word.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Acquire) {
+                Err(now) => word = now,
+                Ok(_) => {
+                    let push = word & QUEUED == 0;
+                    return Wanted { prevented: true, push, queued: true, new_hold: false };
+                }
+            }
+        }
+    }
+
+    /// Takes back a hold that was just taken, for which the inbox was closed: nobody else knows of it.
+    pub(super) fn forget_hold(&self) {
+        self.word.store(IDLE, Ordering::Relaxed);
+    }
+
+    // ---- the thread's steps --------------------------------------------------------------------------------
+
+    /// Takes note of the request that was taken from the inbox: from now on a change is a new request.
+    pub(super) fn take_request(&self) {
+        // Acquire: sees what the request wants, and what was written before.
+        self.word.fetch_and(!QUEUED, Ordering::SeqCst);
+    }
+
+    /// Decides what is to be done with a node that is neither on the wheel nor in the inbox, and does what changes the word.
+    pub(super) fn decide(&self, now: u64) -> Decision {
+        let mut word = self.word.load(Ordering::SeqCst);
+        loop {
+            let deadline = wanted(word);
+            if word & QUEUED != 0 {
+                return Decision::Await;
+            }
+            if deadline == NONE || deadline <= now {
+                let (new, decision) = if deadline == NONE {
+                    (IDLE, Decision::Release)
+                } else {
+                    (IDLE | HELD, Decision::Expire)
+                };
+                // Release: who arms it next sees the thread's last steps. Acquire: as in `take_request`.
+                match self.word.compare_exchange(word, new, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(_) => return decision,
+                    Err(now) => word = now,
+                }
+                continue;
+            }
+            // PLACE and CHECK.
+            self.place.store(deadline, Ordering::SeqCst);
+            P::model_fence();
+            word = self.word.load(Ordering::SeqCst);
+            if wanted(word) >= deadline {
+                return Decision::Place(deadline);
+            }
+        }
+    }
+
+    /// Ends the timer's hold whatever is wanted: for the end. True if a deadline is dropped.
+    pub(super) fn drop_hold(&self) -> bool {
+        wanted(self.word.swap(IDLE, Ordering::SeqCst)) != NONE
+    }
+}
+
+/// What the timer's thread does with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Call `expire`; then decide again.
+    Expire,
+    /// Call `release`; the hold is over.
+    Release,
+    /// Put it on the wheel, under this deadline.
+    Place(u64),
+    /// A request is on its way into the inbox: keep it until then.
+    Await,
+}
+
+/// A deadline as the word has it: those more than 146 years after the clock's origin are that far.
+pub(super) fn deadline_of(instant: Instant) -> u64 {
+    instant.as_nanos().min(NONE - 1)
+}

@@ -1,0 +1,306 @@
+//! The timer's protocol through every interleaving. Under the model checker time stands still at 0: what is due at 0 expires
+//! at once, everything else never, and a thread that sleeps for it is woken by others alone.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use super::super::node::NONE;
+use super::super::{Hands, Hold, STARTED, Timer};
+use super::{Owner, end};
+use crate::item::tests::{model, spawn};
+
+const DUE: Instant = Instant::from_nanos(0);
+const FAR: Instant = Instant::from_nanos(1 << 40);
+const FARTHER: Instant = Instant::from_nanos(1 << 50);
+
+fn timer() -> Arc<Timer<Loom>> {
+    Arc::new(Timer::new())
+}
+
+#[test]
+fn armed_while_the_thread_goes_to_sleep() {
+    model(3, || {
+        let timer = timer();
+        let owners = [Owner::new(&timer), Owner::new(&timer)];
+        for owner in &owners {
+            assert_eq!(owner.arm(DUE).hold, Hold::Taken);
+            owner.wait(1);
+        }
+        end(&timer);
+        owners.iter().for_each(Owner::check);
+    });
+}
+
+#[test]
+fn an_earlier_deadline_while_the_thread_puts_the_later_one_on_the_wheel() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        owner.arm(FARTHER);
+        assert!(owner.arm(FAR).prevented);
+        assert!(owner.arm(DUE).prevented);
+        owner.wait(1);
+        end(&timer);
+        owner.check();
+    });
+}
+
+#[test]
+fn disarmed_while_it_expires() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        owner.arm(DUE);
+        if !owner.disarm() {
+            owner.wait(1);
+        }
+        end(&timer);
+        owner.check();
+    });
+}
+
+#[test]
+fn armed_again_while_it_expires_and_is_let_go() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        owner.arm(DUE);
+        let first = u32::from(!owner.arm(DUE).prevented);
+        owner.wait(first + 1);
+        end(&timer);
+        owner.check();
+    });
+}
+
+#[test]
+fn disarmed_and_armed_again() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        owner.arm(FAR);
+        assert!(owner.disarm());
+        assert!(!owner.disarm());
+        assert!(!owner.arm(DUE).prevented);
+        owner.wait(1);
+        end(&timer);
+        owner.check();
+    });
+}
+
+#[test]
+fn it_arms_itself_while_it_expires() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        owner.0.again.store(1, Ordering::Relaxed);
+        owner.arm(DUE);
+        owner.wait(2);
+        end(&timer);
+        owner.check();
+    });
+}
+
+#[test]
+fn two_owners_arm_at_once() {
+    model(2, || {
+        let timer = timer();
+        let owners = [Owner::new(&timer), Owner::new(&timer)];
+        let other = {
+            let owner = owners[1].clone();
+            spawn(move || {
+                owner.arm(DUE);
+                owner.wait(1);
+            })
+        };
+        owners[0].arm(FAR);
+        owners[0].arm(DUE);
+        owners[0].wait(1);
+        Loom::join(other);
+        end(&timer);
+        owners.iter().for_each(Owner::check);
+    });
+}
+
+#[test]
+fn the_end_while_owners_arm_and_disarm() {
+    model(2, || {
+        let timer = timer();
+        let owners = [Owner::new(&timer), Owner::new(&timer)];
+        owners[0].arm(FAR);
+        let other = {
+            let owners = owners.clone();
+            spawn(move || {
+                owners[0].arm(DUE);
+                owners[1].arm(FAR);
+                owners[0].disarm();
+            })
+        };
+        end(&timer);
+        Loom::join(other);
+        // Who came too late has let go on his own; the thread may have been started after the join.
+        while owners.iter().any(Owner::is_held) {
+            Loom::yield_now();
+        }
+        end(&timer);
+        owners.iter().for_each(Owner::check);
+    });
+}
+
+#[test]
+fn the_end_while_the_thread_is_started() {
+    model(3, || {
+        let timer = timer();
+        let owner = Owner::new(&timer);
+        let other = {
+            let timer = Arc::clone(&timer);
+            spawn(move || timer.stop())
+        };
+        let armed = owner.arm(FAR);
+        Loom::join(other);
+        while owner.is_held() {
+            owner.0.parker.park(None);
+        }
+        assert!(armed.hold != Hold::Kept);
+        timer.join();
+        owner.check();
+    });
+}
+
+/// A timer whose thread is the test: it says what time it is.
+fn by_hand() -> (Arc<Timer<Loom>>, Hands<Loom>) {
+    let timer = timer();
+    timer.shared.started.store(STARTED, Ordering::SeqCst);
+    *timer.shared.thread.lock() = Some(Loom::current_thread());
+    (timer, Hands::new(0))
+}
+
+const fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+/// A node on the wheel at 5, wanted at 20: at 10 it is taken off and put back, while `meanwhile` happens.
+fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
+    model(4, move || {
+        let (timer, mut hands) = by_hand();
+        let owner = Owner::new(&timer);
+        owner.arm(at(5));
+        hands.attend(&timer.shared, 0);
+        assert!(owner.arm(at(20)).prevented);
+        assert!(timer.shared.requests.inbox.is_empty(), "a later deadline needs no request");
+        // In the model it is 0, so whatever is delivered is too early by the clock.
+        owner.0.floor.store(0, Ordering::SeqCst);
+        let other = {
+            let owner = owner.clone();
+            spawn(move || {
+                meanwhile(&owner);
+                owner.0.floor.store(0, Ordering::SeqCst);
+            })
+        };
+        hands.expire(10);
+        hands.attend(&timer.shared, 10);
+        hands.expire(10);
+        Loom::join(other);
+        hands.attend(&timer.shared, 10);
+        hands.expire(10);
+        afterwards(&owner);
+        hands.end(&timer.shared);
+        owner.check();
+    });
+}
+
+/// As [`Owner::arm`], where the clock says nothing.
+fn arm_unwatched(owner: &Owner<Loom>, nanos: u64) -> bool {
+    owner.0.floor.store(0, Ordering::SeqCst);
+    let prevented = owner.0.prevented.load(Ordering::Relaxed);
+    let node = core::ptr::NonNull::from(&*owner.0).cast();
+    // SAFETY: our reference keeps it alive; it is held, and armed or being released, so no hold is taken.
+    let armed = unsafe { owner.0.timer.arm(node, at(nanos)) };
+    assert_eq!(armed.hold, Hold::Kept);
+    owner.0.prevented.store(prevented + u32::from(armed.prevented), Ordering::Relaxed);
+    let accepted = owner.0.accepted.load(Ordering::Relaxed);
+    owner.0.accepted.store(accepted + 1, Ordering::Relaxed);
+    armed.prevented
+}
+
+#[test]
+fn an_earlier_deadline_while_the_thread_puts_the_node_back() {
+    looked_at(
+        |owner| assert!(arm_unwatched(owner, 7)),
+        |owner| {
+            assert_eq!(owner.expired(), 1, "at 10 what is wanted at 7 has come");
+            assert!(!owner.is_held());
+        },
+    );
+}
+
+#[test]
+fn a_later_deadline_while_the_thread_puts_the_node_back() {
+    looked_at(
+        |owner| assert!(arm_unwatched(owner, 30)),
+        |owner| {
+            assert_eq!(owner.expired(), 0, "at 10 what is wanted at 30 has not come");
+            assert!(owner.is_held());
+        },
+    );
+}
+
+#[test]
+fn later_and_earlier_while_the_thread_puts_the_node_back() {
+    looked_at(
+        |owner| {
+            assert!(arm_unwatched(owner, 30));
+            assert!(arm_unwatched(owner, 9));
+        },
+        |owner| assert_eq!(owner.expired(), 1),
+    );
+}
+
+#[test]
+fn disarmed_while_the_thread_puts_the_node_back() {
+    looked_at(
+        |owner| assert!(owner.disarm()),
+        |owner| {
+            assert_eq!(owner.expired(), 0);
+            assert!(!owner.is_held(), "the request is enough to be let go");
+        },
+    );
+}
+
+#[test]
+fn requests_that_are_not_urgent_wake_nobody_until_there_are_many() {
+    model(1, || {
+        let (timer, mut hands) = by_hand();
+        let shared = &timer.shared;
+        let owner = Owner::new(&timer);
+        owner.arm(at(1000));
+        hands.attend(shared, 0);
+        let sleep = || shared.sleep.load(Ordering::SeqCst);
+        shared.sleep.store(hands.next().expect("armed"), Ordering::SeqCst);
+        owner.arm(at(2000));
+        owner.disarm();
+        owner.arm(at(1500));
+        assert_eq!(sleep(), 1000, "nothing is urgent");
+        owner.arm(at(999));
+        assert_eq!(
+            sleep(),
+            super::super::AWAKE,
+            "the request waited in the inbox, and became urgent"
+        );
+        hands.attend(shared, 0);
+        assert_eq!(hands.next(), Some(999));
+        shared.sleep.store(999, Ordering::SeqCst);
+        shared.requests.waiting.store(super::super::CROWD - 1, Ordering::Relaxed);
+        owner.disarm();
+        assert_eq!(sleep(), super::super::AWAKE, "enough wait");
+        hands.attend(shared, 0);
+        assert!(!owner.is_held());
+        assert_eq!(hands.next(), None);
+        owner.arm(at(NONE + 5));
+        hands.attend(shared, 0);
+        assert_eq!(hands.next(), Some(NONE - 1), "as far as the word can say");
+        hands.end(shared);
+        owner.check();
+    });
+}

@@ -1,0 +1,203 @@
+//! The timer on the machine that the tests run on.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+
+use super::super::Timer;
+use super::{Owner, end};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn timer() -> Arc<Timer<Linux>> {
+    Arc::new(Timer::new())
+}
+
+/// Context switches of the timer's thread so far.
+fn switches(timer: &Timer<Linux>) -> u64 {
+    let thread = timer.shared.thread.lock().expect("it was started");
+    let path = format!("/proc/self/task/{}/status", Linux::thread_id(thread));
+    let status = std::fs::read_to_string(path).expect("it is alive");
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+    lines.map(|line| line.split_whitespace().last().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn never_early_and_each_deadline_once() {
+    const EACH: u64 = if cfg!(miri) { 8 } else { 300 };
+    let timer = timer();
+    let issuers: Vec<_> = (1..=3)
+        .map(|issuer: u64| {
+            let timer = Arc::clone(&timer);
+            let main = move || {
+                let owners: Vec<_> = (0..EACH).map(|_| Owner::new(&timer)).collect();
+                for step in 0..6 * EACH {
+                    let random = (step * issuer).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+                    let owner = &owners[(random % EACH) as usize];
+                    if random.is_multiple_of(5) {
+                        owner.disarm();
+                    } else {
+                        owner.arm_in(Duration::from_nanos(random % 40_000_000));
+                    }
+                }
+                while owners.iter().any(|owner| owner.0.node.is_armed()) {
+                    Linux::sleep(MILLISECOND);
+                }
+                end_of(&timer, &owners);
+            };
+            Linux::spawn(ThreadSpec::default(), main).expect("a thread can be started")
+        })
+        .collect();
+    issuers.into_iter().for_each(Linux::join);
+    end(&timer);
+}
+
+/// All that was wanted has come, and is let go in the end.
+fn end_of(timer: &Timer<Linux>, owners: &[Owner<Linux>]) {
+    // A deadline that is soon gets the thread to look at everything.
+    let last = Owner::new(&owners[0].0.timer);
+    last.arm_in(Duration::ZERO);
+    last.wait(1);
+    while owners.iter().any(Owner::is_held) {
+        Linux::sleep(MILLISECOND);
+    }
+    owners.iter().for_each(Owner::check);
+    assert!(!timer.is_current());
+}
+
+#[test]
+fn the_end_lets_go_of_everything() {
+    let timer = timer();
+    let owners: Vec<_> = (0..50).map(|_| Owner::new(&timer)).collect();
+    for (number, owner) in owners.iter().enumerate() {
+        owner.arm_in(Duration::from_secs(1000 * number as u64 + 1000));
+    }
+    owners[7].disarm();
+    end(&timer);
+    owners.iter().for_each(Owner::check);
+    let dropped: u32 = owners.iter().map(|owner| owner.0.dropped.load(Ordering::Relaxed)).sum();
+    assert_eq!(dropped, 49);
+}
+
+#[test]
+fn a_timer_that_nobody_used_ends() {
+    end(&timer());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "looks at /proc")]
+fn a_far_deadline_makes_no_wake_ups() {
+    let timer = timer();
+    let owner = Owner::new(&timer);
+    owner.arm_in(Duration::from_secs(3600));
+    // Until a tenth of a second brings nothing new.
+    let mut before = 0;
+    loop {
+        Linux::sleep(100 * MILLISECOND);
+        let started = timer.shared.thread.lock().is_some();
+        let now = if started { switches(&timer) } else { 0 };
+        if now != 0 && now == before {
+            break;
+        }
+        before = now;
+    }
+    Linux::sleep(Duration::from_millis(500));
+    assert_eq!(switches(&timer), before, "wake-ups for a deadline in an hour");
+    assert_eq!(owner.expired(), 0);
+    end(&timer);
+    owner.check();
+}
+
+fn resident() -> usize {
+    let line = std::fs::read_to_string("/proc/self/statm").expect("/proc is there");
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_node_is_one_cache_line() {
+    assert_eq!(size_of::<super::TimerNode<Linux>>(), 64);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many")]
+fn a_million_armed_timers() {
+    const COUNT: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    let timer = timer();
+    let owners: Vec<_> = (0..COUNT).map(|_| Owner::new(&timer)).collect();
+    let (begin, memory) = (Linux::now(), resident());
+    // Half of them within the next second, the others within a day.
+    for (number, owner) in (0_u64..).zip(&owners) {
+        let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11;
+        let range = [1_000_000_000, 86_400_000_000_000][number as usize % 2];
+        owner.arm(
+            begin
+                + Duration::from_millis(number % 2 * 60_000)
+                + Duration::from_nanos(spread % range),
+        );
+    }
+    let armed = Linux::now();
+    let soon = owners.iter().step_by(2);
+    while soon.clone().any(|owner| owner.expired() == 0) {
+        Linux::sleep(MILLISECOND);
+    }
+    let expired = Linux::now();
+    let used = Linux::cpu_time(timer.shared.thread.lock().expect("it runs")).expect("alive");
+    let disarming = Linux::now();
+    let rest: Vec<_> = owners.iter().skip(1).step_by(2).collect();
+    assert!(rest.iter().all(|owner| owner.expired() == 0), "they are to come in a minute");
+    assert!(rest.iter().all(|owner| owner.disarm()));
+    let disarmed = Linux::now();
+    println!(
+        "{COUNT} timers: armed in {:?}, half of them expired after {:?}, {used:?} of the thread's time; the others \
+         disarmed in {:?}; {} KiB more than the nodes",
+        armed - begin,
+        expired - begin,
+        disarmed - disarming,
+        resident().saturating_sub(memory) / 1024,
+    );
+    end(&timer);
+    owners.iter().for_each(Owner::check);
+}
+
+/// How late so many deadlines are noticed, one after the other, sorted.
+fn lateness(count: u64) -> Vec<Duration> {
+    let timer = timer();
+    let owner = Owner::new(&timer);
+    let mut late: Vec<_> = (0..count)
+        .map(|number| {
+            let deadline = Linux::now() + Duration::from_nanos(500_000 + number * 7919 % 2_000_000);
+            owner.arm(deadline);
+            owner.wait(number as u32 + 1);
+            Duration::from_nanos(owner.0.told.load(Ordering::Relaxed) - deadline.as_nanos())
+        })
+        .collect();
+    end(&timer);
+    owner.check();
+    late.sort_unstable();
+    late
+}
+
+/// Generous: the machine may be busy with other tests.
+#[test]
+#[cfg_attr(miri, ignore = "the interpreter is slow")]
+fn deadlines_are_noticed_soon() {
+    let late = lateness(100);
+    let median = late[late.len() / 2];
+    assert!(median < 20 * MILLISECOND, "half of the deadlines are noticed {median:?} late");
+}
+
+#[test]
+#[ignore = "measures, on a machine that should be idle"]
+fn how_late_deadlines_are_noticed() {
+    let late = lateness(5_000);
+    let part = |percent: usize| late[(late.len() - 1) * percent / 100];
+    println!(
+        "late by p50 {:?}, p90 {:?}, p99 {:?}, at most {:?}",
+        part(50),
+        part(90),
+        part(99),
+        part(100)
+    );
+    assert!(part(99) < MILLISECOND);
+}
