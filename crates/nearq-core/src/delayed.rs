@@ -1,9 +1,290 @@
-//! (to be written)
+//! Items that are to be queued later: [`Workqueue::queue_delayed`](crate::Workqueue::queue_delayed) and what goes with it.
+//!
+//! A delayed item has `PENDING` at once, so it cannot be queued twice, and `TIMED` until its time has come. What the timer needs
+//! of it is a [`Delay`], which the item keeps for the next time.
+//!
+//! # Steps, all under the item's lock
+//! * **arm** (user): `PENDING | TIMED`, the queue and the deadline are written, the timer is told.
+//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where the item is
+//!   locked it leaves `ARRIVED`, and the lock's holder arms the timer once more.
+//! * **cancel** (user): clears both and tells the timer. `expire` may be on its way all the same. It finds no `TIMED`; or one of
+//!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
+//!   So an item never starts before its time.
+//! * **expedite** (user): as `expire`, before the time.
+//!
+//! # Who may be freed when
+//! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone when its time comes
+//! is not pending any more. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
+//! another one of its delay. An item that goes to another runtime, or comes out of a fork, gets a new delay; the old one
+//! goes when the timer lets go of it.
+
+use core::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
+
 use crate::held::Held;
-use nearq_platform::Platform;
-pub(crate) fn cancel<P: Platform>(_: &Held<'_, P>) -> bool {
-    unreachable!()
+use crate::item::{ARRIVED, DISABLED, Epoch, Item, PENDING, TIMED};
+use crate::queue::Queue;
+use crate::timer::{Hold, TimerNode, TimerTable};
+
+/// What the timer needs of an item.
+#[repr(C)]
+pub(crate) struct Delay<P: Platform> {
+    node: TimerNode<P>,
+    item: NonNull<Item<P>>,
+    /// Which runtime's timer it is for. An address to compare with.
+    runtime: *const (),
+    epoch: Epoch,
+    /// When the item shall be queued. Written under the item's lock.
+    deadline: P::AtomicU64,
+    /// Where to. Under the item's lock.
+    target: P::Cell<Target<P>>,
 }
-pub(crate) fn come_again<P: Platform>(_: &Held<'_, P>) {
-    unreachable!()
+
+/// Where a delayed item goes.
+struct Target<P: Platform> {
+    queue: Weak<Queue<P>>,
+    /// The CPU that it is for.
+    cpu: usize,
+}
+
+/// An item that is on its way to its queue: off the timer, and still to be sent.
+pub(crate) struct Launch<P: Platform> {
+    queue: Arc<Queue<P>>,
+    item: NonNull<Item<P>>,
+    node: NonNull<Item<P>>,
+    cpu: usize,
+}
+
+impl<P: Platform> Launch<P> {
+    /// Sends it. The caller has a reference of the item, and not its lock.
+    pub(crate) fn go(self) {
+        self.queue.launch(self.item, self.node, self.cpu);
+    }
+}
+
+impl<P: Platform> Delay<P> {
+    const TABLE: TimerTable<P> = TimerTable { expire: Self::expire, release: Self::release };
+
+    unsafe fn expire(node: NonNull<TimerNode<P>>) {
+        // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds it.
+        let delay = unsafe { node.cast::<Self>().as_ref() };
+        // SAFETY: the hold is a reference of the item.
+        let header = unsafe { delay.item.as_ref() };
+        let held = loop {
+            if let Some(held) = header.try_lock() {
+                break held;
+            }
+            if header.leave_to_holder() {
+                return;
+            }
+        };
+        let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
+        held.unlock();
+        if let Some(launch) = launch {
+            launch.go();
+        }
+    }
+
+    /// Whether the item waits for just this delay, and its time has come.
+    fn is_due(&self, held: &Held<'_, P>) -> bool {
+        held.word() & TIMED != 0
+            && core::ptr::eq(current(held), self)
+            && P::now().as_nanos() >= self.deadline.load(Ordering::Relaxed)
+    }
+
+    unsafe fn release(node: NonNull<TimerNode<P>>, dropped: bool) {
+        // SAFETY: as in `expire`. The hold is a reference of the delay, taken back here.
+        let delay = unsafe { Arc::from_raw(node.cast::<Self>().as_ptr().cast_const()) };
+        // SAFETY: the hold is a reference of the item too; it is given back below.
+        let header = unsafe { delay.item.as_ref() };
+        if dropped {
+            // The runtime ends, and with it the queue.
+            let held = header.lock();
+            if core::ptr::eq(current(&held), &raw const *delay) {
+                forget(&held);
+            }
+            held.unlock();
+        }
+        if header.drop_reference() {
+            // SAFETY: nobody has the item any more.
+            unsafe { crate::run::free(delay.item) };
+        }
+    }
+
+    /// The item's delay for the timer of the queue's runtime; made if it has none.
+    fn of(held: &Held<'_, P>, queue: &Queue<P>) -> *const Self {
+        let runtime = core::ptr::from_ref(queue.inner()).cast();
+        // SAFETY: null, or the item's, as long as we have the lock.
+        if let Some(delay) = unsafe { current(held).as_ref() }
+            && core::ptr::eq(delay.runtime, runtime)
+            && delay.epoch == queue.epoch()
+        {
+            return delay;
+        }
+        let made = Arc::into_raw(Arc::new(Delay {
+            node: TimerNode::new(&Self::TABLE),
+            item: NonNull::from(held.item()),
+            runtime,
+            epoch: queue.epoch(),
+            deadline: P::AtomicU64::new(0),
+            target: P::Cell::new(Target { queue: Weak::new(), cpu: 0 }),
+        }));
+        let place = &held.item().extra().delay;
+        abandon(place.swap(made.cast_mut(), Ordering::AcqRel));
+        made
+    }
+
+    /// The queue, if it is still there. Under the item's lock.
+    fn queue(&self) -> Option<Arc<Queue<P>>> {
+        // SAFETY: the cell belongs to the holder of the item's lock.
+        self.target.with(|target| unsafe { &*target }.queue.upgrade())
+    }
+}
+
+/// Lets go of an item's delay, if it has one. By who frees the item or replaces the delay.
+pub(crate) fn abandon<P: Platform>(delay: *mut Delay<P>) {
+    if !delay.is_null() {
+        // SAFETY: from `Arc::into_raw`, with the item's reference.
+        drop(unsafe { Arc::from_raw(delay.cast_const()) });
+    }
+}
+
+/// The item's delay; null if it never had one.
+fn current<P: Platform>(held: &Held<'_, P>) -> *const Delay<P> {
+    held.item().extra().delay.load(Ordering::Acquire)
+}
+
+/// Puts an item that is not pending on the timer; false if it is pending or disabled, or the runtime ends.
+pub(crate) fn arm<P: Platform>(
+    held: &Held<'_, P>,
+    queue: &Arc<Queue<P>>,
+    cpu: usize,
+    deadline: Instant,
+) -> bool {
+    let item = held.item();
+    loop {
+        let word = held.word();
+        if word & (PENDING | DISABLED) != 0 {
+            return false;
+        }
+        if item.change(word, word | PENDING | TIMED) {
+            break;
+        }
+    }
+    let delay = Delay::of(held, queue);
+    // SAFETY: the item's, and we have its lock.
+    let this = unsafe { &*delay };
+    this.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    this.target.with_mut(|target| {
+        // SAFETY: the cell belongs to the holder of the item's lock. The old queue is not dropped by this: it is weak.
+        let target = unsafe { &mut *target };
+        target.cpu = cpu;
+        if !core::ptr::eq(target.queue.as_ptr(), Arc::as_ptr(queue)) {
+            target.queue = Arc::downgrade(queue);
+        }
+    });
+    let timer = &queue.inner().timer;
+    timer.serve(queue.nice());
+    tell(held, delay, deadline, timer)
+}
+
+/// Tells the timer; false if it is there no more: then the item is not pending.
+fn tell<P: Platform>(
+    held: &Held<'_, P>,
+    delay: *const Delay<P>,
+    deadline: Instant,
+    timer: &crate::timer::Timer<P>,
+) -> bool {
+    let item = held.item();
+    // For the hold that the timer may take, and may let go before it answers.
+    item.add_reference();
+    // SAFETY: the item's delay is in an Arc, as long as we have the lock.
+    unsafe { Arc::increment_strong_count(delay) };
+    let node: NonNull<TimerNode<P>> = NonNull::new(delay.cast_mut()).expect("not null").cast();
+    // SAFETY: alive by the references; armed and disarmed under the item's lock, and on the timer of its own runtime only.
+    let hold = unsafe { timer.arm(node, deadline) }.hold;
+    if hold != Hold::Taken {
+        // SAFETY: as above; no hold was taken.
+        drop(unsafe { Arc::from_raw(delay) });
+        item.drop_reference();
+    }
+    if hold == Hold::Refused {
+        forget(held);
+    }
+    hold != Hold::Refused
+}
+
+/// The item is not on a timer any more, nor pending.
+fn forget<P: Platform>(held: &Held<'_, P>) {
+    if held.word() & TIMED != 0 {
+        held.clear(PENDING | TIMED | ARRIVED);
+    }
+}
+
+/// Takes an item off the timer that is on one.
+pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) {
+    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    let delay = unsafe { &*current(held) };
+    // Where the queue is gone, the timer finds out by itself.
+    if let Some(queue) = delay.queue() {
+        // SAFETY: the item's delay; armed and disarmed under the item's lock.
+        unsafe { queue.inner().timer.disarm(NonNull::from(&delay.node)) };
+        held.keep(queue);
+    }
+    forget(held);
+}
+
+/// The timer found the item locked.
+pub(crate) fn come_again<P: Platform>(held: &Held<'_, P>) {
+    let delay = current(held);
+    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    let this = unsafe { &*delay };
+    match this.queue() {
+        None => forget(held),
+        Some(queue) => {
+            let deadline = Instant::from_nanos(this.deadline.load(Ordering::Relaxed));
+            tell(held, delay, deadline, &queue.inner().timer);
+            held.keep(queue);
+        }
+    }
+}
+
+/// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not
+/// pending any more.
+fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<P>> {
+    let Some(queue) = delay.queue() else {
+        forget(held);
+        return None;
+    };
+    let node = crate::stand_in::take_off_timer(held, delay.item);
+    // SAFETY: the cell belongs to the holder of the item's lock.
+    let cpu = delay.target.with(|target| unsafe { &*target }.cpu);
+    Some(Launch { queue, item: delay.item, node, cpu })
+}
+
+/// Takes an item that is on a timer off it before its time; true if it was on one. The caller has a handle.
+pub(crate) fn expedite<P: Platform>(item: &Item<P>) -> bool {
+    if item.current() & TIMED == 0 {
+        return false;
+    }
+    let held = item.lock();
+    let timed = held.word() & TIMED != 0;
+    let mut launch = None;
+    if timed {
+        // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+        let delay = unsafe { &*current(&held) };
+        if let Some(queue) = delay.queue() {
+            // SAFETY: as in `cancel`.
+            unsafe { queue.inner().timer.disarm(NonNull::from(&delay.node)) };
+            held.keep(queue);
+        }
+        launch = take_off(&held, delay);
+    }
+    held.unlock();
+    if let Some(launch) = launch {
+        launch.go();
+    }
+    timed
 }

@@ -1,7 +1,8 @@
 //! What few items need: made when one is first waited for, delayed, or queued again after a cancel.
 
-use nearq_platform::{Atomic, Platform};
+use nearq_platform::{Atomic, Ordering, Platform};
 
+use crate::delayed::Delay;
 use crate::event::Event;
 use crate::item::Item;
 
@@ -15,6 +16,8 @@ pub(crate) struct Extra<P: Platform> {
     pub(crate) event: Event<P>,
     /// The node by which an item that is `AWAY` is queued (`stand_in`). Under the item's lock.
     pub(crate) stand_in: P::AtomicPtr<Item<P>>,
+    /// What the timer needs of the item (`delayed`); null if it never waited for its time. Under the item's lock.
+    pub(crate) delay: P::AtomicPtr<Delay<P>>,
 }
 
 impl<P: Platform> Extra<P> {
@@ -24,6 +27,13 @@ impl<P: Platform> Extra<P> {
             waiters: P::AtomicU32::new(0),
             event: Event::new(),
             stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
+            delay: P::AtomicPtr::new(core::ptr::null_mut()),
         }
+    }
+}
+
+impl<P: Platform> Drop for Extra<P> {
+    fn drop(&mut self) {
+        crate::delayed::abandon(self.delay.load(Ordering::Acquire));
     }
 }

@@ -26,6 +26,7 @@
 
 use core::cell::Cell;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -34,12 +35,15 @@ use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
     PENDING, RUNNING, STALE, TIMED, WAITED, is_abandoned,
 };
+use crate::queue::Queue;
 
 /// The lock, held.
 pub(crate) struct Held<'a, P: Platform> {
     item: &'a Item<P>,
     /// Something has ended for which somebody waits.
     notify: Cell<bool>,
+    /// What must not be dropped under the lock: it may be the last handle of a queue.
+    kept: Cell<Option<Arc<Queue<P>>>>,
 }
 
 impl<P: Platform> Item<P> {
@@ -62,7 +66,7 @@ impl<P: Platform> Item<P> {
 
     /// The lock, which the caller has set.
     pub(crate) fn held(&self) -> Held<'_, P> {
-        Held { item: self, notify: Cell::new(false) }
+        Held { item: self, notify: Cell::new(false), kept: Cell::new(None) }
     }
 
     /// Takes the item's queueing back, if it has not started; true if there was one.
@@ -80,6 +84,13 @@ impl<P: Platform> Item<P> {
             }
             crate::pause::for_holder::<P>(&mut attempt);
         }
+    }
+
+    /// Leaves an item that is on a timer to the lock's holder, or finds that it is on none; true then. False if it is not
+    /// locked any more.
+    pub(crate) fn leave_to_holder(&self) -> bool {
+        let word = self.current();
+        word & TIMED == 0 || (word & LOCKED != 0 && self.change(word, word | ARRIVED))
     }
 
     /// Refuses every queueing from now on, once more.
@@ -224,7 +235,8 @@ impl<P: Platform> Held<'_, P> {
             return Some(false);
         }
         if word & TIMED != 0 {
-            return crate::delayed::cancel(self).then_some(true);
+            crate::delayed::cancel(self);
+            return Some(true);
         }
         let (link, inactive) = if word & AWAY != 0 {
             crate::stand_in::cancel(self)?
@@ -251,11 +263,22 @@ impl<P: Platform> Held<'_, P> {
             // The holder has a node that arrived; but one that was to be activated is still on its list.
             let arrived = word & (ARRIVED | INACTIVE) == ARRIVED;
             let stale = if arrived || word & DEFERRED != 0 { 0 } else { STALE };
+            if stale == 0 {
+                // On no list: the next queueing begins with the node.
+                self.item.forget_link();
+            }
             let to = word & !(PENDING | DEFERRED | ARRIVED | INACTIVE) | stale;
             if self.item.change(word, to) {
                 return word;
             }
         }
+    }
+
+    /// Drops the queue after the lock is given back.
+    pub(crate) fn keep(&self, queue: Arc<Queue<P>>) {
+        let before = self.kept.replace(Some(queue));
+        // Another handle of the same queue: an item is on one timer, for one queue.
+        debug_assert!(before.is_none_or(|before| Arc::strong_count(&before) > 1));
     }
 
     /// The item.

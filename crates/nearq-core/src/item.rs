@@ -303,6 +303,11 @@ impl<P: Platform> Item<P> {
         self.link.load(Ordering::Relaxed)
     }
 
+    /// Makes the node ready for a queueing that is not accounted yet. By who has it, before the last bit goes that says so.
+    pub(crate) fn forget_link(&self) {
+        self.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+
     /// As [`link`](Self::link), for who holds the lock of a pending item: null while it is not accounted, or starts.
     pub(crate) fn accounted(&self) -> *const Link<P> {
         // Acquire: pairs with the release in `set_target`.
@@ -345,6 +350,9 @@ impl<P: Platform> Item<P> {
                 return true;
             }
             // Cancelled before it was on a list: nobody will take it off one. While the item runs, that is all.
+            if word & STALE != 0 {
+                self.forget_link();
+            }
             let to = if word & STALE != 0 { word & !STALE } else { word | DEFERRED };
             if self.change(word, to) {
                 return false;
@@ -389,6 +397,7 @@ impl<P: Platform> Item<P> {
         loop {
             let word = self.state.load(Ordering::Acquire);
             if word & STALE != 0 {
+                self.forget_link();
                 if self.change(word, word & !STALE) {
                     let free = is_abandoned(word & !STALE);
                     return if free { Started::Free } else { Started::Cancelled };
@@ -410,6 +419,7 @@ impl<P: Platform> Item<P> {
         loop {
             let word = self.state.load(Ordering::Acquire);
             if word & STALE != 0 {
+                self.forget_link();
                 if self.change(word, word & !STALE) {
                     let free = is_abandoned(word & !STALE);
                     return if free { Activated::Free } else { Activated::Cancelled };

@@ -61,10 +61,8 @@ pub mod slice;
 mod stand_in;
 mod table;
 mod task;
-mod waiting;
-#[cfg_attr(not(test), allow(dead_code, reason = "delayed items use it"))]
 mod timer;
-#[cfg_attr(not(test), allow(dead_code, reason = "the timer uses it"))]
+mod waiting;
 mod wheel;
 mod work;
 mod worker;

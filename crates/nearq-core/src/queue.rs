@@ -10,6 +10,7 @@
 //! the queue has had, not by the number of changes.
 
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
@@ -94,7 +95,7 @@ impl<P: Platform> Queue<P> {
         &self.runtime
     }
 
-    fn inner(&self) -> &Inner<P> {
+    pub(crate) fn inner(&self) -> &Inner<P> {
         self.runtime.inner()
     }
 
@@ -123,6 +124,82 @@ impl<P: Platform> Queue<P> {
             self.send(node, cpu);
         }
         Ok(node.is_some())
+    }
+
+    /// The process that it is in.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The nice value of its workers.
+    pub(crate) fn nice(&self) -> i32 {
+        self.current_table().layout.pools.first().map_or(0, |pool| pool.nice)
+    }
+
+    /// Queues an item when some time has passed; false if it is pending already, or disabled.
+    pub(crate) fn queue_delayed(
+        self: &Arc<Self>,
+        item: NonNull<Item<P>>,
+        cpu: usize,
+        delay: Duration,
+    ) -> bool {
+        if delay.is_zero() {
+            return self.queue_at(item, cpu);
+        }
+        let deadline = P::now() + delay;
+        // SAFETY: the caller has a handle.
+        let held = unsafe { item.as_ref() }.lock();
+        let armed = crate::delayed::arm(&held, self, cpu, deadline);
+        held.unlock();
+        armed
+    }
+
+    /// As [`queue_delayed`](Self::queue_delayed), in place of the queueing that is there; whether there was one.
+    pub(crate) fn modify_delayed(
+        self: &Arc<Self>,
+        item: NonNull<Item<P>>,
+        cpu: usize,
+        delay: Duration,
+    ) -> bool {
+        let deadline = P::now() + delay;
+        // SAFETY: the caller has a handle.
+        let header = unsafe { item.as_ref() };
+        let mut attempt = 0;
+        let mut pending = false;
+        loop {
+            let held = header.lock();
+            let cancelled = held.cancel();
+            if cancelled.is_some() && !delay.is_zero() {
+                // Not where it is disabled.
+                crate::delayed::arm(&held, self, cpu, deadline);
+            }
+            held.unlock();
+            pending |= cancelled == Some(true);
+            match cancelled {
+                None => crate::pause::for_holder::<P>(&mut attempt),
+                // The item was idle for a moment: who was faster than we is taken back too.
+                Some(_) if delay.is_zero() && !self.queue_at(item, cpu) && header.is_pending() => {}
+                Some(_) => return pending,
+            }
+        }
+    }
+
+    fn queue_at(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
+        // SAFETY: the caller has a handle.
+        let node = unsafe { Item::claim(item, self.epoch) };
+        node.is_some_and(|node| self.launch(item, node, cpu))
+    }
+
+    /// Sends an item on its way whose claim gave `node`; false if the queue refuses it. The caller has a reference of the
+    /// item.
+    pub(crate) fn launch(
+        &self,
+        _item: NonNull<Item<P>>,
+        node: NonNull<Item<P>>,
+        cpu: usize,
+    ) -> bool {
+        self.send(node, cpu);
+        true
     }
 
     /// Sends an item of which the caller has `PENDING` on its way.

@@ -24,8 +24,8 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::extra::Extra;
 use crate::held::Held;
 use crate::item::{
-    AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
-    REFERENCE, RUNNING, STALE,
+    ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
+    REFERENCE, RUNNING, STALE, TIMED,
 };
 use crate::link::Link;
 
@@ -76,24 +76,55 @@ pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<
     // SAFETY: the caller has a handle, or the item's RUNNING.
     let target = unsafe { item.as_ref() };
     let extra = target.extra();
-    let made = Box::new(StandIn {
-        item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
-        target: item,
-    });
+    let made = make(item);
     let held = target.lock();
     let node = loop {
         let word = held.word();
         if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
+            // SAFETY: nobody has seen it, and it has no reference.
+            drop(unsafe { Box::from_raw(made.cast::<StandIn<P>>().as_ptr()) });
             break None;
         }
+        extra.stand_in.store(made.as_ptr(), Ordering::Relaxed);
         if target.change(word, (word | PENDING | AWAY) + REFERENCE) {
-            let node: NonNull<Item<P>> = NonNull::from(Box::leak(made)).cast();
-            extra.stand_in.store(node.as_ptr(), Ordering::Relaxed);
-            break Some(node);
+            break Some(made);
         }
     };
     held.unlock();
     node
+}
+
+/// Takes `TIMED` from a pending item, under its lock: the node by which it goes on.
+pub(crate) fn take_off_timer<P: Platform>(
+    held: &Held<'_, P>,
+    item: NonNull<Item<P>>,
+) -> NonNull<Item<P>> {
+    let target = held.item();
+    loop {
+        let word = held.word();
+        debug_assert_eq!(word & (PENDING | TIMED | AWAY), PENDING | TIMED);
+        if word & STALE == 0 {
+            if target.change(word, word & !(TIMED | ARRIVED)) {
+                return item;
+            }
+        } else {
+            let node = make(item);
+            target.extra().stand_in.store(node.as_ptr(), Ordering::Relaxed);
+            if target.change(word, (word & !(TIMED | ARRIVED) | AWAY) + REFERENCE) {
+                return node;
+            }
+            // SAFETY: nobody has seen it, and it has no reference.
+            drop(unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) });
+        }
+    }
+}
+
+fn make<P: Platform>(target: NonNull<Item<P>>) -> NonNull<Item<P>> {
+    let made = Box::new(StandIn {
+        item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
+        target,
+    });
+    NonNull::from(Box::leak(made)).cast()
 }
 
 /// The current node of an item that is `AWAY`. Under the item's lock.

@@ -46,8 +46,8 @@ impl<P: Platform> Work<P> {
     /// something to wait for. What the execution did is visible.
     ///
     /// Queueings that come while the caller waits are not waited for: so when it returns, the item is idle unless somebody
-    /// has queued it again. Nor is an item on a timer ([`flush_delayed`](Self::flush_delayed) does not wait for the
-    /// time). If the queueing is cancelled meanwhile, that ends the waiting.
+    /// has queued it again. Nor is an item on a timer (see
+    /// [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the waiting.
     ///
     /// # Errors
     /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and inside another item that has the only
@@ -82,6 +82,16 @@ impl<P: Platform> Work<P> {
     pub fn flushed(&self) -> Flushed<P> {
         let waiting = if self.is_busy() { Waiting::begin(self, true) } else { None };
         Flushed { waiting, listener: Listener::new(), waited: false }
+    }
+
+    /// As [`flush`](Self::flush), and an item that is on a timer is queued at once instead of at its time.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_delayed(&self) -> Result<bool, Error> {
+        self.refuse_own(FLUSH_OWN)?;
+        let timed = crate::delayed::expedite(self.header());
+        Ok(self.flush()? || timed)
     }
 
     /// Waits until no execution runs that has begun before.

@@ -1,5 +1,6 @@
 //! [`Workqueue`]: what users queue work on.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform};
@@ -199,6 +200,13 @@ fn allowed_min_active(bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
 }
 
 impl<P: Platform> Workqueue<P> {
+    fn shared(&self) -> &Arc<Queue<P>> {
+        match &self.queue {
+            Some(queue) => queue,
+            None => unreachable!("taken by drop only"),
+        }
+    }
+
     #[inline]
     fn inside(&self) -> &Queue<P> {
         match &self.queue {
@@ -230,6 +238,50 @@ impl<P: Platform> Workqueue<P> {
     /// The machine has no such node, or the node has no CPU.
     pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
+    }
+
+    /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
+    /// already, on a timer or on a queue, or disabled. A delay of zero queues it at once, without a timer.
+    ///
+    /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
+    /// [`Workqueue::flush`](Self::flush) do not wait for it. An item whose queue is gone when its time comes does not run, and is not
+    /// pending any more. One that finds its queue draining does not run either; that is warned of.
+    ///
+    /// ```
+    /// use nearq_core::{Work, Workqueue};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// let work = Work::new(move |_: &Work| sender.send(Instant::now()).unwrap());
+    /// let begin = Instant::now();
+    /// assert!(queue.queue_delayed(&work, Duration::from_millis(5)));
+    /// assert!(receiver.recv()? - begin >= Duration::from_millis(5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
+        self.shared().queue_delayed(work.item(), P::current_cpu(), delay)
+    }
+
+    /// As [`queue_delayed`](Self::queue_delayed), for the pod of `cpu`.
+    ///
+    /// # Errors
+    /// The machine has no such CPU.
+    pub fn queue_delayed_on(
+        &self,
+        cpu: usize,
+        work: &Work<P>,
+        delay: Duration,
+    ) -> Result<bool, Error> {
+        let cpu = self.shared().layout().places.cpu(cpu)?;
+        Ok(self.shared().queue_delayed(work.item(), cpu, delay))
+    }
+
+    /// Has `work` queued when `delay` has passed from now, in place of the queueing that is there: false if it was idle, true if it
+    /// was pending, on a timer or on a queue, of this queue or another. A delay of zero queues it at once, at the end of the
+    /// queue. A disabled item stays idle.
+    pub fn modify_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
+        self.shared().modify_delayed(work.item(), P::current_cpu(), delay)
     }
 
     /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item is queued

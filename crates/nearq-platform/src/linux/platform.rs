@@ -2,11 +2,8 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
-<<<<<<< HEAD
 use core::mem::ManuallyDrop;
-=======
 use core::num::NonZeroU64;
->>>>>>> 68b7758 (wip)
 use core::ptr;
 use core::sync::atomic::{self, AtomicPtr, AtomicU32, AtomicU64};
 use core::time::Duration;
