@@ -39,9 +39,43 @@ impl Default for Attributes {
     }
 }
 
+/// What kind of queue it is, from the beginning to the end: where its items go and where they are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To the pod of the CPU that queues, counted by node.
+    #[default]
+    Unbound,
+    /// To the CPU that queues, counted there.
+    PerCpu,
+}
+
+impl Kind {
+    /// Whether a queue of this kind can have the attributes.
+    pub(crate) fn check(self, attributes: &Attributes) -> Result<(), Error> {
+        if self != Kind::PerCpu {
+            return Ok(());
+        }
+        let Attributes { scope, strict, localize, helping, affinity, cpumask, nice: _ } =
+            attributes;
+        let free = Attributes::default();
+        let set = [
+            (*scope != free.scope, "a scope"),
+            (*strict != free.strict, "strict"),
+            (*localize != free.localize, "localize"),
+            (*helping != free.helping, "helping"),
+            (*affinity != free.affinity, "affinity"),
+            (*cpumask != free.cpumask, "a CPU mask"),
+        ];
+        let wrong = set.into_iter().find(|(set, _)| *set);
+        wrong.map_or(Ok(()), |(_, what)| Err(Error::PerCpu(what)))
+    }
+}
+
 /// What makes two pools the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolKey {
+    /// Of one CPU, for per-CPU queues: its workers come back to it whenever they can.
+    pub(crate) bound: bool,
     pub(crate) nice: i32,
     pub(crate) strict: bool,
     pub(crate) helping: bool,
@@ -156,7 +190,42 @@ impl Surroundings {
     ///
     /// The fallbacks are the kernel's: a pod of which the queue may use no CPU stands for all its CPUs, and a mask of
     /// which the process may use no CPU stands for all that the process may use.
-    pub(crate) fn layout(&self, attributes: &Attributes) -> Layout {
+    pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
+        match kind {
+            Kind::Unbound => self.unbound(attributes),
+            Kind::PerCpu => self.per_cpu(attributes),
+        }
+    }
+
+    /// A pool for each CPU, also for those that are offline or that the process may not use: items for them run somewhere else,
+    /// and on their CPU again as soon as that can be used.
+    fn per_cpu(&self, attributes: &Attributes) -> Layout {
+        let possible = self.topology.possible();
+        let mut by_cpu = vec![0; possible.last().map_or(1, |last| last + 1)];
+        let mut pools = Vec::new();
+        for cpu in possible {
+            by_cpu[cpu] = pools.len() as u32;
+            let pod = CpuSet::single(cpu);
+            pools.push(PoolKey {
+                bound: true,
+                nice: attributes.nice,
+                strict: true,
+                helping: false,
+                allowed: pod.clone(),
+                pod,
+            });
+        }
+        Layout {
+            scope: Scope::Cpu,
+            domains: possible.iter().map(Domain::Cpu).collect(),
+            pools,
+            by_cpu,
+            effective: self.allowed(),
+            places: Places::of(&self.topology),
+        }
+    }
+
+    fn unbound(&self, attributes: &Attributes) -> Layout {
         let scope = attributes.scope.unwrap_or(self.default_scope);
         let effective = self.effective(attributes);
         let affine = self.affinity && attributes.affinity;
@@ -175,7 +244,8 @@ impl Surroundings {
             let known = pools.iter().position(|pool| pool.pod == pod);
             *index = known.unwrap_or_else(|| {
                 let allowed = if strict { pod.clone() } else { effective.clone() };
-                pools.push(PoolKey { nice: attributes.nice, strict, helping, pod, allowed });
+                let nice = attributes.nice;
+                pools.push(PoolKey { bound: false, nice, strict, helping, pod, allowed });
                 pools.len() - 1
             }) as u32;
         }
@@ -190,6 +260,7 @@ impl Layout {
     pub(crate) fn cpus_of(&self, domain: Domain) -> CpuSet {
         match domain {
             Domain::Across => self.effective.clone(),
+            Domain::Cpu(cpu) => CpuSet::single(cpu),
             Domain::Node(_) => {
                 let inside = |cpu: &usize| self.places.domain_of(*cpu) == domain;
                 self.effective.iter().filter(inside).collect()
@@ -228,7 +299,7 @@ mod tests {
     #[test]
     fn a_pool_for_each_pod() {
         let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
-        let layout = here.layout(&Attributes::default());
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6-7"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
         assert!(layout.pools.iter().all(|pool| pool.allowed.to_list() == "0-7"));
@@ -237,7 +308,7 @@ mod tests {
     #[test]
     fn a_pod_without_allowed_cpus_stands_for_all() {
         let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-4");
-        let layout = here.layout(&Attributes::default());
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4", "0-4"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
@@ -246,15 +317,15 @@ mod tests {
     fn a_mask_outside_what_is_allowed_stands_for_all_that_is() {
         let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-3");
         let mask = Attributes { cpumask: Some("6-7".parse().unwrap()), ..Attributes::default() };
-        assert_eq!(here.layout(&mask).effective.to_list(), "0-3");
+        assert_eq!(here.layout(Kind::Unbound, &mask).effective.to_list(), "0-3");
         let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
-        assert_eq!(here.layout(&part).effective.to_list(), "3");
+        assert_eq!(here.layout(Kind::Unbound, &part).effective.to_list(), "3");
     }
 
     #[test]
     fn a_node_stands_for_the_callers_cpu_or_its_first() {
         let here = surroundings("pack:2 numa:1 core:2 pu:1", "0-3");
-        let places = here.layout(&Attributes::default()).places;
+        let places = here.layout(Kind::Unbound, &Attributes::default()).places;
         assert_eq!(places.cpu_of_node(1, 3), Ok(3));
         assert_eq!(places.cpu_of_node(1, 0), Ok(2));
         assert_eq!(places.cpu_of_node(9, 0), Err(Error::NoSuchNode { node: 9, nodes: vec![0, 1] }));
@@ -266,7 +337,7 @@ mod tests {
     fn strict_pools_forget_the_mask_and_do_not_help() {
         let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
         let strict = Attributes { strict: true, ..Attributes::default() };
-        for pool in here.layout(&strict).pools {
+        for pool in here.layout(Kind::Unbound, &strict).pools {
             assert_eq!(pool.allowed, pool.pod);
             assert!(!pool.helping);
         }
@@ -275,7 +346,7 @@ mod tests {
     #[test]
     fn pods_inside_a_node_are_counted_there_and_others_apart() {
         let here = surroundings("numa:2 l3:2 core:2 pu:1", "0-6");
-        let layout = here.layout(&Attributes::default());
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
         let node = Domain::Node;
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6"]);
         assert_eq!(layout.domains, [node(0), node(0), node(1), node(1)]);
@@ -283,27 +354,60 @@ mod tests {
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
         assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
         let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
-        assert_eq!(here.layout(&whole).domains, [Domain::Across]);
+        assert_eq!(here.layout(Kind::Unbound, &whole).domains, [Domain::Across]);
         // A pod of which nothing may be used stands for all, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
-        let layout = here.layout(&part);
+        let layout = here.layout(Kind::Unbound, &part);
         assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);
         assert_eq!(layout.domains, [node(0), node(0), node(1), Domain::Across]);
         let left = Attributes { cpumask: Some("0-3".parse().unwrap()), ..whole };
-        let layout = here.layout(&left);
+        let layout = here.layout(Kind::Unbound, &left);
         assert_eq!(layout.domains, [node(0)]);
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [100, 8]);
-        let one = surroundings("l3:2 core:2", "0-3").layout(&Attributes::default());
+        let one = surroundings("l3:2 core:2", "0-3").layout(Kind::Unbound, &Attributes::default());
         assert_eq!(one.domains, [node(0); 2]);
         assert_eq!(one.limit(node(0), bounds), 100);
+    }
+
+    #[test]
+    fn a_per_cpu_queue_has_a_pool_for_each_cpu_whatever_may_be_used() {
+        let mut here = surroundings("numa:2 core:2 pu:1", "1-2");
+        here.affinity = false;
+        let layout = here.layout(Kind::PerCpu, &Attributes { nice: 5, ..Attributes::default() });
+        assert_eq!(pods(&layout), ["0", "1", "2", "3"]);
+        assert_eq!(layout.by_cpu, [0, 1, 2, 3]);
+        assert_eq!(layout.domains, [0, 1, 2, 3].map(Domain::Cpu));
+        assert!(layout.pools.iter().all(|pool| pool.bound && pool.strict && !pool.helping));
+        assert!(layout.pools.iter().all(|pool| pool.nice == 5 && pool.allowed == pool.pod));
+        assert_eq!(layout.limit(Domain::Cpu(3), Bounds::new(100, None)), 100, "for each CPU");
+    }
+
+    #[test]
+    fn of_a_per_cpu_queue_only_nice_can_be_set() {
+        type Change = fn(&mut Attributes);
+        let changes: [(Change, Option<&str>); 7] = [
+            (|attributes| attributes.scope = Some(Scope::Cpu), Some("a scope")),
+            (|attributes| attributes.strict = true, Some("strict")),
+            (|attributes| attributes.localize = true, Some("localize")),
+            (|attributes| attributes.helping = false, Some("helping")),
+            (|attributes| attributes.affinity = false, Some("affinity")),
+            (|attributes| attributes.cpumask = Some(CpuSet::single(0)), Some("a CPU mask")),
+            (|attributes| attributes.nice = 3, None),
+        ];
+        for (change, wrong) in changes {
+            let mut attributes = Attributes::default();
+            change(&mut attributes);
+            assert_eq!(Kind::PerCpu.check(&attributes).err(), wrong.map(Error::PerCpu));
+            assert_eq!(Kind::Unbound.check(&attributes), Ok(()));
+        }
     }
 
     #[test]
     fn affinity_off_is_one_pod_whatever_the_scope() {
         let mut here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
         let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
-        assert_eq!(pods(&here.layout(&off)), ["0-7"]);
+        assert_eq!(pods(&here.layout(Kind::Unbound, &off)), ["0-7"]);
         here.affinity = false;
-        assert_eq!(pods(&here.layout(&Attributes::default())), ["0-7"]);
+        assert_eq!(pods(&here.layout(Kind::Unbound, &Attributes::default())), ["0-7"]);
     }
 }

@@ -26,6 +26,8 @@ pub enum Domain {
     Node(usize),
     /// The pods of an unbound queue that do not lie inside one node.
     Across,
+    /// One CPU of a per-CPU queue.
+    Cpu(usize),
 }
 
 impl Domain {
@@ -33,7 +35,7 @@ impl Domain {
     pub(crate) fn share(self, here: usize, all: usize, bounds: Bounds) -> usize {
         let Bounds { max_active, min_active } = bounds;
         match self {
-            Domain::Across => max_active,
+            Domain::Across | Domain::Cpu(_) => max_active,
             Domain::Node(_) => {
                 let part = (max_active * here).div_ceil(all.max(1));
                 part.clamp(min_active.min(max_active), max_active).max(1)
@@ -47,6 +49,7 @@ impl core::fmt::Display for Domain {
         match self {
             Domain::Node(node) => write!(f, "node {node}"),
             Domain::Across => f.write_str("across nodes"),
+            Domain::Cpu(cpu) => write!(f, "CPU {cpu}"),
         }
     }
 }

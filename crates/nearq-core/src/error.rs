@@ -43,6 +43,8 @@ pub enum Error {
         /// The queue's `max_active`.
         max_active: usize,
     },
+    /// Something that a per-CPU queue has not; the text names it.
+    PerCpu(&'static str),
     /// A limit of zero threads.
     NoThreads,
     /// Waiting would never end; the text says why.
@@ -77,6 +79,11 @@ impl fmt::Display for Error {
             Error::MinActive { asked, max_active } => write!(
                 f,
                 "min_active {asked} is more than this queue's max_active; it may be 0 to {max_active}"
+            ),
+            Error::PerCpu(what) => write!(
+                f,
+                "{what} cannot be chosen for a per-CPU queue, whose items run on the CPU that queues them or on that of \
+                 `queue_on`; nice and max_active can, and everything else of a queue that is not per-CPU"
             ),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
             Error::Deadlock(text) => write!(f, "{text}"),

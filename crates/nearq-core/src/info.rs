@@ -13,6 +13,8 @@ pub struct PoolInfo {
     pub id: u32,
     /// Its workers' nice value as asked for.
     pub nice: i32,
+    /// Whether it is the pool of one CPU, for per-CPU queues.
+    pub bound: bool,
     /// Whether its workers never leave the pod.
     pub strict: bool,
     /// The pod's CPUs.
@@ -33,6 +35,7 @@ impl PoolInfo {
         PoolInfo {
             id: pool.id,
             nice: pool.key.nice,
+            bound: pool.key.bound,
             strict: pool.key.strict,
             pod: pool.key.pod.clone(),
             allowed: pool.key.allowed.clone(),

@@ -8,6 +8,8 @@
 //!   what it left there nor what the machine made of it (CPUs off, another cpuset), an outsider (`taskset`) restricted the
 //!   thread: the new mask becomes the widest that the worker gives itself, and if it has no CPU of the pod, the
 //!   worker stays outside.
+//! * **A worker of one CPU** (of a per-CPU queue) comes back to it whenever it may: the system moves it away when the CPU goes
+//!   offline, and would leave it there. As of the kernel's own, nobody else decides where it belongs.
 //! * **After two refusals** (a sandbox) the worker stops trying and says so once. A pod of which no CPU is allowed at the
 //!   moment is no refusal.
 
@@ -31,6 +33,8 @@ pub(crate) struct Place {
     left: Option<CpuSet>,
     /// Whether the thread can be outside its pod at all.
     strays: bool,
+    /// It belongs to its pod, which is one CPU, whatever the system or others say.
+    bound: bool,
     last: Option<Instant>,
     refusals: u32,
 }
@@ -38,12 +42,12 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(pod: CpuSet, wide: CpuSet) -> Self {
         let strays = !wide.is_subset(&pod);
-        Place { pod, wide, left: None, strays, last: None, refusals: 0 }
+        Place { pod, wide, left: None, strays, bound: false, last: None, refusals: 0 }
     }
 
-    /// The mask that the thread starts with.
-    pub(crate) fn wide(&self) -> &CpuSet {
-        &self.wide
+    /// Of a worker of one CPU.
+    pub(crate) fn bound(pod: CpuSet) -> Self {
+        Place { strays: true, bound: true, ..Place::new(pod.clone(), pod) }
     }
 
     /// Remembers the mask that the system gave the thread. By the thread itself, when it starts.
@@ -91,7 +95,9 @@ impl Place {
             return false;
         }
         // What was just allowed to be narrow can be wide; if not, the next repatriation finds out.
-        let _ = P::set_affinity(me, &self.wide);
+        if cpus != self.wide {
+            let _ = P::set_affinity(me, &self.wide);
+        }
         self.left = P::affinity(me).ok();
         true
     }
@@ -101,6 +107,9 @@ impl Place {
     #[cold]
     fn note_change<P: Platform>(&mut self, mask: &CpuSet) {
         self.left = Some(mask.clone());
+        if self.bound {
+            return;
+        }
         if let Ok(machine) = P::machine() {
             let online = self.wide.intersection(&machine.limits.online);
             let machine = match &machine.limits.cpuset {

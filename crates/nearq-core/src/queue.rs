@@ -17,7 +17,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::admission::Admission;
-use crate::attributes::{Attributes, Layout, Places};
+use crate::attributes::{Attributes, Kind, Layout, Places};
 use crate::domain::{Bounds, Domain, DomainLimit};
 use crate::error::Error;
 use crate::item::{Epoch, Item};
@@ -45,6 +45,7 @@ struct Config<P: Platform> {
 /// The inside of a workqueue.
 pub(crate) struct Queue<P: Platform> {
     pub(crate) name: String,
+    pub(crate) kind: Kind,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
     /// Which process it is in.
@@ -68,11 +69,13 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn new(
         runtime: &Runtime<P>,
         name: String,
+        kind: Kind,
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
         let queue = Arc::new(Queue {
             name,
+            kind,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: Epoch::now::<P>(),
@@ -327,6 +330,7 @@ impl<P: Platform> Queue<P> {
         let mut config = self.config.lock();
         let mut attributes = config.attributes.clone();
         change(&mut attributes);
+        self.kind.check(&attributes)?;
         // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
         self.inner().check(attributes.nice, mask.and_then(Option::as_ref))?;
@@ -364,7 +368,7 @@ impl<P: Platform> Queue<P> {
     }
 
     fn apply(&self, config: &mut Config<P>) {
-        let layout = self.inner().layout(&config.attributes);
+        let layout = self.inner().layout(self.kind, &config.attributes);
         let known = config.tables.iter().find(|table| table.layout == layout);
         let table = known.map(core::ptr::from_ref).unwrap_or_else(|| {
             let pools = layout.pools.iter().zip(&layout.domains);

@@ -14,8 +14,8 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, ThreadSpec};
 use nearq_topology::{CpuSet, Scope, Topology};
 
-use crate::attributes::{Attributes, Layout, PoolKey, Surroundings};
-use crate::broken::Variant;
+use crate::attributes::{Attributes, Kind, Layout, PoolKey, Surroundings};
+use crate::broken::{Broken, Variant};
 use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
 use crate::info::{PoolInfo, WorkerState};
@@ -250,8 +250,8 @@ impl<P: Platform> Inner<P> {
         Ok(())
     }
 
-    pub(crate) fn layout(&self, attributes: &Attributes) -> Layout {
-        self.surroundings().layout(attributes)
+    pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
+        self.surroundings().layout(kind, attributes)
     }
 
     // ---- queues ------------------------------------------------------------------------------------------
@@ -315,7 +315,10 @@ impl<P: Platform> Inner<P> {
         let level = self.level(key.nice);
         let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), level, self));
         pools.push(Arc::clone(&pool));
-        self.name_siblings(&pools);
+        // One that does not help changes nothing for the others; a queue may have one for each of many CPUs.
+        if key.helping || self.broken.is(Broken::StrictLeak) {
+            self.name_siblings(&pools);
+        }
         pool
     }
 
@@ -368,15 +371,19 @@ impl<P: Platform> Inner<P> {
             self.threads.fetch_sub(1, Ordering::SeqCst);
             return false;
         }
-        let place = Place::new(pool.key.pod.clone(), self.mask_of(pool));
-        let info = WorkerInfo {
-            name: format!("nq/u{}:{}", pool.id, worker.index),
-            pod: pool.key.pod.clone(),
+        let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
+        let (place, name) = match pod.first().filter(|_| pool.key.bound) {
+            Some(cpu) => (Place::bound(pod.clone()), format!("nq/{cpu}:{}", worker.index)),
+            None => {
+                let name = format!("nq/u{}:{}", pool.id, worker.index);
+                (Place::new(pod.clone(), mask.clone()), name)
+            }
         };
+        let info = WorkerInfo { name, pod };
         let spec = ThreadSpec {
             name: info.name.clone(),
             stack_size: self.config.stack_size,
-            affinity: Some(place.wide().clone()),
+            affinity: Some(mask),
             nice: (pool.key.nice != 0).then_some(pool.key.nice),
             refused: Some(|refused| P::warn(&refused.to_string())),
         };
@@ -425,10 +432,14 @@ impl<P: Platform> Inner<P> {
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
     /// that is the widest one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
-        if pool.key.strict || pool.key.allowed != self.surroundings().allowed() {
-            return pool.key.allowed.clone();
+        let allowed = self.surroundings().allowed();
+        // Where a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
+        let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
+        if away || pool.key.allowed == allowed && !pool.key.strict {
+            self.widest_mask()
+        } else {
+            pool.key.allowed.clone()
         }
-        self.widest_mask()
     }
 
     /// All that the process may use. Where nothing but the cpuset limits that, the mask is every CPU there could be: the

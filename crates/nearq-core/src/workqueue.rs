@@ -7,7 +7,7 @@ use nearq_platform::{Linux, Platform};
 use nearq_topology::{CpuSet, Scope};
 
 use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Kind};
 use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
 use crate::link::LinkStatistics;
@@ -45,6 +45,7 @@ pub struct Workqueue<P: Platform = Linux> {
 pub struct WorkqueueBuilder<P: Platform = Linux> {
     name: String,
     runtime: Option<Runtime<P>>,
+    kind: Kind,
     attributes: Attributes,
     max_active: usize,
     min_active: Option<usize>,
@@ -83,10 +84,30 @@ impl<P: Platform> WorkqueueBuilder<P> {
         WorkqueueBuilder {
             name,
             runtime,
+            kind: Kind::Unbound,
             attributes: Attributes::default(),
             max_active: DEFAULT_MAX_ACTIVE,
             min_active: None,
         }
+    }
+
+    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere
+    /// else as long as the process may use that CPU. Each CPU has one worker that runs, and another where that blocks; they
+    /// serve all per-CPU queues of their nice value. `max_active` counts for each CPU by itself. For short items, and for data
+    /// that belong to a CPU.
+    ///
+    /// Of its other attributes only the nice value can be set. While a CPU is offline its items run on any other.
+    ///
+    /// ```
+    /// use nearq_core::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("percpu").per_cpu(true).build()?;
+    /// queue.queue_on(0, &Work::new(|_| println!("on CPU 0")))?;
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn per_cpu(mut self, per_cpu: bool) -> Self {
+        self.kind = if per_cpu { Kind::PerCpu } else { Kind::Unbound };
+        self
     }
 
     /// How CPUs are grouped; the runtime's default scope if not set.
@@ -154,13 +175,14 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// An attribute cannot be carried out; the error says which are possible.
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
+        self.kind.check(&self.attributes)?;
         inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
         let max_active = allowed_max_active(runtime, self.max_active);
         let bounds = Bounds::new(max_active, self.min_active);
         if let Some(asked) = self.min_active {
-            allowed_min_active(bounds, asked)?;
+            allowed_min_active(self.kind, bounds, asked)?;
         }
-        let queue = Queue::new(runtime, self.name, self.attributes, bounds);
+        let queue = Queue::new(runtime, self.name, self.kind, self.attributes, bounds);
         inner.add_queue(&queue);
         // The runtime's defaults may have changed before it was known there.
         queue.relayout();
@@ -191,7 +213,10 @@ fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize 
     }
 }
 
-fn allowed_min_active(bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
+fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
+    if kind == Kind::PerCpu {
+        return Err(Error::PerCpu("min_active"));
+    }
     let max_active = bounds.max_active;
     if asked > max_active {
         return Err(Error::MinActive { asked, max_active });
@@ -235,8 +260,11 @@ impl<P: Platform> Workqueue<P> {
     /// As [`queue`](Self::queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
     ///
     /// # Errors
-    /// The machine has no such node, or the node has no CPU.
+    /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs.
     pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
+        if self.is_per_cpu() {
+            return Err(Error::PerCpu("a node"));
+        }
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
     }
 
@@ -340,14 +368,22 @@ impl<P: Platform> Workqueue<P> {
         self.inside().runtime()
     }
 
+    /// Whether it is a [per-CPU queue](WorkqueueBuilder::per_cpu).
+    pub fn is_per_cpu(&self) -> bool {
+        self.inside().kind == Kind::PerCpu
+    }
+
     /// The attributes as they were set.
     pub fn attributes(&self) -> Attributes {
         self.inside().attributes()
     }
 
     /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
-    /// affinity is off.
+    /// affinity is off, `per-cpu` of a per-CPU queue.
     pub fn scope_in_words(&self) -> String {
+        if self.is_per_cpu() {
+            return "per-cpu".into();
+        }
         let attributes = self.attributes();
         let off = !(attributes.affinity && self.runtime().affinity());
         let scope = match attributes.scope {
@@ -408,7 +444,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes several attributes at once.
     ///
     /// # Errors
-    /// One of them cannot be carried out; nothing is changed then.
+    /// One of them cannot be carried out, or cannot be chosen for this kind of queue; nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
         self.inside().change(change)
     }
@@ -416,7 +452,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes the scope; `None` follows the runtime's default.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is a per-CPU one.
     pub fn set_scope(&self, scope: impl Into<Option<Scope>>) -> Result<(), Error> {
         let scope = scope.into();
         self.change(|attributes| attributes.scope = scope)
@@ -425,7 +461,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes whether workers may leave their pod.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is a per-CPU one.
     pub fn set_strict(&self, strict: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.strict = strict)
     }
@@ -433,7 +469,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes whether items run on the CPU that queued them.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is a per-CPU one.
     pub fn set_localize(&self, localize: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.localize = localize)
     }
@@ -441,7 +477,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes whether other pods' workers help.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is a per-CPU one.
     pub fn set_helping(&self, helping: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.helping = helping)
     }
@@ -449,7 +485,7 @@ impl<P: Platform> Workqueue<P> {
     /// Changes whether the scope is heeded.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is a per-CPU one.
     pub fn set_affinity(&self, affinity: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.affinity = affinity)
     }
@@ -457,7 +493,8 @@ impl<P: Platform> Workqueue<P> {
     /// Changes the CPUs that items may run on; `None` is all that the process may use.
     ///
     /// # Errors
-    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
+    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use; or the queue is a per-CPU
+    /// one.
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.change(|attributes| attributes.cpumask = cpus)
@@ -486,9 +523,10 @@ impl<P: Platform> Workqueue<P> {
     /// Changes how many items may be active on each node whatever its share of the limit is.
     ///
     /// # Errors
-    /// It is more than [`max_active`](Self::max_active).
+    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU one: it counts by CPU, not by node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
-        self.inside().change_bounds(|bounds| allowed_min_active(bounds, items))
+        let queue = self.inside();
+        queue.change_bounds(|bounds| allowed_min_active(queue.kind, bounds, items))
     }
 }
 

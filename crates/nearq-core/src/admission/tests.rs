@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{Limits, Scope, Topology};
 
 use super::{Admission, CLOSED, ceiling};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Kind};
 use crate::domain::Bounds;
 use crate::item::tests::{execute, model, spawn};
 use crate::pool::Pool;
@@ -57,7 +57,7 @@ impl Stub {
         runtime.inner().stopping.store(1, Ordering::SeqCst);
         let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
         let bounds = Bounds::new(max_active, None);
-        let queue = Queue::new(&runtime, "modelled".into(), attributes, bounds);
+        let queue = Queue::new(&runtime, "modelled".into(), Kind::Unbound, attributes, bounds);
         let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
         for pool in &pools {
             // Queued up for a place: pushers leave waking to others.

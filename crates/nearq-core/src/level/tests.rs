@@ -27,6 +27,7 @@ fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<Level<P>>) {
 fn pool<P: Platform>(runtime: &Runtime<P>, cpu: usize) -> Arc<Pool<P>> {
     let pod = CpuSet::single(cpu);
     runtime.inner().pool(&PoolKey {
+        bound: false,
         nice: 0,
         strict: true,
         helping: false,

@@ -33,7 +33,6 @@ fn on_eight_cpus(program: impl FnOnce() + 'static) -> Vec<String> {
 fn a_stray_is_brought_back_and_may_leave_again() {
     on_eight_cpus(|| {
         let mut place = Place::new(set("0-3"), set("0-7"));
-        assert_eq!(*place.wide(), set("0-7"));
         stand_on(6);
         assert!(place.repatriate::<Sim>());
         assert!(Sim::current_cpu() < 4);
@@ -101,4 +100,24 @@ fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
         assert_eq!(Sim::current_cpu(), (before + 1) % 8, "elsewhere it still goes");
     });
     assert_eq!(warnings, Vec::<String>::new());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
+fn a_worker_of_one_cpu_comes_back_to_it_when_it_is_there_again() {
+    on_eight_cpus(|| {
+        let mut place = Place::bound(set("3"));
+        Sim::set_affinity(Sim::current_thread(), &set("3")).unwrap();
+        place.begin::<Sim>();
+        assert!(!place.repatriate::<Sim>(), "it is there");
+        Sim::set_online(3, false).unwrap();
+        Sim::sleep(INTERVAL);
+        assert_ne!(Sim::current_cpu(), 3);
+        assert!(!place.repatriate::<Sim>(), "it cannot be there");
+        Sim::set_online(3, true).unwrap();
+        Sim::sleep(INTERVAL);
+        assert!(place.repatriate::<Sim>());
+        assert_eq!(Sim::current_cpu(), 3);
+        assert_eq!(Sim::affinity(Sim::current_thread()).unwrap(), set("3"));
+    });
 }
