@@ -36,6 +36,8 @@
 //! One worker at a time activates; who comes meanwhile asks it to look again (`attention`: NOBODY, LOOKING, AGAIN) and goes
 //! on with its own items. It counted its completion before it asked or saw that somebody had asked, and the activator takes the
 //! question (LOOKING) before it reads the completions: so it sees that one. All `SeqCst`.
+//! The items of an ordered queue stand in one line, whichever links they are for: all go onto the inbox of the domain's oldest
+//! link (`line`). They are let in from there one by one, so none is overtaken, whatever happens to the queue's attributes.
 //! Where the limit is high and half of it is free, issuers go past what is held back (`admit_past`), so that the activator gets
 //! ahead of them and can open.
 //! Opening: the activator marks the closed ceiling as `OPENING`, sees `inactive` at zero, opens the ceiling by
@@ -112,6 +114,8 @@ pub(crate) struct Admission<P: Platform> {
     first_link: P::AtomicPtr<Link<P>>,
     /// The link of the layout in effect to whose pool the kicker goes; null as long as there was none.
     main_link: P::AtomicPtr<Link<P>>,
+    /// The link on whose inbox everything is held back, of an ordered queue; null of others.
+    line: P::AtomicPtr<Link<P>>,
     pub(crate) kicker: Kicker<P>,
     /// The queue's next domain; see `Queue::domains`.
     pub(crate) next: P::AtomicPtr<Admission<P>>,
@@ -147,6 +151,7 @@ impl<P: Platform> Admission<P> {
             askers: P::AtomicU32::new(1),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             main_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            line: P::AtomicPtr::new(core::ptr::null_mut()),
             kicker: Kicker::new(),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -169,6 +174,10 @@ impl<P: Platform> Admission<P> {
     /// Adds a link, before its first item. By who holds the queue's configuration.
     pub(crate) fn add_link(&self, link: &Link<P>) {
         link.next_of_domain.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.domain == Domain::Whole && self.line.load(Ordering::Relaxed).is_null() {
+            // Before anybody queues here: who sees the link sees this as well.
+            self.line.store(core::ptr::from_ref(link).cast_mut(), Ordering::Relaxed);
+        }
         // SeqCst: see `links`.
         self.first_link.store(core::ptr::from_ref(link).cast_mut(), Ordering::SeqCst);
     }
@@ -335,7 +344,10 @@ impl<P: Platform> Admission<P> {
         self.inactive.fetch_add(1, Ordering::SeqCst);
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu);
-        link.inactive.push(item);
+        // Relaxed: written before the link could be found.
+        // SAFETY: null, or a link, which lives as long as the queue.
+        let line = unsafe { self.line.load(Ordering::Relaxed).as_ref() };
+        line.unwrap_or(link).inactive.push(item);
         self.close();
         if link.pool.runtime().broken.is(Broken::AdmissionLeak) {
             return;
@@ -484,9 +496,11 @@ impl<P: Platform> Admission<P> {
     /// Activates the next item that was not cancelled; false if there is none, or the next one is locked: then the lock's
     /// holder sends the kicker, so that no other item gets past it.
     fn activate_next(&self, turn: &mut Turn<P>) -> bool {
-        while let Some((list, link, item)) = turn.pop() {
+        while let Some((list, item)) = turn.pop() {
             // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
             let header = unsafe { item.as_ref() };
+            // Before it is published: then it is another's. It need not be the link on which it was held back.
+            let link = header.link();
             if header.is_stale() {
                 self.throw(item);
                 continue;
@@ -562,7 +576,7 @@ impl<P: Platform> Admission<P> {
             turn.lists.push((link, List::new()));
             turn.lists.last_mut().expect("just pushed").1.append(&mut left);
         }
-        while let Some((_, _, item)) = turn.pop() {
+        while let Some((_, item)) = turn.pop() {
             self.throw(item);
         }
     }
@@ -636,12 +650,12 @@ impl<P: Platform> Admission<P> {
 
 impl<P: Platform> Turn<P> {
     /// The first item of the next link that has one, and the number of its list: links take turns, each in its own order.
-    fn pop(&mut self) -> Option<(usize, *const Link<P>, NonNull<Item<P>>)> {
+    fn pop(&mut self) -> Option<(usize, NonNull<Item<P>>)> {
         for _ in 0..self.lists.len() {
             self.next = (self.next + 1) % self.lists.len();
-            let (link, list) = &mut self.lists[self.next];
+            let (_, list) = &mut self.lists[self.next];
             if let Some(item) = list.pop_front() {
-                return Some((self.next, *link, item));
+                return Some((self.next, item));
             }
         }
         None

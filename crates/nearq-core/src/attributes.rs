@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Unbound,
     /// To the CPU that queues, counted there.
     PerCpu,
+    /// To one pod of all CPUs, one at a time.
+    Ordered,
 }
 
 impl Kind {
@@ -192,7 +194,12 @@ impl Surroundings {
     /// which the process may use no CPU stands for all that the process may use.
     pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
         match kind {
-            Kind::Unbound => self.unbound(attributes),
+            Kind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
+            Kind::Ordered => {
+                // One pool: what another one had taken could be late.
+                let layout = self.unbound(attributes, false);
+                Layout { domains: vec![Domain::Whole; layout.pools.len()], ..layout }
+            }
             Kind::PerCpu => self.per_cpu(attributes),
         }
     }
@@ -225,10 +232,10 @@ impl Surroundings {
         }
     }
 
-    fn unbound(&self, attributes: &Attributes) -> Layout {
+    /// A pool for each pod; one for all CPUs if it is not `affine`.
+    fn unbound(&self, attributes: &Attributes, affine: bool) -> Layout {
         let scope = attributes.scope.unwrap_or(self.default_scope);
         let effective = self.effective(attributes);
-        let affine = self.affinity && attributes.affinity;
         let strict = affine && attributes.strict;
         let helping = attributes.helping && !strict;
         let cpus = self.topology.possible().last().map_or(1, |last| last + 1);
@@ -259,7 +266,7 @@ impl Layout {
     /// The queue's CPUs that belong to a domain.
     pub(crate) fn cpus_of(&self, domain: Domain) -> CpuSet {
         match domain {
-            Domain::Across => self.effective.clone(),
+            Domain::Across | Domain::Whole => self.effective.clone(),
             Domain::Cpu(cpu) => CpuSet::single(cpu),
             Domain::Node(_) => {
                 let inside = |cpu: &usize| self.places.domain_of(*cpu) == domain;
@@ -380,6 +387,19 @@ mod tests {
         assert!(layout.pools.iter().all(|pool| pool.bound && pool.strict && !pool.helping));
         assert!(layout.pools.iter().all(|pool| pool.nice == 5 && pool.allowed == pool.pod));
         assert_eq!(layout.limit(Domain::Cpu(3), Bounds::new(100, None)), 100, "for each CPU");
+    }
+
+    #[test]
+    fn an_ordered_queue_has_one_pool_of_all_its_cpus_whatever_the_scope() {
+        let here = surroundings("numa:2 core:2 pu:1", "0-3");
+        let cpumask = Some("1-2".parse().unwrap());
+        let strict =
+            Attributes { scope: Some(Scope::Cpu), strict: true, cpumask, ..Attributes::default() };
+        let layout = here.layout(Kind::Ordered, &strict);
+        assert_eq!(pods(&layout), ["1-2"]);
+        assert_eq!(layout.by_cpu, [0; 4]);
+        assert_eq!(layout.domains, [Domain::Whole]);
+        assert_eq!(layout.limit(Domain::Whole, Bounds::ONE), 1);
     }
 
     #[test]

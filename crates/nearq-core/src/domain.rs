@@ -28,6 +28,8 @@ pub enum Domain {
     Across,
     /// One CPU of a per-CPU queue.
     Cpu(usize),
+    /// All of an ordered queue.
+    Whole,
 }
 
 impl Domain {
@@ -35,7 +37,7 @@ impl Domain {
     pub(crate) fn share(self, here: usize, all: usize, bounds: Bounds) -> usize {
         let Bounds { max_active, min_active } = bounds;
         match self {
-            Domain::Across | Domain::Cpu(_) => max_active,
+            Domain::Across | Domain::Cpu(_) | Domain::Whole => max_active,
             Domain::Node(_) => {
                 let part = (max_active * here).div_ceil(all.max(1));
                 part.clamp(min_active.min(max_active), max_active).max(1)
@@ -50,6 +52,7 @@ impl core::fmt::Display for Domain {
             Domain::Node(node) => write!(f, "node {node}"),
             Domain::Across => f.write_str("across nodes"),
             Domain::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Domain::Whole => f.write_str("whole queue"),
         }
     }
 }
@@ -62,6 +65,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// Of an ordered queue.
+    pub(crate) const ONE: Bounds = Bounds { max_active: 1, min_active: 1 };
+
     /// `max_active` as asked for, `min_active` as the kernel chooses it if nothing is said.
     pub(crate) fn new(max_active: usize, min_active: Option<usize>) -> Self {
         let min_active = min_active.unwrap_or(DEFAULT_MIN_ACTIVE).min(max_active);

@@ -45,6 +45,8 @@ pub enum Error {
     },
     /// Something that a per-CPU queue has not; the text names it.
     PerCpu(&'static str),
+    /// A limit for an ordered queue; the text names it.
+    Ordered(&'static str),
     /// A limit of zero threads.
     NoThreads,
     /// Waiting would never end; the text says why.
@@ -84,6 +86,11 @@ impl fmt::Display for Error {
                 f,
                 "{what} cannot be chosen for a per-CPU queue, whose items run on the CPU that queues them or on that of \
                  `queue_on`; nice and max_active can, and everything else of a queue that is not per-CPU"
+            ),
+            Error::Ordered(what) => write!(
+                f,
+                "{what} cannot be set for an ordered queue, which runs one item at a time; everything else can, or it can be \
+                 set for a queue that is not ordered"
             ),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
             Error::Deadlock(text) => write!(f, "{text}"),

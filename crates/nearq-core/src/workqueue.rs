@@ -45,9 +45,10 @@ pub struct Workqueue<P: Platform = Linux> {
 pub struct WorkqueueBuilder<P: Platform = Linux> {
     name: String,
     runtime: Option<Runtime<P>>,
-    kind: Kind,
+    per_cpu: bool,
+    ordered: bool,
     attributes: Attributes,
-    max_active: usize,
+    max_active: Option<usize>,
     min_active: Option<usize>,
 }
 
@@ -84,9 +85,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
         WorkqueueBuilder {
             name,
             runtime,
-            kind: Kind::Unbound,
+            per_cpu: false,
+            ordered: false,
             attributes: Attributes::default(),
-            max_active: DEFAULT_MAX_ACTIVE,
+            max_active: None,
             min_active: None,
         }
     }
@@ -106,7 +108,35 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # Ok::<(), nearq_core::Error>(())
     /// ```
     pub fn per_cpu(mut self, per_cpu: bool) -> Self {
-        self.kind = if per_cpu { Kind::PerCpu } else { Kind::Unbound };
+        self.per_cpu = per_cpu;
+        self
+    }
+
+    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, and also while
+    /// attributes such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned
+    /// before another one begins, the item of the first starts before that of the second; so do closures. An item that queues
+    /// itself again goes to the end.
+    ///
+    /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, of
+    /// all CPUs of the queue: the scope, strictness, helping and affinity have no effect.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    /// use std::sync::mpsc;
+    ///
+    /// let queue = Workqueue::builder("log").ordered(true).build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// for line in 0..100 {
+    ///     let sender = sender.clone();
+    ///     queue.spawn(move || sender.send(line).unwrap());
+    /// }
+    /// drop(queue);
+    /// drop(sender);
+    /// assert!(receiver.iter().eq(0..100));
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
         self
     }
 
@@ -158,7 +188,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// CPUs there, rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are
     /// counted apart. So on a machine of several nodes a bit more may be active; [`Workqueue::limits`] says how much.
     pub fn max_active(mut self, items: usize) -> Self {
-        self.max_active = items;
+        self.max_active = Some(items);
         self
     }
 
@@ -175,14 +205,28 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// An attribute cannot be carried out; the error says which are possible.
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
-        self.kind.check(&self.attributes)?;
+        let kind = match (self.per_cpu, self.ordered) {
+            (false, false) => Kind::Unbound,
+            (true, false) => Kind::PerCpu,
+            (false, true) => Kind::Ordered,
+            (true, true) => return Err(Error::PerCpu("ordered")),
+        };
+        kind.check(&self.attributes)?;
         inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
-        let max_active = allowed_max_active(runtime, self.max_active);
-        let bounds = Bounds::new(max_active, self.min_active);
+        let bounds = match kind {
+            Kind::Ordered if self.max_active.is_some_and(|items| items > 1) => {
+                return Err(Error::Ordered("max_active"));
+            }
+            Kind::Ordered => Bounds::ONE,
+            _ => {
+                let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
+                Bounds::new(allowed_max_active(runtime, max_active), self.min_active)
+            }
+        };
         if let Some(asked) = self.min_active {
-            allowed_min_active(self.kind, bounds, asked)?;
+            allowed_min_active(kind, bounds, asked)?;
         }
-        let queue = Queue::new(runtime, self.name, self.kind, self.attributes, bounds);
+        let queue = Queue::new(runtime, self.name, kind, self.attributes, bounds);
         inner.add_queue(&queue);
         // The runtime's defaults may have changed before it was known there.
         queue.relayout();
@@ -214,8 +258,10 @@ fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize 
 }
 
 fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
-    if kind == Kind::PerCpu {
-        return Err(Error::PerCpu("min_active"));
+    match kind {
+        Kind::PerCpu => return Err(Error::PerCpu("min_active")),
+        Kind::Ordered => return Err(Error::Ordered("min_active")),
+        Kind::Unbound => {}
     }
     let max_active = bounds.max_active;
     if asked > max_active {
@@ -373,16 +419,23 @@ impl<P: Platform> Workqueue<P> {
         self.inside().kind == Kind::PerCpu
     }
 
+    /// Whether it is an [ordered queue](WorkqueueBuilder::ordered).
+    pub fn is_ordered(&self) -> bool {
+        self.inside().kind == Kind::Ordered
+    }
+
     /// The attributes as they were set.
     pub fn attributes(&self) -> Attributes {
         self.inside().attributes()
     }
 
     /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
-    /// affinity is off, `per-cpu` of a per-CPU queue.
+    /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
     pub fn scope_in_words(&self) -> String {
-        if self.is_per_cpu() {
-            return "per-cpu".into();
+        match self.inside().kind {
+            Kind::PerCpu => return "per-cpu".into(),
+            Kind::Ordered => return "ordered".into(),
+            Kind::Unbound => {}
         }
         let attributes = self.attributes();
         let off = !(attributes.affinity && self.runtime().affinity());
@@ -514,8 +567,11 @@ impl<P: Platform> Workqueue<P> {
     /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not bring it back.
     ///
     /// # Errors
-    /// None today.
+    /// The queue is an ordered one.
     pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
+        if self.is_ordered() {
+            return Err(Error::Ordered("max_active"));
+        }
         let items = allowed_max_active(self.runtime(), items);
         self.inside().change_bounds(|bounds| Ok(bounds.with_max_active(items)))
     }
@@ -523,7 +579,8 @@ impl<P: Platform> Workqueue<P> {
     /// Changes how many items may be active on each node whatever its share of the limit is.
     ///
     /// # Errors
-    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU one: it counts by CPU, not by node.
+    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by
+    /// node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
         let queue = self.inside();
         queue.change_bounds(|bounds| allowed_min_active(queue.kind, bounds, items))

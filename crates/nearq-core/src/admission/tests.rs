@@ -44,6 +44,22 @@ impl Stub {
 
     /// On another machine than the model's own, if one is named.
     fn on(machine: Option<&str>, scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
+        let bounds = Bounds::new(max_active, None);
+        let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
+        Self::of_kind(Kind::Unbound, machine, attributes, bounds, workers)
+    }
+
+    fn ordered(workers: usize) -> Arc<Self> {
+        Self::of_kind(Kind::Ordered, None, Attributes::default(), Bounds::ONE, workers)
+    }
+
+    fn of_kind(
+        kind: Kind,
+        machine: Option<&str>,
+        attributes: Attributes,
+        bounds: Bounds,
+        workers: usize,
+    ) -> Arc<Self> {
         let runtime =
             Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
         if let Some(machine) = machine {
@@ -55,9 +71,7 @@ impl Stub {
         }
         runtime.inner().monitor.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
-        let bounds = Bounds::new(max_active, None);
-        let queue = Queue::new(&runtime, "modelled".into(), Kind::Unbound, attributes, bounds);
+        let queue = Queue::new(&runtime, "modelled".into(), kind, attributes, bounds);
         let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
         for pool in &pools {
             // Queued up for a place: pushers leave waking to others.
@@ -91,7 +105,7 @@ impl Stub {
 
     /// Takes one item, if there is one, and does with it what a worker does.
     fn work(&self, worker: u32) -> bool {
-        self.pools.iter().any(|pool| self.work_at(pool, worker))
+        self.queue.links().any(|link| self.work_at(&link.pool, worker))
     }
 
     fn work_at(&self, pool: &Pool<Loom>, worker: u32) -> bool {
@@ -571,5 +585,106 @@ fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
         stub.run_out();
         assert!(stub.queue.is_empty());
         assert_eq!(runs.load(Ordering::SeqCst), 2);
+    });
+}
+
+// ---- ordered queues -----------------------------------------------------------------------------------------
+
+/// Items that write their numbers down in the order in which they start, as digits.
+struct Digits(Arc<AtomicU32>);
+
+impl Digits {
+    fn new() -> Self {
+        Digits(Arc::new(AtomicU32::new(0)))
+    }
+
+    fn item(&self, digit: u32) -> Work<Loom> {
+        let order = Arc::clone(&self.0);
+        Work::new_in(move |_: &Work<Loom>| {
+            order.store(order.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+        })
+    }
+
+    fn read(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Stub {
+    fn set_nice(&self, nice: i32) {
+        self.queue.change(|attributes| attributes.nice = nice).expect("can be done");
+    }
+}
+
+#[test]
+fn order_outlives_changes_of_the_pool_also_back_to_an_earlier_one() {
+    model(1, || {
+        let stub = Stub::ordered(1);
+        let digits = Digits::new();
+        for (digit, nice) in [(1, 0), (2, 0), (3, 5), (4, 0), (5, 5), (6, 7)] {
+            stub.set_nice(nice);
+            stub.issue(&digits.item(digit));
+        }
+        stub.run_out();
+        assert_eq!(digits.read(), 123_456);
+        assert_eq!(stub.queue.links().count(), 3);
+        stub.check(6);
+    });
+}
+
+#[test]
+fn nobody_is_overtaken_while_the_pool_is_changed_and_items_end() {
+    model(1, || {
+        let stub = Stub::ordered(2);
+        let digits = Arc::new(Digits::new());
+        stub.issue(&digits.item(1));
+        let issuer = {
+            let (stub, digits) = (Arc::clone(&stub), Arc::clone(&digits));
+            spawn(move || {
+                stub.issue(&digits.item(2));
+                stub.issue(&digits.item(3));
+            })
+        };
+        stub.set_nice(5);
+        stub.work(1);
+        stub.issue(&digits.item(4));
+        Loom::join(issuer);
+        stub.issue(&digits.item(5));
+        stub.run_out();
+        let order = digits.read();
+        assert!([12_345, 12_435, 14_235].contains(&order), "{order}");
+        stub.check(5);
+    });
+}
+
+#[test]
+fn an_item_of_an_ordered_queue_that_queues_itself_goes_to_the_end() {
+    model(2, || {
+        let stub = Stub::ordered(2);
+        let digits = Digits::new();
+        let (queue, order) = (Arc::downgrade(&stub.queue), Arc::clone(&digits.0));
+        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            let before = order.load(Ordering::Relaxed);
+            order.store(before * 10 + 1, Ordering::Relaxed);
+            if before == 0 {
+                assert!(queue.upgrade().expect("alive").queue(work.item()));
+            }
+        });
+        stub.issue(&own);
+        stub.issue(&digits.item(2));
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                stub.work(1);
+            })
+        };
+        stub.work(0);
+        Loom::join(worker);
+        stub.issue(&digits.item(3));
+        stub.run_out();
+        let order = digits.read();
+        // It may have queued itself after the last one.
+        assert!([1213, 1231].contains(&order), "{order}");
+        stub.check(4);
     });
 }
