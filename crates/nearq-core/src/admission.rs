@@ -27,6 +27,10 @@
 //! An item beyond the limit goes onto its link's `inactive` inbox; nobody takes a lock for it. Only workers
 //! activate, under `turn`. Who comes after inactive items goes behind them: `CLOSED` sends it the same way.
 //!
+//! # A limit of zero
+//! A frozen queue's domains have it (`freeze`): nothing gets in, and the ceiling stays closed, so that every completion looks who
+//! waits for the last one (`wait_until_still`).
+//!
 //! # The race
 //! An issuer holds its item back while the last completion passes. Issuer: `inactive` + 1, push, close the ceiling
 //! (CLOSE), read the completions (SUM). Worker: count the completion (COUNT), read the ceiling (LOOK). All `SeqCst`:
@@ -106,7 +110,9 @@ pub(crate) struct Admission<P: Platform> {
     turn: Mutex<Turn<P>, P>,
     /// Threads that wait for the domain to become empty; then the ceiling stays closed.
     drainers: P::AtomicU32,
-    /// Counts the times that the domain was found empty; drainers sleep on it.
+    /// Threads that wait for the last active item to end, while the limit is zero.
+    freezers: P::AtomicU32,
+    /// Counts the times that the domain was found empty, or still if somebody waits for that; both kinds sleep on it.
     emptied: P::AtomicU32,
     /// The CPUs whose items come here: so many may ask at once.
     askers: P::AtomicU32,
@@ -147,6 +153,7 @@ impl<P: Platform> Admission<P> {
             attention: Padded(P::AtomicU32::new(NOBODY)),
             turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
             drainers: P::AtomicU32::new(0),
+            freezers: P::AtomicU32::new(0),
             emptied: P::AtomicU32::new(0),
             askers: P::AtomicU32::new(1),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -262,7 +269,8 @@ impl<P: Platform> Admission<P> {
     /// Whether the limit has been changed since the ceiling's word was read.
     fn is_overruled(&self, word: u64) -> bool {
         P::model_fence();
-        (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0
+        // The epoch may have come round while the caller slept; not without being noticed where nothing may get in at all.
+        (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0 || self.limit() == 0
     }
 
     /// Lets an item past those that are held back, if the limit is a high one and less than half of it is used.
@@ -439,15 +447,24 @@ impl<P: Platform> Admission<P> {
             self.close();
         }
         drop(turn);
-        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty() {
-            self.emptied.fetch_add(1, Ordering::SeqCst);
-            P::wake(&raw const self.emptied, usize::MAX);
+        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty()
+            || self.freezers.load(Ordering::SeqCst) != 0 && self.is_still()
+        {
+            self.wake_waiters();
         }
     }
 
-    /// Whether nobody wants the ceiling closed: nothing is held back, and nobody waits for an empty domain.
+    fn wake_waiters(&self) {
+        self.emptied.fetch_add(1, Ordering::SeqCst);
+        P::wake(&raw const self.emptied, usize::MAX);
+    }
+
+    /// Whether nobody wants the ceiling closed: nothing is held back, nobody waits for an empty domain, and something may
+    /// get in.
     fn may_open(&self) -> bool {
-        self.drainers.load(Ordering::SeqCst) == 0 && self.inactive.load(Ordering::SeqCst) == 0
+        self.drainers.load(Ordering::SeqCst) == 0
+            && self.inactive.load(Ordering::SeqCst) == 0
+            && self.limit() != 0
     }
 
     fn activate(&self, turn: &mut Turn<P>) {
@@ -591,6 +608,28 @@ impl<P: Platform> Admission<P> {
             && self.admitted.load(Ordering::SeqCst) == completed
     }
 
+    /// Whether nothing is on a pool or running; items may be held back.
+    fn is_still(&self) -> bool {
+        self.withdraw();
+        let completed = self.completed();
+        P::model_fence();
+        self.admitted.load(Ordering::SeqCst) == completed
+    }
+
+    /// Sleeps until nothing is on a pool or running, or the limit is not zero any more.
+    pub(crate) fn wait_until_still(&self) {
+        self.freezers.fetch_add(1, Ordering::SeqCst);
+        P::model_fence();
+        loop {
+            let emptied = self.emptied.load(Ordering::SeqCst);
+            if self.limit() != 0 || self.is_still() {
+                break;
+            }
+            P::wait(&self.emptied, emptied, None);
+        }
+        self.freezers.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Sleeps until the domain is empty.
     pub(crate) fn wait_until_empty(&self) {
         self.drainers.fetch_add(1, Ordering::SeqCst);
@@ -632,6 +671,10 @@ impl<P: Platform> Admission<P> {
         P::model_fence();
         self.revoke();
         self.kick();
+        if self.freezers.load(Ordering::SeqCst) != 0 {
+            // They wait no longer.
+            self.wake_waiters();
+        }
     }
 
     /// Items that are on pools or running, as far as that can be seen without stopping anybody, and items held back.

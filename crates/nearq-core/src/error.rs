@@ -47,10 +47,10 @@ pub enum Error {
     PerCpu(&'static str),
     /// A limit for an ordered queue; the text names it.
     Ordered(&'static str),
-    /// A limit of zero threads.
-    NoThreads,
     /// Waiting would never end; the text says why.
     Deadlock(&'static str),
+    /// A limit of zero threads.
+    NoThreads,
     /// The machine could not be described.
     Machine(String),
     /// The operating system refused.
@@ -92,8 +92,8 @@ impl fmt::Display for Error {
                 "{what} cannot be set for an ordered queue, which runs one item at a time; everything else can, or it can be \
                  set for a queue that is not ordered"
             ),
+            Error::Deadlock(text) => f.write_str(text),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
-            Error::Deadlock(text) => write!(f, "{text}"),
             Error::Machine(text) => write!(f, "{text}"),
             Error::Refused(refused) => write!(f, "{refused}"),
         }

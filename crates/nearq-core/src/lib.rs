@@ -17,7 +17,7 @@
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `attributes`, `queue`, `link` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `credits`, `kicker` | the limit, and where it is counted |
-//! | `builder`, `runtime`, `monitor`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
+//! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `broken` | what the fault soak must find |
 //! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
@@ -36,6 +36,7 @@ mod domain;
 mod error;
 mod event;
 mod extra;
+mod freeze;
 mod held;
 mod idle;
 mod inbox;

@@ -46,6 +46,8 @@ struct Config<P: Platform> {
 pub(crate) struct Queue<P: Platform> {
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    /// It takes part in `Runtime::freeze`.
+    pub(crate) freezable: bool,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
     /// Which process it is in.
@@ -70,12 +72,14 @@ impl<P: Platform> Queue<P> {
         runtime: &Runtime<P>,
         name: String,
         kind: Kind,
+        freezable: bool,
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
         let queue = Arc::new(Queue {
             name,
             kind,
+            freezable,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: Epoch::now::<P>(),
@@ -356,15 +360,33 @@ impl<P: Platform> Queue<P> {
     ) -> Result<(), Error> {
         let mut config = self.config.lock();
         config.bounds = change(config.bounds)?;
-        Self::set_limits(&config, &self.current_table().layout);
+        self.set_limits(&config, &self.current_table().layout);
         Ok(())
     }
 
+    /// Follows the runtime where that has been frozen or thawed; in effect when it returns.
+    pub(crate) fn follow_freezer(&self) {
+        self.set_limits(&self.config.lock(), &self.current_table().layout);
+    }
+
+    /// Waits until nothing is on a pool or running, or the queue is thawed.
+    pub(crate) fn wait_until_still(&self) {
+        self.domains().for_each(Admission::wait_until_still);
+    }
+
     /// Gives each domain its share of the limit.
-    fn set_limits(config: &Config<P>, layout: &Layout) {
+    fn set_limits(&self, config: &Config<P>, layout: &Layout) {
         for domain in config.domains.iter() {
-            domain.set_limit(layout.limit(domain.domain, config.bounds));
+            domain.set_limit(self.limit_of(config, layout, domain.domain));
         }
+    }
+
+    fn limit_of(&self, config: &Config<P>, layout: &Layout, domain: Domain) -> usize {
+        // Read with the configuration locked: who freezes or thaws changes it first and then every queue.
+        if self.freezable && self.inner().freezer.is_frozen() {
+            return 0;
+        }
+        layout.limit(domain, config.bounds)
     }
 
     fn apply(&self, config: &mut Config<P>) {
@@ -374,7 +396,7 @@ impl<P: Platform> Queue<P> {
             let pools = layout.pools.iter().zip(&layout.domains);
             let links: Vec<_> = pools
                 .map(|(key, domain)| {
-                    let limit = layout.limit(*domain, config.bounds);
+                    let limit = self.limit_of(config, &layout, *domain);
                     self.link_to(config, &self.inner().pool(key), *domain, limit)
                 })
                 .collect();
@@ -385,13 +407,13 @@ impl<P: Platform> Queue<P> {
             link.set_localize(config.attributes.localize);
         }
         // SAFETY: tables live as long as the queue.
-        Self::use_table(config, unsafe { &*table });
+        self.use_table(config, unsafe { &*table });
         // Release: pairs with the acquire in `current_table`.
         self.table.store(table.cast_mut(), Ordering::Release);
     }
 
     /// Tells each domain what the table means for it.
-    fn use_table(config: &Config<P>, table: &LinkTable<P>) {
+    fn use_table(&self, config: &Config<P>, table: &LinkTable<P>) {
         for domain in config.domains.iter() {
             let mut links = table.by_cpu.iter().filter(|link| {
                 // SAFETY: links live as long as the queue.
@@ -401,7 +423,7 @@ impl<P: Platform> Queue<P> {
                 domain.set_use(1 + links.count(), *first);
             }
         }
-        Self::set_limits(config, &table.layout);
+        self.set_limits(config, &table.layout);
     }
 
     fn link_to(

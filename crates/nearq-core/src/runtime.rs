@@ -18,6 +18,7 @@ use crate::attributes::{Attributes, Kind, Layout, PoolKey, Surroundings};
 use crate::broken::{Broken, Variant};
 use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
+use crate::freeze::Freezer;
 use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
@@ -35,6 +36,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) table: Table<P>,
     pub(crate) monitor: Monitor<P>,
     pub(crate) timer: Timer<P>,
+    pub(crate) freezer: Freezer<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) broken: Variant,
     surroundings: Mutex<Arc<Surroundings>, P>,
@@ -110,6 +112,7 @@ impl<P: Platform> Runtime<P> {
             table: Table::new(),
             monitor: Monitor::new(),
             timer: Timer::new(),
+            freezer: Freezer::new(),
             stopping: P::AtomicU32::new(0),
             broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
@@ -297,6 +300,10 @@ impl<P: Platform> Inner<P> {
 
     fn live_queues(&self) -> Vec<Arc<Queue<P>>> {
         self.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect()
+    }
+
+    pub(crate) fn freezable_queues(&self) -> Vec<Arc<Queue<P>>> {
+        self.live_queues().into_iter().filter(|queue| queue.freezable).collect()
     }
 
     // ---- pools and levels ----------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     runtime: Option<Runtime<P>>,
     per_cpu: bool,
     ordered: bool,
+    freezable: bool,
     attributes: Attributes,
     max_active: Option<usize>,
     min_active: Option<usize>,
@@ -87,6 +88,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
             runtime,
             per_cpu: false,
             ordered: false,
+            freezable: false,
             attributes: Attributes::default(),
             max_active: None,
             min_active: None,
@@ -137,6 +139,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// ```
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
+        self
+    }
+
+    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
+    pub fn freezable(mut self, freezable: bool) -> Self {
+        self.freezable = freezable;
         self
     }
 
@@ -226,9 +234,9 @@ impl<P: Platform> WorkqueueBuilder<P> {
         if let Some(asked) = self.min_active {
             allowed_min_active(kind, bounds, asked)?;
         }
-        let queue = Queue::new(runtime, self.name, kind, self.attributes, bounds);
+        let queue = Queue::new(runtime, self.name, kind, self.freezable, self.attributes, bounds);
         inner.add_queue(&queue);
-        // The runtime's defaults may have changed before it was known there.
+        // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
         queue.relayout();
         Ok(Workqueue { queue: Some(queue) })
     }
@@ -422,6 +430,11 @@ impl<P: Platform> Workqueue<P> {
     /// Whether it is an [ordered queue](WorkqueueBuilder::ordered).
     pub fn is_ordered(&self) -> bool {
         self.inside().kind == Kind::Ordered
+    }
+
+    /// Whether [`Runtime::freeze`] holds its items back.
+    pub fn is_freezable(&self) -> bool {
+        self.inside().freezable
     }
 
     /// The attributes as they were set.

@@ -71,7 +71,8 @@ impl Stub {
         }
         runtime.inner().monitor.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let queue = Queue::new(&runtime, "modelled".into(), kind, attributes, bounds);
+        let queue = Queue::new(&runtime, "modelled".into(), kind, true, attributes, bounds);
+        runtime.inner().add_queue(&queue);
         let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
         for pool in &pools {
             // Queued up for a place: pushers leave waking to others.
@@ -686,5 +687,117 @@ fn an_item_of_an_ordered_queue_that_queues_itself_goes_to_the_end() {
         // It may have queued itself after the last one.
         assert!([1213, 1231].contains(&order), "{order}");
         stub.check(4);
+    });
+}
+
+// ---- freezing -----------------------------------------------------------------------------------------------
+
+/// Counts executions.
+fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
+    let runs = Arc::clone(runs);
+    Work::new_in(move |_: &Work<Loom>| {
+        runs.fetch_add(1, Ordering::SeqCst);
+    })
+}
+
+/// An issuer may be anywhere on its way in; with credits or without.
+fn frozen_while_an_item_is_queued(max_active: usize) {
+    model(2, move || {
+        let stub = Stub::new(max_active, 2);
+        let (runs, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let works = [counting(&runs), counting(&runs)];
+        stub.issue(&works[0]);
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), works[1].clone());
+            spawn(move || stub.issue(&work))
+        };
+        let worker = {
+            let stub = Arc::clone(&stub);
+            let done = Arc::clone(&done);
+            spawn(move || {
+                while done.load(Ordering::SeqCst) == 0 {
+                    if !stub.work(1) {
+                        Loom::yield_now();
+                    }
+                }
+            })
+        };
+        stub.runtime.freeze().expect("not from inside");
+        done.store(1, Ordering::SeqCst);
+        let before = runs.load(Ordering::SeqCst);
+        assert!(before >= 1, "what was queued before has run");
+        stub.work(0);
+        stub.work(0);
+        assert_eq!(runs.load(Ordering::SeqCst), before, "nothing starts any more");
+        stub.runtime.thaw();
+        Loom::join(issuer);
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        stub.check(2);
+    });
+}
+
+#[test]
+fn frozen_while_an_item_is_queued_at_a_low_limit() {
+    frozen_while_an_item_is_queued(2);
+}
+
+#[test]
+fn frozen_while_an_item_is_queued_with_credits() {
+    frozen_while_an_item_is_queued(WITH_CREDITS);
+}
+
+#[test]
+fn frozen_while_a_worker_activates() {
+    model(2, || {
+        let stub = Stub::new(1, 2);
+        let (runs, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let works = [counting(&runs), counting(&runs)];
+        works.iter().for_each(|work| stub.issue(work));
+        let worker = {
+            let stub = Arc::clone(&stub);
+            let done = Arc::clone(&done);
+            spawn(move || {
+                while done.load(Ordering::SeqCst) == 0 {
+                    if !stub.work(1) {
+                        Loom::yield_now();
+                    }
+                }
+            })
+        };
+        stub.runtime.freeze().expect("not from inside");
+        done.store(1, Ordering::SeqCst);
+        let before = runs.load(Ordering::SeqCst);
+        stub.work(0);
+        assert_eq!(runs.load(Ordering::SeqCst), before, "nothing starts any more");
+        stub.runtime.thaw();
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        stub.check(2);
+    });
+}
+
+#[test]
+fn thawed_while_somebody_freezes() {
+    model(2, || {
+        let stub = Stub::new(1, 1);
+        let work = idle();
+        stub.issue(&work);
+        let other = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                while !stub.runtime.is_frozen() {
+                    Loom::yield_now();
+                }
+                stub.runtime.thaw();
+            })
+        };
+        // Nobody works: it returns because of the thaw.
+        stub.runtime.freeze().expect("not from inside");
+        Loom::join(other);
+        stub.run_out();
+        stub.check(1);
     });
 }
