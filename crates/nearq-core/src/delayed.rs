@@ -223,16 +223,24 @@ fn forget<P: Platform>(held: &Held<'_, P>) {
     }
 }
 
-/// Takes an item off the timer that is on one.
-pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) {
+/// Tells the timer that the item's time is of no interest any more; the item's delay.
+fn disarm<'a, P: Platform>(held: &'a Held<'_, P>) -> &'a Delay<P> {
+    let delay = current(held);
     // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
-    let delay = unsafe { &*current(held) };
+    let this = unsafe { &*delay };
     // Where the queue is gone, the timer finds out by itself.
-    if let Some(queue) = delay.queue() {
-        // SAFETY: the item's delay; armed and disarmed under the item's lock.
-        unsafe { queue.inner().timer.disarm(NonNull::from(&delay.node)) };
+    if let Some(queue) = this.queue() {
+        let node = NonNull::new(delay.cast_mut()).expect("not null").cast();
+        // SAFETY: the item's delay, by the pointer that it was made with; armed and disarmed under the item's lock.
+        unsafe { queue.inner().timer.disarm(node) };
         held.keep(queue);
     }
+    this
+}
+
+/// Takes an item off the timer that is on one.
+pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) {
+    disarm(held);
     forget(held);
 }
 
@@ -273,14 +281,7 @@ pub(crate) fn expedite<P: Platform>(item: &Item<P>) -> bool {
     let timed = held.word() & TIMED != 0;
     let mut launch = None;
     if timed {
-        // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
-        let delay = unsafe { &*current(&held) };
-        if let Some(queue) = delay.queue() {
-            // SAFETY: as in `cancel`.
-            unsafe { queue.inner().timer.disarm(NonNull::from(&delay.node)) };
-            held.keep(queue);
-        }
-        launch = take_off(&held, delay);
+        launch = take_off(&held, disarm(&held));
     }
     held.unlock();
     if let Some(launch) = launch {

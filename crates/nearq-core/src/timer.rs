@@ -48,11 +48,15 @@ use crate::runtime::Inner;
 use crate::wheel::Wheel;
 use inbox::Inbox;
 use node::{Decision, NONE, deadline_of};
+#[cfg_attr(not(test), allow(unused_imports, reason = "delayed items use it"))]
 pub(crate) use node::{TimerNode, TimerTable};
 
 /// So many requests that are not urgent wake the thread: few enough that it has them done in some 10 µs, enough that each
 /// pays for little of a wake-up.
 const CROWD: u32 = 256;
+
+/// So many nodes expire before the thread looks at its requests again: some 100 µs of work.
+const BATCH: u32 = 512;
 
 /// How often the thread is tried to be started before it is left to the next request: some 80 ms with the pauses.
 const TRIES: u32 = 14;
@@ -362,9 +366,10 @@ impl<P: Platform> Hands<P> {
         }
     }
 
-    /// Expires what is due.
+    /// Expires what is due, so many at most that new requests need not wait for long.
     fn expire(&mut self, now: u64) {
-        while let Some(node) = self.wheel.take_due(now) {
+        for _ in 0..BATCH {
+            let Some(node) = self.wheel.take_due(now) else { return };
             self.settle(node, now);
         }
     }
@@ -422,15 +427,17 @@ fn watch<P: Platform>(shared: &Shared<P>) {
     P::wake_exactly();
     let mut hands = Hands::new(P::now().as_nanos());
     let mut nice = (P::nice(P::current_thread()).unwrap_or(0) + 20).unsigned_abs();
+    let mut warned = false;
     while shared.stopped.load(Ordering::SeqCst) == 0 {
         let asked = shared.nice.load(Ordering::Relaxed);
         if asked < nice {
             nice = asked;
-            favour::<P>(asked.cast_signed() - 20);
+            favour::<P>(asked.cast_signed() - 20, &mut warned);
         }
         hands.attend(shared, P::now().as_nanos());
         hands.expire(P::now().as_nanos());
         let next = hands.next();
+        // Something has become due meanwhile, or a batch was not all.
         if next.is_some_and(|next| next <= P::now().as_nanos()) {
             continue;
         }
@@ -446,13 +453,12 @@ fn watch<P: Platform>(shared: &Shared<P>) {
     hands.end(shared);
 }
 
-/// Favours the timer's thread, the caller, so much.
-fn favour<P: Platform>(nice: i32) {
-    if let Err(refused) = P::set_nice(P::current_thread(), nice) {
-        // Nobody asked for more than the ordinary where the whole process has less.
-        if nice < 0 {
-            P::warn(&format!("{refused}; what is delayed for a favoured queue may be late"));
-        }
+/// Favours the timer's thread, the caller, so much. What is refused is said once.
+fn favour<P: Platform>(nice: i32, warned: &mut bool) {
+    let Err(refused) = P::set_nice(P::current_thread(), nice) else { return };
+    // Nobody asked for more than the ordinary where the whole process has less.
+    if nice < 0 && !core::mem::replace(warned, true) {
+        P::warn(&format!("{refused}; what is delayed for a favoured queue may be late"));
     }
 }
 

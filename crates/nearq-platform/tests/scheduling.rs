@@ -130,6 +130,17 @@ fn a_sleep_is_not_shorter_than_asked_for() {
 }
 
 #[test]
+fn who_wakes_exactly_has_the_smallest_slack_and_nobody_else() {
+    let slack = || rustix::thread::current_timer_slack().unwrap();
+    let before = slack();
+    in_thread(ThreadSpec::default(), move || {
+        Linux::wake_exactly();
+        assert_eq!(slack(), 1);
+    });
+    assert_eq!(slack(), before);
+}
+
+#[test]
 fn a_sleeping_thread_is_blocked_whatever_its_name() {
     let name = "a) R (b".to_owned();
     let sleeper = Sleeper::start(ThreadSpec { name, ..ThreadSpec::default() });

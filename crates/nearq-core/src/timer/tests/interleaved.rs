@@ -214,9 +214,8 @@ fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
 fn arm_unwatched(owner: &Owner<Loom>, nanos: u64) -> bool {
     owner.0.floor.store(0, Ordering::SeqCst);
     let prevented = owner.0.prevented.load(Ordering::Relaxed);
-    let node = core::ptr::NonNull::from(&*owner.0).cast();
     // SAFETY: our reference keeps it alive; it is held, and armed or being released, so no hold is taken.
-    let armed = unsafe { owner.0.timer.arm(node, at(nanos)) };
+    let armed = unsafe { owner.0.timer.arm(owner.node(), at(nanos)) };
     assert_eq!(armed.hold, Hold::Kept);
     owner.0.prevented.store(prevented + u32::from(armed.prevented), Ordering::Relaxed);
     let accepted = owner.0.accepted.load(Ordering::Relaxed);
@@ -297,6 +296,10 @@ fn requests_that_are_not_urgent_wake_nobody_until_there_are_many() {
         hands.attend(shared, 0);
         assert!(!owner.is_held());
         assert_eq!(hands.next(), None);
+        shared.sleep.store(5000, Ordering::SeqCst);
+        owner.arm(at(6000));
+        assert_eq!(sleep(), 5000, "the count begins anew");
+        owner.disarm();
         owner.arm(at(NONE + 5));
         hands.attend(shared, 0);
         assert_eq!(hands.next(), Some(NONE - 1), "as far as the word can say");

@@ -1,12 +1,15 @@
 //! The timer on the machine that the tests run on.
 
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
+use nearq_lock::Mutex;
 use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
-use super::super::Timer;
-use super::{Owner, end};
+use super::super::{Hold, Timer};
+use super::{Owner, TimerNode, TimerTable, end};
+use crate::runtime::Runtime;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -80,6 +83,66 @@ fn the_end_lets_go_of_everything() {
     assert_eq!(dropped, 49);
 }
 
+/// The timer of a runtime.
+fn timer_of(runtime: &Runtime) -> Arc<Timer<Linux>> {
+    Arc::new(Timer { shared: Arc::clone(&runtime.inner().timer.shared) })
+}
+
+/// Until the thread has let go of everything.
+fn until_the_thread_has_ended(timer: &Timer<Linux>) {
+    while Arc::strong_count(&timer.shared) > 1 {
+        Linux::sleep(MILLISECOND);
+    }
+    // The count is read without any order; what the thread did before is visible after this.
+    Linux::fence(Ordering::Acquire);
+}
+
+#[test]
+fn a_runtime_ends_its_timer() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let timer = timer_of(&runtime);
+    let owners = [Owner::new(&timer), Owner::new(&timer)];
+    owners[0].arm_in(Duration::ZERO);
+    owners[0].wait(1);
+    owners[1].arm_in(Duration::from_secs(1000));
+    drop(runtime);
+    owners.iter().for_each(Owner::check);
+    until_the_thread_has_ended(&timer);
+}
+
+/// A node that owns a handle of its runtime until it is told.
+#[repr(C)]
+struct Last {
+    node: TimerNode<Linux>,
+    runtime: Mutex<Option<Runtime>, Linux>,
+}
+
+const LAST: &TimerTable<Linux> = &TimerTable {
+    expire: |node| {
+        // SAFETY: such an object begins with its node, and the hold keeps it alive.
+        let last = unsafe { node.cast::<Last>().as_ref() };
+        drop(last.runtime.lock().take());
+    },
+    // SAFETY: the hold was a reference, which comes back.
+    release: |node, _| drop(unsafe { Arc::from_raw(node.cast::<Last>().as_ptr()) }),
+};
+
+#[test]
+fn the_last_handle_of_a_runtime_may_go_on_the_timers_thread() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let timer = timer_of(&runtime);
+    let last = Last { node: TimerNode::new(LAST), runtime: Mutex::new_in(Some(runtime)) };
+    let last = Arc::new(last);
+    let raw = Arc::into_raw(Arc::clone(&last)).cast_mut();
+    let node = NonNull::new(raw).expect("an address").cast();
+    // SAFETY: the reference keeps it alive until it comes back by `release`.
+    let armed = unsafe { timer.arm(node, Linux::now() + MILLISECOND) };
+    assert_eq!(armed.hold, Hold::Taken);
+    until_the_thread_has_ended(&timer);
+    assert!(last.runtime.lock().is_none());
+    assert_eq!(Arc::strong_count(&last), 1, "it was released");
+}
+
 #[test]
 fn a_timer_that_nobody_used_ends() {
     end(&timer());
@@ -90,7 +153,7 @@ fn a_timer_that_nobody_used_ends() {
 fn a_far_deadline_makes_no_wake_ups() {
     let timer = timer();
     let owner = Owner::new(&timer);
-    owner.arm_in(Duration::from_secs(3600));
+    owner.arm_in(Duration::from_hours(1));
     // Until a tenth of a second brings nothing new.
     let mut before = 0;
     loop {
@@ -188,7 +251,7 @@ fn deadlines_are_noticed_soon() {
 }
 
 #[test]
-#[ignore = "measures, on a machine that should be idle"]
+#[ignore = "measures, and says something on an idle machine only"]
 fn how_late_deadlines_are_noticed() {
     let late = lateness(5_000);
     let part = |percent: usize| late[(late.len() - 1) * percent / 100];
@@ -199,5 +262,4 @@ fn how_late_deadlines_are_noticed() {
         part(99),
         part(100)
     );
-    assert!(part(99) < MILLISECOND);
 }

@@ -204,7 +204,7 @@ fn on_an_idle_machine_nobody_is_late() {
 }
 
 #[test]
-fn a_time_out_for_each_request_wakes_the_thread_now_and_then_and_holds_little() {
+fn a_time_out_for_each_request_holds_little_memory() {
     const ROUNDS: u32 = 20_000;
     let outcome = simulation("core:2", 3).run(|| {
         let timer = Arc::new(Timer::<Sim>::new());
@@ -243,7 +243,7 @@ fn a_far_deadline_makes_no_wake_ups() {
     let outcome = simulation("core:2", 3).time_limit(Duration::from_secs(100_000)).run(|| {
         let timer = Arc::new(Timer::<Sim>::new());
         let owner = Owner::new(&timer);
-        owner.arm_in(Duration::from_secs(86_400));
+        owner.arm_in(Duration::from_hours(24));
         Sim::sleep(Duration::from_secs(1));
         let before = Sim::switches();
         Sim::sleep(Duration::from_secs(86_300));
