@@ -7,7 +7,7 @@ use nearq_platform::{Linux, Ordering, Platform};
 use crate::builder::RuntimeBuilder;
 use crate::error::Error;
 use crate::runtime::Runtime;
-use crate::workqueue::Workqueue;
+use crate::workqueue::{Workqueue, WorkqueueBuilder};
 
 type Pointer<T> = <Linux as Platform>::AtomicPtr<T>;
 
@@ -49,11 +49,14 @@ impl<T: Send + Sync> Once<T> {
 }
 
 static RUNTIME: Once<Runtime> = Once::new();
-static SYSTEM_UNBOUND: Once<Workqueue> = Once::new();
-static SYSTEM_LONG: Once<Workqueue> = Once::new();
+static PERCPU: Once<Workqueue> = Once::new();
+static UNBOUND: Once<Workqueue> = Once::new();
+static LONG: Once<Workqueue> = Once::new();
+static UNBOUND_LONG: Once<Workqueue> = Once::new();
+static FREEZABLE: Once<Workqueue> = Once::new();
 
-/// What the kernel gives its system queues.
-const SYSTEM_MAX_ACTIVE: usize = 2048;
+/// What the kernel gives its unbound system queues; the per-CPU ones have the default.
+const UNBOUND_MAX_ACTIVE: usize = 2048;
 
 impl Runtime<Linux> {
     /// Settings of a new runtime.
@@ -83,25 +86,53 @@ impl Default for Runtime<Linux> {
     }
 }
 
-/// The queue for anything that needs none of its own; 2048 items active at most.
+/// The per-CPU queue for short items that need none of their own; 1024 items active at most on each CPU.
+///
+/// An item should not take long, nor wait for another item of this queue: those of the same CPU wait behind it.
+///
+/// # Panics
+/// Where [`Runtime::try_default`] fails.
+pub fn system_percpu() -> &'static Workqueue {
+    system(&PERCPU, || Workqueue::builder("events").per_cpu(true))
+}
+
+/// The queue for anything that needs none of its own and may run on any CPU near by; 2048 items active at most.
 ///
 /// # Panics
 /// Where [`Runtime::try_default`] fails.
 pub fn system_unbound() -> &'static Workqueue {
-    system(&SYSTEM_UNBOUND, "events_unbound")
+    system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
+}
+
+/// As [`system_percpu`], for items that take long, so that others can be waited for without them.
+///
+/// # Panics
+/// Where [`Runtime::try_default`] fails.
+pub fn system_long() -> &'static Workqueue {
+    system(&LONG, || Workqueue::builder("events_long").per_cpu(true))
 }
 
 /// As [`system_unbound`], for items that take long, so that others can be waited for without them.
 ///
 /// # Panics
 /// Where [`Runtime::try_default`] fails.
-pub fn system_long() -> &'static Workqueue {
-    system(&SYSTEM_LONG, "events_dfl_long")
+pub fn system_unbound_long() -> &'static Workqueue {
+    system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-fn system(queue: &'static Once<Workqueue>, name: &str) -> &'static Workqueue {
-    let made = queue.get_or_make(|| Workqueue::builder(name).max_active(SYSTEM_MAX_ACTIVE).build());
-    match made {
+/// As [`system_percpu`], for items that [`Runtime::freeze`] holds back.
+///
+/// # Panics
+/// Where [`Runtime::try_default`] fails.
+pub fn system_freezable() -> &'static Workqueue {
+    system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu(true).freezable(true))
+}
+
+fn system(
+    queue: &'static Once<Workqueue>,
+    settings: fn() -> WorkqueueBuilder,
+) -> &'static Workqueue {
+    match queue.get_or_make(|| settings().build()) {
         Ok(queue) => queue,
         Err(error) => panic!("{error}"),
     }

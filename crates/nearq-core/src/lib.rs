@@ -71,7 +71,9 @@ mod workqueue;
 
 pub use attributes::Attributes;
 pub use builder::{RuntimeBuilder, WorkerInfo};
-pub use default::{system_long, system_unbound};
+pub use default::{
+    system_freezable, system_long, system_percpu, system_unbound, system_unbound_long,
+};
 pub use domain::{Domain, DomainLimit};
 pub use error::Error;
 pub use info::{PoolInfo, WorkerState};

@@ -34,7 +34,8 @@
 pub use nearq_core::{
     Attributes, BorrowScope, CpuSet, Domain, DomainLimit, Error, JoinHandle, LinkStatistics, Panic,
     PoolInfo, Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue,
-    WorkqueueBuilder, set_description, system_long, system_unbound,
+    WorkqueueBuilder, set_description, system_freezable, system_long, system_percpu,
+    system_unbound, system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.
