@@ -9,8 +9,8 @@ use nearq_topology::Topology;
 
 use super::dice::Dice;
 use super::plan::{
-    Allowance, Body, Change, Handle, IssuerPlan, ItemPlan, Op, Plan, QueuePlan, RuntimePlan, Step,
-    To,
+    Allowance, Body, Change, Handle, IssuerPlan, ItemPlan, Kind, Op, Plan, QueuePlan, RuntimePlan,
+    Step, To,
 };
 
 /// From few CPUs to many: every kind of pod, with and without SMT.
@@ -57,7 +57,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
         ]),
     };
     for queue in 0..queue_count {
-        let plan = drawer.queue(queue);
+        let plan = drawer.queue(queue, queue + 1 == queue_count);
         drawer.queues.push(plan);
     }
     let item_count = drawer.dice.within(1..=6);
@@ -148,23 +148,30 @@ impl Drawer {
         *self.dice.pick(&[1, 1, 2, 3, 8, 0])
     }
 
-    fn queue(&mut self, number: usize) -> QueuePlan {
-        if self.dice.one_in(6) {
-            let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
-            return QueuePlan { attributes, max_active: 1, dropped_early: false, ordered: true };
-        }
+    fn queue(&mut self, number: usize, last: bool) -> QueuePlan {
+        let kind = match self.dice.below(6) {
+            0 => Kind::Ordered,
+            1 => Kind::PerCpu,
+            _ => Kind::Unbound,
+        };
         let mask = self.dice.one_in(4).then(|| self.cpus());
-        let attributes = Attributes {
-            scope: (!self.dice.one_in(4)).then(|| self.scope()),
-            strict: self.dice.one_in(3),
-            localize: self.dice.one_in(4),
-            helping: !self.dice.one_in(4),
-            affinity: !self.dice.one_in(8),
-            cpumask: mask,
-            nice: *self.dice.pick(&[0, 0, 0, 10, -10]),
+        let nice = *self.dice.pick(&[0, 0, 0, 10, -10]);
+        let attributes = match kind {
+            Kind::PerCpu => Attributes { nice, ..Attributes::default() },
+            _ => Attributes {
+                scope: (!self.dice.one_in(4)).then(|| self.scope()),
+                strict: self.dice.one_in(3),
+                localize: self.dice.one_in(4),
+                helping: !self.dice.one_in(4),
+                affinity: !self.dice.one_in(8),
+                cpumask: mask,
+                nice,
+            },
         };
         let dropped_early = number != 0 && self.dice.one_in(3);
-        QueuePlan { attributes, max_active: self.max_active(), dropped_early, ordered: false }
+        let max_active = if kind == Kind::Ordered { 1 } else { self.max_active() };
+        let freezable = last && self.dice.one_in(2);
+        QueuePlan { attributes, max_active, dropped_early, kind, freezable }
     }
 
     fn change(&mut self) -> Change {
@@ -310,9 +317,8 @@ impl Drawer {
             14..=23 => Op::Step(self.closures(queue, 2, false)),
             29..=30 => Op::Flush { queue },
             31..=35 => {
-                let own: Vec<usize> = (0..self.queues.len())
-                    .filter(|queue| queue % issuers == issuer && !self.queues[*queue].ordered)
-                    .collect();
+                let own: Vec<usize> =
+                    (0..self.queues.len()).filter(|queue| queue % issuers == issuer).collect();
                 if own.is_empty() {
                     return Op::Step(Step::Yield);
                 }
@@ -322,11 +328,12 @@ impl Drawer {
             37 if self.dice.one_in(4) => {
                 Op::Step(Step::DropItem { item: self.dice.below(self.items.len()) })
             }
-            38 if issuer == 0 => match self.dice.below(5) {
+            38 | 39 if issuer == 0 => match self.dice.below(8) {
                 0 => Op::DefaultScope(self.scope()),
                 1 => Op::RuntimeAffinity(!self.dice.one_in(3)),
                 2 => Op::Spin(*self.dice.pick(&[0, 64, 512])),
                 3 => Op::Limits(self.allowance()),
+                4..=6 => Op::Freeze(self.dice.micros(0..=500)),
                 _ => Op::Refresh,
             },
             _ => Op::Step(self.pause()),

@@ -7,10 +7,11 @@
 //! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned may have.
 //! - One execution of an item at a time.
 //! - A queueing is refused only if the item was pending at some time during the call.
-//! - No queue runs more items than the largest `max_active`, by node (`limits`), that was in effect since the oldest of them was
+//! - No queue runs more items than the largest `max_active`, by node or CPU (`limits`), that was in effect since the oldest of them was
 //!   queued.
 //! - Workers run what belongs to their pod and mask (`placement`).
-//! - On an ordered queue, what one thread queued starts in that order.
+//! - On an ordered queue nothing is overtaken: what was queued by a call that returned before another call began starts first.
+//! - While the runtime is frozen nothing of a freezable queue runs or starts.
 //!
 //! # What is checked at the end (`close`)
 //! - Each accepted queueing was followed by its execution; each call, accepted or not, by one that began after it.
@@ -28,6 +29,7 @@ use nearq::{Attributes, CpuSet, Domain};
 
 use super::limits::Bounds;
 use super::placement::{Defaults, Ground, Runner};
+use super::plan::{Kind, QueuePlan};
 
 /// Violations that are kept; one is enough to fail.
 const MOST: usize = 20;
@@ -48,6 +50,8 @@ pub(crate) struct Call {
 pub(crate) struct Execution {
     /// The queue on whose account it is, where that is known, and its number there.
     on: Option<(usize, u64)>,
+    /// The CPU of the worker's pod, if that is one.
+    pod: Option<usize>,
     /// How many executions of the unit there were before.
     pub(crate) number: u64,
 }
@@ -63,7 +67,6 @@ struct Waiting {
     accepted: bool,
     queue: usize,
     sequence: u64,
-    issuer: Option<usize>,
     cpu: Option<usize>,
     /// The versions of the attributes and of the runtime's settings that may have been in effect.
     attributes: (usize, Option<usize>),
@@ -89,7 +92,8 @@ struct UnitBook {
 
 #[derive(Debug, Default)]
 struct QueueBook {
-    ordered: bool,
+    kind: Kind,
+    freezable: bool,
     attributes: Versions<Attributes>,
     /// Limits with the number of the first queueing that they do not concern; `None` while they are in effect.
     limits: Vec<(Bounds, Option<u64>)>,
@@ -98,10 +102,13 @@ struct QueueBook {
     /// certain when they began.
     outstanding: BTreeMap<u64, (usize, usize)>,
     running: usize,
+    /// The same by the CPU of the worker's pod, if that is one.
+    running_on: BTreeMap<usize, usize>,
     accepted: u64,
     panicked: u64,
-    /// The last sequence number started, by issuer.
-    last_of: BTreeMap<usize, u64>,
+    /// What was queued and has not started, where it is clear which queueing that is: the unit, and the number of the first
+    /// queueing that began after this one had returned.
+    line: BTreeMap<u64, (Unit, u64)>,
 }
 
 /// A setting over time: `known` is in effect for certain, later ones may be.
@@ -137,6 +144,7 @@ struct Book {
     queues: Vec<QueueBook>,
     defaults: Versions<Defaults>,
     workers: BTreeMap<u64, Worker>,
+    frozen: bool,
     captured: i64,
     /// Wakers that were left with a closure and not called.
     wakers: i64,
@@ -154,6 +162,7 @@ impl Ledger {
             queues: Vec::new(),
             defaults: Versions { all: vec![defaults], known: 0 },
             workers: BTreeMap::new(),
+            frozen: false,
             captured: 0,
             wakers: 0,
             executions: 0,
@@ -194,11 +203,13 @@ impl Ledger {
         unit
     }
 
-    pub(crate) fn add_queue(&self, attributes: Attributes, max_active: usize, ordered: bool) {
+    /// A queue, which was made with these attributes.
+    pub(crate) fn add_queue(&self, attributes: Attributes, plan: &QueuePlan) {
         self.book().queues.push(QueueBook {
-            ordered,
+            kind: plan.kind,
+            freezable: plan.freezable,
             attributes: Versions { all: vec![attributes], known: 0 },
-            limits: vec![(Bounds::new(max_active), None)],
+            limits: vec![(Bounds::new(plan.max_active), None)],
             ..QueueBook::default()
         });
     }
@@ -278,16 +289,25 @@ impl Ledger {
         }
     }
 
+    /// The runtime has been frozen: nothing of a freezable queue runs, nor starts until `end_frozen`.
+    pub(crate) fn begin_frozen(&self) {
+        let mut book = self.book();
+        book.frozen = true;
+        let running = |queue: &QueueBook| queue.freezable && queue.running != 0;
+        if let Some(queue) = book.queues.iter().position(running) {
+            book.violation(format!("queue-{queue}: the runtime is frozen, and items of it run"));
+        }
+    }
+
+    /// The runtime is about to be thawed.
+    pub(crate) fn end_frozen(&self) {
+        self.book().frozen = false;
+    }
+
     // ---- queueing ------------------------------------------------------------------------------------------
 
     /// A thread is about to queue a unit, for `cpu` if that is certain.
-    pub(crate) fn begin_call(
-        &self,
-        unit: Unit,
-        queue: usize,
-        cpu: Option<usize>,
-        issuer: Option<usize>,
-    ) -> Call {
+    pub(crate) fn begin_call(&self, unit: Unit, queue: usize, cpu: Option<usize>) -> Call {
         let mut book = self.book();
         let defaults = (book.defaults.known, None);
         let at = &mut book.queues[queue];
@@ -307,7 +327,6 @@ impl Ledger {
             accepted: false,
             queue,
             sequence,
-            issuer,
             cpu,
             attributes,
             defaults,
@@ -330,6 +349,10 @@ impl Ledger {
             Some(at) if accepted => {
                 let waiting = &mut unit.waiting[at];
                 waiting.accepted = true;
+                if !unit.unclear {
+                    let at = &mut queues[waiting.queue];
+                    at.line.insert(waiting.sequence, (call.unit, at.sequence));
+                }
                 waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
                 waiting.defaults.1 = Some(defaults.last());
             }
@@ -372,7 +395,7 @@ impl Ledger {
         let mut book = self.book();
         book.executions += 1;
         let mut wrong = Vec::new();
-        let Book { ground, units, queues, workers, defaults, .. } = &mut *book;
+        let Book { ground, units, queues, workers, defaults, frozen, .. } = &mut *book;
         let item = &mut units[unit];
         let number = item.started;
         item.started += 1;
@@ -392,30 +415,44 @@ impl Ledger {
             wrong.push(format!("{}: runs in thread {thread}, which is no worker", item.name));
         }
         item.unclear |= item.waiting.len() > 1;
+        if item.unclear {
+            for waiting in &item.waiting {
+                queues[waiting.queue].line.remove(&waiting.sequence);
+            }
+        }
         let mut on = None;
+        let mut overtaken = None;
+        let pod = worker.and_then(|worker| worker.pod.first().filter(|_| worker.pod.len() == 1));
         if !item.unclear
             && let Some(waiting) = item.waiting.pop()
         {
             let at = &mut queues[waiting.queue];
             on = Some((waiting.queue, waiting.sequence));
             at.running += 1;
-            let limit = at.limit(ground, defaults);
-            if at.running > limit {
+            let (running, limit) = match (at.kind, pod) {
+                (Kind::PerCpu, Some(pod)) => {
+                    let running = at.running_on.entry(pod).or_default();
+                    *running += 1;
+                    (*running, at.highest())
+                }
+                _ => (at.running, at.limit(ground, defaults)),
+            };
+            if running > limit {
                 wrong.push(format!(
-                    "queue-{}: {} items run at once, max_active was at most {limit} since the oldest of them was queued",
-                    waiting.queue, at.running
+                    "queue-{}: {running} items run at once, max_active was at most {limit} since the oldest of them was queued",
+                    waiting.queue
                 ));
             }
-            if at.ordered
-                && let Some(issuer) = waiting.issuer
-            {
-                let last = at.last_of.insert(issuer, waiting.sequence);
-                if last.is_some_and(|last| last > waiting.sequence) {
-                    wrong.push(format!(
-                        "queue-{}: {} starts after what issuer-{issuer} queued later, on an ordered queue",
-                        waiting.queue, item.name
-                    ));
-                }
+            at.line.remove(&waiting.sequence);
+            if at.kind == Kind::Ordered {
+                let before = at.line.values().find(|(_, returned)| *returned <= waiting.sequence);
+                overtaken = before.map(|(other, _)| (*other, waiting.queue));
+            }
+            if *frozen && at.freezable {
+                wrong.push(format!(
+                    "queue-{}: {} starts although the runtime is frozen",
+                    waiting.queue, item.name
+                ));
             }
             if let Some(Worker { name, pod }) = worker {
                 let window =
@@ -424,15 +461,22 @@ impl Ledger {
                     &at.attributes.all[window(waiting.attributes, at.attributes.last())];
                 let defaults = &defaults.all[window(waiting.defaults, defaults.last())];
                 let runner = Runner { name, pod, cpu };
-                if let Err(text) = ground.check(&runner, attributes, defaults, waiting.cpu) {
+                if let Err(text) = ground.check(&runner, at.kind, attributes, defaults, waiting.cpu)
+                {
                     wrong.push(format!("{} of queue-{} {text}", item.name, waiting.queue));
                 }
             }
         }
+        if let Some((other, queue)) = overtaken {
+            wrong.push(format!(
+                "queue-{queue}: {} starts before {}, which was queued before it on the ordered queue",
+                units[unit].name, units[other].name
+            ));
+        }
         for text in wrong {
             book.violation(text);
         }
-        Execution { on, number }
+        Execution { on, pod, number }
     }
 
     /// The unit's function returns, or panics.
@@ -445,6 +489,11 @@ impl Ledger {
         if let Some((queue, sequence)) = execution.on {
             let at = &mut queues[queue];
             at.running -= 1;
+            if let Some(running) = execution.pod.and_then(|pod| at.running_on.get_mut(&pod))
+                && at.kind == Kind::PerCpu
+            {
+                *running -= 1;
+            }
             at.panicked += u64::from(panicked);
             at.outstanding.remove(&sequence);
         } else {
@@ -487,12 +536,12 @@ impl Ledger {
     /// The limit of each domain of a queue that nobody changes any more, where the machine is known.
     pub(crate) fn limits(&self, queue: usize) -> Vec<(Domain, usize)> {
         let book = self.book();
-        let QueueBook { attributes, limits, .. } = &book.queues[queue];
+        let QueueBook { kind, attributes, limits, .. } = &book.queues[queue];
         let (bounds, _) = *limits.last().expect("there is always one");
         if book.ground.allowed.is_none() {
             return Vec::new();
         }
-        book.ground.limits(&attributes.all[attributes.known], bounds)
+        book.ground.limits_of(*kind, &attributes.all[attributes.known], bounds)
     }
 
     /// Everything has come to its end: checks what must hold then.
@@ -557,18 +606,27 @@ impl UnitBook {
 }
 
 impl QueueBook {
-    /// The largest limit that may have let in what is there.
+    /// The limits that may have let in what is there.
+    fn bounds(&self) -> impl Iterator<Item = Bounds> {
+        let oldest = self.outstanding.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);
+        let concerns = move |until: &Option<u64>| until.is_none_or(|until| oldest < until);
+        self.limits.iter().filter(move |(_, until)| concerns(until)).map(|(limit, _)| *limit)
+    }
+
+    /// The largest `max_active` that may have let in what is there.
+    fn highest(&self) -> usize {
+        self.bounds().map(|bounds| bounds.max_active).max().unwrap_or(usize::MAX)
+    }
+
+    /// How many may run at once, over all nodes.
     fn limit(&self, ground: &Ground, defaults: &Versions<Defaults>) -> usize {
-        let oldest = self.outstanding.first_key_value();
-        let (oldest, (known, settings)) = oldest.map_or((u64::MAX, (0, 0)), |(at, of)| (*at, *of));
-        let concerns = |until: &Option<u64>| until.is_none_or(|until| oldest < until);
-        let limits = self.limits.iter().filter(|(_, until)| concerns(until));
-        let bounds: Vec<Bounds> = limits.map(|(limit, _)| *limit).collect();
-        let highest = bounds.iter().map(|bounds| bounds.max_active).max().unwrap_or(usize::MAX);
+        let highest = self.highest();
         // The nodes' shares are never less together; most of the time there is no need to know how much more.
-        if self.running <= highest {
+        if self.running <= highest || self.kind == Kind::Ordered {
             return highest;
         }
+        let (known, settings) = self.outstanding.values().next().copied().unwrap_or_default();
+        let bounds: Vec<Bounds> = self.bounds().collect();
         ground.most_active(&self.attributes.all[known..], &defaults.all[settings..], &bounds)
     }
 }

@@ -1,10 +1,11 @@
-//! How many items a queue may have active: `max_active` by node, computed a second time from the documentation.
+//! How many items a queue may have active: `max_active` by node or CPU, computed a second time from the documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nearq::{Attributes, CpuSet, Domain};
 
 use super::placement::{Defaults, Ground};
+use super::plan::Kind;
 
 /// What the runtime takes for a `max_active` of 0.
 const DEFAULT_MAX_ACTIVE: usize = 1024;
@@ -43,7 +44,7 @@ fn items(max_active: usize) -> usize {
 }
 
 impl Ground {
-    /// The most that may be active over all domains of a queue, whichever of the attributes, defaults and bounds were in
+    /// The most that may be active over all domains of an unbound queue, whichever of the attributes, defaults and bounds were in
     /// effect when an item was let in.
     pub(crate) fn most_active(
         &self,
@@ -85,8 +86,25 @@ impl Ground {
         }
     }
 
-    /// The limit of every domain that there could be.
-    pub(crate) fn limits(&self, attributes: &Attributes, bounds: Bounds) -> Vec<(Domain, usize)> {
+    /// The limit of every domain that a queue of a kind could have.
+    pub(crate) fn limits_of(
+        &self,
+        kind: Kind,
+        attributes: &Attributes,
+        bounds: Bounds,
+    ) -> Vec<(Domain, usize)> {
+        match kind {
+            Kind::Unbound => self.limits(attributes, bounds),
+            Kind::PerCpu => {
+                let cpus = self.topology.possible().iter();
+                cpus.map(|cpu| (Domain::Cpu(cpu), bounds.max_active)).collect()
+            }
+            Kind::Ordered => vec![(Domain::Whole, 1)],
+        }
+    }
+
+    /// The limit of every domain that an unbound queue could have.
+    fn limits(&self, attributes: &Attributes, bounds: Bounds) -> Vec<(Domain, usize)> {
         let effective = self.effective(attributes);
         let Bounds { max_active, min_active } = bounds;
         let nodes = self.topology.nodes().iter().map(|node| {

@@ -7,6 +7,8 @@
 use nearq::{Attributes, CpuSet, Scope};
 use nearq_topology::Topology;
 
+use super::plan::Kind;
+
 /// The runtime's own settings, as far as they decide where items run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {
@@ -37,6 +39,7 @@ impl Ground {
     pub(crate) fn check(
         &self,
         runner: &Runner<'_>,
+        kind: Kind,
         attributes: &[Attributes],
         defaults: &[Defaults],
         cpu: Option<usize>,
@@ -44,7 +47,7 @@ impl Ground {
         let mut expected = Vec::new();
         for attributes in attributes {
             for defaults in defaults {
-                match self.check_one(runner, attributes, *defaults, cpu) {
+                match self.check_one(runner, kind, attributes, *defaults, cpu) {
                     Ok(()) => return Ok(()),
                     Err(text) if !expected.contains(&text) => expected.push(text),
                     Err(_) => {}
@@ -63,6 +66,7 @@ impl Ground {
     fn check_one(
         &self,
         runner: &Runner<'_>,
+        kind: Kind,
         attributes: &Attributes,
         defaults: Defaults,
         cpu: Option<usize>,
@@ -74,6 +78,12 @@ impl Ground {
         };
         if !effective.contains(runner.cpu) {
             return Err(format!("the queue's CPUs were {effective}"));
+        }
+        match kind {
+            Kind::Unbound => {}
+            Kind::PerCpu => return per_cpu(runner, allowed, cpu),
+            Kind::Ordered if *runner.pod == effective => return Ok(()),
+            Kind::Ordered => return Err(format!("an ordered queue has one pod, {effective}")),
         }
         let affine = attributes.affinity && defaults.affinity;
         let (true, true, Some(cpu)) = (affine, attributes.strict, cpu) else { return Ok(()) };
@@ -89,6 +99,16 @@ impl Ground {
         }
         Err(format!("a strict item for CPU {cpu} belongs into the pod {whole}"))
     }
+}
+
+/// An item of a per-CPU queue runs where it was queued, in a worker of that CPU.
+fn per_cpu(runner: &Runner<'_>, allowed: &CpuSet, cpu: Option<usize>) -> Result<(), String> {
+    let own = runner.pod.first().filter(|_| runner.pod.len() == 1);
+    let right = own.is_some()
+        && (cpu.is_none() || own == cpu)
+        && own.is_none_or(|own| runner.cpu == own || !allowed.contains(own));
+    let wanted = || cpu.map_or("the CPU that queued it".into(), |cpu| format!("CPU {cpu}"));
+    if right { Ok(()) } else { Err(format!("a per-CPU item belongs to {}", wanted())) }
 }
 
 #[cfg(test)]
@@ -114,21 +134,34 @@ mod tests {
         let there = Runner { name: "w", pod: &right, cpu: 2 };
         {
             let ground = ground(Some("0-3"));
-            assert_eq!(ground.check(&there, &[strict()], &defaults, Some(3)), Ok(()));
-            let error = ground.check(&there, &[strict()], &defaults, Some(0)).unwrap_err();
+            assert_eq!(
+                ground.check(&there, Kind::Unbound, &[strict()], &defaults, Some(3)),
+                Ok(())
+            );
+            let error =
+                ground.check(&there, Kind::Unbound, &[strict()], &defaults, Some(0)).unwrap_err();
             assert!(error.ends_with("a strict item for CPU 0 belongs into the pod 0-1"), "{error}");
-            assert_eq!(ground.check(&there, &[strict()], &defaults, None), Ok(()));
+            assert_eq!(ground.check(&there, Kind::Unbound, &[strict()], &defaults, None), Ok(()));
             let both = [strict(), Attributes::default()];
-            assert_eq!(ground.check(&there, &both, &defaults, Some(0)), Ok(()), "either may hold");
+            assert_eq!(
+                ground.check(&there, Kind::Unbound, &both, &defaults, Some(0)),
+                Ok(()),
+                "either may hold"
+            );
             let off = [Defaults { scope: Scope::System, affinity: false }];
-            assert_eq!(ground.check(&there, &[strict()], &off, Some(0)), Ok(()));
+            assert_eq!(ground.check(&there, Kind::Unbound, &[strict()], &off, Some(0)), Ok(()));
         }
-        let unknown = ground(None).check(&there, &[strict()], &defaults, Some(0));
+        let unknown = ground(None).check(&there, Kind::Unbound, &[strict()], &defaults, Some(0));
         assert_eq!(unknown, Ok(()), "who knows what was left then");
-        let fallback = ground(Some("2-3")).check(&there, &[strict()], &defaults, Some(0));
+        let fallback =
+            ground(Some("2-3")).check(&there, Kind::Unbound, &[strict()], &defaults, Some(0));
         assert_eq!(fallback, Ok(()), "nothing is left of the pod");
         let outside = Runner { name: "w", pod: &left, cpu: 1 };
-        assert!(ground(Some("2-3")).check(&outside, &[strict()], &defaults, None).is_err());
+        assert!(
+            ground(Some("2-3"))
+                .check(&outside, Kind::Unbound, &[strict()], &defaults, None)
+                .is_err()
+        );
     }
 
     #[test]
@@ -139,7 +172,41 @@ mod tests {
         let inside = Runner { name: "w", pod: &all, cpu: 1 };
         let outside = Runner { name: "w", pod: &all, cpu: 2 };
         let ground = ground(Some("0-3"));
-        assert_eq!(ground.check(&inside, std::slice::from_ref(&masked), &defaults, None), Ok(()));
-        assert!(ground.check(&outside, &[masked], &defaults, None).is_err());
+        assert_eq!(
+            ground.check(&inside, Kind::Unbound, std::slice::from_ref(&masked), &defaults, None),
+            Ok(())
+        );
+        assert!(ground.check(&outside, Kind::Unbound, &[masked], &defaults, None).is_err());
+    }
+
+    #[test]
+    fn a_per_cpu_item_belongs_to_its_cpu() {
+        let defaults = [Defaults { scope: Scope::System, affinity: true }];
+        let (one, two): (CpuSet, CpuSet) = ("1".parse().unwrap(), "0-1".parse().unwrap());
+        let check = |pod: &CpuSet, ran: usize, queued: Option<usize>, allowed: &str| {
+            let runner = Runner { name: "w", pod, cpu: ran };
+            let attributes = [Attributes::default()];
+            ground(Some(allowed)).check(&runner, Kind::PerCpu, &attributes, &defaults, queued)
+        };
+        assert_eq!(check(&one, 1, Some(1), "0-3"), Ok(()));
+        assert_eq!(check(&one, 1, None, "0-3"), Ok(()));
+        assert_eq!(check(&one, 2, Some(1), "2-3"), Ok(()), "its CPU may not be used");
+        let error = check(&one, 2, Some(1), "0-3").unwrap_err();
+        assert!(error.ends_with("a per-CPU item belongs to CPU 1"), "{error}");
+        assert!(check(&one, 2, None, "0-3").is_err());
+        assert!(check(&one, 1, Some(2), "0-3").is_err());
+        assert!(check(&two, 1, Some(1), "0-3").is_err(), "no worker of one CPU");
+    }
+
+    #[test]
+    fn an_ordered_item_belongs_into_the_one_pod_of_its_mask() {
+        let defaults = [Defaults { scope: Scope::Cpu, affinity: true }];
+        let masked = [Attributes { cpumask: Some("1-2".parse().unwrap()), ..strict() }];
+        let (pod, part): (CpuSet, CpuSet) = ("1-2".parse().unwrap(), "1".parse().unwrap());
+        let ground = ground(Some("0-3"));
+        let runner = Runner { name: "w", pod: &pod, cpu: 1 };
+        assert_eq!(ground.check(&runner, Kind::Ordered, &masked, &defaults, Some(2)), Ok(()));
+        let runner = Runner { name: "w", pod: &part, cpu: 1 };
+        assert!(ground.check(&runner, Kind::Ordered, &masked, &defaults, Some(1)).is_err());
     }
 }

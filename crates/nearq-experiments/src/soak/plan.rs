@@ -5,7 +5,9 @@
 //! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than
 //! the queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of
 //! its own and of lower queues alone. Only one thread, its *owner*, changes a queue's attributes: so it is known at any time
-//! which of them may be in effect. The first issuer owns the runtime's settings and the machine's limits.
+//! which of them may be in effect. The first issuer owns the runtime's settings and the machine's limits. It also freezes, and thaws
+//! before it does anything else. Only the last queue may be freezable: what runs on it waits for nothing, so freezing comes to its
+//! end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -104,6 +106,8 @@ pub(crate) enum Op {
     RuntimeAffinity(bool),
     Spin(u32),
     Refresh,
+    /// Freezes, waits for so long, and thaws.
+    Freeze(Duration),
     /// The administrator changes what the process may use.
     Limits(Allowance),
 }
@@ -116,6 +120,15 @@ pub(crate) struct Allowance {
     pub(crate) quota: Option<usize>,
 }
 
+/// What kind of queue it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Unbound,
+    PerCpu,
+    Ordered,
+}
+
 /// A queue of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuePlan {
@@ -123,9 +136,8 @@ pub(crate) struct QueuePlan {
     pub(crate) max_active: usize,
     /// Somebody drops it while others may still use it.
     pub(crate) dropped_early: bool,
-    /// One item at a time through one pod, never changed: as long as the machine is the same, items start in the order in
-    /// which a thread queued them.
-    pub(crate) ordered: bool,
+    pub(crate) kind: Kind,
+    pub(crate) freezable: bool,
 }
 
 /// An item of the program.
@@ -302,6 +314,7 @@ impl fmt::Display for Op {
             Op::DefaultScope(scope) => write!(f, "set the default scope {scope}"),
             Op::RuntimeAffinity(on) => write!(f, "set the runtime's affinity {on}"),
             Op::Spin(looks) => write!(f, "set spin {looks}"),
+            Op::Freeze(time) => write!(f, "freeze for {time:?}"),
             Op::Refresh => f.write_str("refresh the runtime"),
             Op::Limits(allowance) => write!(f, "limit the process to {allowance}"),
         }
@@ -336,7 +349,8 @@ impl fmt::Display for Plan {
                 write!(f, " {change},")?;
             }
             let kept = if queue.dropped_early { "may be dropped early" } else { "kept" };
-            writeln!(f, " {kept}{}", if queue.ordered { ", ordered" } else { "" })?;
+            let freezable = if queue.freezable { ", freezable" } else { "" };
+            writeln!(f, " {kept}, {:?}{freezable}", queue.kind)?;
         }
         for (number, item) in self.items.iter().enumerate() {
             write!(f, "item {number}: on queues {:?}, {}", item.queues, item.body)?;

@@ -12,7 +12,7 @@ use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::Sim;
 
 use super::ledger::{Ledger, Unit};
-use super::plan::{Body, Op, Plan, queue_name};
+use super::plan::{Body, Kind, Op, Plan, queue_name};
 
 /// What is queued is run within this time, whatever goes wrong: a thousand times what a program's work takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -176,12 +176,13 @@ impl Stage {
                 .cpumask(attributes.cpumask.clone())
                 .nice(attributes.nice)
                 .max_active(plan.max_active)
+                .per_cpu(plan.kind == Kind::PerCpu)
+                .ordered(plan.kind == Kind::Ordered)
+                .freezable(plan.freezable)
                 .build_in();
             match built {
                 Ok(queue) => {
-                    // Where the machine changes the one pod becomes another, and its items are no longer in one line.
-                    let ordered = plan.ordered && self.plan.limits_are_fixed();
-                    self.ledger.add_queue(attributes, plan.max_active, ordered);
+                    self.ledger.add_queue(attributes, plan);
                     return queue;
                 }
                 // The process may use no CPU of the mask.

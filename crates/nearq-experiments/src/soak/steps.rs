@@ -13,7 +13,7 @@ use nearq_platform::Platform;
 use nearq_sim::{Sim, compute};
 
 use super::ledger::{Ledger, Unit};
-use super::plan::{Body, Change, Handle, Op, Step, To};
+use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
 
 /// A waker that tells the ledger.
@@ -97,12 +97,21 @@ impl Stage {
         if let Some(work) = own.or(slot.as_ref())
             && (actor.issuer.is_some() || self.may_queue(item))
         {
+            if let (To::Node(node), Kind::PerCpu) = (to, self.plan.queues[number].kind) {
+                if let Ok(queued) = queue.queue_on_node(node, work) {
+                    self.ledger.violation(format!(
+                        "queueing item {item}{to} on the per-CPU queue-{number} gave {queued}"
+                    ));
+                }
+                drop(slot);
+                return self.let_go(number, queue, actor);
+            }
             let cpu = match to {
                 To::Here => actor.cpu,
                 To::Cpu(cpu) => Some(cpu),
                 To::Node(_) => None,
             };
-            let call = self.ledger.begin_call(item, number, cpu, actor.issuer);
+            let call = self.ledger.begin_call(item, number, cpu);
             let queued = match to {
                 To::Here => Ok(queue.queue(work)),
                 To::Cpu(cpu) => queue.queue_on(cpu, work),
@@ -140,7 +149,7 @@ impl Stage {
     ) -> Option<(Unit, JoinHandle<Unit, Sim>)> {
         let queue = self.queue(number)?;
         let unit = self.ledger.add_closure();
-        let call = self.ledger.begin_call(unit, number, actor.cpu, actor.issuer);
+        let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger));
         let handle = queue.spawn(move || {
@@ -204,7 +213,7 @@ impl Stage {
                         panicking.push(panic_text(unit));
                     }
                     let captured = Captured::new(&self.ledger);
-                    let call = self.ledger.begin_call(unit, number, actor.cpu, actor.issuer);
+                    let call = self.ledger.begin_call(unit, number, actor.cpu);
                     scope.spawn(move || {
                         let _captured = captured;
                         let actor = Actor { within: Some(number), ..Actor::default() };
@@ -290,7 +299,7 @@ impl Stage {
             Change::MaxActive(_) | Change::MinActive(_) => Ok(()),
         };
         self.ledger.end_change(number, made.is_ok());
-        if let Some(possible) = self.may_be_made(change)
+        if let Some(possible) = self.may_be_made(number, change)
             && possible != made.is_ok()
         {
             let answer = made.map_or_else(|error| error.to_string(), |()| "accepted".into());
@@ -300,15 +309,19 @@ impl Stage {
     }
 
     fn change_limit(&self, number: usize, queue: &Workqueue<Sim>, change: &Change) {
-        // What is to be refused is as if it had not been asked for.
+        let kind = self.plan.queues[number].kind;
         let mut possible = true;
-        self.ledger.begin_limit(number, |bounds| match change {
-            Change::MinActive(items) => bounds.with_min_active(*items).unwrap_or_else(|| {
-                possible = false;
-                bounds
-            }),
-            Change::MaxActive(items) => bounds.with_max_active(*items),
-            _ => bounds,
+        self.ledger.begin_limit(number, |bounds| {
+            let changed = match (change, kind) {
+                (Change::MinActive(items), Kind::Unbound) => bounds.with_min_active(*items),
+                (Change::MaxActive(items), Kind::Unbound | Kind::PerCpu) => {
+                    Some(bounds.with_max_active(*items))
+                }
+                _ => None,
+            };
+            possible = changed.is_some();
+            // What is to be refused is as if it had not been asked for.
+            changed.unwrap_or(bounds)
         });
         let made = match change {
             Change::MinActive(items) => queue.set_min_active(*items),
@@ -322,7 +335,20 @@ impl Stage {
     }
 
     /// Whether a change is one that can be carried out, where that is known.
-    fn may_be_made(&self, change: &Change) -> Option<bool> {
+    fn may_be_made(&self, number: usize, change: &Change) -> Option<bool> {
+        if self.plan.queues[number].kind == Kind::PerCpu {
+            // What it has not can only be left as it is.
+            let same = match change {
+                Change::Scope(scope) => scope.is_none(),
+                Change::Strict(on) | Change::Localize(on) => !on,
+                Change::Helping(on) | Change::Affinity(on) => *on,
+                Change::Mask(mask) => mask.is_none(),
+                _ => true,
+            };
+            if !same {
+                return Some(false);
+            }
+        }
         match change {
             Change::Nice(nice) => Some((-20..=19).contains(nice)),
             Change::Mask(Some(mask)) if !mask.is_subset(&self.plan.possible()) => Some(false),
@@ -348,6 +374,15 @@ impl Stage {
                 self.ledger.end_defaults();
             }
             Op::Spin(looks) => runtime.set_spin(*looks),
+            Op::Freeze(time) => {
+                if let Err(error) = runtime.freeze() {
+                    self.ledger.violation(format!("an issuer may freeze: {error}"));
+                }
+                self.ledger.begin_frozen();
+                Sim::sleep(*time);
+                self.ledger.end_frozen();
+                runtime.thaw();
+            }
             _ => runtime.refresh(),
         }
     }

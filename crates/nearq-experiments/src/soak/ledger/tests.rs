@@ -10,19 +10,33 @@ const WORKER: u64 = 7;
 
 /// A ledger with an item 0 and a queue 0.
 fn ledger(max_active: usize, ordered: bool) -> Ledger {
+    let kind = if ordered { Kind::Ordered } else { Kind::Unbound };
+    of_kind(max_active, kind, "0-1")
+}
+
+/// The same with another kind of queue, which is freezable, and a worker of another pod.
+fn of_kind(max_active: usize, kind: Kind, pod: &str) -> Ledger {
     let topology = Topology::from_synthetic("core:2").unwrap();
     let allowed = topology.possible().clone();
-    let ground = Ground { topology, shard_size: 8, allowed: Some(allowed.clone()) };
+    let ground = Ground { topology, shard_size: 8, allowed: Some(allowed) };
     let ledger = Ledger::new(ground, Defaults { scope: Scope::System, affinity: true });
     ledger.add_unit("item 0".into());
-    ledger.add_queue(Attributes::default(), max_active, ordered);
-    ledger.worker_begins(WORKER, "worker".into(), allowed);
+    let attributes = Attributes::default();
+    let plan = QueuePlan {
+        attributes: attributes.clone(),
+        max_active,
+        dropped_early: false,
+        kind,
+        freezable: true,
+    };
+    ledger.add_queue(attributes, &plan);
+    ledger.worker_begins(WORKER, "worker".into(), pod.parse().unwrap());
     ledger
 }
 
 /// Queues a unit; it is pending then.
 fn queue(ledger: &Ledger, unit: Unit) {
-    let call = ledger.begin_call(unit, 0, None, Some(0));
+    let call = ledger.begin_call(unit, 0, None);
     ledger.end_call(call, true);
 }
 
@@ -94,12 +108,12 @@ fn two_executions_at_once() {
 fn a_queueing_is_refused_only_if_the_item_was_pending() {
     let ledger = ledger(1, false);
     queue(&ledger, 0);
-    let call = ledger.begin_call(0, 0, None, None);
+    let call = ledger.begin_call(0, 0, None);
     // It was pending when the call began, although it starts before the call returns.
     let execution = start(&ledger, 0);
     ledger.end_call(call, false);
     ledger.end_execution(0, execution, false);
-    let call = ledger.begin_call(0, 0, None, None);
+    let call = ledger.begin_call(0, 0, None);
     ledger.end_call(call, false);
     complains(&ledger, "queueing it was refused as pending, but it was not");
 }
@@ -109,7 +123,7 @@ fn a_refused_queueing_needs_an_execution_that_comes_after_it() {
     let ledger = ledger(1, false);
     queue(&ledger, 0);
     let execution = start(&ledger, 0);
-    let call = ledger.begin_call(0, 0, None, None);
+    let call = ledger.begin_call(0, 0, None);
     ledger.end_call(call, false);
     ledger.end_execution(0, execution, false);
     complains(&ledger, "did not run again");
@@ -151,7 +165,7 @@ fn a_lowered_limit_counts_for_what_is_queued_later() {
 }
 
 #[test]
-fn what_one_thread_queued_out_of_order() {
+fn what_was_queued_before_is_overtaken_on_an_ordered_queue() {
     let ledger = ledger(1, true);
     let closures = [(); 2].map(|()| ledger.add_closure());
     for closure in closures {
@@ -161,7 +175,79 @@ fn what_one_thread_queued_out_of_order() {
         let execution = start(&ledger, closure);
         ledger.end_execution(closure, execution, false);
     }
-    complains(&ledger, "starts after what issuer-0 queued later");
+    complains(&ledger, "closure 2 starts before closure 1, which was queued before it");
+}
+
+#[test]
+fn what_is_queued_at_the_same_time_may_start_in_any_order() {
+    let ledger = ledger(1, true);
+    let closures = [(); 2].map(|()| ledger.add_closure());
+    let calls = closures.map(|closure| ledger.begin_call(closure, 0, None));
+    calls.into_iter().for_each(|call| ledger.end_call(call, true));
+    for closure in [closures[1], closures[0]] {
+        let execution = start(&ledger, closure);
+        ledger.end_execution(closure, execution, false);
+    }
+    complains(&ledger, "");
+}
+
+#[test]
+fn an_item_that_queues_itself_on_an_ordered_queue_and_gets_past_another() {
+    let ledger = ledger(1, true);
+    queue(&ledger, 0);
+    let first = start(&ledger, 0);
+    let other = ledger.add_closure();
+    queue(&ledger, other);
+    queue(&ledger, 0);
+    ledger.end_execution(0, first, false);
+    for unit in [0, other] {
+        let execution = start(&ledger, unit);
+        ledger.end_execution(unit, execution, false);
+    }
+    complains(&ledger, "item 0 starts before closure 1, which was queued before it");
+}
+
+#[test]
+fn a_limit_of_a_per_cpu_queue_counts_for_a_cpu() {
+    let ledger = of_kind(1, Kind::PerCpu, "0");
+    ledger.worker_begins(8, "other".into(), CpuSet::single(1));
+    let closures = [(); 3].map(|()| ledger.add_closure());
+    for closure in closures {
+        queue(&ledger, closure);
+    }
+    let first = start(&ledger, closures[0]);
+    let second = ledger.begin_execution(closures[1], 8, 1);
+    assert!(ledger.result().0.is_empty(), "one on each");
+    ledger.end_execution(closures[0], first, false);
+    let third = ledger.begin_execution(closures[2], 8, 1);
+    ledger.end_execution(closures[1], second, false);
+    ledger.end_execution(closures[2], third, false);
+    ledger.worker_ends(8);
+    complains(&ledger, "2 items run at once, max_active was at most 1");
+}
+
+#[test]
+fn nothing_starts_or_runs_while_it_is_frozen() {
+    let running = ledger(1, false);
+    queue(&running, 0);
+    let execution = start(&running, 0);
+    running.begin_frozen();
+    running.end_execution(0, execution, false);
+    running.end_frozen();
+    complains(&running, "the runtime is frozen, and items of it run");
+    let starting = ledger(1, false);
+    queue(&starting, 0);
+    starting.begin_frozen();
+    let execution = start(&starting, 0);
+    starting.end_execution(0, execution, false);
+    complains(&starting, "item 0 starts although the runtime is frozen");
+    let thawed = ledger(1, false);
+    queue(&thawed, 0);
+    thawed.begin_frozen();
+    thawed.end_frozen();
+    let execution = start(&thawed, 0);
+    thawed.end_execution(0, execution, false);
+    complains(&thawed, "");
 }
 
 #[test]
