@@ -59,8 +59,8 @@ use crate::domain::Domain;
 use crate::item::{Activated, Item};
 use crate::kicker::Kicker;
 use crate::link::Link;
-use crate::list::List;
 use crate::pad::Padded;
+use crate::turn::Turn;
 
 const CLOSED: u64 = 0;
 /// Nobody activates; somebody does; somebody does and shall look once more.
@@ -96,6 +96,17 @@ const MANY_STALE: u64 = 64;
 /// The most that can be asked for, as in the kernel.
 pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 
+/// What becomes of an item that is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It may run.
+    LetIn,
+    /// It waits because of the limit, or behind others that do.
+    HeldBack,
+    /// The queue drains.
+    Refused,
+}
+
 /// The limit of one domain.
 pub(crate) struct Admission<P: Platform> {
     pub(crate) domain: Domain,
@@ -108,12 +119,12 @@ pub(crate) struct Admission<P: Platform> {
     stale: P::AtomicU64,
     attention: Padded<P::AtomicU32>,
     turn: Mutex<Turn<P>, P>,
-    /// Threads that wait for the domain to become empty; then the ceiling stays closed.
+    /// Who drains the queue; then the ceiling stays closed.
     drainers: P::AtomicU32,
     /// Threads that wait for the last active item to end, while the limit is zero.
     freezers: P::AtomicU32,
-    /// Counts the times that the domain was found empty, or still if somebody waits for that; both kinds sleep on it.
-    emptied: P::AtomicU32,
+    /// Counts the times that the domain was found still while somebody waited for that; they sleep on it.
+    stilled: P::AtomicU32,
     /// The CPUs whose items come here: so many may ask at once.
     askers: P::AtomicU32,
     /// The links, newest first; never shortened.
@@ -127,14 +138,6 @@ pub(crate) struct Admission<P: Platform> {
     pub(crate) next: P::AtomicPtr<Admission<P>>,
 }
 
-/// What was taken off the inactive inboxes, a list per link, and whose turn it is.
-struct Turn<P: Platform> {
-    lists: Vec<(*const Link<P>, List<P>)>,
-    next: usize,
-}
-
-// SAFETY: the links live as long as the queue that owns this; the lists own their items.
-unsafe impl<P: Platform> Send for Turn<P> {}
 // SAFETY: the raw pointers lead to links and domains of the same queue, which live as long as this.
 unsafe impl<P: Platform> Send for Admission<P> {}
 // SAFETY: as above; everything else is `Sync` by itself.
@@ -151,10 +154,10 @@ impl<P: Platform> Admission<P> {
             inactive: P::AtomicU64::new(0),
             stale: P::AtomicU64::new(0),
             attention: Padded(P::AtomicU32::new(NOBODY)),
-            turn: Mutex::new_in(Turn { lists: Vec::new(), next: 0 }),
+            turn: Mutex::new_in(Turn::new()),
             drainers: P::AtomicU32::new(0),
             freezers: P::AtomicU32::new(0),
-            emptied: P::AtomicU32::new(0),
+            stilled: P::AtomicU32::new(0),
             askers: P::AtomicU32::new(1),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             main_link: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -214,15 +217,9 @@ impl<P: Platform> Admission<P> {
 
     // ---- letting in ------------------------------------------------------------------------------------------
 
-    /// Lets an item for `link` in, if the limit allows it and nothing waits before it.
-    #[inline]
-    pub(crate) fn admit(link: &Link<P>) -> bool {
-        link.credits.take() || link.admission().refill(link)
-    }
-
-    /// Lets an item in by the domain's own counter, and gets the link credits for the next ones.
-    #[inline(never)]
-    fn refill(&self, link: &Link<P>) -> bool {
+    /// Lets an item in by the domain's own counter, and gets the link credits for the next ones. For who finds the link
+    /// without a credit.
+    pub(crate) fn refill(&self, link: &Link<P>) -> Entry {
         // Before the ceiling is read: see `credits`.
         let epoch = link.credits.epoch();
         // As many as may ask at once: what they add before they see that it is too much must not make it too much.
@@ -237,10 +234,10 @@ impl<P: Platform> Admission<P> {
                 top = self.raise(word);
                 if admitted >= top {
                     if top == CLOSED {
-                        return self.admit_past();
+                        return self.enter_closed(link);
                     }
                     if withdrawn || self.withdraw() == 0 {
-                        return false;
+                        return Entry::HeldBack;
                     }
                     withdrawn = true;
                     continue;
@@ -258,12 +255,24 @@ impl<P: Platform> Admission<P> {
                     self.give_back(got);
                     continue;
                 }
-                if got > 1 && !link.credits.add(got as u32 - 1, epoch) {
+                if got == 1 {
+                    link.credits.enter();
+                } else if !link.credits.enter_with(got as u32 - 1, epoch) {
                     self.give_back(got - 1);
                 }
-                return true;
+                return Entry::LetIn;
             }
         }
+    }
+
+    /// Where the ceiling is closed.
+    #[cold]
+    fn enter_closed(&self, link: &Link<P>) -> Entry {
+        // SeqCst: who drains says so before it looks whether the queue is empty.
+        if self.drainers.load(Ordering::SeqCst) != 0 && !crate::run::serves(link.queue) {
+            return Entry::Refused;
+        }
+        if self.admit_past(link) { Entry::LetIn } else { Entry::HeldBack }
     }
 
     /// Whether the limit has been changed since the ceiling's word was read.
@@ -277,8 +286,7 @@ impl<P: Platform> Admission<P> {
     ///
     /// Who activates can do so for one item after the other only. While items come faster than that, some are always
     /// held back, and the ceiling would stay closed for ever although there is room for all.
-    #[cold]
-    fn admit_past(&self) -> bool {
+    fn admit_past(&self, link: &Link<P>) -> bool {
         let limit = self.limit();
         if limit < HIGH_LIMIT {
             return false;
@@ -289,6 +297,7 @@ impl<P: Platform> Admission<P> {
         }
         if self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit && !self.is_below(limit)
         {
+            link.credits.enter();
             return true;
         }
         self.give_back(1);
@@ -309,7 +318,7 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Counts credits that nobody uses as not let in.
-    fn give_back(&self, credits: u64) {
+    pub(crate) fn give_back(&self, credits: u64) {
         if credits == 0 {
             return;
         }
@@ -349,6 +358,7 @@ impl<P: Platform> Admission<P> {
         // SAFETY: the caller has the item's PENDING, which keeps it alive.
         let header = unsafe { item.as_ref() };
         header.set_inactive();
+        link.hold();
         self.inactive.fetch_add(1, Ordering::SeqCst);
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu);
@@ -446,21 +456,23 @@ impl<P: Platform> Admission<P> {
             }
             self.close();
         }
+        let watched = core::mem::take(&mut turn.watched);
         drop(turn);
-        if self.drainers.load(Ordering::SeqCst) != 0 && self.is_empty()
-            || self.freezers.load(Ordering::SeqCst) != 0 && self.is_still()
-        {
-            self.wake_waiters();
+        for link in watched {
+            // SAFETY: the link belongs to the queue, which the caller keeps alive.
+            unsafe { &*link }.tell();
+        }
+        if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
+            self.wake_freezers();
         }
     }
 
-    fn wake_waiters(&self) {
-        self.emptied.fetch_add(1, Ordering::SeqCst);
-        P::wake(&raw const self.emptied, usize::MAX);
+    fn wake_freezers(&self) {
+        self.stilled.fetch_add(1, Ordering::SeqCst);
+        P::wake(&raw const self.stilled, usize::MAX);
     }
 
-    /// Whether nobody wants the ceiling closed: nothing is held back, nobody waits for an empty domain, and something may
-    /// get in.
+    /// Whether nobody wants the ceiling closed: nothing is held back, nobody drains the queue, and something may get in.
     fn may_open(&self) -> bool {
         self.drainers.load(Ordering::SeqCst) == 0
             && self.inactive.load(Ordering::SeqCst) == 0
@@ -473,19 +485,9 @@ impl<P: Platform> Admission<P> {
         {
             return;
         }
-        for link in self.links() {
-            let mut fresh = link.inactive.take_all();
-            if fresh.is_empty() {
-                continue;
-            }
-            let link = core::ptr::from_ref(link);
-            match turn.lists.iter_mut().find(|(known, _)| *known == link) {
-                Some((_, list)) => list.append(&mut fresh),
-                None => turn.lists.push((link, fresh)),
-            }
-        }
+        turn.collect(self);
         self.tidy(turn);
-        while turn.lists.iter().any(|(_, list)| !list.is_empty()) {
+        while !turn.is_empty() {
             let limit = self.limit();
             let admitted = self.admitted.load(Ordering::SeqCst);
             if admitted >= self.completed() + limit {
@@ -513,26 +515,32 @@ impl<P: Platform> Admission<P> {
     /// Activates the next item that was not cancelled; false if there is none, or the next one is locked: then the lock's
     /// holder sends the kicker, so that no other item gets past it.
     fn activate_next(&self, turn: &mut Turn<P>) -> bool {
-        while let Some((list, item)) = turn.pop() {
+        while let Some((place, item)) = turn.pop() {
             // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
             let header = unsafe { item.as_ref() };
-            // Before it is published: then it is another's. It need not be the link on which it was held back.
-            let link = header.link();
             if header.is_stale() {
                 self.throw(item);
                 continue;
             }
+            // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
+            let link = header.link();
             match header.activate() {
                 Activated::Yes => {
+                    // SAFETY: the link belongs to the queue, which the caller keeps alive.
+                    let link = unsafe { &*link };
+                    link.enter_held();
                     self.inactive.fetch_sub(1, Ordering::SeqCst);
+                    if link.is_watched() {
+                        // It may have been cancelled before it had entered: then nobody has told yet.
+                        turn.watched.push(link);
+                    }
                     if header.publish() {
-                        // SAFETY: the link belongs to the queue, which the caller keeps alive.
-                        unsafe { &*link }.push(item);
+                        link.push(item);
                     }
                     return true;
                 }
                 Activated::Locked => {
-                    turn.put_back(list, item);
+                    turn.put_back(place, item);
                     return false;
                 }
                 // Cancelled this very moment.
@@ -560,16 +568,14 @@ impl<P: Platform> Admission<P> {
         if stale < MANY_STALE.max(self.inactive.load(Ordering::Relaxed)) {
             return;
         }
-        for (_, list) in &mut turn.lists {
-            for _ in 0..list.len() {
-                let item = list.pop_front().expect("as many as it has");
-                // SAFETY: it is on the list, which keeps it alive.
-                match unsafe { item.as_ref() }.is_stale().then(|| self.throw(item)) {
-                    Some(()) => {}
-                    None => list.push_back(item),
-                }
+        turn.retain(|item| {
+            // SAFETY: it is on the list, which keeps it alive.
+            let stale = unsafe { item.as_ref() }.is_stale();
+            if stale {
+                self.throw(item);
             }
-        }
+            !stale
+        });
     }
 
     /// A cancelled item has come off its list.
@@ -588,27 +594,14 @@ impl<P: Platform> Admission<P> {
     /// Throws away what is left of cancelled items; when nobody touches the queue any more.
     pub(crate) fn throw_away(&self) {
         let mut turn = self.turn.lock();
-        for link in self.links() {
-            let mut left = link.inactive.take_all();
-            turn.lists.push((link, List::new()));
-            turn.lists.last_mut().expect("just pushed").1.append(&mut left);
-        }
+        turn.collect(self);
         while let Some((_, item)) = turn.pop() {
             self.throw(item);
         }
     }
 
-    /// Whether nothing is held back, on a pool or running. Completions are read first: they never exceed what was
-    /// admitted, so equality means that all was completed at that moment.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.withdraw();
-        let completed = self.completed();
-        P::model_fence();
-        self.inactive.load(Ordering::SeqCst) == 0
-            && self.admitted.load(Ordering::SeqCst) == completed
-    }
-
-    /// Whether nothing is on a pool or running; items may be held back.
+    /// Whether nothing is on a pool or running; items may be held back. Completions are read first: they never exceed what
+    /// was admitted, so equality means that all was completed at that moment.
     fn is_still(&self) -> bool {
         self.withdraw();
         let completed = self.completed();
@@ -621,28 +614,24 @@ impl<P: Platform> Admission<P> {
         self.freezers.fetch_add(1, Ordering::SeqCst);
         P::model_fence();
         loop {
-            let emptied = self.emptied.load(Ordering::SeqCst);
+            let stilled = self.stilled.load(Ordering::SeqCst);
             if self.limit() != 0 || self.is_still() {
                 break;
             }
-            P::wait(&self.emptied, emptied, None);
+            P::wait(&self.stilled, stilled, None);
         }
         self.freezers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps until the domain is empty.
-    pub(crate) fn wait_until_empty(&self) {
+    /// Keeps the ceiling closed from now on: who is not an item of the queue is refused.
+    pub(crate) fn begin_drain(&self) {
         self.drainers.fetch_add(1, Ordering::SeqCst);
         self.close();
-        loop {
-            let emptied = self.emptied.load(Ordering::SeqCst);
-            if self.is_empty() {
-                break;
-            }
-            P::wait(&self.emptied, emptied, None);
-        }
+    }
+
+    /// Lets a worker open the ceiling, unless somebody else drains.
+    pub(crate) fn end_drain(&self) {
         self.drainers.fetch_sub(1, Ordering::SeqCst);
-        // The ceiling is closed; let a worker open it.
         self.kick();
     }
 
@@ -673,7 +662,7 @@ impl<P: Platform> Admission<P> {
         self.kick();
         if self.freezers.load(Ordering::SeqCst) != 0 {
             // They wait no longer.
-            self.wake_waiters();
+            self.wake_freezers();
         }
     }
 
@@ -691,25 +680,5 @@ impl<P: Platform> Admission<P> {
     }
 }
 
-impl<P: Platform> Turn<P> {
-    /// The first item of the next link that has one, and the number of its list: links take turns, each in its own order.
-    fn pop(&mut self) -> Option<(usize, NonNull<Item<P>>)> {
-        for _ in 0..self.lists.len() {
-            self.next = (self.next + 1) % self.lists.len();
-            let (_, list) = &mut self.lists[self.next];
-            if let Some(item) = list.pop_front() {
-                return Some((self.next, item));
-            }
-        }
-        None
-    }
-
-    /// Undoes a `pop`.
-    fn put_back(&mut self, list: usize, item: NonNull<Item<P>>) {
-        self.lists[list].1.push_front(item);
-        self.next = (list + self.lists.len() - 1) % self.lists.len();
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -49,6 +49,11 @@ pub enum Error {
     Ordered(&'static str),
     /// Waiting would never end; the text says why.
     Deadlock(&'static str),
+    /// The workqueue is being drained: only its own running items may queue to it.
+    Draining {
+        /// The workqueue's name.
+        queue: String,
+    },
     /// A limit of zero threads.
     NoThreads,
     /// The machine could not be described.
@@ -94,6 +99,11 @@ impl fmt::Display for Error {
             ),
             Error::Deadlock(text) => f.write_str(text),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
+            Error::Draining { queue } => write!(
+                f,
+                "the workqueue `{queue}` is being drained and takes items from its own running items only; \
+                 queue again when the drain has ended"
+            ),
             Error::Machine(text) => write!(f, "{text}"),
             Error::Refused(refused) => write!(f, "{refused}"),
         }

@@ -129,8 +129,7 @@ impl<P: Platform> Event<P> {
         loop {
             if word & AWAITED == 0 {
                 // Nobody, or another one does it.
-                let nobody = core::ptr::null_mut();
-                return Notification { sleepers: nobody, registrations: core::ptr::null_mut() };
+                return Notification::nobody();
             }
             // Clears the two lowest bits and counts.
             let next = (word | AWAITED | ASLEEP).wrapping_add(1);
@@ -247,6 +246,11 @@ impl<P: Platform> Registration<P> {
 }
 
 impl<P: Platform> Notification<P> {
+    /// Nobody is to be woken.
+    pub(crate) fn nobody() -> Self {
+        Notification { sleepers: core::ptr::null(), registrations: core::ptr::null_mut() }
+    }
+
     /// Wakes them all: how many of the futures were still waiting.
     pub(crate) fn wake(mut self) -> u32 {
         if !self.sleepers.is_null() {

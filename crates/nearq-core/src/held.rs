@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::event::Notification;
 use crate::extra::Extra;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
@@ -44,6 +45,8 @@ pub(crate) struct Held<'a, P: Platform> {
     notify: Cell<bool>,
     /// What must not be dropped under the lock: it may be the last handle of a queue.
     kept: Cell<Option<Arc<Queue<P>>>>,
+    /// Who waited for the queue of what was cancelled.
+    told: Cell<Option<Notification<P>>>,
 }
 
 impl<P: Platform> Item<P> {
@@ -66,7 +69,7 @@ impl<P: Platform> Item<P> {
 
     /// The lock, which the caller has set.
     pub(crate) fn held(&self) -> Held<'_, P> {
-        Held { item: self, notify: Cell::new(false), kept: Cell::new(None) }
+        Held { item: self, notify: Cell::new(false), told: Cell::new(None), kept: Cell::new(None) }
     }
 
     /// Takes the item's queueing back, if it has not started; true if there was one.
@@ -252,7 +255,7 @@ impl<P: Platform> Held<'_, P> {
         }
         // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
         let link = unsafe { &*link };
-        link.queue().retire(link, inactive);
+        self.told.set(Some(link.queue().retire(link, inactive)));
         Some(true)
     }
 
@@ -326,6 +329,8 @@ impl<P: Platform> Held<'_, P> {
                 }
             } else if self.notify.take() {
                 waiters.push(item.known_extra().event.take());
+            } else if let Some(told) = self.told.take() {
+                waiters.push(told);
             } else if item.change(word, word & !LOCKED) {
                 for waiter in waiters {
                     waiter.wake();

@@ -15,6 +15,7 @@
 //! | `inbox`, `batch`, `pause` | where items wait: for a pool, for a worker; who lost a race for a word |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
+//! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `queue`, `link` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
@@ -36,6 +37,7 @@ mod domain;
 mod error;
 mod event;
 mod extra;
+mod flush;
 mod freeze;
 mod held;
 mod idle;
@@ -63,6 +65,7 @@ mod stand_in;
 mod table;
 mod task;
 mod timer;
+mod turn;
 mod waiting;
 mod wheel;
 mod work;
@@ -76,6 +79,7 @@ pub use default::{
 };
 pub use domain::{Domain, DomainLimit};
 pub use error::Error;
+pub use flush::{DrainedQueue, FlushedQueue};
 pub use info::{PoolInfo, WorkerState};
 pub use link::LinkStatistics;
 pub use nearq_topology::{CpuSet, Scope};

@@ -3,6 +3,15 @@
 //! A queue's links are never freed before the queue: a change of attributes that comes back to an earlier pool finds
 //! its link again, so their number is bounded by the pools that the queue has ever used, and an issuer that read the
 //! old table a moment ago still counts in the right place.
+//!
+//! # When a link is drained
+//! What enters is counted with the credits, before anybody can run it, what is held back in `held`; an item that is activated
+//! has entered before it is not held back any more. So: read what has ended, then `held`, then what has entered. If nothing is
+//! held back, and as many have ended as entered, then at the time of the last read everything that had come here by then had
+//! ended. All `SeqCst`.
+//!
+//! Who waits for that marks the link as watched, then looks. Who ends an item looks at the mark afterwards and
+//! tells the queue (`flush`). All `SeqCst`: one of the two sees the other.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -29,6 +38,11 @@ struct Stripe<P: Platform> {
     cpu_nanos: P::AtomicU64,
 }
 
+/// The link is not the one that issuers use now; somebody may wait for what is left on it.
+pub(crate) const PAST: u32 = 1;
+/// Somebody waits for the queue to be empty.
+pub(crate) const DRAINING: u32 = 1 << 1;
+
 /// One workqueue on one pool.
 pub(crate) struct Link<P: Platform> {
     pub(crate) queue: *const Queue<P>,
@@ -37,10 +51,18 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) pool: Arc<Pool<P>>,
     /// Items run on the CPU that queued them, where a worker can.
     localize: P::AtomicU32,
+    /// Which of the queue's sets of links it is in; see `flush`.
+    pub(crate) set: usize,
+    /// When its set came into use, for the order among the links of one pool.
+    age: P::AtomicU64,
+    /// Why somebody may wait for the link to be drained; 0 if nobody does. Read after each item.
+    watched: P::AtomicU32,
     /// Items that may be let in without a look at the domain's limit.
     pub(crate) credits: Padded<Credits<P>>,
     /// Items beyond the domain's limit.
     pub(crate) inactive: Padded<Inbox<P>>,
+    /// How many those are, or are about to be.
+    held: Padded<P::AtomicU64>,
     stripes: Box<[Padded<Stripe<P>>]>,
     /// Items that were let in, and cancelled before they ran.
     cancelled: P::AtomicU64,
@@ -61,6 +83,7 @@ impl<P: Platform> Link<P> {
         queue: *const Queue<P>,
         admission: *const Admission<P>,
         pool: Arc<Pool<P>>,
+        set: usize,
     ) -> Self {
         let stripes = pool.key.pod.len().next_power_of_two().clamp(1, STRIPES);
         let stripe = || {
@@ -77,8 +100,12 @@ impl<P: Platform> Link<P> {
             admission,
             pool,
             localize: P::AtomicU32::new(0),
+            set,
+            age: P::AtomicU64::new(0),
+            watched: P::AtomicU32::new(0),
             credits: Padded(Credits::new()),
             inactive: Padded(Inbox::new()),
+            held: Padded(P::AtomicU64::new(0)),
             stripes: (0..stripes).map(|_| stripe()).collect(),
             cancelled: P::AtomicU64::new(0),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -147,6 +174,93 @@ impl<P: Platform> Link<P> {
             + self.cancelled.load(Ordering::SeqCst)
     }
 
+    // ---- what has come, and whether it has ended -------------------------------------------------------------
+
+    /// An execution has ended: counts it, and tells who waits for that. The last thing that is done for it.
+    #[inline]
+    pub(crate) fn end(&self, worker: u32) {
+        self.count_completed(worker);
+        let admission = self.admission();
+        if admission.needs_attention() {
+            admission.attend();
+        }
+        self.tell();
+    }
+
+    /// Counts an item that is about to be held back.
+    pub(crate) fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Lets an item in that was held back.
+    pub(crate) fn enter_held(&self) {
+        self.credits.enter();
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// An item that was held back has been cancelled.
+    pub(crate) fn unhold(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether everything that had come here by now has ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        let ended = self.ended();
+        P::model_fence();
+        self.held() == 0 && self.entered() == ended
+    }
+
+    /// What has ended, as it is compared with what has entered.
+    pub(crate) fn ended(&self) -> u32 {
+        self.completed() as u32
+    }
+
+    /// Items held back.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Items let in, all in all, in 32 bits.
+    pub(crate) fn entered(&self) -> u32 {
+        self.credits.entered()
+    }
+
+    /// Somebody may wait, for that reason, from now on.
+    pub(crate) fn watch(&self, why: u32) {
+        self.watched.fetch_or(why, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    /// Nobody waits for that reason any more.
+    pub(crate) fn unwatch(&self, why: u32) {
+        self.watched.fetch_and(!why, Ordering::SeqCst);
+    }
+
+    /// Whether somebody may wait for the link to be drained.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        P::model_fence();
+        self.watched.load(Ordering::SeqCst) != 0
+    }
+
+    /// Something has ended here: tells who may wait for that.
+    #[inline]
+    pub(crate) fn tell(&self) {
+        if self.is_watched() {
+            self.queue().look_at(self);
+        }
+    }
+
+    /// When its set came into use.
+    pub(crate) fn age(&self) -> u64 {
+        self.age.load(Ordering::SeqCst)
+    }
+
+    /// Says when its set came into use; before issuers find it. By who holds the queue's configuration.
+    pub(crate) fn set_age(&self, age: u64) {
+        self.age.store(age, Ordering::SeqCst);
+    }
+
     #[inline]
     pub(crate) fn localizes(&self) -> bool {
         self.localize.load(Ordering::Relaxed) != 0
@@ -183,7 +297,19 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// What has happened on one link.
+impl LinkStatistics {
+    /// Adds what has happened on another link of the same pool.
+    pub(crate) fn add(&mut self, other: &LinkStatistics) {
+        self.started += other.started;
+        self.completed += other.completed;
+        self.panicked += other.panicked;
+        self.cpu_time += other.cpu_time;
+        self.repatriated += other.repatriated;
+        self.helped += other.helped;
+    }
+}
+
+/// What has happened on one pool on account of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatistics {
     /// The pool's number, as in its workers' names.

@@ -7,19 +7,22 @@
 //!
 //! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A
 //! table is used again when its layout comes back, so their number is bounded by the different layouts that
-//! the queue has had, not by the number of changes.
+//! the queue has had, not by the number of changes. A queue that is flushed while it is busy has several sets of links for one
+//! layout (`flush`), and a table for each.
 
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_lock::Mutex;
+use nearq_lock::{Mutex, MutexGuard};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Entry};
 use crate::attributes::{Attributes, Kind, Layout, Places};
 use crate::domain::{Bounds, Domain, DomainLimit};
 use crate::error::Error;
+use crate::event::Notification;
+use crate::flush::{Flushing, Sets};
 use crate::item::{Epoch, Item};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
@@ -29,14 +32,17 @@ use crate::runtime::{Inner, Runtime};
 /// From a CPU to a link.
 struct LinkTable<P: Platform> {
     layout: Layout,
+    /// The set that its links are in.
+    set: usize,
     /// By CPU number.
     by_cpu: Box<[*const Link<P>]>,
 }
 
 /// What only those who change the queue touch.
-struct Config<P: Platform> {
+pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
     bounds: Bounds,
+    pub(crate) sets: Sets,
     tables: Kept<LinkTable<P>>,
     links: Kept<Link<P>>,
     domains: Kept<Admission<P>>,
@@ -58,6 +64,7 @@ pub(crate) struct Queue<P: Platform> {
     first_domain: P::AtomicPtr<Admission<P>>,
     /// Threads that touch the queue although nothing of theirs is counted there.
     visitors: P::AtomicU32,
+    pub(crate) flushing: Flushing<P>,
     config: Mutex<Config<P>, P>,
 }
 
@@ -86,9 +93,11 @@ impl<P: Platform> Queue<P> {
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             visitors: P::AtomicU32::new(0),
+            flushing: Flushing::new(),
             config: Mutex::new_in(Config {
                 attributes,
                 bounds,
+                sets: Sets::new(),
                 tables: Kept::new(),
                 links: Kept::new(),
                 domains: Kept::new(),
@@ -108,16 +117,21 @@ impl<P: Platform> Queue<P> {
 
     // ---- the issuer's way --------------------------------------------------------------------------------
 
-    /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already.
+    /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already, or is refused because the
+    /// queue drains.
     #[inline]
     pub(crate) fn queue(&self, item: NonNull<Item<P>>) -> bool {
         // SAFETY: the caller has a handle.
         let Some(node) = (unsafe { Item::claim(item, self.epoch) }) else { return false };
-        self.send(node, P::current_cpu());
-        true
+        self.send(node, P::current_cpu()) || self.refuse_and_warn(item, node)
     }
 
-    /// As [`queue`](Self::queue), for the pod of the CPU that `choose` names.
+    /// As [`queue`](Self::queue), with an error where it is refused.
+    pub(crate) fn try_queue(&self, item: NonNull<Item<P>>) -> Result<bool, Error> {
+        self.queue_for(item, P::current_cpu())
+    }
+
+    /// As [`try_queue`](Self::try_queue), for the pod of the CPU that `choose` names.
     #[inline]
     pub(crate) fn queue_on(
         &self,
@@ -125,12 +139,7 @@ impl<P: Platform> Queue<P> {
         choose: impl FnOnce(&Places) -> Result<usize, Error>,
     ) -> Result<bool, Error> {
         let cpu = choose(&self.current_table().layout.places)?;
-        // SAFETY: the caller has a handle.
-        let node = unsafe { Item::claim(item, self.epoch) };
-        if let Some(node) = node {
-            self.send(node, cpu);
-        }
-        Ok(node.is_some())
+        self.queue_for(item, cpu)
     }
 
     /// The process that it is in.
@@ -201,46 +210,99 @@ impl<P: Platform> Queue<P> {
     /// item.
     pub(crate) fn launch(
         &self,
-        _item: NonNull<Item<P>>,
+        item: NonNull<Item<P>>,
         node: NonNull<Item<P>>,
         cpu: usize,
     ) -> bool {
-        self.send(node, cpu);
-        true
+        self.send(node, cpu) || self.refuse_and_warn(item, node)
     }
 
-    /// Sends an item of which the caller has `PENDING` on its way.
     #[inline]
-    pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) {
+    fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize) -> Result<bool, Error> {
+        // SAFETY: the caller has a handle.
+        let Some(node) = (unsafe { Item::claim(item, self.epoch) }) else { return Ok(false) };
+        if !self.send(node, cpu) {
+            return Err(self.refuse(item, node));
+        }
+        Ok(true)
+    }
+
+    /// Sends an item of which the caller has `PENDING` on its way. False if the queue drains: then nothing has happened, and the
+    /// caller still has it.
+    #[inline]
+    pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
-        if !Admission::admit(link) {
-            return link.admission().hold_back(link, item, cpu as u32);
+        if !link.credits.take() {
+            return Self::send_without_credit(link, item, cpu as u32);
         }
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu as u32);
         if header.publish() {
             link.push(item);
         }
+        true
+    }
+
+    #[inline(never)]
+    fn send_without_credit(link: &Link<P>, item: NonNull<Item<P>>, cpu: u32) -> bool {
+        let admission = link.admission();
+        match admission.refill(link) {
+            Entry::LetIn => {
+                // SAFETY: PENDING keeps the item alive.
+                let header = unsafe { item.as_ref() };
+                header.set_target(link, cpu);
+                if header.publish() {
+                    link.push(item);
+                }
+            }
+            Entry::HeldBack => admission.hold_back(link, item, cpu),
+            Entry::Refused => return false,
+        }
+        true
+    }
+
+    /// Gives up the claim of an item whose node was not sent.
+    #[cold]
+    fn refuse(&self, item: NonNull<Item<P>>, node: NonNull<Item<P>>) -> Error {
+        // SAFETY: the caller has a handle, or the item's RUNNING.
+        unsafe { item.as_ref() }.unclaim(node);
+        self.refusal()
+    }
+
+    #[cold]
+    fn refuse_and_warn(&self, item: NonNull<Item<P>>, node: NonNull<Item<P>>) -> bool {
+        self.refuse(item, node);
+        self.warn_refused();
+        false
+    }
+
+    /// What is said to who queues while the queue drains.
+    pub(crate) fn refusal(&self) -> Error {
+        Error::Draining { queue: self.name.clone() }
     }
 
     /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one.
+    /// Who waited for that is to be woken, outside all locks.
     #[cold]
-    pub(crate) fn retire(&self, link: &Link<P>, inactive: bool) {
+    pub(crate) fn retire(&self, link: &Link<P>, inactive: bool) -> Notification<P> {
         // Before the count, which may be what the queue's end waits for. SeqCst: `is_unused` reads it after the counts.
         self.visitors.fetch_add(1, Ordering::SeqCst);
         let admission = link.admission();
         if inactive {
             admission.forget_inactive();
+            link.unhold();
         } else {
             link.count_cancelled();
         }
         if admission.needs_attention() {
             admission.kick();
         }
+        let told = self.tell_of(link);
         // Release: the last that is done to the queue here.
         self.visitors.fetch_sub(1, Ordering::SeqCst);
+        told
     }
 
     #[inline]
@@ -263,14 +325,19 @@ impl<P: Platform> Queue<P> {
 
     /// The queue's links.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // Acquire: pairs with the release in `link_to`.
-        let mut next = self.first_link.load(Ordering::Acquire);
+        // SeqCst: who asks whether anything is left sees every link on which something was queued before.
+        let mut next = self.first_link.load(Ordering::SeqCst);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.
             let link = unsafe { next.as_ref() }?;
             next = link.next.load(Ordering::Relaxed);
             Some(link)
         })
+    }
+
+    /// The newest link: as long as it is the same, there are no others.
+    pub(crate) fn newest_link(&self) -> *const Link<P> {
+        self.first_link.load(Ordering::SeqCst)
     }
 
     /// The queue's domains.
@@ -286,6 +353,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Executions that have ended, over all links.
+    #[cfg(test)]
     pub(crate) fn completed(&self) -> u64 {
         self.domains().map(Admission::completed).sum()
     }
@@ -310,9 +378,16 @@ impl<P: Platform> Queue<P> {
         rows
     }
 
-    /// What has happened on each link.
+    /// What has happened on each pool. All sets of links that lead there count together.
     pub(crate) fn statistics(&self) -> Vec<LinkStatistics> {
-        let mut rows: Vec<_> = self.links().map(Link::statistics).collect();
+        let mut rows: Vec<LinkStatistics> = Vec::new();
+        for link in self.links() {
+            let one = link.statistics();
+            match rows.iter_mut().find(|row| row.pool == one.pool) {
+                Some(row) => row.add(&one),
+                None => rows.push(one),
+            }
+        }
         rows.reverse();
         rows
     }
@@ -327,6 +402,11 @@ impl<P: Platform> Queue<P> {
     /// The layout in effect.
     pub(crate) fn layout(&self) -> Layout {
         self.current_table().layout.clone()
+    }
+
+    /// Locks what is changed by who changes the queue.
+    pub(crate) fn lock_config(&self) -> MutexGuard<'_, Config<P>, P> {
+        self.config.lock()
     }
 
     /// Changes attributes; in effect for the next item when it returns.
@@ -391,29 +471,41 @@ impl<P: Platform> Queue<P> {
 
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().layout(self.kind, &config.attributes);
-        let known = config.tables.iter().find(|table| table.layout == layout);
-        let table = known.map(core::ptr::from_ref).unwrap_or_else(|| {
-            let pools = layout.pools.iter().zip(&layout.domains);
-            let links: Vec<_> = pools
-                .map(|(key, domain)| {
-                    let limit = self.limit_of(config, &layout, *domain);
-                    self.link_to(config, &self.inner().pool(key), *domain, limit)
-                })
-                .collect();
-            let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
-            config.tables.add(LinkTable { layout, by_cpu })
-        });
+        let table = self.table_for(config, &layout);
         for link in config.links.iter() {
             link.set_localize(config.attributes.localize);
         }
-        // SAFETY: tables live as long as the queue.
-        self.use_table(config, unsafe { &*table });
-        // Release: pairs with the acquire in `current_table`.
-        self.table.store(table.cast_mut(), Ordering::Release);
+        self.use_table(config, table);
+    }
+
+    /// Leads issuers to the set in use, by the layout that they go by now.
+    pub(crate) fn use_set(&self, config: &mut Config<P>) {
+        let table = self.table_for(config, &self.current_table().layout);
+        self.use_table(config, table);
+    }
+
+    /// The table of a layout, with the links of the set in use.
+    fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
+        let set = config.sets.current;
+        let known = config.tables.iter().find(|table| table.set == set && table.layout == *layout);
+        if let Some(known) = known {
+            return known;
+        }
+        let pools = layout.pools.iter().zip(&layout.domains);
+        let links: Vec<_> = pools
+            .map(|(key, domain)| {
+                let limit = self.limit_of(config, layout, *domain);
+                self.link_to(config, &self.inner().pool(key), *domain, limit)
+            })
+            .collect();
+        let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
+        config.tables.add(LinkTable { layout: layout.clone(), set, by_cpu })
     }
 
     /// Tells each domain what the table means for it.
-    fn use_table(&self, config: &Config<P>, table: &LinkTable<P>) {
+    fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
+        // SAFETY: tables live as long as the queue.
+        let table = unsafe { &*table };
         for domain in config.domains.iter() {
             let mut links = table.by_cpu.iter().filter(|link| {
                 // SAFETY: links live as long as the queue.
@@ -424,6 +516,8 @@ impl<P: Platform> Queue<P> {
             }
         }
         self.set_limits(config, &table.layout);
+        // Release: pairs with the acquire in `current_table`.
+        self.table.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
     }
 
     fn link_to(
@@ -433,18 +527,23 @@ impl<P: Platform> Queue<P> {
         domain: Domain,
         limit: usize,
     ) -> *const Link<P> {
-        if let Some(link) = config.links.iter().find(|link| Arc::ptr_eq(&link.pool, pool)) {
+        let set = config.sets.current;
+        let wanted = |link: &&Link<P>| link.set == set && Arc::ptr_eq(&link.pool, pool);
+        if let Some(link) = config.links.iter().find(wanted) {
             return link;
         }
         let admission = self.domain(config, domain, limit);
-        let link = Link::new(self, admission, Arc::clone(pool));
+        let link = Link::new(self, admission, Arc::clone(pool), set);
+        link.set_localize(config.attributes.localize);
+        link.set_age(self.flushing.age());
+        link.watch(config.sets.watched());
         // Nobody else writes it: the configuration is locked.
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
         let link = config.links.add(link);
         // SAFETY: domains and links live as long as the queue.
         unsafe { &*admission }.add_link(unsafe { &*link });
-        // Release: pairs with the acquire in `links`.
-        self.first_link.store(link, Ordering::Release);
+        // SeqCst: see `links`.
+        self.first_link.store(link, Ordering::SeqCst);
         link
     }
 
@@ -457,7 +556,9 @@ impl<P: Platform> Queue<P> {
         admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
         let admission = config.domains.add(admission);
         // SAFETY: as above.
-        unsafe { &*admission }.kicker.set_admission(admission);
+        let made = unsafe { &*admission };
+        made.kicker.set_admission(admission);
+        (0..config.sets.drainers()).for_each(|_| made.begin_drain());
         // Release: pairs with the acquire in `domains`.
         self.first_domain.store(admission, Ordering::Release);
         admission
@@ -465,20 +566,16 @@ impl<P: Platform> Queue<P> {
 
     // ---- the end -----------------------------------------------------------------------------------------
 
-    /// Whether nothing is held back, on a pool or running, at one moment during the call.
-    ///
-    /// Each domain is looked at twice. One that was empty twice, and where nothing ended in between, was empty all the time:
-    /// what came in would have had to end there. So all were empty at the moment between the two rounds.
-    pub(crate) fn is_empty(&self) -> bool {
-        let empty = || self.domains().all(Admission::is_empty);
-        let before = self.completed();
-        empty() && (self.domains().nth(1).is_none() || empty() && self.completed() == before)
+    /// Whether a user's thread is about to have done with the queue.
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.visitors.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether nobody touches the queue any more: it is empty, and no worker serves it.
-    pub(crate) fn is_unused(&self) -> bool {
+    /// Whether no worker touches the queue any more: it is empty, and none serves it.
+    pub(crate) fn is_left(&self) -> bool {
+        // See `run_kicker`.
+        P::fence(Ordering::SeqCst);
         self.is_empty()
-            && self.visitors.load(Ordering::SeqCst) == 0
             && !self.domains().any(|domain| domain.kicker.is_active())
             && !self.inner().table.iter().any(|worker| {
                 let link = worker.link();
@@ -487,18 +584,10 @@ impl<P: Platform> Queue<P> {
             })
     }
 
-    /// Waits until everything that is queued has run and nobody touches the queue any more.
-    pub(crate) fn drain(&self) {
-        crate::context::blocking::<P, _>(|| {
-            // While one domain empties, its items may fill another.
-            while !self.is_empty() {
-                self.domains().for_each(Admission::wait_until_empty);
-            }
-            // What is left is a few instructions of a worker that runs, or a worker that is preempted among them.
-            while !self.is_unused() {
-                P::sleep(core::time::Duration::from_micros(50));
-            }
-        });
+    /// Whether nobody touches the queue any more.
+    pub(crate) fn is_unused(&self) -> bool {
+        // Visitors last: they make the queue empty.
+        self.is_left() && !self.has_visitors() && self.is_left()
     }
 }
 

@@ -264,8 +264,7 @@ impl<P: Platform> Runner<'_, P> {
             return self.run_kicker(item);
         };
         if self.context.link.get() != link {
-            self.context.link.set(link);
-            self.worker.set_link(link);
+            self.serve(link);
         }
         if self.place.repatriate::<P>() {
             served.count_repatriated(self.worker.index);
@@ -290,11 +289,14 @@ impl<P: Platform> Runner<'_, P> {
             // SAFETY: RUNNING is still ours, and we have not counted the execution.
             unsafe { push_deferred(item, link) };
         }
-        served.count_completed(self.worker.index);
-        let admission = served.admission();
-        if admission.needs_attention() {
-            admission.attend();
-        }
+        served.end(self.worker.index);
+    }
+
+    /// Says whose items it serves; null for nobody's. The queue that it has served may be freed then.
+    fn serve(&self, link: *const Link<P>) {
+        self.context.link.set(link);
+        self.worker.set_link(link);
+        self.inner.departures.notify();
     }
 
     /// What is to be done with a node whose item did not start. An item that started instead, and the link on which it was queued.
@@ -332,6 +334,9 @@ impl<P: Platform> Runner<'_, P> {
         {
             self.pool.push(item);
         }
+        // The queue waits for its kicker before it is freed. The fence: the kicker's state is not written `SeqCst`.
+        P::fence(Ordering::SeqCst);
+        self.inner.departures.notify();
     }
 
     /// Counts the CPU time since the last look for the link that is served now, as the kernel's tick does.
@@ -352,8 +357,7 @@ impl<P: Platform> Runner<'_, P> {
         if !self.context.link.get().is_null() {
             self.account(now);
             self.worker.set_running(core::ptr::null());
-            self.context.link.set(core::ptr::null());
-            self.worker.set_link(core::ptr::null());
+            self.serve(core::ptr::null());
         }
         self.inner.reap_orphans();
         self.worker.set_idle();

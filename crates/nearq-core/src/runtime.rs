@@ -18,6 +18,7 @@ use crate::attributes::{Attributes, Kind, Layout, PoolKey, Surroundings};
 use crate::broken::{Broken, Variant};
 use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
+use crate::event::Event;
 use crate::freeze::Freezer;
 use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
@@ -59,6 +60,8 @@ pub(crate) struct Inner<P: Platform> {
     default_max_active_warned: P::AtomicU32,
     /// Whether a refused nice value was reported.
     nice_warned: P::AtomicU32,
+    /// A worker has let go of the queue that it served; for who wants to free one.
+    pub(crate) departures: Event<P>,
     handles: P::AtomicU32,
 }
 
@@ -132,6 +135,7 @@ impl<P: Platform> Runtime<P> {
             next_pool: P::AtomicU32::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
             nice_warned: P::AtomicU32::new(0),
+            departures: Event::new(),
             handles: P::AtomicU32::new(1),
         };
         let inner = Arc::new(inner);

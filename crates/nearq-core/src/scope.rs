@@ -44,6 +44,9 @@ impl<P: Platform> Back<P> {
 
 impl<'scope, P: Platform> Scope<'scope, '_, P> {
     /// Queues a closure that may borrow what outlives the scope. It ends before the scope does.
+    ///
+    /// Where the queue is being [drained](crate::Workqueue::drain), and the caller is not one of its own items, the closure is
+    /// dropped, and the scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         // Relaxed: the scope reads it after it has spawned.
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +65,11 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         // SAFETY: `scope` does not return before the count is zero, whatever happens, so the closure has ended, and what it
         // borrowed has been let go, while the borrowed is still there. Only the lifetime changes.
         let task: Box<dyn FnOnce() + Send + 'static> = unsafe { core::mem::transmute(task) };
-        drop(self.queue.spawn(task));
+        if let Err(refusal) = self.queue.try_spawn(task) {
+            // The closure is gone, and with it what would have ended it.
+            Back::<P>(&raw const self.count, &raw const self.panic)
+                .end(Err(Panic::new(Box::new(refusal.to_string()))));
+        }
     }
 }
 

@@ -29,7 +29,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
 
 use crate::context::blocking;
-use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING};
+use crate::error::Error;
+use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING, Started};
 
 const DONE: u64 = 1 << 3;
 const ASLEEP: u64 = 1 << 4;
@@ -123,6 +124,26 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Task<P, F, T> {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
     }
 
+    /// Ends a task that was not queued: the closure is dropped, and the result says why.
+    unsafe fn refuse(item: NonNull<Item<P>>, why: &Error) {
+        // SAFETY: as in `execute`; the caller has PENDING and has queued the task nowhere.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        // As if it ran.
+        let started = this.head.item.start();
+        debug_assert_eq!(started, Started::Yes, "nobody else has it");
+        let closure = this.stage.with_mut(|stage| {
+            let refused = Stage::Result(Err(Panic(Box::new(why.to_string()))));
+            // SAFETY: until DONE the place belongs to who has RUNNING.
+            core::mem::replace(unsafe { &mut *stage }, refused)
+        });
+        // What the closure captured may panic when it is dropped; the task must be complete all the same.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(closure)));
+        if this.head.complete() {
+            // SAFETY: nobody else has it any more.
+            unsafe { Self::free(item) };
+        }
+    }
+
     unsafe fn take(item: NonNull<Item<P>>) -> Result<T, Panic> {
         // SAFETY: as in `run`; called with the table's own type by the handle that was made with it.
         let this = unsafe { item.cast::<Self>().as_ref() };
@@ -189,6 +210,26 @@ where
     });
     let item: NonNull<Item<P>> = NonNull::from(Box::leak(task)).cast();
     (item, JoinHandle { item, take: Task::<P, F, T>::take, result: core::marker::PhantomData })
+}
+
+/// What ends a task that could not be queued.
+pub(crate) struct Refuse<P: Platform>(unsafe fn(NonNull<Item<P>>, &Error));
+
+impl<P: Platform> Refuse<P> {
+    /// What ends tasks of this closure.
+    pub(crate) fn of<F: FnOnce() -> T + Send, T: Send>(_: &F) -> Self {
+        Refuse(Task::<P, F, T>::refuse)
+    }
+
+    /// Ends the task; its handle says why.
+    ///
+    /// # Safety
+    /// The task was made from that closure, and has not been queued.
+    #[cold]
+    pub(crate) unsafe fn refuse(self, item: NonNull<Item<P>>, why: &Error) {
+        // SAFETY: as the caller promises.
+        unsafe { (self.0)(item, why) };
+    }
 }
 
 /// Waits for a spawned closure: by [`join`](Self::join), or as a `Future`. Dropping it lets the closure go on by itself.

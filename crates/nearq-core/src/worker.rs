@@ -172,8 +172,8 @@ impl<P: Platform> Worker<P> {
 
     /// The link whose items it serves now; null between batches.
     pub(crate) fn link(&self) -> *const Link<P> {
-        // Acquire: pairs with `set_link`; null means that the worker is done with the link it served.
-        self.link.load(Ordering::Acquire)
+        // Acquire: pairs with `set_link`; null means that the worker is done with the link it served. SeqCst: as there.
+        self.link.load(Ordering::SeqCst)
     }
 
     /// Says whose items it serves.
@@ -181,7 +181,8 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn set_link(&self, link: *const Link<P>) {
         // Release: everything done for the last link comes before. What is done for the new one ends with a
         // read-modify-write of its counter, which orders this store before it.
-        self.link.store(link.cast_mut(), Ordering::Release);
+        // SeqCst: Dekker's pattern with who waits for the departure (`Inner::departures`).
+        self.link.store(link.cast_mut(), Ordering::SeqCst);
     }
 
     /// Says what it runs; null for nothing.

@@ -1,5 +1,6 @@
 //! [`Workqueue`]: what users queue work on.
 
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -10,10 +11,12 @@ use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::attributes::{Attributes, Kind};
 use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
+use crate::flush::{DrainedQueue, FlushedQueue};
+use crate::item::Item;
 use crate::link::LinkStatistics;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
-use crate::task::{self, JoinHandle};
+use crate::task::{self, JoinHandle, Refuse};
 use crate::work::Work;
 
 /// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
@@ -298,23 +301,35 @@ impl<P: Platform> Workqueue<P> {
 
     /// Queues `work` for the pod of the CPU that the caller runs on. False if it is pending already: then it stays
     /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
+    ///
+    /// False as well where the queue is being [drained](Self::drain) and the caller is not one of its own items; that is
+    /// reported once a queue. [`try_queue`](Self::try_queue) tells the two apart.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
         self.inside().queue(work.item())
     }
 
-    /// As [`queue`](Self::queue), for the pod of `cpu`.
+    /// As [`queue`](Self::queue), with an error where the item is refused.
     ///
     /// # Errors
-    /// The machine has no such CPU.
+    /// The queue is being [drained](Self::drain), and the caller is not one of its own items.
+    pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
+        self.inside().try_queue(work.item())
+    }
+
+    /// As [`try_queue`](Self::try_queue), for the pod of `cpu`.
+    ///
+    /// # Errors
+    /// The machine has no such CPU; or as [`try_queue`](Self::try_queue).
     pub fn queue_on(&self, cpu: usize, work: &Work<P>) -> Result<bool, Error> {
         self.inside().queue_on(work.item(), |places| places.cpu(cpu))
     }
 
-    /// As [`queue`](Self::queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
+    /// As [`try_queue`](Self::try_queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
     ///
     /// # Errors
-    /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs.
+    /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs; or as
+    /// [`try_queue`](Self::try_queue).
     pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
         if self.is_per_cpu() {
             return Err(Error::PerCpu("a node"));
@@ -376,13 +391,45 @@ impl<P: Platform> Workqueue<P> {
     }
 
     /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
+    ///
+    /// Where the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and
+    /// joining the handle says so. That is reported once a queue.
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T, P> {
+        let refuse = Refuse::of(&closure);
         let (item, handle) = task::new(closure);
-        self.inside().send(item, P::current_cpu());
+        if !self.inside().send(item, P::current_cpu()) {
+            self.refuse(item, refuse);
+            self.inside().warn_refused();
+        }
         handle
+    }
+
+    /// As [`spawn`](Self::spawn), with an error where the closure is refused: it has been dropped then.
+    ///
+    /// # Errors
+    /// The queue is being [drained](Self::drain), and the caller is not one of its own items.
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T, P>, Error> {
+        let refuse = Refuse::of(&closure);
+        let (item, handle) = task::new(closure);
+        if self.inside().send(item, P::current_cpu()) {
+            return Ok(handle);
+        }
+        Err(self.refuse(item, refuse))
+    }
+
+    /// Ends a task that the queue, which drains, has refused.
+    #[cold]
+    fn refuse(&self, item: NonNull<Item<P>>, refuse: Refuse<P>) -> Error {
+        let refusal = self.inside().refusal();
+        // SAFETY: made from that closure a moment ago, and refused.
+        unsafe { refuse.refuse(item, &refusal) };
+        refusal
     }
 
     /// Queues closures that borrow, and waits until all have ended.
@@ -402,12 +449,85 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Panics
-    /// With the panic of `f`, or else of the first closure that panicked, after all have ended.
+    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. Where the queue is being
+    /// [drained](Self::drain), and the caller is not one of its own items: with the text of [`Error::Draining`].
     pub fn scope<'env, R>(
         &self,
         f: impl for<'scope> FnOnce(&'scope crate::scope::Scope<'scope, 'env, P>) -> R,
     ) -> R {
         crate::scope::scope(self, f)
+    }
+
+    // ---- waiting -----------------------------------------------------------------------------------------
+
+    /// Waits until everything that was queued on this queue before the call has ended, also what waits because of the limit.
+    /// What is queued later goes its way meanwhile and is not waited for. Returns at once, within a microsecond, where nothing
+    /// is left. What the items wrote is visible to the caller.
+    ///
+    /// A queueing that is still going on in another thread may be missed. Items that wait for a time of their own are not waited
+    /// for. In a worker, another worker takes this one's place meanwhile.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// let queue = Workqueue::builder("flushed").build()?;
+    /// let count = Arc::new(AtomicU32::new(0));
+    /// for _ in 0..10 {
+    ///     let count = Arc::clone(&count);
+    ///     queue.spawn(move || count.fetch_add(1, Ordering::Relaxed));
+    /// }
+    /// queue.flush()?;
+    /// assert_eq!(count.load(Ordering::Relaxed), 10);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself. Circles over several queues are
+    /// not found: an item that flushes another queue, one of whose items flushes this one, waits for ever.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.inside().flush()
+    }
+
+    /// As [`flush`](Self::flush), as a future: it waits for what was queued before its first poll.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), by the item in which it is polled.
+    pub fn flushed(&self) -> FlushedQueue<'_, P> {
+        FlushedQueue::new(self.inside())
+    }
+
+    /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go
+    /// on queueing each other until they are done. Several threads may drain at once; the queue refuses until the last of them
+    /// has ended. Afterwards it works again.
+    ///
+    /// Where it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
+    ///
+    /// ```
+    /// use nearq_core::{Error, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("drained").build()?;
+    /// let last = queue.spawn(|| 5);
+    /// queue.drain()?;
+    /// assert!(last.is_finished());
+    /// assert_eq!(queue.spawn(|| 6).join().unwrap(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself.
+    pub fn drain(&self) -> Result<(), Error> {
+        self.inside().drain()
+    }
+
+    /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is
+    /// polled.
+    ///
+    /// # Errors
+    /// As [`drain`](Self::drain), by the item in which it is polled.
+    pub fn drained(&self) -> DrainedQueue<'_, P> {
+        DrainedQueue::new(self.inside())
     }
 
     // ---- reading -----------------------------------------------------------------------------------------
@@ -469,7 +589,7 @@ impl<P: Platform> Workqueue<P> {
         self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
     }
 
-    /// What has happened, by link; links of earlier attributes included. Costs the workers nothing.
+    /// What has happened, by pool; pools of earlier attributes included. No number ever goes back. Costs the workers nothing.
     pub fn statistics(&self) -> Vec<LinkStatistics> {
         self.inside().statistics()
     }
@@ -609,7 +729,7 @@ impl<P: Platform> Drop for Workqueue<P> {
             runtime.inner().adopt(queue);
             return;
         }
-        queue.drain();
+        queue.end();
     }
 }
 

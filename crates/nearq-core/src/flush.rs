@@ -1,0 +1,457 @@
+//! Waiting for a queue: until what was queued before has ended (flush), until nothing is left (drain).
+//!
+//! # Flush: the links are the colour
+//! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each
+//! item in one of 16 colours. Here an item is counted on its link anyway, so there are several *sets* of links for the same
+//! pools, and issuers use one of them at a time. A flush leads them to another set, and waits until the links of all others are
+//! drained (`link`). Newer items go their way meanwhile, and no item pays for it.
+//!
+//! A set is used again once all its links are drained; there are at most [`SETS`]. Each time, its *turn* is moved on: who waited
+//! for the set sees by that that it was drained, whatever is queued there since.
+//!
+//! # Steps of a round, under the queue's configuration lock
+//! 1. See which sets are drained. If the set in use is, nobody needs another.
+//! 2. Choose a drained set, or make one. Move its turn on, give its links their age, do not watch them as past any more.
+//! 3. Publish the table that leads to it.
+//! 4. Watch the old links as past. Take back their credits, which nobody uses any more.
+//! 5. Remember the turns of the sets that are not drained: for these the flush waits, without any lock.
+//!
+//! # Why it is right
+//! What the caller queued before is on some set. If that was drained in step 1 it has ended. If not, the caller waits for that
+//! set, or (it is the one chosen in step 2) it was drained.
+//! *Stragglers*: an issuer may have read the old table and be slow. If its call had returned before the flush began, it is counted
+//! on its link by then. If not, both are at the same time, and the flush may miss it; the next one will not: it looks at all sets.
+//! *A set is used again while somebody still looks at it*: some links are drained, the next has new items. The turn was
+//! moved on before these could come, so who finds a link that is not drained looks at the turn afterwards.
+//! *Nobody is forgotten*: who waits marks the event, then looks (`event`). On links that are watched, each end of an item
+//! is followed by a look at the event; and who takes the watch away, because the set is used again, notifies as well.
+//!
+//! # All sets are in use
+//! Then whoever comes waits until one is drained. Not all who wait need a round of their own: a round that began after their call
+//! does for them as well. They know it by the number of rounds: the next one may have begun before, the one after that has not.
+//!
+//! # Drain
+//! Who drains a queue marks all its links and closes the ceilings (`admission`), so that every issuer comes by the slow way, where
+//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty): in one moment on
+//! all links, because the queue's items may queue others elsewhere.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform};
+
+use crate::error::Error;
+use crate::event::{Event, Listener, Notification};
+use crate::link::{DRAINING, Link, PAST};
+use crate::queue::{Config, Queue};
+
+/// Sets of links at most.
+pub(crate) const SETS: usize = 8;
+
+/// How long a drain may take before somebody is told; ten times longer each time after.
+const FIRST_WARNING: Duration = Duration::from_secs(10);
+/// Told so often.
+const WARNINGS: u32 = 3;
+
+const WITHIN_FLUSH: &str = "an item cannot flush its own workqueue: it would wait for itself; \
+     flush it from a thread or from an item of another workqueue";
+const WITHIN_DRAIN: &str = "an item cannot drain its own workqueue: it would wait for itself; \
+     drain it from a thread or from an item of another workqueue";
+
+/// What a queue has for those who wait for it.
+pub(crate) struct Flushing<P: Platform> {
+    pub(crate) event: Event<P>,
+    /// Rounds that led issuers to another set.
+    rounds: P::AtomicU64,
+    /// How often each set came into use anew.
+    turns: [P::AtomicU64; SETS],
+    /// Whether somebody was told that the queue refuses items.
+    warned: P::AtomicU32,
+}
+
+/// Which sets issuers use; part of what the configuration's lock protects.
+pub(crate) struct Sets {
+    /// The set in use.
+    pub(crate) current: usize,
+    /// Sets that there are.
+    made: usize,
+    /// Who drains.
+    drainers: u32,
+}
+
+impl Sets {
+    pub(crate) fn new() -> Self {
+        Sets { current: 0, made: 1, drainers: 0 }
+    }
+
+    /// Why the links of the set in use are watched.
+    pub(crate) fn watched(&self) -> u32 {
+        if self.drainers == 0 { 0 } else { DRAINING }
+    }
+
+    /// Who drains.
+    pub(crate) fn drainers(&self) -> u32 {
+        self.drainers
+    }
+}
+
+impl<P: Platform> Flushing<P> {
+    pub(crate) fn new() -> Self {
+        Flushing {
+            event: Event::new(),
+            rounds: P::AtomicU64::new(0),
+            turns: core::array::from_fn(|_| P::AtomicU64::new(0)),
+            warned: P::AtomicU32::new(0),
+        }
+    }
+
+    fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::SeqCst)
+    }
+
+    fn turn(&self, set: usize) -> u64 {
+        P::model_fence();
+        self.turns[set].load(Ordering::SeqCst)
+    }
+
+    /// The age of links that are made now.
+    pub(crate) fn age(&self) -> u64 {
+        self.rounds()
+    }
+}
+
+/// The sets that a flush waits for, by their turns.
+#[derive(Debug, Default)]
+struct Waited([Option<u64>; SETS]);
+
+/// How far a flush is.
+#[derive(Debug, Default)]
+pub(crate) struct Flush {
+    /// The rounds before it began.
+    begun: Option<u64>,
+    waited: Option<Waited>,
+}
+
+impl Flush {
+    /// Goes on as far as it can without waiting; whether it is done. To be asked again whenever the queue's event says so.
+    fn advance<P: Platform>(&mut self, queue: &Queue<P>) -> bool {
+        if self.waited.is_none() {
+            if self.begun.is_none() {
+                self.begun = Some(queue.flushing.rounds());
+                // An idle queue is recognised without any write.
+                if queue.links().all(Link::is_drained) {
+                    self.waited = Some(Waited::default());
+                    return true;
+                }
+            }
+            self.waited = queue.begin_round(self.begun.unwrap_or(0));
+        }
+        let Some(Waited(turns)) = &mut self.waited else { return false };
+        for (set, turn) in turns.iter_mut().enumerate() {
+            if turn.is_some_and(|turn| queue.is_over(set, turn)) {
+                *turn = None;
+            }
+        }
+        turns.iter().all(Option::is_none)
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    // ---- flush ---------------------------------------------------------------------------------------------
+
+    /// Waits until everything that was queued before the call has ended.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        if crate::run::serves(self) {
+            return Err(Error::Deadlock(WITHIN_FLUSH));
+        }
+        let mut flush = Flush::default();
+        self.flushing.event.wait_until(None, || flush.advance(self));
+        Ok(())
+    }
+
+    /// Whether the set was drained at some time since it was at that turn.
+    fn is_over(&self, set: usize, turn: u64) -> bool {
+        self.flushing.turn(set) != turn
+            || self.links().filter(|link| link.set == set).all(Link::is_drained)
+            || self.flushing.turn(set) != turn
+    }
+
+    /// Leads issuers to another set if need be; the sets that are to be waited for. `None` if there is no set to be had: to be
+    /// tried again when the event says so.
+    fn begin_round(&self, begun: u64) -> Option<Waited> {
+        let mut config = self.lock_config();
+        let mut busy = [false; SETS];
+        for link in self.links() {
+            busy[link.set] = busy[link.set] || !link.is_drained();
+        }
+        let (current, made) = (config.sets.current, config.sets.made);
+        let mut reused = false;
+        if busy[current] {
+            if let Some(free) = (0..made).find(|set| !busy[*set]) {
+                self.switch(&mut config, free);
+                reused = true;
+            } else if made < SETS {
+                config.sets.made += 1;
+                self.switch(&mut config, made);
+            } else if self.flushing.rounds() >= begun + 2 {
+                // Whoever began the last of these rounds did so after the caller's call, which has nothing on this set.
+                busy[current] = false;
+            } else {
+                return None;
+            }
+        }
+        let waited = core::array::from_fn(|set| busy[set].then(|| self.flushing.turn(set)));
+        drop(config);
+        if reused {
+            // Who waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
+            self.flushing.event.notify();
+        }
+        Some(Waited(waited))
+    }
+
+    /// Leads issuers to a set that is drained.
+    fn switch(&self, config: &mut Config<P>, to: usize) {
+        let from = core::mem::replace(&mut config.sets.current, to);
+        // SeqCst: before anything can be queued there; see `is_over` and `Turn`.
+        self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
+        let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
+        for link in self.links().filter(|link| link.set == to) {
+            link.set_age(age);
+            link.unwatch(PAST);
+        }
+        self.use_set(config);
+        for link in self.links().filter(|link| link.set == from) {
+            link.watch(PAST);
+            link.admission().give_back(u64::from(link.credits.withdraw()));
+        }
+    }
+
+    /// Something has ended on a link that is watched.
+    #[cold]
+    pub(crate) fn look_at(&self, link: &Link<P>) {
+        self.tell_of(link).wake();
+    }
+
+    /// Who is to be told after something has ended, or was cancelled, on a link.
+    #[cold]
+    pub(crate) fn tell_of(&self, link: &Link<P>) -> Notification<P> {
+        // Who waits for the link is told when it is drained: this is one of those after which it can be.
+        if link.is_watched() && self.flushing.event.is_awaited() && link.is_drained() {
+            self.flushing.event.take()
+        } else {
+            Notification::nobody()
+        }
+    }
+
+    // ---- drain ---------------------------------------------------------------------------------------------
+
+    /// Whether nothing is held back, on a pool or running, on any link, at one moment during the call.
+    ///
+    /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then
+    /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
+    /// then that could have queued something else, and what was held back would have been seen, or had entered since.
+    pub(crate) fn is_empty(&self) -> bool {
+        let newest = self.newest_link();
+        let ended = sum(self.links().map(Link::ended));
+        P::model_fence();
+        let held: u64 = self.links().map(Link::held).sum();
+        P::model_fence();
+        let entered = sum(self.links().map(Link::entered));
+        P::model_fence();
+        // A link that came meanwhile was not looked at each time.
+        held == 0 && entered == ended && core::ptr::eq(newest, self.newest_link())
+    }
+
+    /// Items that are held back, on pools or running, about.
+    pub(crate) fn left(&self) -> u64 {
+        let ended = sum(self.links().map(Link::ended));
+        let held: u64 = self.links().map(Link::held).sum();
+        held + u64::from(sum(self.links().map(Link::entered)).wrapping_sub(ended))
+    }
+
+    /// Refuses what does not come from the queue's own items, until [`end_drain`](Self::end_drain).
+    fn begin_drain(&self) {
+        let mut config = self.lock_config();
+        config.sets.drainers += 1;
+        // Before it is looked whether the queue is empty.
+        self.links().for_each(|link| link.watch(DRAINING));
+        self.domains().for_each(crate::admission::Admission::begin_drain);
+    }
+
+    fn end_drain(&self) {
+        let mut config = self.lock_config();
+        config.sets.drainers -= 1;
+        if config.sets.drainers == 0 {
+            self.links().for_each(|link| link.unwatch(DRAINING));
+        }
+        self.domains().for_each(crate::admission::Admission::end_drain);
+    }
+
+    /// Waits until nothing is left; the queue works again afterwards.
+    pub(crate) fn drain(&self) -> Result<(), Error> {
+        if crate::run::serves(self) {
+            return Err(Error::Deadlock(WITHIN_DRAIN));
+        }
+        let mut draining = Draining::begin(self);
+        while !self.flushing.event.wait_until(draining.next, || self.is_empty()) {
+            draining.warn_if_late();
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is left and nobody touches the queue any more. It never works again.
+    pub(crate) fn end(&self) {
+        let mut draining = Draining::begin(self);
+        while !self.flushing.event.wait_until(draining.next, || self.is_empty()) {
+            draining.warn_if_late();
+        }
+        core::mem::forget(draining);
+        // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
+        self.inner().departures.wait_until(None, || self.is_left());
+        // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
+        while !self.is_unused() {
+            P::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Tells, once, that something was refused because the queue drains.
+    #[cold]
+    pub(crate) fn warn_refused(&self) {
+        if self.flushing.warned.swap(1, Ordering::Relaxed) == 0 {
+            P::warn(&format!("{}; the workqueue says this only once", self.refusal()));
+        }
+    }
+}
+
+/// Counts of 32 bits, in 32 bits.
+fn sum(counts: impl Iterator<Item = u32>) -> u32 {
+    counts.fold(0, u32::wrapping_add)
+}
+
+/// A queue that is being drained, as long as this lives.
+struct Draining<'a, P: Platform> {
+    queue: &'a Queue<P>,
+    begun: Instant,
+    warnings: u32,
+    /// When it takes too long.
+    next: Option<Instant>,
+}
+
+impl<'a, P: Platform> Draining<'a, P> {
+    fn begin(queue: &'a Queue<P>) -> Self {
+        queue.begin_drain();
+        let begun = P::now();
+        Draining { queue, begun, warnings: 0, next: Some(begun + FIRST_WARNING) }
+    }
+
+    fn warn_if_late(&mut self) {
+        let now = P::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        let taken = FIRST_WARNING * 10_u32.pow(self.warnings);
+        P::warn(&format!(
+            "draining workqueue `{}` has taken {} s; {} items are left",
+            self.queue.name,
+            taken.as_secs(),
+            self.queue.left()
+        ));
+        self.warnings += 1;
+        let next = FIRST_WARNING * 10_u32.pow(self.warnings);
+        self.next = (self.warnings < WARNINGS).then(|| self.begun + next);
+    }
+}
+
+impl<P: Platform> Drop for Draining<'_, P> {
+    fn drop(&mut self) {
+        self.queue.end_drain();
+    }
+}
+
+// ---- as futures ----------------------------------------------------------------------------------------------
+
+/// Waits until what was queued before has ended; see [`Workqueue::flushed`](crate::Workqueue::flushed).
+///
+/// Dropping it before it is done is harmless.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct FlushedQueue<'a, P: Platform = Linux> {
+    queue: &'a Queue<P>,
+    flush: Flush,
+    listener: Listener<P>,
+}
+
+/// Drains a queue; see [`Workqueue::drained`](crate::Workqueue::drained).
+///
+/// The queue refuses items from the first poll on. Dropping it before it is done lets the queue work again.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct DrainedQueue<'a, P: Platform = Linux> {
+    queue: &'a Queue<P>,
+    draining: Option<Draining<'a, P>>,
+    listener: Listener<P>,
+}
+
+impl<'a, P: Platform> FlushedQueue<'a, P> {
+    pub(crate) fn new(queue: &'a Queue<P>) -> Self {
+        FlushedQueue { queue, flush: Flush::default(), listener: Listener::new() }
+    }
+}
+
+impl<'a, P: Platform> DrainedQueue<'a, P> {
+    pub(crate) fn new(queue: &'a Queue<P>) -> Self {
+        DrainedQueue { queue, draining: None, listener: Listener::new() }
+    }
+}
+
+impl<P: Platform> Future for FlushedQueue<'_, P> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let FlushedQueue { queue, flush, listener } = self.get_mut();
+        if crate::run::serves(*queue) {
+            return Poll::Ready(Err(Error::Deadlock(WITHIN_FLUSH)));
+        }
+        let event = &queue.flushing.event;
+        if listener.poll_until(event, context.waker(), || flush.advance(queue)) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl<P: Platform> Future for DrainedQueue<'_, P> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let DrainedQueue { queue, draining, listener } = self.get_mut();
+        if crate::run::serves(*queue) {
+            return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
+        }
+        let drained = draining.get_or_insert_with(|| Draining::begin(queue));
+        let event = &queue.flushing.event;
+        if listener.poll_until(event, context.waker(), || queue.is_empty()) {
+            // The queue works again as soon as the answer is there.
+            *draining = None;
+            return Poll::Ready(Ok(()));
+        }
+        drained.warn_if_late();
+        Poll::Pending
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for FlushedQueue<'_, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FlushedQueue").field("queue", &self.queue.name).finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for DrainedQueue<'_, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DrainedQueue").field("queue", &self.queue.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
