@@ -303,6 +303,8 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left and nobody touches the queue any more. It never works again.
     pub(crate) fn end(&self) {
+        // It is closed; who was in it has counted its item afterwards.
+        crate::context::blocking::<P, _>(|| self.gate.wait_until_quiet());
         let mut draining = Draining::begin(self);
         while !self.flushing.event.wait_until(draining.next, || self.is_empty()) {
             draining.warn_if_late();

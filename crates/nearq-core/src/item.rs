@@ -93,6 +93,8 @@ pub(crate) struct ItemTable<P: Platform> {
     pub(crate) execute: unsafe fn(NonNull<Item<P>>) -> Executed,
     /// Frees the item.
     pub(crate) free: unsafe fn(NonNull<Item<P>>),
+    /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Of others it is not asked.
+    pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
     /// The function's name, for people.
     pub(crate) name: fn() -> &'static str,
 }
@@ -162,6 +164,11 @@ pub(crate) enum Activated {
     Cancelled,
     /// As `Cancelled`, and nobody has the item any more: free it.
     Free,
+}
+
+/// [`ItemTable::refuse`] of items that may be queued again and again.
+pub(crate) unsafe fn never_refused<P: Platform>(_: NonNull<Item<P>>) {
+    unreachable!("the queuer gives its claim back");
 }
 
 /// Whether nobody has an item with this word.

@@ -18,8 +18,12 @@ pub(crate) struct Kicker<P: Platform> {
 }
 
 impl<P: Platform> Kicker<P> {
-    const TABLE: ItemTable<P> =
-        ItemTable { execute: Self::execute, free: Self::free, name: || "kicker" };
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        refuse: crate::item::never_refused,
+        name: || "kicker",
+    };
 
     pub(crate) fn new() -> Self {
         Kicker {

@@ -16,16 +16,18 @@
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `event`, `flush` | who waits for a queue, and how |
-//! | `attributes`, `queue`, `link` | queues: what can be set, and where items go |
-//! | `domain`, `admission`, `credits`, `kicker` | the limit, and where it is counted |
+//! | `attributes`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
+//! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `broken` | what the fault soak must find |
-//! | `work`, `task`, `scope`, `workqueue`, `default` | what users see |
+//! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
+//! | `work`, `workqueue`, `default` | what users see |
 
 mod admission;
 mod attributes;
 mod batch;
+mod bell;
 mod broken;
 mod builder;
 mod context;
@@ -39,17 +41,21 @@ mod event;
 mod extra;
 mod flush;
 mod freeze;
+mod future;
+mod gate;
 mod held;
 mod idle;
 mod inbox;
 mod info;
 mod item;
+mod join;
 mod kept;
 mod kicker;
 mod level;
 mod link;
 mod list;
 mod monitor;
+mod outcome;
 mod pad;
 mod pause;
 mod place;
@@ -58,6 +64,7 @@ mod queue;
 mod run;
 mod runtime;
 mod scope;
+mod set;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
@@ -81,11 +88,13 @@ pub use domain::{Domain, DomainLimit};
 pub use error::Error;
 pub use flush::{DrainedQueue, FlushedQueue};
 pub use info::{PoolInfo, WorkerState};
+pub use join::JoinHandle;
 pub use link::LinkStatistics;
 pub use nearq_topology::{CpuSet, Scope};
+pub use outcome::{JoinError, Panic};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
-pub use task::{JoinHandle, Panic};
+pub use set::{JoinNext, JoinSet};
 pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::{Workqueue, WorkqueueBuilder};

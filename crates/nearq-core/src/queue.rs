@@ -23,6 +23,7 @@ use crate::domain::{Bounds, Domain, DomainLimit};
 use crate::error::Error;
 use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
+use crate::gate::Gate;
 use crate::item::{Epoch, Item};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
@@ -65,6 +66,8 @@ pub(crate) struct Queue<P: Platform> {
     /// Threads that touch the queue although nothing of theirs is counted there.
     visitors: P::AtomicU32,
     pub(crate) flushing: Flushing<P>,
+    /// By which those come in who wake a future.
+    pub(crate) gate: Gate<P>,
     config: Mutex<Config<P>, P>,
 }
 
@@ -93,6 +96,7 @@ impl<P: Platform> Queue<P> {
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             visitors: P::AtomicU32::new(0),
+            gate: Gate::new(),
             flushing: Flushing::new(),
             config: Mutex::new_in(Config {
                 attributes,
@@ -261,6 +265,14 @@ impl<P: Platform> Queue<P> {
             Entry::Refused => return false,
         }
         true
+    }
+
+    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains.
+    pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) {
+        if !self.send(item, cpu) {
+            let link = self.link_for(cpu);
+            link.admission().hold_back(link, item, cpu as u32);
+        }
     }
 
     /// Gives up the claim of an item whose node was not sent.
@@ -586,8 +598,8 @@ impl<P: Platform> Queue<P> {
 
     /// Whether nobody touches the queue any more.
     pub(crate) fn is_unused(&self) -> bool {
-        // Visitors last: they make the queue empty.
-        self.is_left() && !self.has_visitors() && self.is_left()
+        // First the gate: whoever was in it has counted its item then. Visitors last: they make the queue empty.
+        self.gate.is_quiet() && self.is_left() && !self.has_visitors() && self.is_left()
     }
 }
 

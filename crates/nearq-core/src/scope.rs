@@ -2,15 +2,36 @@
 //!
 //! One word counts what has been spawned and not ended, plus one for the scope itself. Who brings it to zero wakes the
 //! scope. What a closure did is visible to the scope's end: its decrement releases, the scope's last look acquires.
+//!
+//! # A scope within an item of the same queue
+//! The item has a place under the queue's limit and keeps it while it waits. If all places are taken by items that wait like
+//! that, no closure of theirs could ever start. So such a scope runs its closures itself, in its item's place: each that no
+//! worker has started yet, in the order in which they were spawned, and sleeps only when all that are left have been started.
+//! * Each closure has a ticket, which is on the scope's list and with the queue. Whoever takes the ticket's closure (one
+//!   exchange) runs it; the other one finds nothing to do.
+//! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then rings.
+//! * Where the queue holds back many items already, the ticket goes onto the list only: what an item that never ends leaves
+//!   behind of its scopes would grow without end.
+//! * The list and the bell are in memory of their own, which every ticket keeps: it may come to a worker long
+//!   after the scope has ended. The closure itself, with what it borrows, is gone by then.
 
+use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
-use crate::context::blocking;
-use crate::task::Panic;
+use crate::bell::Bell;
+use crate::context::{blocking, with_current};
+use crate::outcome::Panic;
 use crate::workqueue::Workqueue;
+
+/// A scope within an item of the queue adds nothing to what is held back beyond this.
+const MOST_HELD_BACK: usize = 2048;
+
+/// A closure of a scope, its lifetime forgotten.
+type Closure = Box<dyn FnOnce() + Send>;
 
 /// Where closures that borrow are spawned; given by [`Workqueue::scope`](crate::Workqueue::scope).
 pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
@@ -18,26 +39,153 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     /// Closures that have not ended.
     count: P::AtomicU32,
     panic: Mutex<Option<Panic>, P>,
+    /// If it is within an item of the same queue.
+    within: Option<Arc<Within<P>>>,
     /// Invariant in both lifetimes, as in `std::thread::Scope`.
     scope: core::marker::PhantomData<&'scope mut &'scope ()>,
     env: core::marker::PhantomData<&'env mut &'env ()>,
 }
 
-/// A pointer to the scope that a closure takes along.
-struct Back<P: Platform>(*const P::AtomicU32, *const Mutex<Option<Panic>, P>);
+/// What a scope within an item of the same queue shares with its closures.
+struct Within<P: Platform> {
+    /// Tickets that the scope has not looked at, the last one first; the list has a reference of each.
+    newest: P::AtomicPtr<Ticket<P>>,
+    bell: Bell<P>,
+}
 
-// SAFETY: both ends are shared between threads by design, and live until the count is zero.
+/// A closure that a worker or the scope itself runs.
+struct Ticket<P: Platform> {
+    /// Null once somebody has taken it.
+    closure: P::AtomicPtr<Closure>,
+    /// The next one of the list; belongs to who puts it there, and to the scope after.
+    next: P::AtomicPtr<Ticket<P>>,
+}
+
+impl<P: Platform> Ticket<P> {
+    fn new(closure: Closure) -> Arc<Self> {
+        Arc::new(Ticket {
+            closure: P::AtomicPtr::new(Box::into_raw(Box::new(closure))),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
+        })
+    }
+
+    /// The closure, for the first who asks.
+    fn take(&self) -> Option<Box<Closure>> {
+        // Acquire: what the closure has captured. It pairs with the list's, or the queue's, own release.
+        let closure = self.closure.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: from `new`, and the swap gives it to one.
+        NonNull::new(closure).map(|closure| unsafe { Box::from_raw(closure.as_ptr()) })
+    }
+}
+
+impl<P: Platform> Drop for Ticket<P> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl<P: Platform> Within<P> {
+    fn new() -> Arc<Self> {
+        let newest = P::AtomicPtr::new(core::ptr::null_mut());
+        Arc::new(Within { newest, bell: Bell::new() })
+    }
+
+    /// Puts a ticket onto the list, for the scope.
+    fn offer(&self, ticket: Arc<Ticket<P>>) {
+        let ticket = Arc::into_raw(ticket).cast_mut();
+        let mut head = self.newest.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the list's reference is ours until the exchange succeeds.
+            unsafe { &*ticket }.next.store(head, Ordering::Relaxed);
+            // SeqCst: for the bell. It also releases `next`.
+            match self.newest.compare_exchange_weak(
+                head,
+                ticket,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(found) => head = found,
+            }
+        }
+        self.bell.ring();
+    }
+
+    /// Takes the list, first offered first.
+    fn take_all(&self) -> Vec<Arc<Ticket<P>>> {
+        let mut tickets = Vec::new();
+        // SeqCst: for the bell. It also acquires the tickets.
+        let mut newest = self.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
+        while !newest.is_null() {
+            // SAFETY: from `offer`; the swap gave us the list, and with it a reference of each ticket.
+            let ticket = unsafe { Arc::from_raw(newest) };
+            newest = ticket.next.load(Ordering::Relaxed);
+            tickets.push(ticket);
+        }
+        tickets.reverse();
+        tickets
+    }
+
+    /// Runs what no worker has started, until `ended`.
+    fn run_until(&self, ended: impl Fn() -> bool) {
+        while !ended() {
+            let tickets = self.take_all();
+            if tickets.is_empty() {
+                let news = || ended() || !self.newest.load(Ordering::SeqCst).is_null();
+                blocking::<P, _>(|| self.bell.wait(news));
+            }
+            for ticket in tickets {
+                let Some(closure) = ticket.take() else { continue };
+                if catch_unwind(AssertUnwindSafe(closure)).is_err() {
+                    // The scope has the panic already.
+                    count_panicked::<P>();
+                }
+            }
+        }
+    }
+}
+
+impl<P: Platform> Drop for Within<P> {
+    fn drop(&mut self) {
+        drop(self.take_all());
+    }
+}
+
+/// Counts a closure that panicked on the link that the calling worker serves.
+#[cold]
+fn count_panicked<P: Platform>() {
+    with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        if let Some(link) = unsafe { context.link.get().as_ref() } {
+            link.count_panicked(context.worker.index);
+        }
+    });
+}
+
+/// What a closure takes along of its scope.
+struct Back<P: Platform> {
+    count: *const P::AtomicU32,
+    panic: *const Mutex<Option<Panic>, P>,
+    within: Option<Arc<Within<P>>>,
+}
+
+// SAFETY: the pointers' ends are shared between threads by design, and live until the count is zero.
 unsafe impl<P: Platform> Send for Back<P> {}
 
 impl<P: Platform> Back<P> {
     fn end(self, outcome: Result<(), Panic>) {
         if let Err(panic) = outcome {
             // SAFETY: the scope lives until the count below is zero.
-            unsafe { &*self.1 }.lock().get_or_insert(panic);
+            unsafe { &*self.panic }.lock().get_or_insert(panic);
         }
-        // SAFETY: as above. Release: what the closure did. The address is used after, but not read.
-        if unsafe { &*self.0 }.fetch_sub(1, Ordering::AcqRel) == 1 {
-            P::wake(self.0, 1);
+        // SAFETY: as above. Release: what the closure did. SeqCst: for the bell. The address is used after, but not read.
+        if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
+            match self.within {
+                Some(within) => within.bell.ring(),
+                None => {
+                    P::wake(self.count, 1);
+                }
+            }
         }
     }
 }
@@ -50,7 +198,11 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         // Relaxed: the scope reads it after it has spawned.
         self.count.fetch_add(1, Ordering::Relaxed);
-        let back = Back::<P>(&raw const self.count, &raw const self.panic);
+        let back = Back::<P> {
+            count: &raw const self.count,
+            panic: &raw const self.panic,
+            within: self.within.clone(),
+        };
         let task = move || {
             let back = back;
             let outcome = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
@@ -64,12 +216,29 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(task);
         // SAFETY: `scope` does not return before the count is zero, whatever happens, so the closure has ended, and what it
         // borrowed has been let go, while the borrowed is still there. Only the lifetime changes.
-        let task: Box<dyn FnOnce() + Send + 'static> = unsafe { core::mem::transmute(task) };
-        if let Err(refusal) = self.queue.try_spawn(task) {
-            // The closure is gone, and with it what would have ended it.
-            Back::<P>(&raw const self.count, &raw const self.panic)
-                .end(Err(Panic::new(Box::new(refusal.to_string()))));
+        let task: Closure = unsafe { core::mem::transmute(task) };
+        let Some(within) = &self.within else {
+            if let Err(refusal) = self.queue.try_spawn(task) {
+                // The closure is gone, and with it what would have ended it.
+                let back = Back::<P> {
+                    count: &raw const self.count,
+                    panic: &raw const self.panic,
+                    within: None,
+                };
+                back.end(Err(Panic::new(Box::new(refusal.to_string()))));
+            }
+            return;
+        };
+        let ticket = Ticket::<P>::new(task);
+        if self.queue.inactive() < MOST_HELD_BACK {
+            let ticket = Arc::clone(&ticket);
+            drop(self.queue.spawn(move || {
+                if let Some(closure) = ticket.take() {
+                    closure();
+                }
+            }));
         }
+        within.offer(ticket);
     }
 }
 
@@ -82,13 +251,16 @@ pub(crate) fn scope<'env, P: Platform, R>(
         queue,
         count: P::AtomicU32::new(1),
         panic: Mutex::new_in(None),
+        within: queue.is_served_here().then(Within::new),
         scope: core::marker::PhantomData,
         env: core::marker::PhantomData,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     // Acquire: pairs with the release of each end.
     let mut left = scope.count.fetch_sub(1, Ordering::AcqRel) - 1;
-    if left != 0 {
+    if let Some(within) = &scope.within {
+        within.run_until(|| scope.count.load(Ordering::SeqCst) == 0);
+    } else if left != 0 {
         blocking::<P, _>(|| {
             while left != 0 {
                 P::wait(&scope.count, left, None);
@@ -103,3 +275,6 @@ pub(crate) fn scope<'env, P: Platform, R>(
         (Ok(value), None) => value,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,8 +36,12 @@ struct StandIn<P: Platform> {
 }
 
 impl<P: Platform> StandIn<P> {
-    const TABLE: ItemTable<P> =
-        ItemTable { execute: Self::execute, free: Self::free, name: || "stand-in" };
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        refuse: crate::item::never_refused,
+        name: || "stand-in",
+    };
 
     unsafe fn execute(_: NonNull<Item<P>>) -> Executed {
         unreachable!("it is the target that starts")

@@ -1,151 +1,121 @@
-//! A closure that runs once, and the handle that waits for its result.
+//! What is spawned: a closure that runs once, and what closures and futures (`future`) have in common.
 //!
 //! # The state word
-//! A task is born with `PENDING` (`item`), and has `RUNNING` from its start until it has ended; nobody else can queue it.
-//! Besides `PENDING` and the handle's reference, the word has:
+//! A task is born with `PENDING` (`item`), and has `RUNNING` from its start on. Nobody else can queue a closure: it is
+//! started once, or cancelled before. Besides what `item` says, the word of a task has:
 //!
 //! | bit | name | meaning | who changes it |
 //! |---|---|---|---|
-//! | 3 | `DONE` | the result is there | the worker sets it |
+//! | 3 | `DONE` | the result is there | who ends the task sets it |
 //! | 4 | `ASLEEP` | a thread sleeps on `Item::join`, until that is not zero | the joiner sets it |
 //! | 5 | `POLLED` | a waker is there | the joiner sets it |
-//! | 6 | `CHANGING` | the joiner writes its waker; the worker leaves it alone | the joiner sets and clears it |
+//! | 6 | `CHANGING` | the joiner writes its waker; who ends the task leaves it alone | the joiner sets and clears it |
+//! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | who cancels sets it |
 //!
-//! * Closure and result share their place: the worker owns it until `DONE`, the handle after. `DONE` is written with
-//!   release and read with acquire.
+//! * Closure and result share their place, the stage. It belongs to the worker from `RUNNING` on, or to who has taken the
+//!   queueing back (`Item::cancel`) of a closure; to the handle after `DONE`. `DONE` is written with release and read with
+//!   acquire.
+//! * Start against cancel, of a closure: `Item::cancel` decides, for one canceller. A closure that has neither `PENDING` nor
+//!   `RUNNING` nor `DONE` is one that somebody has cancelled and is dropping. `CANCELLED` and `DONE` are set in one step there.
+//!   The node may still be on a list; who takes it off touches the stage only to free it.
 //! * The worker ends with one compare-exchange where nobody waits: `DONE` set, `RUNNING` cleared. Else it sets `DONE`, wakes
 //!   who waits while `RUNNING` keeps the task alive, and clears `RUNNING` last.
-//! * The waker's place belongs to the joiner in `CHANGING`, and to the worker from `POLLED | DONE` on. Each changes the word
-//!   before it touches the place, so the later one sees the earlier one.
-//! * The memory is one allocation, freed by who ends the last of the two: `PENDING` or `RUNNING`, and the handle's reference.
+//! * The waker's place belongs to the joiner in `CHANGING`, and to who ends the task from `POLLED | DONE` on. Each changes
+//!   the word before it touches the place, so the later one sees the earlier one.
+//! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 
-use core::future::Future;
-use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context, Poll, Waker};
-use std::any::Any;
+use core::task::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
-use crate::context::blocking;
-use crate::error::Error;
-use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING, Started};
+use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING};
+use crate::join::{JoinHandle, Kind};
+use crate::outcome::{JoinError, Panic, contain};
 
-const DONE: u64 = 1 << 3;
-const ASLEEP: u64 = 1 << 4;
-const POLLED: u64 = 1 << 5;
-const CHANGING: u64 = 1 << 6;
+pub(crate) const DONE: u64 = 1 << 3;
+pub(crate) const ASLEEP: u64 = 1 << 4;
+pub(crate) const POLLED: u64 = 1 << 5;
+pub(crate) const CHANGING: u64 = 1 << 6;
+pub(crate) const CANCELLED: u64 = 1 << 7;
 
-/// What a closure that panicked left behind.
-pub struct Panic(Box<dyn Any + Send>);
+/// Who else wants to know what becomes of a task; a part of the task itself.
+pub(crate) trait Owner<P: Platform>: Send {
+    /// Whether it wants to be told. If not, a task ends in one step.
+    const TOLD: bool;
 
-impl Panic {
-    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
-        Panic(payload)
-    }
+    /// A future is about to be polled.
+    fn began(&self);
 
-    /// The value that the closure panicked with, for `std::panic::resume_unwind`.
-    pub fn into_payload(self) -> Box<dyn Any + Send> {
-        self.0
-    }
+    /// Whether a future has been polled. Old by the time the caller looks at it.
+    fn has_begun(&self) -> bool;
 
-    /// The message, if the value is one.
-    pub fn message(&self) -> Option<&str> {
-        self.0
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
-    }
+    /// The result is there.
+    ///
+    /// # Safety
+    /// The owner is that of `item`, which is kept alive meanwhile. Called once a task.
+    unsafe fn ended(&self, item: NonNull<Item<P>>);
 }
 
-impl core::fmt::Debug for Panic {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Panic").field(&self.message().unwrap_or("..")).finish()
+/// No owner but the handle.
+pub(crate) struct Alone;
+
+impl<P: Platform> Owner<P> for Alone {
+    const TOLD: bool = false;
+
+    #[inline]
+    fn began(&self) {}
+
+    fn has_begun(&self) -> bool {
+        false
     }
+
+    #[inline]
+    unsafe fn ended(&self, _: NonNull<Item<P>>) {}
 }
 
-impl core::fmt::Display for Panic {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the closure panicked: {}", self.message().unwrap_or("(not a text)"))
-    }
-}
-
-impl std::error::Error for Panic {}
-
-enum Stage<F, T> {
-    Closure(F),
-    Result(Result<T, Panic>),
+pub(crate) enum Stage<F, T> {
+    /// The closure, or the future.
+    Program(F),
+    Result(Result<T, JoinError>),
     Taken,
 }
 
-/// What the handle needs of a task whose closure's type it does not know.
+/// What the handle needs of a task whose program's type it does not know.
 #[repr(C)]
-struct Head<P: Platform> {
-    item: Item<P>,
-    waker: P::Cell<Option<Waker>>,
+pub(crate) struct Head<P: Platform> {
+    pub(crate) item: Item<P>,
+    pub(crate) waker: P::Cell<Option<Waker>>,
 }
 
+/// A task; the header comes first, then the owner, so that who knows only these finds them.
 #[repr(C)]
-struct Task<P: Platform, F, T> {
-    head: Head<P>,
-    stage: P::Cell<Stage<F, T>>,
+pub(crate) struct Task<P: Platform, O, F, T> {
+    pub(crate) head: Head<P>,
+    pub(crate) owner: O,
+    pub(crate) stage: P::Cell<Stage<F, T>>,
 }
 
-impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Task<P, F, T> {
-    const TABLE: ItemTable<P> =
-        ItemTable { execute: Self::execute, free: Self::free, name: core::any::type_name::<F> };
-
-    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
-        // SAFETY: the table belongs to items of this type, whose header comes first (repr C); RUNNING keeps it alive.
-        let this = unsafe { item.cast::<Self>().as_ref() };
-        let mut panicked = false;
-        this.stage.with_mut(|stage| {
-            // SAFETY: until DONE the place belongs to the worker that runs the task.
-            let stage = unsafe { &mut *stage };
-            let Stage::Closure(closure) = core::mem::replace(stage, Stage::Taken) else {
-                unreachable!("a task runs once")
-            };
-            let result = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic);
-            panicked = result.is_err();
-            *stage = Stage::Result(result);
-        });
-        if this.head.complete() {
-            // SAFETY: nobody else has it any more.
-            unsafe { Self::free(item) };
-        }
-        Executed { panicked, deferred: false }
-    }
-
-    unsafe fn free(item: NonNull<Item<P>>) {
-        // SAFETY: allocated as a box of this type by `spawn`, and nobody has it any more.
-        let task = unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) };
-        // A result that nobody took may panic when it is dropped; that must not end a worker.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
-    }
-
-    /// Ends a task that was not queued: the closure is dropped, and the result says why.
-    unsafe fn refuse(item: NonNull<Item<P>>, why: &Error) {
-        // SAFETY: as in `execute`; the caller has PENDING and has queued the task nowhere.
-        let this = unsafe { item.cast::<Self>().as_ref() };
-        // As if it ran.
-        let started = this.head.item.start();
-        debug_assert_eq!(started, Started::Yes, "nobody else has it");
-        let closure = this.stage.with_mut(|stage| {
-            let refused = Stage::Result(Err(Panic(Box::new(why.to_string()))));
-            // SAFETY: until DONE the place belongs to who has RUNNING.
-            core::mem::replace(unsafe { &mut *stage }, refused)
-        });
-        // What the closure captured may panic when it is dropped; the task must be complete all the same.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(closure)));
-        if this.head.complete() {
-            // SAFETY: nobody else has it any more.
-            unsafe { Self::free(item) };
+impl<P: Platform, O, F, T> Task<P, O, F, T> {
+    pub(crate) fn new(table: &'static ItemTable<P>, owner: O, program: F) -> Self {
+        Task {
+            head: Head { item: Item::new_pending(table), waker: P::Cell::new(None) },
+            owner,
+            stage: P::Cell::new(Stage::Program(program)),
         }
     }
 
-    unsafe fn take(item: NonNull<Item<P>>) -> Result<T, Panic> {
-        // SAFETY: as in `run`; called with the table's own type by the handle that was made with it.
+    /// Takes the result.
+    ///
+    /// # Safety
+    /// The item is the header of a task of this type that is alive; its `DONE` was read with acquire, and the caller has the
+    /// only handle.
+    ///
+    /// # Panics
+    /// If it was taken before.
+    pub(crate) unsafe fn take(item: NonNull<Item<P>>) -> Result<T, JoinError> {
+        // SAFETY: the header comes first (repr C), and the caller says that it is a task of this type.
         let this = unsafe { item.cast::<Self>().as_ref() };
         this.stage.with_mut(|stage| {
             // SAFETY: after DONE the place belongs to the only handle.
@@ -157,202 +127,164 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Task<P, F, T> {
     }
 }
 
+impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<P, O, F, T> {
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        refuse: Self::refuse,
+        name: core::any::type_name::<F>,
+    };
+    const KIND: Kind<T, P> = Kind { take: Self::take, cancel: Self::cancel, abandon: Self::cancel };
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to items of this type, whose header comes first (repr C); RUNNING keeps it alive.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        let mut panicked = false;
+        this.stage.with_mut(|stage| {
+            // SAFETY: until DONE the place belongs to the worker that runs the task.
+            let stage = unsafe { &mut *stage };
+            let Stage::Program(closure) = core::mem::replace(stage, Stage::Taken) else {
+                unreachable!("a task runs once")
+            };
+            let result = catch_unwind(AssertUnwindSafe(closure));
+            panicked = result.is_err();
+            let result = result.map_err(|payload| JoinError::Panicked(Panic::new(payload)));
+            *stage = Stage::Result(result);
+        });
+        if this.head.complete(item, &this.owner) {
+            // SAFETY: nobody else has it any more.
+            unsafe { Self::free(item) };
+        }
+        Executed { panicked, deferred: false }
+    }
+
+    unsafe fn free(item: NonNull<Item<P>>) {
+        // SAFETY: allocated as a box of this type by `new`, and nobody has it any more.
+        let task = unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) };
+        // A result that nobody took may panic when it is dropped.
+        contain(|| drop(task));
+    }
+
+    /// Drops the closure of a task that was not queued.
+    ///
+    /// # Safety
+    /// As [`cancel`](Self::cancel), and the task is on no list, nor will be.
+    unsafe fn refuse(item: NonNull<Item<P>>) {
+        // SAFETY: as the caller says.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        this.be_cancelled(item);
+        // Acquire: what was done through the handle, which is still there.
+        this.head.item.state.fetch_and(!PENDING, Ordering::AcqRel);
+    }
+
+    /// The closure will not start: drops it, and says so. By who has seen to that.
+    fn be_cancelled(&self, item: NonNull<Item<P>>) {
+        self.stage.with_mut(|stage| {
+            let cancelled = Stage::Result(Err(JoinError::Cancelled));
+            // SAFETY: nobody starts the closure, so the place belongs to us until DONE.
+            let closure = core::mem::replace(unsafe { &mut *stage }, cancelled);
+            // What it captured may panic when it is dropped.
+            contain(|| drop(closure));
+        });
+        // Release: the result. Acquire: the waker.
+        let before = self.head.item.state.fetch_or(DONE | CANCELLED, Ordering::AcqRel);
+        self.head.tell(before);
+        // SAFETY: the owner of this very task, which the caller's handle keeps alive; nobody else ends a cancelled closure.
+        unsafe { self.owner.ended(item) };
+    }
+
+    /// Drops the closure if it has not started. True if it is cancelled, by this call or by an earlier one.
+    ///
+    /// # Safety
+    /// The item is the header of a task of this type, and the caller has a handle.
+    unsafe fn cancel(item: NonNull<Item<P>>) -> bool {
+        // SAFETY: as the caller says.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        let state = &this.head.item.state;
+        if !this.head.item.cancel() {
+            // Relaxed: nothing is done because of it.
+            let word = state.load(Ordering::Relaxed);
+            return word & CANCELLED != 0 || word & (PENDING | RUNNING | DONE) == 0;
+        }
+        this.be_cancelled(item);
+        true
+    }
+}
+
 impl<P: Platform> Head<P> {
-    /// The result is there. True if the caller is to free the task; if not, it must not touch it any more.
+    /// The result of a closure, whose header is `item`, is there. True if the caller is to free the task; if not, it must not touch it any more.
     #[inline]
-    fn complete(&self) -> bool {
-        let state = &self.item.state;
-        let mut before = state.load(Ordering::Relaxed);
-        while before & (ASLEEP | POLLED | CHANGING) == 0 {
-            // Release: the result. Acquire: what was done through the handle, for the free.
-            match state.compare_exchange_weak(
-                before,
-                (before & !RUNNING) | DONE,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return before < REFERENCE,
-                Err(found) => before = found,
+    fn complete<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
+        if !O::TOLD {
+            let state = &self.item.state;
+            let mut before = state.load(Ordering::Relaxed);
+            while before & (ASLEEP | POLLED | CHANGING) == 0 {
+                // Release: the result. Acquire: what was done through the handle, for the free.
+                match state.compare_exchange_weak(
+                    before,
+                    (before & !RUNNING) | DONE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return before < REFERENCE,
+                    Err(found) => before = found,
+                }
             }
         }
-        self.complete_and_wake()
+        self.complete_and_tell(item, owner)
     }
 
     #[cold]
-    fn complete_and_wake(&self) -> bool {
+    fn complete_and_tell<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
         // Release: the result. Acquire: the waker.
         let before = self.item.state.fetch_or(DONE, Ordering::AcqRel);
+        self.tell(before);
+        // SAFETY: the owner of this very task, which RUNNING keeps alive; a closure that runs is ended here only.
+        unsafe { owner.ended(item) };
+        self.item.state.fetch_and(!RUNNING, Ordering::AcqRel) < REFERENCE
+    }
+
+    /// Wakes who waits for the result, by what the word was when the caller set `DONE`. The caller keeps the task alive.
+    pub(crate) fn tell(&self, before: u64) {
         if before & ASLEEP != 0 {
             self.item.join.store(1, Ordering::Release);
             P::wake(&raw const self.item.join, 1);
         }
         if before & (POLLED | CHANGING) == POLLED {
-            // SAFETY: with POLLED and DONE set and CHANGING not, the place belongs to the worker.
+            // SAFETY: with POLLED and DONE set and CHANGING not, the place belongs to who set DONE.
             let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
             if let Some(waker) = waker {
-                // A waker is foreign code; its panic must not end the worker.
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                // A waker is foreign code; its panic must not end a worker.
+                contain(|| waker.wake());
             }
         }
-        self.item.state.fetch_and(!RUNNING, Ordering::AcqRel) < REFERENCE
     }
 }
 
-/// A task that has been allocated, and the handle to it.
+/// A closure that has been allocated, and the handle to it.
 pub(crate) fn new<P: Platform, F, T>(closure: F) -> (NonNull<Item<P>>, JoinHandle<T, P>)
 where
     F: FnOnce() -> T + Send,
-    T: Send,
+    T: Send + 'static,
 {
-    let task = Box::new(Task {
-        head: Head { item: Item::new_pending(&Task::<P, F, T>::TABLE), waker: P::Cell::new(None) },
-        stage: P::Cell::new(Stage::<F, T>::Closure(closure)),
-    });
+    owned(Alone, closure)
+}
+
+/// As [`new`], with an owner.
+pub(crate) fn owned<P: Platform, O, F, T>(
+    owner: O,
+    closure: F,
+) -> (NonNull<Item<P>>, JoinHandle<T, P>)
+where
+    O: Owner<P>,
+    F: FnOnce() -> T + Send,
+    T: Send + 'static,
+{
+    let task = Box::new(Task::<P, O, F, T>::new(&Task::<P, O, F, T>::TABLE, owner, closure));
+    // The whole allocation's pointer, so that what is behind the header may be reached through it.
     let item: NonNull<Item<P>> = NonNull::from(Box::leak(task)).cast();
-    (item, JoinHandle { item, take: Task::<P, F, T>::take, result: core::marker::PhantomData })
-}
-
-/// What ends a task that could not be queued.
-pub(crate) struct Refuse<P: Platform>(unsafe fn(NonNull<Item<P>>, &Error));
-
-impl<P: Platform> Refuse<P> {
-    /// What ends tasks of this closure.
-    pub(crate) fn of<F: FnOnce() -> T + Send, T: Send>(_: &F) -> Self {
-        Refuse(Task::<P, F, T>::refuse)
-    }
-
-    /// Ends the task; its handle says why.
-    ///
-    /// # Safety
-    /// The task was made from that closure, and has not been queued.
-    #[cold]
-    pub(crate) unsafe fn refuse(self, item: NonNull<Item<P>>, why: &Error) {
-        // SAFETY: as the caller promises.
-        unsafe { (self.0)(item, why) };
-    }
-}
-
-/// Waits for a spawned closure: by [`join`](Self::join), or as a `Future`. Dropping it lets the closure go on by itself.
-pub struct JoinHandle<T, P: Platform = Linux> {
-    item: NonNull<Item<P>>,
-    take: unsafe fn(NonNull<Item<P>>) -> Result<T, Panic>,
-    result: core::marker::PhantomData<T>,
-}
-
-// SAFETY: the handle gives out the result, which is Send; the header is shared by design.
-unsafe impl<T: Send, P: Platform> Send for JoinHandle<T, P> {}
-// SAFETY: a shared handle only says whether the result is there.
-unsafe impl<T: Send, P: Platform> Sync for JoinHandle<T, P> {}
-
-impl<T, P: Platform> Unpin for JoinHandle<T, P> {}
-
-impl<T, P: Platform> JoinHandle<T, P> {
-    fn head(&self) -> &Head<P> {
-        // SAFETY: the handle keeps the task alive, and a task begins with its head (repr C).
-        unsafe { self.item.cast::<Head<P>>().as_ref() }
-    }
-
-    fn state(&self) -> &P::AtomicU64 {
-        &self.head().item.state
-    }
-
-    /// Whether the closure has ended.
-    pub fn is_finished(&self) -> bool {
-        self.state().load(Ordering::Acquire) & DONE != 0
-    }
-
-    /// Waits until the closure has ended, and returns its result. What the closure wrote is visible.
-    ///
-    /// In a worker, another worker takes this one's place meanwhile.
-    ///
-    /// # Errors
-    /// The closure panicked.
-    pub fn join(self) -> Result<T, Panic> {
-        if !self.is_finished() {
-            blocking::<P, _>(|| self.wait());
-        }
-        // SAFETY: DONE was read with acquire, and this is the only handle.
-        unsafe { (self.take)(self.item) }
-    }
-
-    fn wait(&self) {
-        // Acquire: the result, where it is there already.
-        if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
-            return;
-        }
-        // Acquire: pairs with the release in `complete_and_wake`, which comes after DONE.
-        let join = &self.head().item.join;
-        while join.load(Ordering::Acquire) == 0 {
-            P::wait(join, 0, None);
-        }
-    }
-
-    /// Leaves a waker; true if the result is there instead.
-    fn leave_waker(&self, waker: &Waker) -> bool {
-        // Acquire: the result, and the waker of an earlier poll.
-        if self.state().fetch_or(CHANGING, Ordering::AcqRel) & DONE != 0 {
-            return true;
-        }
-        self.head().waker.with_mut(|place| {
-            // SAFETY: in CHANGING the place belongs to the joiner.
-            let place = unsafe { &mut *place };
-            if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                *place = Some(waker.clone());
-            }
-        });
-        let mut before = self.state().load(Ordering::Relaxed);
-        loop {
-            if before & DONE != 0 {
-                // Acquire: pairs with the release of DONE.
-                return self.is_finished();
-            }
-            // Release: hands the waker to the worker.
-            match self.state().compare_exchange_weak(
-                before,
-                (before & !CHANGING) | POLLED,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return false,
-                Err(found) => before = found,
-            }
-        }
-    }
-}
-
-impl<T, P: Platform> Future for JoinHandle<T, P> {
-    type Output = Result<T, Panic>;
-
-    /// # Panics
-    /// If it is polled after it has given its result.
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.is_finished() || self.leave_waker(context.waker()) {
-            // SAFETY: DONE was read with acquire, and this is the only handle.
-            Poll::Ready(unsafe { (self.take)(self.item) })
-        } else {
-            Poll::Pending
-        }
-    }
-}
-
-impl<T, P: Platform> Drop for JoinHandle<T, P> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: what was done through the handle. Acquire: what the worker did, for the free.
-        let before = self.state().fetch_sub(REFERENCE, Ordering::AcqRel);
-        if before & (PENDING | RUNNING) == 0 {
-            let free = self.head().item.table().free;
-            // SAFETY: the task has ended, and this was the only handle.
-            unsafe { free(self.item) };
-        }
-    }
-}
-
-impl<T, P: Platform> core::fmt::Debug for JoinHandle<T, P> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
-    }
+    (item, JoinHandle::new(item, &Task::<P, O, F, T>::KIND))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

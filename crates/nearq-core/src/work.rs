@@ -59,8 +59,12 @@ struct Function<P: Platform, F> {
 }
 
 impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
-    const TABLE: ItemTable<P> =
-        ItemTable { execute: Self::execute, free: Self::free, name: core::any::type_name::<F> };
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        refuse: crate::item::never_refused,
+        name: core::any::type_name::<F>,
+    };
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); RUNNING keeps it alive.

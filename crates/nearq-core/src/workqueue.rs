@@ -1,8 +1,9 @@
 //! [`Workqueue`]: what users queue work on.
 
+use core::future::Future;
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nearq_platform::{Linux, Platform};
 use nearq_topology::{CpuSet, Scope};
@@ -13,10 +14,12 @@ use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
 use crate::flush::{DrainedQueue, FlushedQueue};
 use crate::item::Item;
+use crate::join::JoinHandle;
 use crate::link::LinkStatistics;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
-use crate::task::{self, JoinHandle, Refuse};
+use crate::set::JoinSet;
+use crate::task;
 use crate::work::Work;
 
 /// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
@@ -392,18 +395,17 @@ impl<P: Platform> Workqueue<P> {
 
     /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
     ///
+    /// [`join_set`](Self::join_set) joins many in the order in which they end, [`scope`](Self::scope) takes closures that
+    /// borrow, [`spawn_future`](Self::spawn_future) futures.
+    ///
     /// Where the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and
     /// joining the handle says so. That is reported once a queue.
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T, P> {
-        let refuse = Refuse::of(&closure);
         let (item, handle) = task::new(closure);
-        if !self.inside().send(item, P::current_cpu()) {
-            self.refuse(item, refuse);
-            self.inside().warn_refused();
-        }
+        self.send_here(item);
         handle
     }
 
@@ -415,21 +417,73 @@ impl<P: Platform> Workqueue<P> {
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T, P>, Error> {
-        let refuse = Refuse::of(&closure);
         let (item, handle) = task::new(closure);
         if self.inside().send(item, P::current_cpu()) {
             return Ok(handle);
         }
-        Err(self.refuse(item, refuse))
+        self.refuse(item);
+        Err(self.inside().refusal())
     }
 
     /// Ends a task that the queue, which drains, has refused.
     #[cold]
-    fn refuse(&self, item: NonNull<Item<P>>, refuse: Refuse<P>) -> Error {
-        let refusal = self.inside().refusal();
-        // SAFETY: made from that closure a moment ago, and refused.
-        unsafe { refuse.refuse(item, &refusal) };
-        refusal
+    fn refuse(&self, item: NonNull<Item<P>>) {
+        // SAFETY: made a moment ago, and not queued; its handle is alive.
+        unsafe { (item.as_ref().table().refuse)(item) };
+    }
+
+    /// Queues a future, which the workers poll. Dropping the handle lets it go on by itself.
+    ///
+    /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that
+    /// wakes itself without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is
+    /// visible to the poll. It may be woken from any thread, also after it has ended. No wake allocates.
+    /// It counts under [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
+    ///
+    /// Its panic is the joiner's ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
+    ///
+    /// **Dropping the queue** drains it: futures that are queued are polled, and so are those that are woken by what still runs on
+    /// the queue. A future that waits for a wake from elsewhere does not hold up the drop; that wake cancels it, whenever it comes:
+    /// the future is dropped in the thread that wakes it, and `join` says [`Cancelled`](crate::JoinError::Cancelled).
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("async").build()?;
+    /// let first = queue.spawn(|| 20);
+    /// let sum = queue.spawn_future(async move { first.await.unwrap() + 1 });
+    /// assert_eq!(sum.join().unwrap(), 21);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn spawn_future<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = crate::future::owned(task::Alone, self.route(), future);
+        self.send_here(item);
+        handle
+    }
+
+    /// An empty set of closures and futures, which run on this queue and are joined in the order in which they end.
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<'_, T, P> {
+        JoinSet::new(self)
+    }
+
+    /// Sends a new task on its way.
+    pub(crate) fn send_here(&self, item: NonNull<Item<P>>) {
+        if !self.inside().send(item, P::current_cpu()) {
+            self.refuse(item);
+            self.inside().warn_refused();
+        }
+    }
+
+    /// Whether the caller is within an item of this queue.
+    pub(crate) fn is_served_here(&self) -> bool {
+        crate::run::serves::<P>(self.inside())
+    }
+
+    /// The way of a future that is woken.
+    pub(crate) fn route(&self) -> Weak<Queue<P>> {
+        self.queue.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
     /// Queues closures that borrow, and waits until all have ended.
@@ -447,6 +501,13 @@ impl<P: Platform> Workqueue<P> {
     /// assert_eq!(halves, [1, 2]);
     /// # Ok::<(), nearq_core::Error>(())
     /// ```
+    ///
+    /// In a worker, another worker takes this one's place meanwhile.
+    ///
+    /// **Within an item of the same queue** the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so it may
+    /// be that none is left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in
+    /// the order in which they were spawned: it comes to an end whatever the limit is, also on a queue that runs one item at a
+    /// time. Items of two queues that each enter a scope on the other one can still wait for each other.
     ///
     /// # Panics
     /// With the panic of `f`, or else of the first closure that panicked, after all have ended. Where the queue is being
@@ -723,6 +784,7 @@ impl<P: Platform> Workqueue<P> {
 impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         let Some(queue) = self.queue.take() else { return };
+        queue.gate.close();
         if crate::run::serves::<P>(Arc::as_ptr(&queue)) {
             // One of its own items drops it; waiting for that item would be waiting for ourselves.
             let runtime = queue.runtime().clone();

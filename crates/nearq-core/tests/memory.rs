@@ -8,6 +8,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use nearq_core::{Runtime, Work};
 
 use common::{alone, eventually, watch};
@@ -135,4 +138,62 @@ fn a_spawn_allocates_once() {
     let each = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / COUNT as f64;
     println!("{each} allocations a spawn");
     assert!(each < 1.3, "{each} allocations a spawn");
+}
+
+#[test]
+fn a_future_allocates_once_and_its_wakes_never() {
+    const COUNT: usize = 2_000;
+    const WAKES: usize = 20;
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("futures").build_in().unwrap();
+    // Wakes itself so often, by a waker of its own each time.
+    let round = |wakes: usize| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..COUNT {
+            let mut left = wakes;
+            let future = poll_fn(move |context| {
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                let own = context.waker().clone();
+                own.wake();
+                context.waker().wake_by_ref();
+                Poll::Pending
+            });
+            queue.spawn_future(future).join().unwrap();
+        }
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    round(WAKES);
+    // The machine is read anew once a second, and the monitor lists the pools at each look; neither is of an item.
+    let each = round(0) as f64 / COUNT as f64;
+    let with_wakes = round(WAKES) as f64 / COUNT as f64;
+    println!("{each} allocations a future, {with_wakes} with {WAKES} wakes");
+    assert!(each < 2.0, "{each} allocations a future");
+    assert!(with_wakes < 3.0, "{with_wakes} allocations a future with {WAKES} wakes");
+}
+
+#[test]
+fn a_member_of_a_set_allocates_once() {
+    const COUNT: usize = 4_000;
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("sets").build_in().unwrap();
+    let mut set = queue.join_set();
+    let mut round = |count: usize| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for number in 0..count {
+            if number % 2 == 0 { set.spawn(|| {}) } else { set.spawn_future(async {}) }
+        }
+        while let Some(result) = set.join_next() {
+            result.unwrap();
+        }
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    round(COUNT);
+    let each = round(COUNT) as f64 / COUNT as f64;
+    println!("{each} allocations a member");
+    assert!(each < 1.5, "{each} allocations a member");
 }

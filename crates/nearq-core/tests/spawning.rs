@@ -113,7 +113,7 @@ fn a_panic_reaches_who_joins_with_its_message() {
     assert_eq!(panic.to_string(), "the closure panicked: on purpose: 2");
     let panic = block_on(queue.spawn(|| -> u32 { std::panic::panic_any(7_u8) })).unwrap_err();
     assert_eq!(panic.message(), None);
-    assert_eq!(*panic.into_payload().downcast::<u8>().unwrap(), 7);
+    assert_eq!(*panic.into_panic().unwrap().into_payload().downcast::<u8>().unwrap(), 7);
     drop(queue.spawn(|| panic!("on purpose, and nobody asks")));
     for _ in 0..100 {
         assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers live on");

@@ -32,10 +32,11 @@
 //! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
 
 pub use nearq_core::{
-    Attributes, BorrowScope, CpuSet, Domain, DomainLimit, Error, JoinHandle, LinkStatistics, Panic,
-    PoolInfo, Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue,
-    WorkqueueBuilder, set_description, system_freezable, system_long, system_percpu,
-    system_unbound, system_unbound_long,
+    Attributes, BorrowScope, CpuSet, Domain, DomainLimit, DrainedQueue, Error, Flushed,
+    FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic, PoolInfo,
+    Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
+    set_description, system_freezable, system_long, system_percpu, system_unbound,
+    system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.

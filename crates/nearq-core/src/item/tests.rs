@@ -326,6 +326,7 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
         const TABLE: ItemTable<P> = ItemTable {
             execute: |_| unreachable!("never run"),
             free: |_| unreachable!("never freed"),
+            refuse: crate::item::never_refused,
             name: || "blank",
         };
     }

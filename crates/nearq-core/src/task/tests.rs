@@ -1,6 +1,8 @@
 //! The join word through every interleaving: completion against join, poll and drop; the result comes once, and nothing
 //! leaks.
 
+#![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
+
 use core::future::Future as _;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -8,27 +10,89 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform};
+use nearq_topology::Scope;
 
-use super::{JoinHandle, new};
+use super::new;
+use crate::admission::Entry;
+use crate::attributes::{Attributes, Kind};
+use crate::domain::Bounds;
 use crate::item::{Item, Started};
+use crate::join::JoinHandle;
+use crate::outcome::JoinError;
+use crate::queue::Queue;
+use crate::runtime::Runtime;
 
-/// Executes a task as a worker does.
-fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
-    // SAFETY: born with PENDING, which keeps the item alive, and ours.
+/// Executes a task as a worker does, if it has not been cancelled.
+pub(crate) fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
+    // SAFETY: PENDING or STALE keeps the item alive, and the node is ours.
     let header = unsafe { item.as_ref() };
-    assert_eq!(header.start(), Started::Yes);
+    let table = header.table();
+    let link = header.link();
+    match header.start() {
+        Started::Yes => {}
+        // SAFETY: nobody has it any more.
+        Started::Free => return unsafe { (table.free)(item) },
+        _ => return,
+    }
     // SAFETY: its RUNNING is ours, and the table is the item's own.
-    assert!(!unsafe { (header.table().execute)(item) }.deferred);
+    assert!(!unsafe { (table.execute)(item) }.deferred);
+    // SAFETY: null, or the link of a `Desk`, which outlives the worker.
+    if let Some(link) = unsafe { link.as_ref() } {
+        link.count_completed(0);
+    }
 }
 
-struct Sent<P: Platform>(core::ptr::NonNull<Item<P>>);
+pub(crate) struct Sent<P: Platform>(pub(crate) core::ptr::NonNull<Item<P>>);
 // SAFETY: stands for a list, which hands the item over.
 unsafe impl<P: Platform> Send for Sent<P> {}
 
-/// A task that is queued.
-fn queued<P: Platform, T: Send>(closure: impl FnOnce() -> T + Send) -> (Sent<P>, JoinHandle<T, P>) {
+/// A task that is queued somewhere, and is not cancelled.
+fn queued<P: Platform, T: Send + 'static>(
+    closure: impl FnOnce() -> T + Send,
+) -> (Sent<P>, JoinHandle<T, P>) {
     let (item, handle) = new::<P, _, T>(closure);
     (Sent(item), handle)
+}
+
+/// A queue on which tasks are counted, without workers.
+pub(crate) struct Desk<P: Platform> {
+    queue: Arc<Queue<P>>,
+    _runtime: Runtime<P>,
+}
+
+impl<P: Platform> Desk<P> {
+    pub(crate) fn new() -> Self {
+        let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
+        runtime.inner().monitor.stop();
+        runtime.inner().stopping.store(1, Ordering::SeqCst);
+        let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        let bounds = Bounds::new(8, None);
+        let queue = Queue::new(&runtime, "desk".into(), Kind::Unbound, false, attributes, bounds);
+        Desk { queue, _runtime: runtime }
+    }
+
+    /// A task that is counted on the queue, and whose node the caller has.
+    fn queued<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send,
+    ) -> (Sent<P>, JoinHandle<T, P>) {
+        let (item, handle) = new::<P, _, T>(closure);
+        (self.count(item), handle)
+    }
+
+    /// Counts a new item.
+    pub(crate) fn count(&self, item: core::ptr::NonNull<Item<P>>) -> Sent<P> {
+        let link = self.queue.links().next().expect("a pod");
+        assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
+        // SAFETY: born with PENDING, which is ours.
+        unsafe { item.as_ref() }.set_target(link, 0);
+        Sent(item)
+    }
+
+    /// Each task has been counted as ended, once.
+    pub(crate) fn check(&self) {
+        assert!(self.queue.is_empty(), "the counts are even");
+    }
 }
 
 /// Wakes a thread, and counts.
@@ -53,7 +117,7 @@ impl<P: Platform> Wake for Bell<P> {
 fn poll<T, P: Platform>(
     handle: &mut JoinHandle<T, P>,
     bell: &Arc<Bell<P>>,
-) -> Poll<Result<T, super::Panic>> {
+) -> Poll<Result<T, JoinError>> {
     let waker = Waker::from(Arc::clone(bell));
     Pin::new(handle).poll(&mut Context::from_waker(&waker))
 }
@@ -103,9 +167,11 @@ fn polled_once_too_often() {
 fn a_panic_is_the_result() {
     let (item, handle) = queued::<Linux, ()>(|| std::panic::panic_any("so be it".to_owned()));
     execute(item.0);
-    let panic = handle.join().unwrap_err();
-    assert_eq!(panic.message(), Some("so be it"));
-    assert_eq!(panic.to_string(), "the closure panicked: so be it");
+    let error = handle.join().unwrap_err();
+    assert!(!error.is_cancelled() && error.panic().is_some());
+    assert_eq!(error.message(), Some("so be it"));
+    assert_eq!(error.to_string(), "the closure panicked: so be it");
+    let panic = error.into_panic().unwrap();
     assert_eq!(panic.into_payload().downcast_ref::<String>().unwrap(), "so be it");
     let (item, handle) = queued::<Linux, ()>(|| std::panic::panic_any(5));
     execute(item.0);
@@ -114,6 +180,70 @@ fn a_panic_is_the_result() {
         (panic.message(), panic.to_string().as_str()),
         (None, "the closure panicked: (not a text)")
     );
+}
+
+#[test]
+fn cancelled_before_the_start() {
+    let desk = Desk::<Linux>::new();
+    let (tail, bell) = (Arc::new(()), Bell::new());
+    let captured = Arc::clone(&tail);
+    let (item, mut handle) = desk.queued::<()>(move || {
+        drop(captured);
+        unreachable!("it was cancelled")
+    });
+    assert!(poll(&mut handle, &bell).is_pending());
+    assert!(handle.cancel());
+    assert_eq!(Arc::strong_count(&tail), 1, "dropped at once");
+    assert_eq!(bell.rung.load(Ordering::Relaxed), 1, "who waits is told");
+    assert!(handle.is_finished());
+    assert!(handle.cancel(), "still so");
+    let error = handle.join().unwrap_err();
+    assert!(error.is_cancelled() && error.panic().is_none() && error.message().is_none());
+    assert_eq!(error.to_string(), "it was cancelled before it had ended");
+    assert!(error.into_panic().is_none());
+    // The list still has it; who takes it off frees it.
+    desk.check();
+    execute(item.0);
+    // And the other way round: the handle goes last.
+    let (item, handle) = desk.queued(|| ());
+    assert!(handle.cancel());
+    execute(item.0);
+    drop(handle);
+    desk.check();
+}
+
+#[test]
+fn too_late_to_cancel() {
+    let (item, handle) = queued::<Linux, _>(|| 3);
+    execute(item.0);
+    assert!(!handle.cancel());
+    assert_eq!(handle.join().unwrap(), 3);
+    // From within.
+    let slot = Arc::new(std::sync::OnceLock::<JoinHandle<bool, Linux>>::new());
+    let own = Arc::clone(&slot);
+    let (item, handle) = queued::<Linux, _>(move || own.get().unwrap().cancel());
+    slot.set(handle).unwrap();
+    execute(item.0);
+    assert!(!Arc::into_inner(slot).unwrap().into_inner().unwrap().join().unwrap(), "it runs");
+}
+
+#[test]
+fn a_cancelled_closure_whose_drop_panics() {
+    /// Panics when it is dropped, with something that panics when it is dropped.
+    struct Bomb(u32);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+    let desk = Desk::<Linux>::new();
+    let bomb = Bomb(3);
+    let (item, handle) = desk.queued(move || drop(bomb));
+    assert!(handle.cancel());
+    assert!(handle.join().unwrap_err().is_cancelled());
+    execute(item.0);
 }
 
 #[test]
@@ -147,7 +277,7 @@ fn a_waker_that_panics_does_not_end_a_worker() {
 #[cfg(not(miri))]
 mod modelled {
     use super::*;
-    use crate::item::tests::{model, spawn};
+    use crate::item::tests::{model, model_for, spawn};
     use nearq_model::Loom;
 
     type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -234,6 +364,93 @@ mod modelled {
                 Poll::Ready(result) => drop(result.unwrap()),
                 Poll::Pending => drop(handle.join().unwrap()),
             }
+        });
+    }
+
+    /// Cancels in one thread what is started in another: it runs or it is cancelled, and both know which.
+    fn cancelled(then: fn(JoinHandle<u32, Loom>, bool)) {
+        model(2, move || {
+            let desk = Desk::<Loom>::new();
+            let captured = Arc::new(AtomicU32::new(0));
+            let (runs, tail) = (Arc::new(AtomicU32::new(0)), Counted(Arc::clone(&captured)));
+            let count = Arc::clone(&runs);
+            let (item, handle) = desk.queued(move || {
+                let _tail = tail;
+                count.fetch_add(1, Ordering::Relaxed) + 7
+            });
+            let worker = spawn(move || {
+                let Sent(item) = { item };
+                execute(item);
+            });
+            let cancelled = handle.cancel();
+            then(handle, cancelled);
+            Loom::join(worker);
+            assert_eq!(runs.load(Ordering::Relaxed), u32::from(!cancelled));
+            assert_eq!(captured.load(Ordering::Relaxed), 1, "the closure is dropped once");
+            desk.check();
+        });
+    }
+
+    #[test]
+    fn cancelled_and_joined() {
+        cancelled(|handle, cancelled| match handle.join() {
+            Ok(value) => assert_eq!((value, cancelled), (7, false)),
+            Err(error) => assert!(error.is_cancelled() && cancelled),
+        });
+    }
+
+    #[test]
+    fn cancelled_and_dropped() {
+        cancelled(|handle, _| drop(handle));
+    }
+
+    #[test]
+    fn cancelled_by_two_while_it_starts() {
+        // Too many interleavings for all of them.
+        model_for(Some(core::time::Duration::from_secs(8)), 2, || {
+            let desk = Desk::<Loom>::new();
+            let (item, handle) = desk.queued(|| 7);
+            let handle = Arc::new(handle);
+            let other = Arc::clone(&handle);
+            let worker = spawn(move || {
+                let Sent(item) = { item };
+                execute(item);
+            });
+            let answer = Arc::new(AtomicU32::new(0));
+            let said = Arc::clone(&answer);
+            let canceller = spawn(move || said.store(u32::from(other.cancel()), Ordering::Relaxed));
+            let own = handle.cancel();
+            Loom::join(canceller);
+            Loom::join(worker);
+            let handle = Arc::into_inner(handle).expect("the other one has ended");
+            assert_eq!(handle.join().is_err(), own);
+            assert_eq!(answer.load(Ordering::Relaxed) == 1, own, "both know the same");
+            desk.check();
+        });
+    }
+
+    #[test]
+    fn polled_and_then_cancelled() {
+        model(2, || {
+            let desk = Desk::<Loom>::new();
+            let (item, mut handle) = desk.queued(|| 7);
+            let worker = spawn(move || {
+                let Sent(item) = { item };
+                execute(item);
+            });
+            let bell = Bell::<Loom>::new();
+            if poll(&mut handle, &bell).is_pending() {
+                let cancelled = handle.cancel();
+                bell.parker.park(None);
+                assert_eq!(bell.rung.load(Ordering::Relaxed), 1);
+                match poll(&mut handle, &bell) {
+                    Poll::Ready(result) => assert_eq!(result.is_err(), cancelled),
+                    Poll::Pending => unreachable!("it has rung"),
+                }
+            }
+            drop(handle);
+            Loom::join(worker);
+            desk.check();
         });
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use nearq::{JoinHandle, Panic, Work, Workqueue};
+use nearq::{JoinError, JoinHandle, Work, Workqueue};
 use nearq_platform::Platform;
 use nearq_sim::{Sim, compute};
 
@@ -174,10 +174,10 @@ impl Stage {
     }
 
     /// A closure has been joined: its result is its own number, or its panic.
-    pub(super) fn joined(&self, unit: Unit, panics: bool, result: Result<Unit, Panic>) {
+    pub(super) fn joined(&self, unit: Unit, panics: bool, result: Result<Unit, JoinError>) {
         let right = match &result {
             Ok(value) => !panics && *value == unit,
-            Err(panic) => panics && panic.message() == Some(panic_text(unit).as_str()),
+            Err(error) => panics && error.message() == Some(panic_text(unit).as_str()),
         };
         if !right {
             let expected = if panics { "its panic" } else { "its number" };

@@ -1,0 +1,38 @@
+//! The gate through every interleaving: who closed it sees everything that was let in.
+
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::Gate;
+use crate::item::tests::{model, spawn};
+
+type AtomicU32 = <Loom as Platform>::AtomicU32;
+
+#[test]
+fn who_closes_it_sees_what_was_let_in() {
+    model(3, || {
+        let gate = Arc::new(Gate::<Loom>::new());
+        let (sent, passed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let wakers = [(); 2].map(|()| {
+            let (gate, sent, passed) = (Arc::clone(&gate), Arc::clone(&sent), Arc::clone(&passed));
+            spawn(move || {
+                let inside = gate.pass(|| {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                });
+                passed.fetch_add(u32::from(inside), Ordering::Relaxed);
+            })
+        });
+        gate.close();
+        gate.wait_until_quiet();
+        // From here on nobody comes in.
+        let seen = sent.load(Ordering::Relaxed);
+        wakers.into_iter().for_each(Loom::join);
+        assert_eq!(passed.load(Ordering::Relaxed), seen);
+        assert_eq!(sent.load(Ordering::Relaxed), seen);
+        assert!(gate.is_quiet() && !gate.pass(|| unreachable!("it is closed")));
+    });
+}

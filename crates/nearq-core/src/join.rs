@@ -1,0 +1,194 @@
+//! [`JoinHandle`]: the one who waits for what was spawned, a closure or a future. `task` has the protocol.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll, Waker};
+
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+
+use crate::context::blocking;
+use crate::item::Item;
+use crate::outcome::JoinError;
+use crate::task::{ASLEEP, CHANGING, DONE, Head, POLLED};
+
+/// What a handle does with a task whose type it does not know; one table for each type of closure or future.
+pub(crate) struct Kind<T, P: Platform> {
+    /// Takes the result. By the only handle, after `DONE`.
+    pub(crate) take: unsafe fn(NonNull<Item<P>>) -> Result<T, JoinError>,
+    /// Sees to it that it goes no further, if that is possible. By who has a handle. True if it is cancelled.
+    pub(crate) cancel: unsafe fn(NonNull<Item<P>>) -> bool,
+    /// As `cancel`, if it has not begun.
+    pub(crate) abandon: unsafe fn(NonNull<Item<P>>) -> bool,
+}
+
+/// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. Dropping it lets what was spawned go on
+/// by itself.
+pub struct JoinHandle<T, P: Platform = Linux> {
+    item: NonNull<Item<P>>,
+    /// A pointer, because a reference to a static would ask each user of the type to say that `T` borrows nothing.
+    kind: NonNull<Kind<T, P>>,
+}
+
+// SAFETY: the handle gives out the result, which is Send; the header is shared by design.
+unsafe impl<T: Send, P: Platform> Send for JoinHandle<T, P> {}
+// SAFETY: a shared handle says whether the result is there, and cancels, which drops a closure that is Send.
+unsafe impl<T: Send, P: Platform> Sync for JoinHandle<T, P> {}
+
+impl<T, P: Platform> Unpin for JoinHandle<T, P> {}
+
+impl<T, P: Platform> JoinHandle<T, P> {
+    /// The handle of a task that was made with one reference; `kind` is that of its type.
+    #[inline]
+    pub(crate) fn new(item: NonNull<Item<P>>, kind: &'static Kind<T, P>) -> Self {
+        JoinHandle { item, kind: NonNull::from(kind) }
+    }
+
+    fn head(&self) -> &Head<P> {
+        // SAFETY: the handle keeps the task alive, and a task begins with its head (repr C).
+        unsafe { self.item.cast::<Head<P>>().as_ref() }
+    }
+
+    fn state(&self) -> &P::AtomicU64 {
+        &self.head().item.state
+    }
+
+    fn kind(&self) -> &Kind<T, P> {
+        // SAFETY: a static, from `new`.
+        unsafe { self.kind.as_ref() }
+    }
+
+    /// Takes the result, which is there.
+    #[inline]
+    fn take(&self) -> Result<T, JoinError> {
+        // SAFETY: DONE was read with acquire, and this is the only handle.
+        unsafe { (self.kind().take)(self.item) }
+    }
+
+    /// Whether it has ended: its result can be had without waiting.
+    pub fn is_finished(&self) -> bool {
+        self.state().load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// Cancels what was spawned. True: `join` says [`Cancelled`](JoinError::Cancelled). False: it does not.
+    ///
+    /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs; once it has started it
+    ///   goes on, and this is false. Its place under the queue's limit is free at once.
+    /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the poll that runs now returns,
+    ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does not count any more.
+    ///
+    /// What is dropped may panic: that goes no further.
+    ///
+    /// ```
+    /// # let queue = nearq_core::Workqueue::builder("cancel").build()?;
+    /// let never = queue.spawn_future(std::future::pending::<()>());
+    /// assert!(never.cancel());
+    /// assert!(never.join().unwrap_err().is_cancelled());
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn cancel(&self) -> bool {
+        // SAFETY: the kind is that of the task's type, and this is a handle.
+        unsafe { (self.kind().cancel)(self.item) }
+    }
+
+    /// Cancels it if it has not begun.
+    pub(crate) fn abandon(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.kind().abandon)(self.item) }
+    }
+
+    /// The result if it is there.
+    pub(crate) fn try_take(&mut self) -> Option<Result<T, JoinError>> {
+        self.is_finished().then(|| self.take())
+    }
+
+    /// Waits until it has ended, and returns its result. What it wrote is visible.
+    ///
+    /// In a worker, another worker takes this one's place meanwhile. A place under the queue's own
+    /// [`max_active`](crate::WorkqueueBuilder::max_active) is not given away: an item that waits for another of the same queue
+    /// needs room for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
+    ///
+    /// # Errors
+    /// It panicked, or was cancelled.
+    pub fn join(self) -> Result<T, JoinError> {
+        if !self.is_finished() {
+            blocking::<P, _>(|| self.wait());
+        }
+        self.take()
+    }
+
+    fn wait(&self) {
+        // Acquire: the result, where it is there already.
+        if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
+            return;
+        }
+        // Acquire: pairs with the release in `Head::tell`, which comes after DONE.
+        let join = &self.head().item.join;
+        while join.load(Ordering::Acquire) == 0 {
+            P::wait(join, 0, None);
+        }
+    }
+
+    /// Leaves a waker; true if the result is there instead.
+    fn leave_waker(&self, waker: &Waker) -> bool {
+        // Acquire: the result, and the waker of an earlier poll.
+        if self.state().fetch_or(CHANGING, Ordering::AcqRel) & DONE != 0 {
+            return true;
+        }
+        self.head().waker.with_mut(|place| {
+            // SAFETY: in CHANGING the place belongs to the joiner.
+            let place = unsafe { &mut *place };
+            if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                *place = Some(waker.clone());
+            }
+        });
+        let mut before = self.state().load(Ordering::Relaxed);
+        loop {
+            if before & DONE != 0 {
+                // Acquire: pairs with the release of DONE.
+                return self.is_finished();
+            }
+            // Release: hands the waker to who ends the task.
+            match self.state().compare_exchange_weak(
+                before,
+                (before & !CHANGING) | POLLED,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return false,
+                Err(found) => before = found,
+            }
+        }
+    }
+}
+
+impl<T, P: Platform> Future for JoinHandle<T, P> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// If it is polled after it has given its result.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_finished() || self.leave_waker(context.waker()) {
+            Poll::Ready(self.take())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl<T, P: Platform> Drop for JoinHandle<T, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.head().item.drop_reference() {
+            let free = self.head().item.table().free;
+            // SAFETY: neither queued nor running, and this was the last reference.
+            unsafe { free(self.item) };
+        }
+    }
+}
+
+impl<T, P: Platform> core::fmt::Debug for JoinHandle<T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}

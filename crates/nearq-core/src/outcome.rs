@@ -1,0 +1,106 @@
+//! How a closure or a future can end without a result: [`Panic`] and [`JoinError`]; and panics that must go no further.
+
+use core::fmt;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a closure that panicked left behind.
+pub struct Panic(Box<dyn Any + Send>);
+
+impl Panic {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+        Panic(payload)
+    }
+
+    /// The value that the closure panicked with, for `std::panic::resume_unwind`.
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        self.0
+    }
+
+    /// The message, if the value is one.
+    pub fn message(&self) -> Option<&str> {
+        self.0
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panic").field(&self.message().unwrap_or("..")).finish()
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the closure panicked: {}", self.message().unwrap_or("(not a text)"))
+    }
+}
+
+impl std::error::Error for Panic {}
+
+/// Why what was spawned has no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// It panicked.
+    Panicked(Panic),
+    /// It was cancelled: by [`JoinHandle::cancel`](crate::JoinHandle::cancel), by its
+    /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped.
+    Cancelled,
+}
+
+impl JoinError {
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, JoinError::Cancelled)
+    }
+
+    /// The panic, if there was one.
+    pub fn panic(&self) -> Option<&Panic> {
+        match self {
+            JoinError::Panicked(panic) => Some(panic),
+            JoinError::Cancelled => None,
+        }
+    }
+
+    /// The panic, if there was one; its payload is what `std::panic::resume_unwind` wants.
+    pub fn into_panic(self) -> Option<Panic> {
+        match self {
+            JoinError::Panicked(panic) => Some(panic),
+            JoinError::Cancelled => None,
+        }
+    }
+
+    /// The message of the panic, if there was one and it is a text.
+    pub fn message(&self) -> Option<&str> {
+        self.panic().and_then(Panic::message)
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked(panic) => panic.fmt(f),
+            JoinError::Cancelled => write!(f, "it was cancelled before it had ended"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// Runs foreign code whose panic must go no further: what a user's value does when it is dropped or woken must not end a
+/// worker. The panic hook has told about it. True if it panicked.
+pub(crate) fn contain(f: impl FnOnce()) -> bool {
+    let Err(mut payload) = catch_unwind(AssertUnwindSafe(f)) else { return false };
+    // The payload is foreign too, and so is what its drop panics with; in the end it is forgotten.
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return true,
+            Err(next) => payload = next,
+        }
+    }
+    core::mem::forget(payload);
+    true
+}

@@ -1,0 +1,75 @@
+//! The tickets of a scope within an item, through every interleaving: each closure runs once, whoever comes first, and the
+//! scope does not sleep while one is left for it.
+
+#![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
+
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+
+use super::{Ticket, Within};
+use crate::item::tests::{model, spawn};
+
+/// Runs it as the item does that the queue has.
+fn run<P: Platform>(ticket: &Ticket<P>) -> bool {
+    ticket.take().map(|closure| closure()).is_some()
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_worker_and_the_scope_run_each_closure_once() {
+    model(3, || {
+        let within = Within::<Loom>::new();
+        let count = Arc::new(<Loom as Platform>::AtomicU32::new(2));
+        let make = || {
+            let (count, within) = (Arc::clone(&count), Arc::clone(&within));
+            Ticket::<Loom>::new(Box::new(move || {
+                count.fetch_sub(1, Ordering::SeqCst);
+                within.bell.ring();
+            }))
+        };
+        let [first, second] = [make(), make()];
+        within.offer(Arc::clone(&first));
+        let worker = {
+            let within = Arc::clone(&within);
+            spawn(move || {
+                // Of the first the scope knows. The second is spawned by a closure while the scope may sleep, and nobody but
+                // the scope can run it.
+                run(&first);
+                within.offer(second);
+            })
+        };
+        within.run_until(|| count.load(Ordering::SeqCst) == 0);
+        Loom::join(worker);
+        assert_eq!(count.load(Ordering::Relaxed), 0, "each of them once");
+    });
+}
+
+#[test]
+fn tickets_come_in_order_and_are_used_up() {
+    let within = Within::<Linux>::new();
+    let order = Arc::new(Mutex::<_, Linux>::new_in(Vec::new()));
+    let tickets: Vec<_> = (0..5)
+        .map(|number| {
+            let order = Arc::clone(&order);
+            Ticket::<Linux>::new(Box::new(move || order.lock().push(number)))
+        })
+        .collect();
+    for ticket in &tickets {
+        within.offer(Arc::clone(ticket));
+    }
+    assert!(run(&tickets[2]));
+    assert!(!run(&tickets[2]), "it is used up");
+    within.run_until(|| order.lock().len() == 5);
+    assert_eq!(*order.lock(), [2, 0, 1, 3, 4]);
+    assert!(tickets.iter().all(|ticket| !run(ticket)));
+    // What nobody runs is dropped.
+    within.offer(Ticket::new(Box::new({
+        let order = Arc::clone(&order);
+        move || drop(order)
+    })));
+    drop((within, tickets));
+    assert_eq!(Arc::strong_count(&order), 1);
+}

@@ -1,0 +1,326 @@
+//! [`JoinSet`]: spawned closures and futures that are joined in the order in which they end.
+//!
+//! # Protocol
+//! * Each member has its set's ring beside its header. Who ends a member pushes it onto the ring's list, by one
+//!   compare-exchange, and rings the bell. The set takes the whole list; it polls no member.
+//! * The set holds each member's handle until it has given out the result, so what is on the list is alive. A set that is
+//!   dropped gives its handles back and never reads the list again; members that end later push themselves
+//!   all the same: a push follows no pointer.
+//! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
+//!   pushes it, and to the set once it has taken the list.
+//! * Push and take are `SeqCst`, for the bell.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Linux, Ordering, Platform};
+
+use crate::bell::Bell;
+use crate::context::blocking;
+use crate::item::Item;
+use crate::join::JoinHandle;
+use crate::outcome::JoinError;
+use crate::task::{Head, Owner};
+use crate::workqueue::Workqueue;
+
+/// What the members of a set share.
+struct Ring<P: Platform> {
+    /// Members that have ended and have not been taken, the last one first.
+    newest: P::AtomicPtr<Item<P>>,
+    bell: Bell<P>,
+}
+
+/// The set of a member.
+pub(crate) struct InSet<P: Platform> {
+    ring: Arc<Ring<P>>,
+    /// The member that ended before.
+    next: P::AtomicPtr<Item<P>>,
+    /// Where the set has its handle.
+    place: u32,
+    /// Whether it has been polled, if it is a future.
+    begun: P::AtomicU32,
+}
+
+/// How every member begins.
+#[repr(C)]
+struct Member<P: Platform> {
+    head: Head<P>,
+    owner: InSet<P>,
+}
+
+impl<P: Platform> InSet<P> {
+    /// # Safety
+    /// The item is the header of a task whose owner is an `InSet`, alive for `'a`.
+    unsafe fn of<'a>(item: NonNull<Item<P>>) -> &'a Self {
+        // SAFETY: a task begins with its head and its owner (repr C).
+        &unsafe { item.cast::<Member<P>>().as_ref() }.owner
+    }
+}
+
+impl<P: Platform> Owner<P> for InSet<P> {
+    const TOLD: bool = true;
+
+    fn began(&self) {
+        // Relaxed: who reads it late cancels what has just begun, which is allowed.
+        self.begun.store(1, Ordering::Relaxed);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) != 0
+    }
+
+    unsafe fn ended(&self, item: NonNull<Item<P>>) {
+        let newest = &self.ring.newest;
+        let mut head = newest.load(Ordering::Relaxed);
+        let mut attempt = 0;
+        loop {
+            self.next.store(head, Ordering::Relaxed);
+            // SeqCst: for the bell. It also releases `next`.
+            match newest.compare_exchange_weak(
+                head,
+                item.as_ptr(),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(_) => crate::pause::after_failure::<P>(&mut attempt),
+            }
+            head = newest.load(Ordering::Relaxed);
+        }
+        self.ring.bell.ring();
+    }
+}
+
+/// The members, and who has ended; knows no queue.
+struct Members<T, P: Platform> {
+    ring: Arc<Ring<P>>,
+    handles: Vec<Option<JoinHandle<T, P>>>,
+    free: Vec<u32>,
+    /// Taken off the ring's list, the first to end first.
+    ended: *mut Item<P>,
+}
+
+// SAFETY: it owns its members' handles, which are Send; the pointers lead to members.
+unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
+// SAFETY: shared, it cancels and counts.
+unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
+
+impl<T: Send, P: Platform> Members<T, P> {
+    fn new() -> Self {
+        let newest = P::AtomicPtr::new(core::ptr::null_mut());
+        Members {
+            ring: Arc::new(Ring { newest, bell: Bell::new() }),
+            handles: Vec::new(),
+            free: Vec::new(),
+            ended: core::ptr::null_mut(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.handles.len() - self.free.len()
+    }
+
+    /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
+    fn add(
+        &mut self,
+        make: impl FnOnce(InSet<P>) -> (NonNull<Item<P>>, JoinHandle<T, P>),
+    ) -> NonNull<Item<P>> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.handles.push(None);
+            u32::try_from(self.handles.len() - 1).expect("fewer than four billion members")
+        });
+        let (item, handle) = make(InSet {
+            ring: Arc::clone(&self.ring),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
+            place,
+            begun: P::AtomicU32::new(0),
+        });
+        self.handles[place as usize] = Some(handle);
+        item
+    }
+
+    /// The result of the first member that has ended and was not taken.
+    fn take(&mut self) -> Option<Result<T, JoinError>> {
+        if self.ended.is_null() {
+            // SeqCst: for the bell. It also acquires what the pushes released.
+            let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
+            while let Some(item) = NonNull::new(newest) {
+                // SAFETY: a member of ours; we have its handle.
+                let next = &unsafe { InSet::of(item) }.next;
+                newest = next.load(Ordering::Relaxed);
+                next.store(self.ended, Ordering::Relaxed);
+                self.ended = item.as_ptr();
+            }
+        }
+        let item = NonNull::new(self.ended)?;
+        // SAFETY: as above.
+        let member = unsafe { InSet::of(item) };
+        self.ended = member.next.load(Ordering::Relaxed);
+        let place = member.place;
+        let mut handle = self.handles[place as usize].take().expect("on the list once");
+        self.free.push(place);
+        Some(handle.try_take().expect("pushed after DONE"))
+    }
+
+    fn wait(&self) {
+        let newest = &self.ring.newest;
+        self.ring.bell.wait(|| !newest.load(Ordering::SeqCst).is_null());
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        if let Some(result) = self.take() {
+            return Poll::Ready(Some(result));
+        }
+        if self.len() == 0 {
+            return Poll::Ready(None);
+        }
+        let left = self.ring.bell.leave(context.waker());
+        if let Some(result) = self.take() {
+            return Poll::Ready(Some(result));
+        }
+        if !left {
+            // Somebody rings this very moment; we look again as soon as others have had their turn.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &JoinHandle<T, P>> {
+        self.handles.iter().flatten()
+    }
+}
+
+/// Closures and futures spawned on one queue, and joined in the order in which they end.
+///
+/// Taking a result costs the same whether ten or ten thousand are still running: each of them puts itself on the set's list
+/// when it ends.
+///
+/// **Dropping** the set cancels what has not started, and lets the rest go on by itself.
+///
+/// ```
+/// use nearq_core::Workqueue;
+///
+/// let queue = Workqueue::builder("set").build()?;
+/// let mut set = queue.join_set();
+/// for number in 1..=10_u32 {
+///     set.spawn(move || number * number);
+/// }
+/// set.spawn_future(async { 0 });
+/// let mut sum = 0;
+/// while let Some(result) = set.join_next() {
+///     sum += result.unwrap();
+/// }
+/// assert_eq!(sum, 385);
+/// # Ok::<(), nearq_core::Error>(())
+/// ```
+pub struct JoinSet<'queue, T: Send + 'static, P: Platform = Linux> {
+    queue: &'queue Workqueue<P>,
+    members: Members<T, P>,
+}
+
+impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
+    /// An empty set, whose members run on `queue`.
+    pub fn new(queue: &'queue Workqueue<P>) -> Self {
+        JoinSet { queue, members: Members::new() }
+    }
+
+    /// Adds a closure, and queues it as [`Workqueue::spawn`] does.
+    pub fn spawn(&mut self, closure: impl FnOnce() -> T + Send + 'static) {
+        let item = self.members.add(|owner| crate::task::owned(owner, closure));
+        self.queue.send_here(item);
+    }
+
+    /// Adds a future, and queues it as [`Workqueue::spawn_future`] does.
+    pub fn spawn_future(&mut self, future: impl Future<Output = T> + Send + 'static) {
+        let route = self.queue.route();
+        let item = self.members.add(|owner| crate::future::owned(owner, route, future));
+        self.queue.send_here(item);
+    }
+
+    /// Members whose results have not been taken.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether every result has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is
+    /// visible.
+    ///
+    /// In a worker, another worker takes this one's place meanwhile.
+    pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        loop {
+            let result = self.members.take();
+            if result.is_some() || self.is_empty() {
+                return result;
+            }
+            blocking::<P, _>(|| self.members.wait());
+        }
+    }
+
+    /// The result of a member that has ended; `None` if there is none at the moment.
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        self.members.take()
+    }
+
+    /// As [`join_next`](Self::join_next), to be awaited. Dropping it before it is ready loses nothing.
+    pub fn next_joined(&mut self) -> JoinNext<'_, 'queue, T, P> {
+        JoinNext { set: self }
+    }
+
+    /// As [`next_joined`](Self::next_joined), for who writes a future by hand.
+    pub fn poll_joined(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        self.members.poll(context)
+    }
+
+    /// Cancels every member, as [`JoinHandle::cancel`] does: closures that have not started, and all futures. They stay
+    /// members; their results are [`JoinError::Cancelled`].
+    pub fn cancel_all(&self) {
+        for handle in self.members.handles() {
+            handle.cancel();
+        }
+    }
+}
+
+impl<T: Send + 'static, P: Platform> Drop for JoinSet<'_, T, P> {
+    fn drop(&mut self) {
+        for handle in self.members.handles() {
+            handle.abandon();
+        }
+    }
+}
+
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<'_, T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.len()).finish()
+    }
+}
+
+/// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct JoinNext<'set, 'queue, T: Send + 'static, P: Platform = Linux> {
+    set: &'set mut JoinSet<'queue, T, P>,
+}
+
+impl<T: Send + 'static, P: Platform> Future for JoinNext<'_, '_, T, P> {
+    type Output = Option<Result<T, JoinError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.set.poll_joined(context)
+    }
+}
+
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinNext<'_, '_, T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinNext").field("set", &self.set).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
