@@ -313,7 +313,7 @@ impl<P: Platform> Queue<P> {
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
         self.inner().departures.wait_until(None, || self.is_left());
         // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
-        while !self.is_unused() {
+        while !self.close_if_unused() {
             P::sleep(Duration::from_micros(50));
         }
     }

@@ -44,6 +44,9 @@ pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
     bounds: Bounds,
     pub(crate) sets: Sets,
+    /// Nobody has a handle, nothing is queued, and nobody touches it: whoever still has it from the runtime's list leaves it
+    /// alone, too. Else it could send a kicker that nobody waits for.
+    closed: bool,
     tables: Kept<LinkTable<P>>,
     links: Kept<Link<P>>,
     domains: Kept<Admission<P>>,
@@ -102,6 +105,7 @@ impl<P: Platform> Queue<P> {
                 attributes,
                 bounds,
                 sets: Sets::new(),
+                closed: false,
                 tables: Kept::new(),
                 links: Kept::new(),
                 domains: Kept::new(),
@@ -437,7 +441,10 @@ impl<P: Platform> Queue<P> {
 
     /// Follows a change of the machine or of the runtime's defaults.
     pub(crate) fn relayout(&self) {
-        self.apply(&mut self.config.lock());
+        let mut config = self.config.lock();
+        if !config.closed {
+            self.apply(&mut config);
+        }
     }
 
     /// The limit as it was set.
@@ -458,7 +465,10 @@ impl<P: Platform> Queue<P> {
 
     /// Follows the runtime where that has been frozen or thawed; in effect when it returns.
     pub(crate) fn follow_freezer(&self) {
-        self.set_limits(&self.config.lock(), &self.current_table().layout);
+        let config = self.config.lock();
+        if !config.closed {
+            self.set_limits(&config, &self.current_table().layout);
+        }
     }
 
     /// Waits until nothing is on a pool or running, or the queue is thawed.
@@ -597,9 +607,18 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Whether nobody touches the queue any more.
-    pub(crate) fn is_unused(&self) -> bool {
+    fn is_unused(&self) -> bool {
         // First the gate: whoever was in it has counted its item then. Visitors last: they make the queue empty.
         self.gate.is_quiet() && self.is_left() && !self.has_visitors() && self.is_left()
+    }
+
+    /// Closes the queue if nobody touches it any more; then nobody will. False as well where its configuration is locked. By who
+    /// took the last handle.
+    pub(crate) fn close_if_unused(&self) -> bool {
+        let Some(mut config) = self.config.try_lock() else { return false };
+        // With the lock, so that who follows a change of the runtime has sent its kicker before, or leaves the queue alone.
+        config.closed = self.is_unused();
+        config.closed
     }
 }
 

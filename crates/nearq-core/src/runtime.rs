@@ -290,7 +290,7 @@ impl<P: Platform> Inner<P> {
             let mut orphans = self.orphans.lock();
             let mut index = 0;
             while index < orphans.len() {
-                if orphans[index].is_unused() {
+                if orphans[index].close_if_unused() {
                     empty.push(orphans.swap_remove(index));
                 } else {
                     index += 1;

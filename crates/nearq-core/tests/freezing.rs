@@ -161,3 +161,31 @@ fn two_who_freeze_and_one_who_thaws() {
     });
     outcome.expect();
 }
+
+/// Who thaws has the queue in hand while its last handle goes.
+#[test]
+fn a_queue_is_dropped_while_others_freeze_and_thaw() {
+    for seed in 0..150 {
+        let outcome = simulation(seed).schedule(Schedule::Random).run(|| {
+            let runtime = runtime();
+            let queue = freezable(&runtime, "own");
+            drop(queue.spawn(|| {}));
+            let other = {
+                let runtime = runtime.clone();
+                let main = move || {
+                    for _ in 0..4 {
+                        runtime.freeze().expect("not from inside");
+                        runtime.thaw();
+                    }
+                };
+                Sim::spawn(ThreadSpec::default(), main).expect("room")
+            };
+            drop(queue);
+            // Somebody else's memory may be there then.
+            drop((0..3).map(|_| freezable(&runtime, "next")).collect::<Vec<_>>());
+            Sim::join(other);
+        });
+        assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
+        outcome.expect();
+    }
+}
