@@ -66,9 +66,13 @@ impl<P: Platform> Runtime<P> {
         }
         self.inner().freezer.frozen.store(1, Ordering::SeqCst);
         let queues = self.inner().freezable_queues();
-        queues.iter().for_each(|queue| queue.follow_freezer());
+        for queue in &queues {
+            queue.follow_freezer();
+        }
         crate::context::blocking::<P, _>(|| {
-            queues.iter().for_each(|queue| queue.wait_until_still());
+            for queue in &queues {
+                queue.wait_until_still();
+            }
         });
         Ok(())
     }
@@ -76,7 +80,9 @@ impl<P: Platform> Runtime<P> {
     /// Thaws: what waits on freezable queues starts. Nothing happens if nothing is frozen.
     pub fn thaw(&self) {
         self.inner().freezer.frozen.store(0, Ordering::SeqCst);
-        self.inner().freezable_queues().iter().for_each(|queue| queue.follow_freezer());
+        for queue in self.inner().freezable_queues() {
+            queue.follow_freezer();
+        }
     }
 
     /// Whether freezable queues start nothing: from the beginning of [`freeze`](Self::freeze) to [`thaw`](Self::thaw).

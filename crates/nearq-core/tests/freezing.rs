@@ -1,10 +1,16 @@
 //! Freezing and thawing, on simulated machines.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearq_core::{Error, Runtime, Work, Workqueue};
+use nearq_core::{Error, JoinHandle, Runtime, Work, Workqueue};
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
@@ -40,7 +46,7 @@ fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
         Sim::sleep(Duration::from_millis(1));
         let begin = Sim::now();
         runtime.freeze().unwrap();
-        assert!(long.iter().all(|handle| handle.is_finished()));
+        assert!(long.iter().all(JoinHandle::is_finished));
         assert!(Sim::now() - begin > Duration::from_millis(3));
         assert!(runtime.is_frozen());
         runtime.freeze().unwrap();
@@ -56,7 +62,9 @@ fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
         }
         runtime.thaw();
         assert!(!runtime.is_frozen());
-        held.into_iter().for_each(|handle| handle.join().unwrap());
+        for handle in held {
+            handle.join().unwrap();
+        }
         runtime.thaw();
         assert!(queues[0].limits().iter().all(|row| row.limit == 3), "min_active is 3 as well");
     });
@@ -87,7 +95,7 @@ fn an_item_of_a_freezable_queue_cannot_freeze_and_others_can() {
 /// Four threads queue without a pause while others freeze and thaw: nothing runs between.
 fn under_load(seed: u64) {
     let mut faults = Faults::NONE;
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         faults = Faults::ALL;
         faults.preempted_one_in = 50;
         faults.preemption = Duration::from_millis(1);

@@ -1,5 +1,11 @@
 //! Ordered queues: one item at a time in the order of queueing, under load, through live changes, and with faults.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +41,7 @@ fn issue(queue: &Workqueue<Sim>, issuer: usize, number: usize, started: &Started
 fn under_changes(seed: u64) {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
     let mut faults = Faults::NONE;
-    if seed % 3 != 0 {
+    if !seed.is_multiple_of(3) {
         faults = Faults::ALL;
         faults.preempted_one_in = 100;
         faults.preemption = Duration::from_millis(1);
@@ -66,15 +72,15 @@ fn under_changes(seed: u64) {
         for change in 0..20 {
             Sim::sleep(Duration::from_micros(40));
             queue.set_nice(change % 3).expect("can be done");
-            let mask: CpuSet = all.iter().filter(|cpu| (cpu + change as usize) % 3 != 0).collect();
+            let mask: CpuSet =
+                all.iter().filter(|cpu| !(cpu + change as usize).is_multiple_of(3)).collect();
             // The machine may have taken all of them.
             let _ = queue.set_cpumask((change % 2 == 0).then_some(mask));
         }
         issuers.into_iter().for_each(Sim::join);
         drop(queue);
         drop(runtime);
-        let started = started.lock().expect("not poisoned").clone();
-        started
+        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
     });
     assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
     let started = outcome.expect();
@@ -101,15 +107,14 @@ fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
         for number in 0..200 {
             let cpu = number * 5 % 8;
             Sim::set_affinity(Sim::current_thread(), &CpuSet::single(cpu)).expect("allowed");
-            if number % 10 == 0 {
+            if number.is_multiple_of(10) {
                 let mask = [None, Some("0-3".parse().unwrap()), Some("2-7".parse().unwrap())];
                 queue.set_cpumask(mask[number / 10 % 3].clone()).expect("can be done");
             }
             issue(&queue, 0, number, &started);
         }
         drop(queue);
-        let started = started.lock().expect("not poisoned").clone();
-        started
+        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
     });
     assert!(outcome.expect().into_iter().map(|(_, number)| number).eq(0..200));
 }

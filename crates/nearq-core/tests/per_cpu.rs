@@ -1,5 +1,11 @@
 //! Per-CPU queues on simulated machines: where items run, what can be set, and what becomes of them when CPUs go.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

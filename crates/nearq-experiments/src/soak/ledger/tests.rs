@@ -183,7 +183,9 @@ fn what_is_queued_at_the_same_time_may_start_in_any_order() {
     let ledger = ledger(1, true);
     let closures = [(); 2].map(|()| ledger.add_closure());
     let calls = closures.map(|closure| ledger.begin_call(closure, 0, None));
-    calls.into_iter().for_each(|call| ledger.end_call(call, true));
+    for call in calls {
+        ledger.end_call(call, true);
+    }
     for closure in [closures[1], closures[0]] {
         let execution = start(&ledger, closure);
         ledger.end_execution(closure, execution, false);
