@@ -44,5 +44,8 @@ fn an_item_that_is_held_back_for_ever() {
 
 #[test]
 fn a_strict_item_in_another_pod() {
-    is_found("strict-leak", &["a strict item for CPU", "the queue's CPUs were"]);
+    is_found(
+        "strict-leak",
+        &["a strict item for CPU", "a per-CPU item belongs to", "the queue's CPUs were"],
+    );
 }
