@@ -3,7 +3,7 @@
 //! # Who waits for whom
 //! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
 //! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
-//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again. Or an activator wanted to let it in
+//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to let it in
 //!   (`INACTIVE`): the queue's kicker is sent.
 //! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
 //!   is pushed.
@@ -36,6 +36,7 @@ use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
     PENDING, RUNNING, STALE, TIMED, WAITED, is_abandoned,
 };
+use crate::link::Link;
 use crate::queue::Queue;
 
 /// The lock, held.
@@ -312,6 +313,9 @@ impl<P: Platform> Held<'_, P> {
         let item = self.item;
         // Foreign code, which is called when the item is not touched any more.
         let mut waiters = Vec::new();
+        // What a worker would come for at once, to find the item locked: it is sent when that is over. Else a worker that is
+        // faster than we are would come again and again.
+        let mut left: Option<Left<P>> = None;
         loop {
             let word = self.word();
             if word & ENDED != 0 {
@@ -320,46 +324,84 @@ impl<P: Platform> Held<'_, P> {
                         self.count_ended();
                     }
                     if word & DEFERRED != 0 {
-                        self.push_node(word);
+                        left = Some(self.node_left(word));
                     }
                 }
             } else if word & ARRIVED != 0 {
                 if item.change(word, word & !ARRIVED) {
-                    self.bring_on(word);
+                    left = self.bring_on(word).or(left);
                 }
             } else if self.notify.take() {
                 waiters.push(item.known_extra().event.take());
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
             } else if item.change(word, word & !LOCKED) {
+                // What is left keeps the item: it is pending, or stale.
+                let free = left.is_none() && is_abandoned(word & !LOCKED);
+                if let Some(left) = left {
+                    left.send();
+                }
                 for waiter in waiters {
                     waiter.wake();
                 }
-                let free = is_abandoned(word & !LOCKED);
                 return if free { Finished::Free } else { Finished::Done };
             }
         }
     }
 
-    /// A worker, an activator or the timer came by.
-    fn bring_on(&self, word: u64) {
+    /// A worker, an activator or the timer came by: what is to be sent for that.
+    fn bring_on(&self, word: u64) -> Option<Left<P>> {
         if word & TIMED != 0 {
             crate::delayed::come_again(self);
+            None
         } else if word & INACTIVE != 0 {
-            // SAFETY: held back, so accounted; cancelling, which gives that back, needs the lock.
-            unsafe { &*self.item.link() }.admission().kick();
+            // Held back, so accounted; cancelling, which gives that back, needs the lock.
+            Some(Left::new(self.item.link(), None))
         } else {
-            self.push_node(word);
+            Some(self.node_left(word))
         }
     }
 
-    /// Pushes the node of a queueing that is accounted and on no list.
-    fn push_node(&self, word: u64) {
+    /// The node of a queueing that is accounted and on no list.
+    fn node_left(&self, word: u64) -> Left<P> {
         let node = match word & AWAY {
             0 => NonNull::from(self.item),
             _ => crate::stand_in::of(self.item.known_extra()),
         };
-        // SAFETY: PENDING keeps the node alive, and the link: cancelling, which gives the place back, needs the lock.
-        unsafe { &*node.as_ref().link() }.push(node);
+        // SAFETY: PENDING keeps the node alive.
+        Left::new(unsafe { node.as_ref() }.link(), Some(node))
+    }
+}
+
+/// What is to be sent when the lock has been given back: a node, or the kicker of a domain. A cancelled node is sent as well;
+/// who takes it off its list throws it away.
+struct Left<P: Platform> {
+    link: *const Link<P>,
+    node: Option<NonNull<Item<P>>>,
+}
+
+impl<P: Platform> Left<P> {
+    /// The queueing is accounted on the link, and the caller has the item's lock: so the queue is there. From here on it is
+    /// there because we visit it.
+    fn new(link: *const Link<P>, node: Option<NonNull<Item<P>>>) -> Self {
+        // SAFETY: as above.
+        unsafe { &*link }.queue().begin_visit();
+        Left { link, node }
+    }
+
+    fn send(self) {
+        // SAFETY: we visit the queue, and links live as long as it.
+        let link = unsafe { &*self.link };
+        match self.node {
+            Some(node) => link.push(node),
+            None => link.admission().kick(),
+        }
+    }
+}
+
+impl<P: Platform> Drop for Left<P> {
+    fn drop(&mut self) {
+        // SAFETY: as in `send`; the last that is done to the queue.
+        unsafe { &*self.link }.queue().end_visit();
     }
 }

@@ -303,8 +303,8 @@ impl<P: Platform> Queue<P> {
     /// Who waited for that is to be woken, outside all locks.
     #[cold]
     pub(crate) fn retire(&self, link: &Link<P>, inactive: bool) -> Notification<P> {
-        // Before the count, which may be what the queue's end waits for. SeqCst: `is_unused` reads it after the counts.
-        self.visitors.fetch_add(1, Ordering::SeqCst);
+        // Before the count, which may be what the queue's end waits for.
+        self.begin_visit();
         let admission = link.admission();
         if inactive {
             admission.forget_inactive();
@@ -316,9 +316,20 @@ impl<P: Platform> Queue<P> {
             admission.kick();
         }
         let told = self.tell_of(link);
-        // Release: the last that is done to the queue here.
-        self.visitors.fetch_sub(1, Ordering::SeqCst);
+        self.end_visit();
         told
+    }
+
+    /// Keeps the queue from being freed, for a few instructions of a thread that has nothing else there.
+    pub(crate) fn begin_visit(&self) {
+        // SeqCst: `is_unused` reads it after the counts.
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The last that the thread does to the queue.
+    pub(crate) fn end_visit(&self) {
+        // Release: comes after all the rest.
+        self.visitors.fetch_sub(1, Ordering::SeqCst);
     }
 
     #[inline]
