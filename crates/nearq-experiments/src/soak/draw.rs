@@ -243,6 +243,15 @@ impl Drawer {
             steps.push(self.closures(target, depth - 1, true));
             steps.push(self.pause());
         }
+        if above > 0 && self.dice.one_in(16) {
+            let queue = queue + 1 + self.dice.below(above);
+            let polled = self.dice.one_in(3);
+            steps.push(if self.dice.one_in(3) {
+                Step::Drain { queue, polled }
+            } else {
+                Step::Flush { queue, polled }
+            });
+        }
         if above > 0 && self.dice.one_in(24) {
             let target = queue + 1 + self.dice.below(above);
             if self.queues[target].dropped_early {
@@ -300,7 +309,7 @@ impl Drawer {
             };
             ops.push(op);
             if let Some(queue) = queue.filter(|_| hasty || self.dice.one_in(8)) {
-                ops.push(Op::Flush { queue });
+                ops.push(Op::Await { queue });
             }
         }
         IssuerPlan { pinned, ops }
@@ -315,7 +324,11 @@ impl Drawer {
                 Op::Step(Step::Queue { item, queue, to: self.to() })
             }
             14..=23 => Op::Step(self.closures(queue, 2, false)),
-            29..=30 => Op::Flush { queue },
+            24 => Op::Step(Step::Flush { queue, polled: self.dice.one_in(3) }),
+            25 if self.dice.one_in(2) => {
+                Op::Step(Step::Drain { queue, polled: self.dice.one_in(3) })
+            }
+            29..=30 => Op::Await { queue },
             31..=35 => {
                 let own: Vec<usize> =
                     (0..self.queues.len()).filter(|queue| queue % issuers == issuer).collect();
@@ -366,6 +379,9 @@ mod tests {
                         for body in bodies {
                             check(body, *target);
                         }
+                    }
+                    Step::Flush { queue: target, .. } | Step::Drain { queue: target, .. } => {
+                        assert!(*target > queue, "{step}");
                     }
                     _ => {}
                 }

@@ -9,6 +9,7 @@
 //! - A queueing is refused only if the item was pending at some time during the call.
 //! - No queue runs more items than the largest `max_active`, by node or CPU (`limits`), that was in effect since the oldest of them was
 //!   queued.
+//! - A flush, or a drain, waits for all queueings that had been accepted before; a queue refuses nothing that nobody drains.
 //! - Workers run what belongs to their pod and mask (`placement`).
 //! - On an ordered queue nothing is overtaken: what was queued by a call that returned before another call began starts first.
 //! - While the runtime is frozen nothing of a freezable queue runs or starts.
@@ -21,7 +22,7 @@
 //! is known where one call is open or accepted and not run yet. Where several threads queue an item at the same time it may
 //! not be; then only the counts are checked until the item is idle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +44,19 @@ pub(crate) struct Call {
     unit: Unit,
     queue: usize,
     number: u64,
+    sequence: u64,
+    /// Drains of the queue when it began.
+    drains: (u64, u64),
+}
+
+/// What a flush, or a drain, has to wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct Promised {
+    queue: usize,
+    /// Queueings that had been accepted and had not ended, and of what.
+    queueings: BTreeMap<u64, Unit>,
+    /// How many queueings of these units had been accepted.
+    accepted: BTreeMap<Unit, u64>,
 }
 
 /// Where an execution is.
@@ -88,6 +102,8 @@ struct UnitBook {
     running: bool,
     unclear: bool,
     waiting: Vec<Waiting>,
+    /// Where it was ever queued.
+    queues: BTreeSet<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +117,12 @@ struct QueueBook {
     /// Queueings that have not ended, with the versions of the attributes and of the runtime's settings that were in effect for
     /// certain when they began.
     outstanding: BTreeMap<u64, (usize, usize)>,
+    /// What was queued by each of them.
+    units: BTreeMap<u64, Unit>,
+    /// Those whose call has not returned.
+    open: BTreeSet<u64>,
+    /// Drains that have begun, and ended.
+    drains: (u64, u64),
     running: usize,
     /// The same by the CPU of the worker's pod, if that is one.
     running_on: BTreeMap<usize, usize>,
@@ -315,6 +337,9 @@ impl Ledger {
         let sequence = at.sequence;
         at.sequence += 1;
         at.outstanding.insert(sequence, (attributes.0, defaults.0));
+        at.units.insert(sequence, unit);
+        at.open.insert(sequence);
+        let drains = at.drains;
         let item = &mut book.units[unit];
         let number = item.calls;
         item.calls += 1;
@@ -332,7 +357,8 @@ impl Ledger {
             defaults,
             may_be_refused,
         });
-        Call { unit, queue, number }
+        item.queues.insert(queue);
+        Call { unit, queue, number, sequence, drains }
     }
 
     /// The call has returned: whether the unit was queued by it.
@@ -342,6 +368,7 @@ impl Ledger {
         let unit = &mut units[call.unit];
         unit.open -= 1;
         unit.accepted += u64::from(accepted);
+        queues[call.queue].open.remove(&call.sequence);
         queues[call.queue].accepted += u64::from(accepted);
         let at = unit.waiting.iter().position(|waiting| waiting.number == call.number);
         let mut wrong = None;
@@ -382,10 +409,29 @@ impl Ledger {
         let Book { units, queues, .. } = &mut *book;
         let unit = &mut units[call.unit];
         unit.open -= 1;
+        // Nothing is due because of it.
+        unit.due = unit.due.min(unit.started.max(unit.accepted));
+        queues[call.queue].open.remove(&call.sequence);
         if let Some(at) = unit.waiting.iter().position(|waiting| waiting.number == call.number) {
             let waiting = unit.waiting.remove(at);
             queues[waiting.queue].outstanding.remove(&waiting.sequence);
         }
+        unit.settle(queues);
+    }
+
+    /// The call was refused because the queue drains; whether it may have been: a drain was going on, or one began.
+    pub(crate) fn call_refused(&self, call: Call) -> bool {
+        self.call_failed(call);
+        let (begun, ended) = call.drains;
+        begun != ended || self.book().queues[call.queue].drains.0 != begun
+    }
+
+    pub(crate) fn begin_drain(&self, queue: usize) {
+        self.book().queues[queue].drains.0 += 1;
+    }
+
+    pub(crate) fn end_drain(&self, queue: usize) {
+        self.book().queues[queue].drains.1 += 1;
     }
 
     // ---- running -------------------------------------------------------------------------------------------
@@ -524,6 +570,35 @@ impl Ledger {
             .map(|unit| unit.name.as_str())
             .collect();
         Some(format!("{} queueings; have not ended: {}", left.len(), names.join(", ")))
+    }
+
+    /// What was accepted by a queue and has not ended.
+    pub(crate) fn promised(&self, queue: usize) -> Promised {
+        let book = self.book();
+        let QueueBook { outstanding, open, units, .. } = &book.queues[queue];
+        let returned = outstanding.keys().filter(|sequence| !open.contains(sequence));
+        let queueings: BTreeMap<_, _> =
+            returned.map(|sequence| (*sequence, units[sequence])).collect();
+        let accepted = queueings.values().map(|unit| (*unit, book.units[*unit].accepted)).collect();
+        Promised { queue, queueings, accepted }
+    }
+
+    /// What of that has still not ended; which units, in words. Where it is not known which queueing an execution belongs to,
+    /// they are counted, if the unit has been on no other queue.
+    pub(crate) fn not_kept(&self, promised: &Promised) -> Option<String> {
+        let book = self.book();
+        let outstanding = &book.queues[promised.queue].outstanding;
+        let left = |(sequence, unit): (&u64, &Unit)| {
+            let item = &book.units[*unit];
+            let left = if item.unclear {
+                item.queues.len() == 1 && item.ended < promised.accepted[unit]
+            } else {
+                outstanding.contains_key(sequence)
+            };
+            left.then_some(item.name.as_str())
+        };
+        let names: Vec<&str> = promised.queueings.iter().filter_map(left).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Accepted queueings of a queue, and how many of its executions panicked.

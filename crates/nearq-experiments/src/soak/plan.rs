@@ -70,6 +70,16 @@ pub(crate) enum Step {
     DropQueue {
         queue: usize,
     },
+    /// Lets the runtime flush a queue, as a call or as a future.
+    Flush {
+        queue: usize,
+        polled: bool,
+    },
+    /// Lets the runtime drain a queue, as a call or as a future.
+    Drain {
+        queue: usize,
+        polled: bool,
+    },
     /// Drops the program's handle of an item, maybe of the one that runs.
     DropItem {
         item: usize,
@@ -94,8 +104,8 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Step(Step),
-    /// Waits until everything that was queued on the queue before has ended.
-    Flush {
+    /// Waits until everything that was queued on the queue before has ended, without any help of the runtime.
+    Await {
         queue: usize,
     },
     Change {
@@ -194,6 +204,17 @@ impl Plan {
             && !self.issuers.iter().flat_map(|issuer| &issuer.ops).any(changed)
     }
 
+    /// Whether somebody drains the queue: then it may refuse items.
+    pub(crate) fn is_drained(&self, queue: usize) -> bool {
+        let bodies = self.items.iter().map(|item| &item.body);
+        let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
+        let steps = ops.filter_map(|op| match op {
+            Op::Step(step) => Some(step),
+            _ => None,
+        });
+        steps.chain(bodies.flat_map(|body| &body.steps)).any(|step| step.drains(queue))
+    }
+
     /// The machine.
     pub(crate) fn topology(&self) -> Topology {
         Topology::from_synthetic(&self.machine).expect("taken from a list that is well formed")
@@ -202,6 +223,19 @@ impl Plan {
     /// The machine's CPUs.
     pub(crate) fn possible(&self) -> CpuSet {
         self.topology().possible().clone()
+    }
+}
+
+impl Step {
+    /// Whether the step drains the queue, or something that it queues does.
+    fn drains(&self, queue: usize) -> bool {
+        let within = |body: &Arc<Body>| body.steps.iter().any(|step| step.drains(queue));
+        match self {
+            Step::Drain { queue: drained, .. } => *drained == queue,
+            Step::Spawn { body, .. } => within(body),
+            Step::Scope { bodies, .. } => bodies.iter().any(within),
+            _ => false,
+        }
     }
 }
 
@@ -217,6 +251,11 @@ impl Allowance {
 }
 
 // ---- in words --------------------------------------------------------------------------------------------
+
+/// In which form something is waited for.
+fn as_future(polled: bool) -> &'static str {
+    if polled { ", first as a future" } else { "" }
+}
 
 /// The name under which the program, its trace and its verdict know a queue.
 pub(crate) fn queue_name(queue: usize) -> String {
@@ -268,6 +307,8 @@ impl fmt::Display for Step {
                 write!(f, "scope of {} closures on queue-{queue}:", bodies.len())?;
                 bodies.iter().try_for_each(|body| write!(f, " {body}"))
             }
+            Step::Flush { queue, polled } => write!(f, "flush queue-{queue}{}", as_future(*polled)),
+            Step::Drain { queue, polled } => write!(f, "drain queue-{queue}{}", as_future(*polled)),
             Step::DropQueue { queue } => write!(f, "drop queue-{queue}"),
             Step::DropItem { item } => write!(f, "drop the handle of item {item}"),
         }
@@ -309,7 +350,7 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Step(step) => write!(f, "{step}"),
-            Op::Flush { queue } => write!(f, "flush queue-{queue}"),
+            Op::Await { queue } => write!(f, "await queue-{queue}"),
             Op::Change { queue, change } => write!(f, "set queue-{queue} {change}"),
             Op::DefaultScope(scope) => write!(f, "set the default scope {scope}"),
             Op::RuntimeAffinity(on) => write!(f, "set the runtime's affinity {on}"),

@@ -200,7 +200,7 @@ impl Stage {
         while queues.clone().any(|queue| self.ledger.still_waiting(queue, u64::MAX).is_some())
             && Sim::now() < deadline
         {
-            queues.clone().for_each(|queue| self.flush(queue));
+            queues.clone().for_each(|queue| self.wait_for(queue));
         }
     }
 
@@ -306,7 +306,7 @@ impl Stage {
         for op in &plan.ops {
             match op {
                 Op::Step(step) => self.step(step, actor, &mut kept),
-                Op::Flush { queue } => self.flush(*queue),
+                Op::Await { queue } => self.wait_for(*queue),
                 Op::Change { queue, change } => self.change(*queue, change),
                 Op::Limits(allowance) => {
                     note(op);

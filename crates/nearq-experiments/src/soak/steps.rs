@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use nearq::{JoinError, JoinHandle, Work, Workqueue};
+use nearq::{Error, JoinError, JoinHandle, Work, Workqueue};
 use nearq_platform::Platform;
 use nearq_sim::{Sim, compute};
 
-use super::ledger::{Ledger, Unit};
+use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
 
@@ -22,6 +22,14 @@ struct Bell(Arc<Ledger>);
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.0.wakers(-1);
+    }
+}
+
+/// Polls a future once, with a waker that does nothing.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    match Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 
@@ -49,6 +57,8 @@ impl Stage {
                 }
             }
             Step::Scope { queue, bodies } => self.scope(*queue, bodies, actor),
+            Step::Flush { queue, polled } => self.flush(*queue, *polled, actor),
+            Step::Drain { queue, polled } => self.drain(*queue, *polled, actor),
             Step::DropQueue { queue } => self.drop_queue(*queue, actor),
             Step::DropItem { item } => {
                 let work = self.works.lock().expect("not held by a panic")[*item].take();
@@ -113,6 +123,7 @@ impl Stage {
             };
             let call = self.ledger.begin_call(item, number, cpu);
             let queued = match to {
+                To::Here if self.plan.is_drained(number) => queue.try_queue(work),
                 To::Here => Ok(queue.queue(work)),
                 To::Cpu(cpu) => queue.queue_on(cpu, work),
                 To::Node(node) => queue.queue_on_node(node, work),
@@ -123,6 +134,7 @@ impl Stage {
                     let outcome = if queued { "queued" } else { "found pending" };
                     note(format_args!("item {item} {outcome} on queue-{number}{to}"));
                 }
+                Err(Error::Draining { .. }) => self.refused(call, number),
                 Err(error) => {
                     self.ledger.call_failed(call);
                     self.ledger.violation(format!("queueing item {item}{to} was refused: {error}"));
@@ -152,16 +164,86 @@ impl Stage {
         let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger));
-        let handle = queue.spawn(move || {
+        let closure = move || {
             let _captured = captured;
             let actor = Actor { within: Some(number), ..Actor::default() };
             stage.run(unit, &body, actor, |_| body.panics);
             unit
-        });
-        self.ledger.end_call(call, true);
-        note(format_args!("closure {unit} spawned on queue-{number}"));
+        };
+        let handle = if self.plan.is_drained(number) {
+            queue.try_spawn(closure).ok()
+        } else {
+            Some(queue.spawn(closure))
+        };
+        if handle.is_some() {
+            self.ledger.end_call(call, true);
+            note(format_args!("closure {unit} spawned on queue-{number}"));
+        } else {
+            self.refused(call, number);
+        }
         self.let_go(number, queue, actor);
-        Some((unit, handle))
+        handle.map(|handle| (unit, handle))
+    }
+
+    /// A queue that drains, or may have, has refused something.
+    fn refused(&self, call: Call, number: usize) {
+        note(format_args!("was refused by queue-{number}, which drains"));
+        if !self.ledger.call_refused(call) {
+            self.ledger.violation(format!(
+                "queue-{number} refused an item because it drains, and nobody drained it"
+            ));
+        }
+    }
+
+    // ---- flush and drain -------------------------------------------------------------------------------------
+
+    fn flush(&self, number: usize, polled: bool, actor: Actor<'_>) {
+        let Some(queue) = self.queue(number) else { return };
+        let promised = self.ledger.promised(number);
+        let done = polled && {
+            let mut future = queue.flushed();
+            poll_once(&mut future).is_some_and(|result| self.waited(number, result))
+        };
+        if !done {
+            self.waited(number, queue.flush());
+        }
+        note(format_args!("has flushed queue-{number}"));
+        self.check_promised(number, &promised, "flushed");
+        self.let_go(number, queue, actor);
+    }
+
+    fn drain(&self, number: usize, polled: bool, actor: Actor<'_>) {
+        let Some(queue) = self.queue(number) else { return };
+        let promised = self.ledger.promised(number);
+        self.ledger.begin_drain(number);
+        note(format_args!("drains queue-{number}"));
+        let done = polled && {
+            let mut future = queue.drained();
+            poll_once(&mut future).is_some_and(|result| self.waited(number, result))
+        };
+        if !done {
+            self.waited(number, queue.drain());
+        }
+        self.ledger.end_drain(number);
+        note(format_args!("has drained queue-{number}"));
+        self.check_promised(number, &promised, "drained");
+        self.let_go(number, queue, actor);
+    }
+
+    /// True; whoever waits for a queue above its own is never refused.
+    fn waited(&self, number: usize, result: Result<(), Error>) -> bool {
+        if let Err(error) = result {
+            self.ledger.violation(format!("waiting for queue-{number} was refused: {error}"));
+        }
+        true
+    }
+
+    fn check_promised(&self, number: usize, promised: &Promised, what: &str) {
+        if let Some(left) = self.ledger.not_kept(promised) {
+            self.ledger.violation(format!(
+                "queue-{number} was {what}, and what had been queued before has not ended: {left}"
+            ));
+        }
     }
 
     /// An item or a closure by its name.
@@ -202,6 +284,17 @@ impl Stage {
 
     fn scope(self: &Arc<Self>, number: usize, bodies: &[Arc<Body>], actor: Actor<'_>) {
         let Some(queue) = self.queue(number) else { return };
+        if self.plan.is_drained(number) {
+            // It may refuse them, one or the other.
+            let spawned: Vec<_> = bodies
+                .iter()
+                .filter_map(|body| Some((body, self.spawn(number, body, actor)?)))
+                .collect();
+            for (body, (unit, handle)) in spawned {
+                self.joined(unit, body.panics, handle.join());
+            }
+            return self.let_go(number, queue, actor);
+        }
         // Borrowed by the closures: they must have ended when `scope` returns.
         let ran: Vec<AtomicU32> = bodies.iter().map(|_| AtomicU32::new(0)).collect();
         let mut panicking = Vec::new();
@@ -252,7 +345,7 @@ impl Stage {
 
     /// Waits until everything that was queued on the queue before now has ended, without touching the runtime: nothing
     /// that this thread does shall help a forgotten item.
-    pub(super) fn flush(&self, queue: usize) {
+    pub(super) fn wait_for(&self, queue: usize) {
         let mark = self.ledger.outstanding(queue);
         let deadline = Sim::now() + PATIENCE;
         let mut pause = Duration::from_micros(20);
@@ -266,7 +359,7 @@ impl Stage {
             Sim::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
         }
-        note(format_args!("has flushed queue-{queue}"));
+        note(format_args!("has awaited queue-{queue}"));
     }
 
     // ---- changes ---------------------------------------------------------------------------------------------
