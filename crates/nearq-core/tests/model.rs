@@ -66,6 +66,14 @@ enum Call {
         items: usize,
     },
     SetAffinity(bool),
+    /// What was spawned on the queue before has ended then.
+    Flush {
+        queue: usize,
+    },
+    /// The same; items of other queues may be refused meanwhile.
+    Drain {
+        queue: usize,
+    },
     /// The queue is dropped, which waits for its items, and another one comes in its place.
     Renew {
         queue: usize,
@@ -100,6 +108,8 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (queue.clone(), 0..3).prop_map(|(queue, nice)| Call::SetNice { queue, nice }),
         1 => (queue.clone(), 1..4_usize).prop_map(|(queue, items)| Call::SetMaxActive { queue, items }),
         1 => any::<bool>().prop_map(Call::SetAffinity),
+        2 => queue.clone().prop_map(|queue| Call::Flush { queue }),
+        1 => queue.clone().prop_map(|queue| Call::Drain { queue }),
         1 => queue.prop_map(|queue| Call::Renew { queue }),
         1 => item.prop_map(|item| Call::RenewItem { item }),
     ]
@@ -161,7 +171,10 @@ fn check(calls: &[Call]) {
     let mut items: Vec<_> = (0..ITEMS).map(|_| item(&queues)).collect();
     let mut past = Vec::new();
     let mut handles: Vec<(JoinHandle<usize>, Option<usize>)> = Vec::new();
-    let (spawned, ran) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let counts = || [(); QUEUES].map(|()| AtomicU64::new(0));
+    let (spawned, ran) = (counts(), Arc::new(counts()));
+    let all_ran =
+        |queue: usize| ran[queue].load(Ordering::SeqCst) == spawned[queue].load(Ordering::SeqCst);
     let queue_by = |known: &Known, call: &dyn Fn() -> bool| {
         known.queued.fetch_add(1, Ordering::SeqCst);
         if !call() {
@@ -195,9 +208,9 @@ fn check(calls: &[Call]) {
             }
             Call::Spawn { queue, keep, panics } => {
                 let ran = Arc::clone(&ran);
-                spawned.fetch_add(1, Ordering::SeqCst);
+                spawned[queue].fetch_add(1, Ordering::SeqCst);
                 let handle = get(queue).spawn(move || {
-                    ran.fetch_add(1, Ordering::SeqCst);
+                    ran[queue].fetch_add(1, Ordering::SeqCst);
                     if panics {
                         std::panic::resume_unwind(Box::new("on purpose"));
                     }
@@ -242,6 +255,14 @@ fn check(calls: &[Call]) {
             }
             Call::SetNice { queue, nice } => get(queue).set_nice(nice).unwrap(),
             Call::SetMaxActive { queue, items } => get(queue).set_max_active(items).unwrap(),
+            Call::Flush { queue } => {
+                get(queue).flush().unwrap();
+                assert!(all_ran(queue), "flushed");
+            }
+            Call::Drain { queue } => {
+                get(queue).drain().unwrap();
+                assert!(all_ran(queue), "drained");
+            }
             Call::SetAffinity(on) => runtime().set_affinity(on),
             Call::Renew { queue } => {
                 let old = core::mem::replace(&mut queues.lock().unwrap()[queue], renewed());
@@ -269,7 +290,7 @@ fn check(calls: &[Call]) {
     assert!(
         all().all(|known| known.runs.load(Ordering::SeqCst) == known.queued.load(Ordering::SeqCst))
     );
-    assert_eq!(ran.load(Ordering::SeqCst), spawned.load(Ordering::SeqCst));
+    assert!((0..QUEUES).all(all_ran));
     runtime().set_affinity(true);
 }
 
