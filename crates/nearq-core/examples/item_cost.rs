@@ -1,8 +1,14 @@
 //! What an item costs: instructions of the issuer and of the worker, counted under callgrind.
 //!
-//! `item_cost queue|spawn|requeue|cancel|flush N` does N of them on the process's runtime. Run under
+//! `item_cost queue|spawn|requeue N` does N of them on the process's runtime. Run under
 //! `valgrind --tool=callgrind` with two values of N, the difference is what N items cost, both sides together; without it, the
 //! example prints the time for each.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the example is a program of this machine"
+)]
 
 use std::hint::black_box;
 use std::sync::Arc;

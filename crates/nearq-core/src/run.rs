@@ -328,11 +328,13 @@ impl<P: Platform> Runner<'_, P> {
     fn run_kicker(&self, item: NonNull<Item<P>>) {
         // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
         let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
-        // SAFETY: as above; nobody cancels a kicker.
-        if deferred
-            && unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) == Finished::Deferred
-        {
-            self.pool.push(item);
+        if deferred {
+            // SAFETY: as above.
+            let kicker = unsafe { item.as_ref() };
+            // Nobody cancels a kicker, so it is still queued.
+            if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
+                self.pool.push(item);
+            }
         }
         // The queue waits for its kicker before it is freed. The fence: the kicker's state is not written `SeqCst`.
         P::fence(Ordering::SeqCst);

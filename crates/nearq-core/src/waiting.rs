@@ -180,6 +180,6 @@ impl<P: Platform> Future for Flushed<P> {
 impl<P: Platform> core::fmt::Debug for Flushed<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let over = self.waiting.as_ref().is_none_or(Waiting::is_over);
-        f.debug_struct("Flushed").field("over", &over).finish()
+        f.debug_struct("Flushed").field("over", &over).finish_non_exhaustive()
     }
 }

@@ -421,13 +421,13 @@ impl<P: Platform> Workqueue<P> {
         if self.inside().send(item, P::current_cpu()) {
             return Ok(handle);
         }
-        self.refuse(item);
+        Self::refuse(item);
         Err(self.inside().refusal())
     }
 
     /// Ends a task that the queue, which drains, has refused.
     #[cold]
-    fn refuse(&self, item: NonNull<Item<P>>) {
+    fn refuse(item: NonNull<Item<P>>) {
         // SAFETY: made a moment ago, and not queued; its handle is alive.
         unsafe { (item.as_ref().table().refuse)(item) };
     }
@@ -471,7 +471,7 @@ impl<P: Platform> Workqueue<P> {
     /// Sends a new task on its way.
     pub(crate) fn send_here(&self, item: NonNull<Item<P>>) {
         if !self.inside().send(item, P::current_cpu()) {
-            self.refuse(item);
+            Self::refuse(item);
             self.inside().warn_refused();
         }
     }

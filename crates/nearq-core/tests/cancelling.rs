@@ -1,5 +1,11 @@
 //! Cancelling, disabling and waiting for items, on this machine.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the test is a program of this machine"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

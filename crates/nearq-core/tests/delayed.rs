@@ -1,5 +1,11 @@
 //! Delayed items on this machine: never early, cancelled or moved at any time, gone with their queue.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the test is a program of this machine"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +14,7 @@ use nearq_core::{Runtime, Work, Workqueue};
 
 mod common;
 
-const LONG: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_hours(1);
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()

@@ -83,7 +83,9 @@ fn a_flush_is_not_held_up_by_a_queue_that_never_rests() {
             })
         })
         .collect();
-    again.iter().for_each(|work| assert!(queue.queue(work)));
+    for work in &again {
+        assert!(queue.queue(work));
+    }
     for _ in 0..200 {
         let task = queue.spawn(|| ());
         queue.flush().unwrap();
@@ -104,7 +106,7 @@ fn many_threads_flush_one_queue() {
         for _ in 0..12 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    let task = queue.spawn(|| std::thread::yield_now());
+                    let task = queue.spawn(std::thread::yield_now);
                     queue.flush().unwrap();
                     assert!(task.is_finished());
                 }
@@ -183,7 +185,9 @@ fn a_drain_waits_for_chains() {
                 })
             })
             .collect();
-        works.iter().for_each(|work| assert!(queue.queue(work)));
+        for work in &works {
+            assert!(queue.queue(work));
+        }
         if max_active == 1 { queue.drain() } else { block_on(queue.drained()) }.unwrap();
         assert_eq!(left.load(Ordering::Relaxed), 0);
         assert_eq!(common::completed(&queue), 504);
@@ -216,14 +220,16 @@ fn what_is_cancelled_is_not_waited_for() {
     let queue = queue(&runtime, 1);
     let open = gated(&queue);
     let works: Vec<Work> = (0..10).map(|_| Work::new(|_: &Work| ())).collect();
-    works.iter().for_each(|work| assert!(queue.queue(work)));
+    for work in &works {
+        assert!(queue.queue(work));
+    }
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| queue.flush());
         std::thread::sleep(Duration::from_millis(5));
         drop(open);
-        works.iter().for_each(|work| {
+        for work in &works {
             work.cancel();
-        });
+        }
         assert_eq!(flush.join().unwrap(), Ok(()));
     });
     queue.drain().unwrap();

@@ -118,6 +118,7 @@ impl<P: Platform> TimerNode<P> {
     }
 
     /// Whether a deadline is wanted that has been neither delivered nor taken back. Old by the time the caller looks at it.
+    #[cfg(test)]
     pub(crate) fn is_armed(&self) -> bool {
         wanted(self.word.load(Ordering::Acquire)) != NONE
     }
