@@ -2,7 +2,8 @@
 //!
 //! `item_cost queue|spawn|requeue N` does N of them on the process's runtime. Run under
 //! `valgrind --tool=callgrind` with two values of N, the difference is what N items cost, both sides together; without it, the
-//! example prints the time for each.
+//! example prints the time for each. `cancel` times the cancelling of items that are on a pool, `held` of items that are held back by
+//! the queue's limit, `flush` the flushing of an idle queue, `delay` putting items on a timer and `undelay` taking them off.
 
 #![allow(
     clippy::disallowed_types,
@@ -13,9 +14,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nearq_core::{Work, Workqueue};
+use nearq_core::{Runtime, Work, Workqueue};
 
 /// Items between two waits: below what a queue lets in at once.
 const ROUND: u64 = 512;
@@ -29,17 +30,86 @@ fn main() {
         Err(error) => return eprintln!("{error}"),
     };
     let begin = Instant::now();
-    match which.as_str() {
+    let time = match which.as_str() {
         "queue" => queued(&queue, count),
         "spawn" => spawned(&queue, count),
         "requeue" => requeued(queue, count),
-        _ => return eprintln!("usage: item_cost queue|spawn|requeue N"),
-    }
-    let each = begin.elapsed().as_secs_f64() * 1e9 / count as f64;
-    println!("{which}: {each:.1} ns each");
+        "cancel" => Some(cancelled(0, count)),
+        "held" => Some(cancelled(1, count)),
+        "flush" => flushed(&queue, count),
+        "delay" => Some(delayed(&queue, count).0),
+        "undelay" => Some(delayed(&queue, count).1),
+        _ => {
+            return eprintln!(
+                "usage: item_cost queue|spawn|requeue|cancel|held|flush|delay|undelay N"
+            );
+        }
+    };
+    let time = time.unwrap_or_else(|| begin.elapsed());
+    println!("{which}: {:.1} ns each", time.as_secs_f64() * 1e9 / count as f64);
 }
 
-fn queued(queue: &Workqueue, count: u64) {
+/// Items of which one blocks the only worker, and the others wait behind it: on its pool, or held back if `max_active` is 1.
+fn cancelled(max_active: usize, count: u64) -> Duration {
+    let runtime = Runtime::builder().thread_limit(1).build().expect("this machine");
+    let queue = runtime.workqueue("cost").max_active(max_active).build().expect("plain");
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (entered, inside) = std::sync::mpsc::channel();
+    let blocker = queue.spawn(move || {
+        let _ = entered.send(());
+        let _ = gate.recv();
+    });
+    let _ = inside.recv();
+    let works: Vec<Work> = (0..ROUND).map(|_| Work::new(|_: &Work| {})).collect();
+    let mut time = Duration::ZERO;
+    for _ in 0..count.div_ceil(ROUND) {
+        for work in &works {
+            queue_one(&queue, work);
+        }
+        let begin = Instant::now();
+        for work in &works {
+            assert!(work.cancel());
+        }
+        time += begin.elapsed();
+    }
+    drop(open);
+    let _ = blocker.join();
+    time
+}
+
+fn flushed(queue: &Workqueue, count: u64) -> Option<Duration> {
+    queue.spawn(|| {}).join().ok()?;
+    queue.flush().ok()?;
+    let begin = Instant::now();
+    for _ in 0..count {
+        queue.flush().ok()?;
+    }
+    Some(begin.elapsed())
+}
+
+/// How long it took to put items on a timer, and to take them off.
+fn delayed(queue: &Workqueue, count: u64) -> (Duration, Duration) {
+    let works: Vec<Work> = (0..ROUND).map(|_| Work::new(|_: &Work| {})).collect();
+    let (mut on, mut off) = (Duration::ZERO, Duration::ZERO);
+    for round in 0..=count.div_ceil(ROUND) {
+        let begin = Instant::now();
+        for work in &works {
+            assert!(queue.queue_delayed(work, Duration::from_secs(30)));
+        }
+        let between = Instant::now();
+        for work in &works {
+            assert!(work.cancel());
+        }
+        // The first round allocates what an item needs for its first delay.
+        if round != 0 {
+            on += between - begin;
+            off += between.elapsed();
+        }
+    }
+    (on, off)
+}
+
+fn queued(queue: &Workqueue, count: u64) -> Option<Duration> {
     let ran = Arc::new(AtomicU64::new(0));
     let works: Vec<Work> = (0..ROUND)
         .map(|_| {
@@ -51,12 +121,15 @@ fn queued(queue: &Workqueue, count: u64) {
         .collect();
     let mut sum = 0;
     while sum < count {
-        works.iter().for_each(|work| queue_one(queue, work));
+        for work in &works {
+            queue_one(queue, work);
+        }
         sum += ROUND;
         while ran.load(Ordering::Relaxed) < sum {
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
+    None
 }
 
 #[inline(never)]
@@ -64,15 +137,16 @@ fn queue_one(queue: &Workqueue, work: &Work) {
     assert!(queue.queue(work));
 }
 
-fn spawned(queue: &Workqueue, count: u64) {
+fn spawned(queue: &Workqueue, count: u64) -> Option<Duration> {
     let mut handles = Vec::with_capacity(ROUND as usize);
     for _ in 0..count.div_ceil(ROUND) {
         handles.extend((0..ROUND).map(|number| spawn_one(queue, number)));
         while !handles.iter().all(nearq_core::JoinHandle::is_finished) {
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            std::thread::sleep(Duration::from_micros(100));
         }
         handles.drain(..).for_each(join_one);
     }
+    None
 }
 
 #[inline(never)]
@@ -85,7 +159,7 @@ fn join_one(handle: nearq_core::JoinHandle<u64>) {
     let _ = black_box(handle.join());
 }
 
-fn requeued(queue: Workqueue, count: u64) {
+fn requeued(queue: Workqueue, count: u64) -> Option<Duration> {
     let queue = Arc::new(queue);
     let (done, finished) = std::sync::mpsc::channel();
     let again = Arc::clone(&queue);
@@ -100,4 +174,5 @@ fn requeued(queue: Workqueue, count: u64) {
     });
     queue.queue(&work);
     let _ = finished.recv();
+    None
 }

@@ -197,7 +197,9 @@ fn everything_at_once_from_all_sides() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     work.cancel_sync().unwrap();
     assert!(!work.is_pending() && !work.is_running());
     let before = runs.load(Ordering::SeqCst);
