@@ -251,8 +251,11 @@ impl<P: Platform> Admission<P> {
             let got = top.saturating_sub(admitted).min(more);
             self.give_back(more - got);
             if got > 0 {
-                if self.is_overruled(word) {
+                if let Some(frozen) = self.overruled(word) {
                     self.give_back(got);
+                    if frozen {
+                        return self.enter_closed(link);
+                    }
                     continue;
                 }
                 if got == 1 {
@@ -275,11 +278,14 @@ impl<P: Platform> Admission<P> {
         if self.admit_past(link) { Entry::LetIn } else { Entry::HeldBack }
     }
 
-    /// Whether the limit has been changed since the ceiling's word was read.
-    fn is_overruled(&self, word: u64) -> bool {
+    /// Whether the limit has been changed since the ceiling's word was read; true inside if nothing may get in now.
+    fn overruled(&self, word: u64) -> Option<bool> {
         P::model_fence();
-        // The epoch may have come round while the caller slept; not without being noticed where nothing may get in at all.
-        (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0 || self.limit() == 0
+        let changed = (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0;
+        // The limit comes before the ceiling: who freezes may be between the two, and nobody shall spin until it goes on. The
+        // epoch, too, may have come round while the caller slept.
+        let frozen = self.limit() == 0;
+        (changed || frozen).then_some(frozen)
     }
 
     /// Lets an item past those that are held back, if the limit is a high one and less than half of it is used.

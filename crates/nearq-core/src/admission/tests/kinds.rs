@@ -1,6 +1,12 @@
 //! Several domains of one queue, ordered queues and frozen ones, through every interleaving.
 
+use core::time::Duration;
+
 use super::*;
+use crate::item::tests::model_for;
+
+/// For models that take minutes as a whole: as much of them as fits.
+const LONG_ENOUGH: Duration = Duration::from_secs(10);
 
 // ---- two domains --------------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
 
 /// An issuer may be anywhere on its way in; with credits or without.
 fn frozen_while_an_item_is_queued(max_active: usize) {
-    model(2, move || {
+    model_for(Some(LONG_ENOUGH), 2, move || {
         let stub = Stub::new(max_active, 2);
         let (runs, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let works = [counting(&runs), counting(&runs)];
