@@ -125,6 +125,8 @@ pub(crate) struct Admission<P: Platform> {
     freezers: P::AtomicU32,
     /// Counts the times that the domain was found still while somebody waited for that; they sleep on it.
     stilled: P::AtomicU32,
+    /// Items that have a place and wait for one that is held back here (`waiting`).
+    waiting: P::AtomicU32,
     /// The CPUs whose items come here: so many may ask at once.
     askers: P::AtomicU32,
     /// The links, newest first; never shortened.
@@ -158,6 +160,7 @@ impl<P: Platform> Admission<P> {
             drainers: P::AtomicU32::new(0),
             freezers: P::AtomicU32::new(0),
             stilled: P::AtomicU32::new(0),
+            waiting: P::AtomicU32::new(0),
             askers: P::AtomicU32::new(1),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             main_link: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -641,9 +644,21 @@ impl<P: Platform> Admission<P> {
         self.kick();
     }
 
-    /// Whether the caller is a worker that executes an item of this queue, and the limit allows no other.
-    pub(crate) fn is_full_of_caller(&self) -> bool {
-        self.limit() == 1 && crate::run::serves_domain::<P>(self)
+    /// The caller's item has a place and waits for one that is held back. False if so do all that have a place: nobody would
+    /// ever start then, so it must not.
+    pub(crate) fn begin_waiting(&self) -> bool {
+        // SeqCst: of several that come at once, the last one sees the others.
+        let others = self.waiting.fetch_add(1, Ordering::SeqCst);
+        let may = u64::from(others) + 1 < self.limit();
+        if !may {
+            self.end_waiting();
+        }
+        may
+    }
+
+    /// It waits no longer.
+    pub(crate) fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.

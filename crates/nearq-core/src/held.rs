@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::admission::Admission;
 use crate::event::Notification;
 use crate::extra::Extra;
 use crate::item::{
@@ -176,25 +177,25 @@ impl<P: Platform> Item<P> {
         self.known_extra().ended.load(Ordering::SeqCst) >= target
     }
 
-    /// Whether the item is held back behind the caller's own: that one has the only place of the queue.
-    pub(crate) fn is_behind_caller(&self) -> bool {
+    /// The domain in which the item is held back, if the caller's own item has a place there. It is there as long as that
+    /// item runs.
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
         let held = self.lock();
         let word = held.word();
-        let node = match word & (PENDING | TIMED | AWAY) {
-            PENDING => Some(NonNull::from(self)),
-            word if word == PENDING | AWAY => Some(crate::stand_in::of(self.known_extra())),
+        let node: Option<&Self> = match word & (PENDING | TIMED | AWAY) {
+            PENDING => Some(self),
+            word if word == PENDING | AWAY => {
+                // SAFETY: the item is away, and we have its lock: so the node is alive.
+                Some(unsafe { &*crate::stand_in::of(self.known_extra()).as_ptr() })
+            }
             _ => None,
         };
-        // SAFETY: we have the lock, so the node is alive.
-        let node = node.map(|node| unsafe { &*node.as_ptr() });
-        let behind = node.is_some_and(|node| {
-            let link = node.accounted();
-            // SAFETY: accounted; cancelling, which gives that back, needs the lock.
-            node.current() & INACTIVE != 0
-                && unsafe { link.as_ref() }.is_some_and(|link| link.admission().is_full_of_caller())
-        });
+        let node = node.filter(|node| node.current() & INACTIVE != 0);
+        // SAFETY: null, or a link on which the node is counted; cancelling, which gives that back, needs the lock.
+        let link = node.and_then(|node| unsafe { node.accounted().as_ref() });
+        let domain = link.map(|link| core::ptr::from_ref(link.admission()));
         held.unlock();
-        behind
+        domain.filter(|domain| crate::run::serves_domain(*domain))
     }
 
     /// Waits no longer.

@@ -8,6 +8,7 @@ use core::task::{Context, Poll};
 
 use nearq_platform::{Linux, Platform};
 
+use crate::admission::Admission;
 use crate::error::Error;
 use crate::event::Listener;
 use crate::item::{PENDING, RUNNING};
@@ -50,16 +51,17 @@ impl<P: Platform> Work<P> {
     /// [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the waiting.
     ///
     /// # Errors
-    /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and inside another item that has the only
-    /// place of the queue on which this one is held back.
+    /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and where this one is held back by
+    /// its queue's limit, and all items that have a place there would wait like that.
     pub fn flush(&self) -> Result<bool, Error> {
         self.refuse_own(FLUSH_OWN)?;
         if !self.is_busy() {
             return Ok(false);
         }
         let Some(waiting) = Waiting::begin(self, true) else { return Ok(false) };
-        self.refuse_behind_caller()?;
+        let beside = Beside::begin(self)?;
         waiting.wait();
+        drop(beside);
         Ok(true)
     }
 
@@ -137,17 +139,38 @@ impl<P: Platform> Work<P> {
     fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
         if crate::run::executes(self.item().as_ptr()) { Err(Error::Deadlock(why)) } else { Ok(()) }
     }
+}
 
-    /// The item waits for a place that the caller's own item has, and there is no other.
-    fn refuse_behind_caller(&self) -> Result<(), Error> {
-        if self.header().is_behind_caller() { Err(Error::Deadlock(FLUSH_BEHIND)) } else { Ok(()) }
+/// The caller's item, which has a place of a limit, waits for one that is held back by that limit.
+///
+/// If all that have a place wait like that, none of them can end: those that they wait for are held back, or wait themselves. So
+/// the last one that would begin to wait is refused.
+struct Beside<P: Platform>(Option<*const Admission<P>>);
+
+impl<P: Platform> Beside<P> {
+    fn begin(work: &Work<P>) -> Result<Self, Error> {
+        let domain = work.header().held_back_beside_caller();
+        // SAFETY: it is there as long as the caller's item runs.
+        if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
+            return Err(Error::Deadlock(FLUSH_BEHIND));
+        }
+        Ok(Beside(domain))
+    }
+}
+
+impl<P: Platform> Drop for Beside<P> {
+    fn drop(&mut self) {
+        if let Some(domain) = self.0 {
+            // SAFETY: as in `begin`; the caller's item still runs.
+            unsafe { &*domain }.end_waiting();
+        }
     }
 }
 
 const FLUSH_OWN: &str = "an item's function cannot wait until the item has ended; let another item or thread wait for it";
 const CANCEL_OWN: &str = "an item's function cannot wait until the item has ended; inside it, use `cancel` or `disable`, which do not wait";
-const FLUSH_BEHIND: &str = "the item waits for the place of its queue that the caller's own item has, and the queue has no other; let the caller \
-     end first, use two queues, or raise max_active";
+const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and every item that has a place of that limit waits like this one; \
+     let the caller end first, use two queues, or raise max_active";
 
 /// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
 #[must_use = "a future does nothing unless it is awaited"]
@@ -168,7 +191,6 @@ impl<P: Platform> Future for Flushed<P> {
         waiting.work.refuse_own(FLUSH_OWN)?;
         let event = &waiting.work.header().extra().event;
         if !this.listener.poll_until(event, context.waker(), || waiting.is_over()) {
-            waiting.work.refuse_behind_caller()?;
             return Poll::Pending;
         }
         this.waited = true;

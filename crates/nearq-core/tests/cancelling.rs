@@ -225,6 +225,39 @@ fn who_would_wait_for_himself_is_told() {
 }
 
 #[test]
+fn of_those_that_have_all_places_the_last_one_may_not_wait_for_who_is_held_back() {
+    let queue = Arc::new(queue(3));
+    let (held_back, runs) = counter();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let ready = Arc::new(std::sync::Barrier::new(4));
+    let waiters: Vec<Work> = (0..3)
+        .map(|_| {
+            let (ready, sender, held_back) =
+                (Arc::clone(&ready), sender.clone(), held_back.clone());
+            Work::new(move |_: &Work| {
+                ready.wait();
+                // Queued by the main thread.
+                ready.wait();
+                sender.send(held_back.flush()).unwrap();
+            })
+        })
+        .collect();
+    for work in &waiters {
+        queue.queue(work);
+    }
+    ready.wait();
+    assert!(queue.queue(&held_back));
+    assert_eq!(queue.inactive(), 1);
+    ready.wait();
+    let mut outcomes: Vec<_> = (0..3).map(|_| receiver.recv().unwrap()).collect();
+    // The one that is refused ends, and makes the place for which the others wait.
+    outcomes.sort_by_key(Result::is_ok);
+    assert!(matches!(outcomes[0], Err(Error::Deadlock(_))), "{outcomes:?}");
+    assert_eq!(outcomes[1..], [Ok(true), Ok(true)]);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
     let queues: Arc<Vec<Workqueue>> = Arc::new((0..3).map(|number| queue(number * 2)).collect());
     let running = Arc::new(AtomicU32::new(0));
