@@ -25,6 +25,8 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) described: Cell<bool>,
     /// The link that it serves.
     pub(crate) link: Cell<*const Link<P>>,
+    /// Whether that is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
+    polls: Cell<bool>,
     /// The item that it executes, or has executed last. An address to compare with.
     pub(crate) item: Cell<*const Item<P>>,
 }
@@ -40,6 +42,7 @@ impl<'a, P: Platform> Context<'a, P> {
             brisk: Cell::new(false),
             described: Cell::new(false),
             link: Cell::new(core::ptr::null()),
+            polls: Cell::new(false),
             item: Cell::new(core::ptr::null()),
         }
     }
@@ -116,4 +119,17 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
         Back::<P>(core::marker::PhantomData)
     });
     f()
+}
+
+/// Runs `poll`, which polls a future of the runtime's, as the current item.
+pub(crate) fn polling<P: Platform, R>(poll: impl FnOnce() -> R) -> R {
+    with_current::<P, _>(|context| context.polls.set(true));
+    let outcome = poll();
+    with_current::<P, _>(|context| context.polls.set(false));
+    outcome
+}
+
+/// Whether the current item is a future of the runtime's that is polled.
+pub(crate) fn is_polling<P: Platform>() -> bool {
+    with_current::<P, _>(|context| context.polls.get()).unwrap_or(false)
 }

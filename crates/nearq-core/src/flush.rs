@@ -327,6 +327,12 @@ impl<P: Platform> Queue<P> {
     }
 }
 
+/// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
+/// is not ready.
+fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
+    crate::run::serves(queue) && !crate::context::is_polling::<P>()
+}
+
 /// Counts of 32 bits, in 32 bits.
 fn sum(counts: impl Iterator<Item = u32>) -> u32 {
     counts.fold(0, u32::wrapping_add)
@@ -411,7 +417,7 @@ impl<P: Platform> Future for FlushedQueue<'_, P> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let FlushedQueue { queue, flush, listener } = self.get_mut();
-        if crate::run::serves(*queue) {
+        if blocks_itself(queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_FLUSH)));
         }
         let event = &queue.flushing.event;
@@ -428,6 +434,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let DrainedQueue { queue, draining, listener } = self.get_mut();
+        // Also a future: when it is woken because the queue is empty, the queue has it.
         if crate::run::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }

@@ -39,6 +39,7 @@ use std::sync::{Arc, Weak};
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
+use crate::context::polling;
 use crate::item::{DEFERRED, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started};
 use crate::join::{JoinHandle, Kind};
 use crate::outcome::{JoinError, Panic, contain};
@@ -155,7 +156,8 @@ where
             };
             // SAFETY: the future never leaves its place in the allocation before it is dropped.
             let future = unsafe { Pin::new_unchecked(future) };
-            catch_unwind(AssertUnwindSafe(|| future.poll(&mut Context::from_waker(&waker))))
+            let poll = || future.poll(&mut Context::from_waker(&waker));
+            polling::<P, _>(|| catch_unwind(AssertUnwindSafe(poll)))
         });
         match polled {
             Ok(Poll::Pending) => false,

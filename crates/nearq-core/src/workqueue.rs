@@ -554,7 +554,8 @@ impl<P: Platform> Workqueue<P> {
     /// As [`flush`](Self::flush), as a future: it waits for what was queued before its first poll.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), by the item in which it is polled.
+    /// As [`flush`](Self::flush), by the item in which it is polled. A future that was spawned on the queue may flush it: it does
+    /// not count as running while it waits.
     pub fn flushed(&self) -> FlushedQueue<'_, P> {
         FlushedQueue::new(self.inside())
     }
@@ -586,7 +587,7 @@ impl<P: Platform> Workqueue<P> {
     /// polled.
     ///
     /// # Errors
-    /// As [`drain`](Self::drain), by the item in which it is polled.
+    /// As [`drain`](Self::drain), by the item in which it is polled; also in a future that was spawned on the queue.
     pub fn drained(&self) -> DrainedQueue<'_, P> {
         DrainedQueue::new(self.inside())
     }
