@@ -52,13 +52,21 @@ mod hand {
     use std::cell::UnsafeCell;
     use std::hint::black_box;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::ptr::{NonNull, null, null_mut};
+    use std::ptr::{NonNull, null_mut};
     use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
     const PENDING: u64 = 1;
     const RUNNING: u64 = 2;
     const DEFERRED: u64 = 4;
-    const REFERENCE: u64 = 1 << 32;
+    const LOCKED: u64 = 1 << 8;
+    const WAITED: u64 = 1 << 9;
+    const STALE: u64 = 1 << 10;
+    const AWAY: u64 = 1 << 11;
+    const ENDED: u64 = 1 << 15;
+    const DISABLED: u64 = 0xfff << 16;
+    const EPOCH: u64 = 0xfff << 28;
+    const REFERENCE: u64 = 1 << 40;
+    const ALIVE: u64 = PENDING | RUNNING | STALE | LOCKED;
     const NOBODY: u64 = 0xff_ffff;
     const SEARCHING: u64 = 0xfff << 24;
     const EMPTY: u32 = 0;
@@ -67,6 +75,7 @@ mod hand {
 
     struct Table {
         execute: unsafe fn(NonNull<Item>) -> Executed,
+        free: unsafe fn(NonNull<Item>),
     }
 
     struct Executed {
@@ -78,34 +87,88 @@ mod hand {
     struct Item {
         state: AtomicU64,
         next: AtomicPtr<Item>,
-        link: UnsafeCell<*const ()>,
+        link: AtomicPtr<()>,
         table: &'static Table,
         cpu: UnsafeCell<u32>,
         join: AtomicU32,
+        extra: AtomicPtr<()>,
         runs: UnsafeCell<u64>,
     }
 
-    static TABLE: Table = Table { execute };
+    static TABLE: Table = Table { execute, free: free_item };
 
     unsafe fn execute(item: NonNull<Item>) -> Executed {
-        // SAFETY: the caller has PENDING, which keeps the item alive.
+        // SAFETY: the caller has RUNNING, which keeps the item alive.
         let header = unsafe { item.as_ref() };
-        header.state.fetch_add(RUNNING - PENDING, Ordering::AcqRel);
         // SAFETY: RUNNING is ours, and with it the counter.
         let runs = unsafe { &mut *header.runs.get() };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             *runs += 1;
             black_box(*runs);
         }));
-        let before = header.state.fetch_sub(RUNNING, Ordering::AcqRel);
-        let push = before & DEFERRED != 0;
-        if push {
-            header.state.fetch_and(!DEFERRED, Ordering::AcqRel);
-        } else if before < REFERENCE && before & PENDING == 0 {
-            // SAFETY: nobody else has it.
-            unsafe { free_item(item) };
+        let mut deferred = false;
+        let word = header.state.load(Ordering::Relaxed);
+        if word & DEFERRED != 0 {
+            deferred = true;
+        } else if word & (LOCKED | WAITED) == 0 && header.change(word, word & !RUNNING) {
+            if word < REFERENCE && word & !RUNNING & ALIVE == 0 {
+                // SAFETY: nobody else has it.
+                unsafe { (header.table.free)(item) };
+            }
+        } else {
+            deferred = rare(header);
         }
-        Executed { panicked: outcome.is_err(), push }
+        Executed { panicked: outcome.is_err(), push: deferred }
+    }
+
+    /// What does not happen here.
+    #[cold]
+    #[inline(never)]
+    fn rare(header: &Item) -> bool {
+        black_box(&header.state);
+        unreachable!("nobody else has the item")
+    }
+
+    impl Item {
+        fn change(&self, from: u64, to: u64) -> bool {
+            self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        }
+
+        fn finish_deferred(&self) -> bool {
+            loop {
+                let word = self.state.load(Ordering::Acquire);
+                let own = self.link.load(Ordering::Relaxed).is_null();
+                if own && word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
+                    if self.change(word, word & !(RUNNING | DEFERRED)) {
+                        return true;
+                    }
+                } else if word & LOCKED != 0 {
+                    if self.change(word, word | ENDED) {
+                        return false;
+                    }
+                } else if self.change(word, word | LOCKED | ENDED) {
+                    return rare(self);
+                }
+            }
+        }
+
+        fn start(&self) -> bool {
+            let word = self.state.load(Ordering::Relaxed);
+            if word & (LOCKED | STALE | AWAY) == 0 {
+                let link = self.link.load(Ordering::Relaxed);
+                self.link.store(null_mut(), Ordering::Relaxed);
+                let to = word ^ (PENDING | RUNNING);
+                if self
+                    .state
+                    .compare_exchange(word, to, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return true;
+                }
+                self.link.store(link, Ordering::Release);
+            }
+            rare(self)
+        }
     }
 
     unsafe fn free_item(item: NonNull<Item>) {
@@ -145,6 +208,7 @@ mod hand {
     struct Pool {
         head: AtomicPtr<Item>,
         idle: AtomicU64,
+        epoch: u64,
         /// An entry of its own, as a worker has.
         worker: Box<Worker>,
     }
@@ -205,13 +269,14 @@ mod hand {
         fn queue(&self, item: NonNull<Item>) -> bool {
             // SAFETY: the caller has a handle.
             let header = unsafe { item.as_ref() };
-            if header.state.fetch_or(PENDING, Ordering::AcqRel) & PENDING != 0 {
-                return false;
+            let word = header.state.load(Ordering::Relaxed);
+            let plain = PENDING | LOCKED | STALE | AWAY | DISABLED | EPOCH;
+            if word & plain != self.epoch || !header.change(word, word | PENDING) {
+                return rare(header);
             }
             // SAFETY: PENDING is ours.
-            unsafe { *header.link.get() = null() };
-            // SAFETY: as above.
             unsafe { *header.cpu.get() = 0 };
+            header.link.store(null_mut(), Ordering::Release);
             if header.state.load(Ordering::Acquire) & RUNNING == 0 || Self::publish_running(header)
             {
                 self.push(item);
@@ -247,11 +312,13 @@ mod hand {
             let count = items.len;
             while let Some(item) = items.pop_front() {
                 // SAFETY: it came off the list, so PENDING is ours.
-                let table = unsafe { item.as_ref() }.table;
-                // SAFETY: as above, and the table is the item's own.
-                let executed = unsafe { (table.execute)(item) };
+                let header = unsafe { item.as_ref() };
+                assert!(header.start());
+                // SAFETY: RUNNING is ours, and the table is the item's own.
+                let executed = unsafe { (header.table.execute)(item) };
                 black_box(executed.panicked);
-                if executed.push {
+                // SAFETY: RUNNING is still ours where it was queued meanwhile.
+                if executed.push && unsafe { item.as_ref() }.finish_deferred() {
                     self.push(item);
                 }
             }
@@ -271,15 +338,17 @@ mod hand {
         let pool = Pool {
             head: AtomicPtr::new(null_mut()),
             idle: AtomicU64::new(NOBODY | 1 << 24),
+            epoch: black_box(0),
             worker: Box::new(Worker { permit: AtomicU32::new(EMPTY) }),
         };
         let item = NonNull::from(Box::leak(Box::new(Item {
             state: AtomicU64::new(REFERENCE),
             next: AtomicPtr::new(null_mut()),
-            link: UnsafeCell::new(null()),
+            link: AtomicPtr::new(null_mut()),
             table: &TABLE,
             cpu: UnsafeCell::new(0),
             join: AtomicU32::new(0),
+            extra: AtomicPtr::new(null_mut()),
             runs: UnsafeCell::new(0),
         })));
         let worker = &*pool.worker;
@@ -289,5 +358,6 @@ mod hand {
         // SAFETY: the item is idle, and nobody else has it.
         let item = unsafe { Box::from_raw(item.as_ptr()) };
         assert_eq!(item.join.load(Ordering::Relaxed), 0);
+        assert!(item.extra.load(Ordering::Relaxed).is_null());
     }
 }

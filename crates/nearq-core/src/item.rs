@@ -455,6 +455,22 @@ impl<P: Platform> Item<P> {
         self.finish_slow()
     }
 
+    /// As [`finish`](Self::finish), and frees the item if nobody has it any more. True for `Deferred`.
+    ///
+    /// # Safety
+    /// The caller has the item's `RUNNING`.
+    #[inline]
+    pub(crate) unsafe fn end(item: NonNull<Self>) -> bool {
+        // SAFETY: RUNNING keeps it alive.
+        match unsafe { item.as_ref() }.finish() {
+            Finished::Deferred => return true,
+            // SAFETY: nobody has it any more.
+            Finished::Free => unsafe { crate::run::free(item) },
+            Finished::Done => {}
+        }
+        false
+    }
+
     #[cold]
     fn finish_slow(&self) -> Finished {
         loop {

@@ -415,6 +415,7 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
 ///
 /// # Safety
 /// Nobody has the item any more.
+#[cold]
 pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
     // SAFETY: as the caller says.
     let free = || unsafe { (item.as_ref().table().free)(item) };

@@ -20,6 +20,7 @@ pub struct Slice<P: Platform> {
     inbox: Inbox<P>,
     idle: Idle<P>,
     table: Table<P>,
+    epoch: Epoch,
 }
 
 impl<P: Platform> Slice<P> {
@@ -32,7 +33,7 @@ impl<P: Platform> Slice<P> {
         table.add(|index| Worker::new(index, core::ptr::null())).expect("the table is empty");
         let idle = Idle::new();
         idle.begin_search();
-        Slice { inbox: Inbox::new(), idle, table }
+        Slice { inbox: Inbox::new(), idle, table, epoch: Epoch::now::<P>() }
     }
 
     fn worker(&self) -> &Worker<P> {
@@ -43,7 +44,7 @@ impl<P: Platform> Slice<P> {
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
         // SAFETY: the handle keeps the item alive.
-        let Some(item) = (unsafe { Item::claim(work.item(), Epoch::now::<P>()) }) else {
+        let Some(item) = (unsafe { Item::claim(work.item(), self.epoch) }) else {
             return false;
         };
         // SAFETY: as above.
@@ -71,7 +72,7 @@ impl<P: Platform> Slice<P> {
         while let Some(item) = items.pop_front() {
             // SAFETY: it came off the list, so we have its PENDING, which keeps it alive.
             let header = unsafe { item.as_ref() };
-            assert_eq!(header.start(), Started::Yes, "nobody cancels or locks it");
+            assert!(header.start() == Started::Yes, "nobody cancels or locks it");
             // SAFETY: its RUNNING is ours, and the table is the item's own.
             if unsafe { (header.table().execute)(item) }.deferred
                 // SAFETY: as above.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nearq_platform::{Linux, Platform, PlatformCell};
 
 use crate::broken::{self, Broken};
-use crate::item::{Executed, Finished, Item, ItemTable};
+use crate::item::{Executed, Item, ItemTable};
 
 /// A function that can be queued, as often as wanted, without allocating.
 ///
@@ -81,16 +81,16 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
             let function = unsafe { &mut *function };
             catch_unwind(AssertUnwindSafe(|| function(&handle)))
         });
-        let finished = match early {
-            false => this.item.finish(),
-            true if this.item.drop_reference() => Finished::Free,
-            true => Finished::Done,
-        };
-        if finished == Finished::Free {
-            // SAFETY: nobody else has it any more.
-            unsafe { crate::run::free(item) };
+        let panicked = outcome.is_err();
+        if early {
+            if this.item.drop_reference() {
+                // SAFETY: nobody else has it any more.
+                unsafe { crate::run::free(item) };
+            }
+            return Executed { panicked, deferred: false };
         }
-        Executed { panicked: outcome.is_err(), deferred: finished == Finished::Deferred }
+        // SAFETY: RUNNING is ours.
+        Executed { panicked, deferred: unsafe { Item::end(item) } }
     }
 
     unsafe fn free(item: NonNull<Item<P>>) {
