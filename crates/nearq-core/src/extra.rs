@@ -10,6 +10,9 @@ use crate::item::Item;
 pub(crate) struct Extra<P: Platform> {
     /// What has ended while somebody waited (`held`). Written under the item's lock.
     pub(crate) ended: P::AtomicU64,
+    /// Queueings that were cancelled, while somebody waited, behind the execution that runs: they count when that has ended. Under the
+    /// item's lock.
+    pub(crate) later: P::AtomicU64,
     /// Who waits. Written under the item's lock.
     pub(crate) waiters: P::AtomicU32,
     /// `ended` has grown.
@@ -24,6 +27,7 @@ impl<P: Platform> Extra<P> {
     pub(crate) fn new() -> Self {
         Extra {
             ended: P::AtomicU64::new(0),
+            later: P::AtomicU64::new(0),
             waiters: P::AtomicU32::new(0),
             event: Event::new(),
             stand_in: P::AtomicPtr::new(core::ptr::null_mut()),

@@ -21,8 +21,9 @@
 //! # Waiting
 //! `ended` counts, while anybody waits (`WAITED`), what has ended: executions, and queueings that were cancelled. Who begins to wait
 //! sees under the lock how many of them are on their way (one that runs, one that is queued), and waits until
-//! `ended` has grown by so many. Queueings that come later come later in that count: so an item that requeues itself for ever
-//! keeps nobody waiting.
+//! `ended` has grown by so many. Queueings that come later come later in that count, also those that are cancelled while an
+//! earlier execution runs: they are kept apart (`later`) until that has ended. So an item that requeues itself for ever
+//! keeps nobody waiting, and nobody is told too early.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -165,7 +166,8 @@ impl<P: Platform> Item<P> {
         let target = (count != 0).then(|| {
             extra.waiters.fetch_add(1, Ordering::Relaxed);
             self.state.fetch_or(WAITED, Ordering::Relaxed);
-            extra.ended.load(Ordering::Relaxed) + count
+            // What is kept apart comes right after what runs.
+            extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
         });
         held.unlock();
         target
@@ -201,8 +203,11 @@ impl<P: Platform> Item<P> {
     /// Waits no longer.
     pub(crate) fn end_wait(&self) {
         let held = self.lock();
-        if self.known_extra().waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let extra = self.known_extra();
+        if extra.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
+            // Nobody counts any more, nor compares.
+            extra.later.store(0, Ordering::Relaxed);
         }
         held.unlock();
     }
@@ -212,9 +217,8 @@ impl<P: Platform> Item<P> {
     #[cold]
     pub(crate) fn unclaim(&self, node: NonNull<Self>) {
         let held = self.lock();
-        if held.clear(PENDING | AWAY) & WAITED != 0 {
-            held.count_ended();
-        }
+        held.clear(PENDING | AWAY);
+        held.count_dropped();
         if !core::ptr::eq(node.as_ptr(), self) {
             crate::stand_in::free(node);
         }
@@ -252,9 +256,7 @@ impl<P: Platform> Held<'_, P> {
             }
             (link, self.make_stale() & INACTIVE != 0)
         };
-        if self.word() & WAITED != 0 {
-            self.count_ended();
-        }
+        self.count_dropped();
         // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
         let link = unsafe { &*link };
         self.told.set(Some(link.queue().retire(link, inactive)));
@@ -291,11 +293,28 @@ impl<P: Platform> Held<'_, P> {
         self.item
     }
 
-    /// Counts an execution, or a queueing that is over without one, for those who wait.
+    /// Counts an execution that has ended, for those who wait, and what was cancelled behind it.
     fn count_ended(&self) {
+        let extra = self.item.known_extra();
+        let count = 1 + extra.later.swap(0, Ordering::Relaxed);
         // Release: what the execution did. SeqCst: `Event` asks for it.
-        self.item.known_extra().ended.fetch_add(1, Ordering::SeqCst);
+        extra.ended.fetch_add(count, Ordering::SeqCst);
         self.notify.set(true);
+    }
+
+    /// Counts a queueing that is over without an execution, if anybody waits: behind the execution that runs, if one does.
+    fn count_dropped(&self) {
+        let word = self.word();
+        if word & WAITED == 0 {
+            return;
+        }
+        // Under the lock an execution neither starts nor ends, except that it may leave `ENDED`: it is counted when the lock is
+        // given back.
+        if word & RUNNING != 0 {
+            self.item.known_extra().later.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.count_ended();
+        }
     }
 
     /// Gives the lock back. For who has a handle.

@@ -183,6 +183,39 @@ fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
 }
 
 #[test]
+fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution() {
+    let queue = queue(1);
+    let gate = Gate::new();
+    queue.queue(&gate.work);
+    gate.wait_until_entered(1);
+    let waiter = {
+        let work = gate.work.clone();
+        std::thread::spawn(move || work.flush())
+    };
+    // Long enough for it to wait.
+    std::thread::sleep(Duration::from_millis(20));
+    for _ in 0..3 {
+        assert!(queue.queue(&gate.work));
+        assert!(gate.work.cancel());
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let waits = gate.work.is_running() && !waiter.is_finished();
+    // Who comes after the cancelled ones waits for what runs, and what is queued behind it.
+    assert!(queue.queue(&gate.work));
+    let last = gate.work.flushed();
+    gate.open();
+    assert!(waits, "what it waited for still ran");
+    assert!(waiter.join().unwrap().unwrap());
+    assert!(queue.spawn_future(last).join().unwrap().unwrap());
+    assert_eq!(gate.entered.load(Ordering::SeqCst), 2);
+    // Nothing of that is left over for the next one.
+    assert!(!gate.work.flush().unwrap());
+    queue.queue(&gate.work);
+    gate.work.flush().unwrap();
+    assert_eq!(gate.entered.load(Ordering::SeqCst), 3);
+}
+
+#[test]
 fn a_cancel_ends_the_waiting_for_what_was_queued() {
     let queue = queue(1);
     let gate = Gate::new();
