@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
 use crate::gate::Gate;
-use crate::item::{Epoch, Item};
+use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
 use crate::pool::Pool;
@@ -192,19 +192,30 @@ impl<P: Platform> Queue<P> {
         let mut pending = false;
         loop {
             let held = header.lock();
-            let cancelled = held.cancel();
-            if cancelled.is_some() && !delay.is_zero() {
-                // Not where it is disabled.
-                crate::delayed::arm(&held, self, cpu, deadline);
-            }
+            let Some(cancelled) = held.cancel() else {
+                held.unlock();
+                crate::pause::for_holder::<P>(&mut attempt);
+                continue;
+            };
+            let armed = !delay.is_zero() && crate::delayed::arm(&held, self, cpu, deadline);
+            // Else it is pending again, or disabled, or the runtime ends.
+            let is_pending = held.word() & PENDING != 0;
             held.unlock();
-            pending |= cancelled == Some(true);
-            match cancelled {
-                None => crate::pause::for_holder::<P>(&mut attempt),
-                // The item was idle for a moment: who was faster than we is taken back too.
-                Some(_) if delay.is_zero() && !self.queue_at(item, cpu) && header.is_pending() => {}
-                Some(_) => return pending,
+            pending |= cancelled;
+            // The item was idle for a moment: who was faster than we is taken back too.
+            if !delay.is_zero() {
+                if armed || !is_pending {
+                    return pending;
+                }
+                continue;
             }
+            // SAFETY: the caller has a handle.
+            match unsafe { Item::claim(item, self.epoch) } {
+                Some(node) => self.launch(item, node, cpu),
+                None if header.is_disabled() => false,
+                None => continue,
+            };
+            return pending;
         }
     }
 
