@@ -14,7 +14,7 @@
 //!
 //! # Who may be freed when
 //! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone when its time comes
-//! is not pending any more. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
+//! is not pending any more. Who sends it goes by the queue's gate (`gate`), as who wakes a future does. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
 //! another one of its delay. An item that goes to another runtime, or comes out of a fork, gets a new delay; the old one
 //! goes when the timer lets go of it.
 
@@ -58,9 +58,16 @@ pub(crate) struct Launch<P: Platform> {
 }
 
 impl<P: Platform> Launch<P> {
-    /// Sends it. The caller has a reference of the item, and not its lock.
+    /// Sends it, unless the last handle of the queue has gone: then it is not pending any more. The caller has a reference of the
+    /// item, and not its lock.
     pub(crate) fn go(self) {
-        self.queue.launch(self.item, self.node, self.cpu);
+        let Launch { queue, item, node, cpu } = &self;
+        // What we have of the queue is no handle: by the gate, its end waits for us, or we for nothing.
+        let launch = || _ = queue.launch(*item, *node, *cpu);
+        if !queue.gate.pass(launch) {
+            // SAFETY: the caller has a reference.
+            unsafe { item.as_ref() }.unclaim(*node);
+        }
     }
 }
 

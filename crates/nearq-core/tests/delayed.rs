@@ -142,6 +142,29 @@ fn an_item_whose_queue_goes_is_idle_again_when_its_time_comes_and_is_freed() {
 }
 
 #[test]
+fn a_time_that_comes_while_one_of_its_own_items_drops_the_queue() {
+    let runtime = runtime();
+    for round in 0..200 {
+        let queue = Arc::new(queue_on(&runtime));
+        let works: Vec<_> = (0..8).map(|_| clocked()).collect();
+        for (number, (work, ..)) in works.iter().enumerate() {
+            queue.queue_delayed(work, Duration::from_micros(20 * number as u64 + round));
+        }
+        let last = Arc::clone(&queue);
+        let dropper = queue.spawn(move || {
+            std::thread::sleep(Duration::from_micros(60 + round));
+            drop(last);
+        });
+        drop(queue);
+        dropper.join().unwrap();
+        for (work, runs, ..) in &works {
+            common::eventually("it is idle", || !work.is_pending() && !work.is_running());
+            assert!(runs.load(Ordering::SeqCst) <= 1);
+        }
+    }
+}
+
+#[test]
 fn it_may_be_delayed_from_inside_and_its_runs_do_not_overlap() {
     let runtime = runtime();
     let queue = Arc::new(queue_on(&runtime));
