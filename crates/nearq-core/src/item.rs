@@ -61,7 +61,7 @@
 
 use core::ptr::NonNull;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Extra;
 use crate::link::Link;
@@ -101,7 +101,7 @@ pub(crate) struct ItemTable<P: Platform> {
 
 /// The header with which every queueable object begins.
 ///
-/// `link` and `cpu` belong to the owner of `PENDING`.
+/// `link` and `cpu` are written by the owner of `PENDING`.
 #[repr(C)]
 pub(crate) struct Item<P: Platform> {
     pub(crate) state: P::AtomicU64,
@@ -110,8 +110,9 @@ pub(crate) struct Item<P: Platform> {
     /// Where it was queued; null from the start of an execution until the next queueing is accounted.
     link: P::AtomicPtr<Link<P>>,
     table: &'static ItemTable<P>,
-    /// The CPU that queued it, where the link wants to know.
-    cpu: P::Cell<u32>,
+    /// The CPU that queued it, where the link wants to know. Relaxed: a hint, which the next queuer may overwrite while the
+    /// worker that has started the item still reads it.
+    cpu: P::AtomicU32,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
     /// What few items need; null until one does.
@@ -211,7 +212,7 @@ impl<P: Platform> Item<P> {
             next: P::AtomicPtr::new(core::ptr::null_mut()),
             link: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
-            cpu: P::Cell::new(0),
+            cpu: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
             extra: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -321,17 +322,15 @@ impl<P: Platform> Item<P> {
         self.link.load(Ordering::Acquire)
     }
 
-    /// The CPU that queued it. The caller has started it from where it was queued.
+    /// The CPU that queued it; or, where it is queued again already, that of the next queueing.
     #[inline]
     pub(crate) fn cpu(&self) -> u32 {
-        // SAFETY: the owner of PENDING is the only one who touches this field, and the item is alive.
-        self.cpu.with(|field| unsafe { *field })
+        self.cpu.load(Ordering::Relaxed)
     }
 
     /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
     pub(crate) fn set_cpu(&self, cpu: u32) {
-        // SAFETY: the owner of PENDING is the only one who touches this field, and the item is alive.
-        self.cpu.with_mut(|field| unsafe { *field = cpu });
+        self.cpu.store(cpu, Ordering::Relaxed);
     }
 
     /// The item waits for its queue's limit. The caller owns `PENDING`, and has not accounted it yet.
