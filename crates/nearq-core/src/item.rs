@@ -259,7 +259,7 @@ impl<P: Platform> Item<P> {
                     return None;
                 }
             } else if word & LOCKED != 0 {
-                crate::pause::after_failure::<P>(&mut attempt);
+                crate::pause::for_holder::<P>(&mut attempt);
             } else if word & STALE != 0 {
                 if let Some(node) = crate::stand_in::claim(item) {
                     return Some(node);
