@@ -491,23 +491,46 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// As [`finish`](Self::finish), after that said `Deferred`. True if the caller pushes the item onto `served`'s pool, which is
-    /// where it was queued. The caller has not counted the execution as completed yet, so `served` is alive; another
-    /// link may be gone as soon as somebody cancels the item, so that case takes the lock.
+    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller pushes the item onto `served`'s
+    /// pool, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
+    /// another link may be gone as soon as somebody cancels the item, so that case takes the lock.
     #[inline]
     pub(crate) fn finish_deferred(&self, served: *const Link<P>) -> Finished {
         loop {
             let word = self.state.load(Ordering::Acquire);
-            let own = core::ptr::eq(self.link(), served);
-            if own && word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
+            if word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
                 if self.change(word, word & !(RUNNING | DEFERRED)) {
-                    return Finished::Deferred;
+                    // Not before: until then it may be cancelled and queued elsewhere, and the word is as it was. Now the node
+                    // is ours, so its link stays.
+                    let own = core::ptr::eq(self.link(), served);
+                    return if own { Finished::Deferred } else { self.pass_on() };
                 }
             } else if word & LOCKED != 0 {
                 if self.change(word, word | ENDED) {
                     return Finished::Done;
                 }
             } else if self.change(word, word | LOCKED | ENDED) {
+                return self.held().unlock_by_worker();
+            }
+        }
+    }
+
+    /// Pushes a node that is on no list, and may have been cancelled, where it was queued. The caller has the node.
+    #[cold]
+    fn pass_on(&self) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                self.forget_link();
+                if self.change(word, word & !STALE) {
+                    let free = is_abandoned(word & !STALE);
+                    return if free { Finished::Free } else { Finished::Done };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Finished::Done;
+                }
+            } else if self.change(word, word | LOCKED | ARRIVED) {
                 return self.held().unlock_by_worker();
             }
         }
