@@ -13,7 +13,7 @@
 //! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
 //!   on none (`DEFERRED`), the canceller frees it.
 //!
-//! A node's own word has `PENDING | AWAY`, and `STALE` or `INACTIVE` like any item's; it is never `LOCKED` or `RUNNING`.
+//! A node's own word has `PENDING | AWAY`, or `STALE | AWAY` once it is cancelled, and `INACTIVE` like any item's; it is never `LOCKED` or `RUNNING`.
 //! `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both change under the
 //! target's lock only.
 
@@ -203,7 +203,8 @@ pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Link<P>,
         free(node);
         return Some((link, false));
     }
-    // AcqRel: whoever takes it off its list finds out; or has let it in before, which we find out.
-    let before = header.state.fetch_or(STALE, Ordering::AcqRel);
+    // One step for both: STALE alone keeps it, so whoever takes it off its list frees it. AcqRel: he finds out; or has let it in
+    // before, which we find out. Nobody else has set STALE, nor cleared PENDING.
+    let before = header.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
     Some((link, before & INACTIVE != 0))
 }
