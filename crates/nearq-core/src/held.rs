@@ -299,6 +299,7 @@ impl<P: Platform> Held<'_, P> {
         let count = 1 + extra.later.swap(0, Ordering::Relaxed);
         // Release: what the execution did. SeqCst: `Event` asks for it.
         extra.ended.fetch_add(count, Ordering::SeqCst);
+        P::model_fence();
         self.notify.set(true);
     }
 
@@ -425,3 +426,6 @@ impl<P: Platform> Drop for Left<P> {
         unsafe { &*self.link }.queue().end_visit();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,612 @@
+//! Cancelling, disabling and waiting through every interleaving: each queueing that was accepted is executed or cancelled,
+//! never both; the limit's counts are even afterwards; an item is freed once.
+
+#![cfg(not(miri))]
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_topology::Scope;
+
+use crate::admission::tests::{Stub, idle};
+use crate::item::tests::{model, model_for, spawn};
+use crate::work::Work;
+
+type AtomicU32 = <Loom as Platform>::AtomicU32;
+
+/// What is known of an item.
+#[derive(Clone)]
+struct Known {
+    begun: Arc<AtomicU32>,
+    ended: Arc<AtomicU32>,
+    freed: Arc<AtomicU32>,
+}
+
+/// Says when it is dropped.
+struct Tail(Arc<AtomicU32>);
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Known {
+    fn new() -> Self {
+        let count = || Arc::new(AtomicU32::new(0));
+        Known { begun: count(), ended: count(), freed: count() }
+    }
+
+    /// An item that counts its executions, and calls `inside` in each with its number.
+    fn item_that(&self, inside: impl Fn(&Work<Loom>, u32) + Send + 'static) -> Work<Loom> {
+        let own = self.clone();
+        let tail = Tail(Arc::clone(&self.freed));
+        // The model watches it: two executions at once, or one that does not see the other, are reported.
+        let mut runs = 0;
+        Work::new_in(move |work: &Work<Loom>| {
+            let _ = &tail;
+            runs += 1;
+            own.begun.store(runs, Ordering::SeqCst);
+            inside(work, runs);
+            own.ended.store(runs, Ordering::SeqCst);
+        })
+    }
+
+    fn item(&self) -> Work<Loom> {
+        self.item_that(|_, _| {})
+    }
+
+    fn begun(&self) -> u32 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn ended(&self) -> u32 {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Lets the last handle go when nothing moves any more.
+    fn end(&self, work: Work<Loom>) {
+        assert!(!work.is_pending() && !work.is_running());
+        assert_eq!(self.freed.load(Ordering::SeqCst), 0);
+        drop(work);
+        assert_eq!(self.freed.load(Ordering::SeqCst), 1, "freed once");
+    }
+}
+
+impl Known {
+    /// As [`end`](Self::end), where a cancelled node may lie on the queue.
+    fn end_with(&self, work: Work<Loom>, stub: Arc<Stub>) {
+        drop(work);
+        drop(Arc::into_inner(stub).expect("everybody has ended"));
+        assert_eq!(value(&self.freed), 1, "freed once");
+    }
+}
+
+fn counted() -> Arc<AtomicU32> {
+    Arc::new(AtomicU32::new(0))
+}
+
+fn add(count: &AtomicU32, more: bool) {
+    count.fetch_add(u32::from(more), Ordering::SeqCst);
+}
+
+fn value(count: &AtomicU32) -> u32 {
+    count.load(Ordering::SeqCst)
+}
+
+/// A worker's thread that goes on until the item has ended so often.
+fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Platform>::JoinHandle {
+    let (stub, known) = (Arc::clone(stub), known.clone());
+    spawn(move || {
+        while known.ended() < ended {
+            if !stub.work(1) {
+                Loom::yield_now();
+            }
+        }
+    })
+}
+
+/// A worker's thread that takes so many items, if there are as many.
+fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Platform>::JoinHandle {
+    let stub = Arc::clone(stub);
+    spawn(move || {
+        for _ in 0..steps {
+            stub.work(number);
+        }
+    })
+}
+
+// ---- cancelling -------------------------------------------------------------------------------------------
+
+#[test]
+fn cancelled_while_it_starts_and_ends() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        let cancelled = u32::from(work.cancel());
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        stub.check(1);
+        known.end(work);
+    });
+}
+
+#[test]
+fn two_cancel_while_it_starts() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        let cancels = counted();
+        let other = {
+            let (work, cancels) = (work.clone(), Arc::clone(&cancels));
+            spawn(move || add(&cancels, work.cancel()))
+        };
+        add(&cancels, work.cancel());
+        Loom::join(worker);
+        Loom::join(other);
+        stub.run_out();
+        assert_eq!(known.ended() + value(&cancels), 1);
+        stub.check(1);
+        known.end(work);
+    });
+}
+
+#[test]
+fn cancelled_while_it_is_queued_and_runs() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let queued = counted();
+        let issuer = {
+            let (stub, work, queued) = (Arc::clone(&stub), work.clone(), Arc::clone(&queued));
+            spawn(move || add(&queued, stub.queue.queue(work.item())))
+        };
+        let worker = worker(&stub, 1, 1);
+        let cancelled = u32::from(work.cancel());
+        Loom::join(issuer);
+        Loom::join(worker);
+        stub.run_out();
+        let queued = 1 + value(&queued);
+        assert_eq!(known.ended() + cancelled, queued);
+        stub.check(u64::from(queued));
+        known.end(work);
+    });
+}
+
+#[test]
+fn cancelled_while_it_is_let_in() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let known = Known::new();
+        let (first, work) = (idle(), known.item());
+        stub.issue(&first);
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        let cancelled = u32::from(work.cancel());
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        stub.check(stub.queue.completed());
+        known.end_with(work, stub);
+    });
+}
+
+#[test]
+fn cancelled_while_it_is_held_back() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let known = Known::new();
+        let (first, last, work) = (idle(), idle(), known.item());
+        stub.issue(&first);
+        let issuer = {
+            let (stub, work, last) = (Arc::clone(&stub), work.clone(), last.clone());
+            spawn(move || {
+                stub.issue(&work);
+                stub.issue(&last);
+            })
+        };
+        let cancelled = u32::from(work.cancel());
+        Loom::join(issuer);
+        assert_eq!(stub.admission().counts().1, 2 - u64::from(cancelled));
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        stub.check(stub.queue.completed());
+        known.end_with(work, stub);
+    });
+}
+
+#[test]
+fn cancelled_and_queued_again_while_it_starts() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 2);
+        let cancelled = u32::from(work.cancel());
+        let queued = 1 + u32::from(stub.queue.queue(work.item()));
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, queued);
+        stub.check(u64::from(queued));
+        known.end(work);
+    });
+}
+
+/// Whatever becomes of the queueing that another queueing replaced: the item's memory goes.
+#[test]
+fn what_stands_in_is_cancelled_while_it_arrives() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        assert!(work.cancel());
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 2);
+        let cancelled = u32::from(work.cancel());
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        stub.check(2);
+        known.end(work);
+    });
+}
+
+#[test]
+fn what_stands_in_is_cancelled_while_it_is_let_in() {
+    model(2, || {
+        let stub = Stub::new(1, 2);
+        let known = Known::new();
+        let (first, work) = (idle(), known.item());
+        stub.issue(&first);
+        stub.issue(&work);
+        assert!(work.cancel());
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        let cancelled = u32::from(work.cancel());
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        stub.check(stub.queue.completed());
+        known.end_with(work, stub);
+    });
+}
+
+/// The item's own node lies on a pool to which nobody comes, so each queueing has one that stands in.
+#[test]
+fn what_stands_in_arrives_while_the_item_runs() {
+    model(2, || {
+        let stub = Stub::with_scope(Scope::Cpu, 8, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue_on(0, &work);
+        assert!(work.cancel());
+        stub.issue_on(1, &work);
+        let workers = [0, 1].map(|number| {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                let pool = stub.pool_of(1);
+                stub.work_at(pool, number);
+            })
+        });
+        let again = stub.queue.queue_on(work.item(), |places| places.cpu(1)) == Ok(true);
+        let cancelled = u32::from(work.cancel());
+        workers.into_iter().for_each(Loom::join);
+        stub.run_out();
+        let queued = 1 + u32::from(again);
+        assert_eq!(known.ended() + cancelled, queued);
+        stub.check(u64::from(1 + queued));
+        known.end(work);
+    });
+}
+
+/// What is pushed after an execution goes where it was queued last.
+#[test]
+fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
+    model(2, || {
+        let stub = Stub::with_scope(Scope::Cpu, 8, 2);
+        let known = Known::new();
+        let queue = Arc::downgrade(&stub.queue);
+        let work = known.item_that(move |work, run| {
+            if run == 1 {
+                let queue = queue.upgrade().expect("alive");
+                assert_eq!(queue.queue_on(work.item(), |places| places.cpu(0)), Ok(true));
+            }
+        });
+        stub.issue_on(0, &work);
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || assert!(stub.work_at(stub.pool_of(0), 1)))
+        };
+        let mut moved = false;
+        if known.begun() == 1 && work.cancel() {
+            moved = stub.queue.queue_on(work.item(), |places| places.cpu(1)) == Ok(true);
+        }
+        Loom::join(worker);
+        let before = known.ended();
+        if moved && work.is_pending() {
+            stub.work_at(stub.pool_of(1), 0);
+            assert_eq!(known.ended(), before + 1, "it is on the pool where it was queued");
+        }
+        stub.run_out();
+        stub.check(2 + u64::from(moved));
+        known.end(work);
+    });
+}
+
+#[test]
+fn an_item_that_queues_itself_cannot_escape() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let queue = Arc::downgrade(&stub.queue);
+        let queued = counted();
+        let own = Arc::clone(&queued);
+        let work = known.item_that(move |work, run| {
+            // Not for ever, or the model has no end.
+            add(&own, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
+        });
+        stub.issue(&work);
+        let over = counted();
+        let worker = {
+            let (stub, over) = (Arc::clone(&stub), Arc::clone(&over));
+            spawn(move || {
+                while value(&over) == 0 {
+                    if !stub.work(1) {
+                        Loom::yield_now();
+                    }
+                }
+            })
+        };
+        let cancelled = u32::from(work.cancel_sync().expect("from outside"));
+        assert!(!work.is_pending() && !work.is_running());
+        add(&over, true);
+        let seen = known.ended();
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.begun(), seen);
+        let queued = 1 + value(&queued);
+        assert_eq!(seen + cancelled, queued);
+        stub.check(u64::from(queued));
+        known.end(work);
+    });
+}
+
+// ---- disabling --------------------------------------------------------------------------------------------
+
+#[test]
+fn disabled_while_it_is_queued() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        let queued = counted();
+        let issuer = {
+            let (stub, work, queued) = (Arc::clone(&stub), work.clone(), Arc::clone(&queued));
+            spawn(move || add(&queued, stub.queue.queue(work.item())))
+        };
+        let cancelled = u32::from(work.disable());
+        assert!(!work.is_pending());
+        Loom::join(issuer);
+        assert!(!work.is_pending());
+        stub.run_out();
+        assert_eq!(known.ended(), 0);
+        assert_eq!(cancelled, value(&queued));
+        stub.check(u64::from(cancelled));
+        assert!(work.enable());
+        known.end(work);
+    });
+}
+
+// ---- waiting ----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_flush_meets_the_start_and_the_end() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker_until(&stub, &known, 1);
+        work.flush().expect("from outside");
+        assert_eq!(known.ended(), 1);
+        Loom::join(worker);
+        stub.check(1);
+        known.end(work);
+    });
+}
+
+#[test]
+fn two_flushes_meet_the_end() {
+    model_for(Some(Duration::from_secs(10)), 2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker_until(&stub, &known, 1);
+        let other = {
+            let (work, known) = (work.clone(), known.clone());
+            spawn(move || {
+                work.flush().expect("from outside");
+                assert_eq!(known.ended(), 1);
+            })
+        };
+        work.flush().expect("from outside");
+        assert_eq!(known.ended(), 1);
+        Loom::join(worker);
+        Loom::join(other);
+        stub.check(1);
+        known.end(work);
+    });
+}
+
+#[test]
+fn a_flush_meets_a_cancel() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let other = {
+            let work = work.clone();
+            spawn(move || assert!(work.cancel()))
+        };
+        work.flush().expect("from outside");
+        assert!(!work.is_pending());
+        Loom::join(other);
+        stub.run_out();
+        stub.check(1);
+        known.end(work);
+    });
+}
+
+/// What is queued later and cancelled, or refused, does not end the waiting for an execution.
+#[test]
+fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
+    model_for(Some(Duration::from_secs(20)), 2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker_until(&stub, &known, 1);
+        let queued = counted();
+        let other = {
+            let (stub, work, known) = (Arc::clone(&stub), work.clone(), known.clone());
+            let queued = Arc::clone(&queued);
+            spawn(move || {
+                if known.begun() == 1 {
+                    stub.issue(&work);
+                    add(&queued, true);
+                    work.cancel();
+                }
+            })
+        };
+        work.flush().expect("from outside");
+        assert!(known.ended() >= 1);
+        Loom::join(worker);
+        Loom::join(other);
+        stub.run_out();
+        stub.check(u64::from(1 + value(&queued)));
+        known.end(work);
+    });
+}
+
+#[test]
+fn a_flush_meets_a_queueing_that_is_refused() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.admission().begin_drain();
+        let issuer = {
+            let (stub, work) = (Arc::clone(&stub), work.clone());
+            spawn(move || assert!(stub.queue.try_queue(work.item()).is_err()))
+        };
+        work.flush().expect("from outside");
+        Loom::join(issuer);
+        stub.admission().end_drain();
+        stub.run_out();
+        stub.check(0);
+        known.end(work);
+    });
+}
+
+// ---- the lock ---------------------------------------------------------------------------------------------
+
+/// A worker that finds the item locked leaves its step to the holder: start, end, and what was queued meanwhile.
+#[test]
+fn locked_while_it_starts_and_ends_and_queues_itself() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let queue = Arc::downgrade(&stub.queue);
+        let work = known.item_that(move |work, run| {
+            if run == 1 {
+                assert!(queue.upgrade().expect("alive").queue(work.item()));
+            }
+        });
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        work.header().lock().unlock();
+        work.header().lock().unlock();
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended(), 2);
+        stub.check(2);
+        known.end(work);
+    });
+}
+
+#[test]
+fn locked_while_it_is_let_in() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let known = Known::new();
+        let (first, work) = (idle(), known.item());
+        stub.issue(&first);
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        work.header().lock().unlock();
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended(), 1);
+        stub.check(2);
+        known.end(work);
+    });
+}
+
+// ---- the end ----------------------------------------------------------------------------------------------
+
+#[test]
+fn the_last_handles_go_while_it_is_cancelled_and_runs() {
+    model(2, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 1);
+        let other = {
+            let work = work.clone();
+            spawn(move || drop(work))
+        };
+        let cancelled = u32::from(work.cancel());
+        drop(work);
+        Loom::join(worker);
+        Loom::join(other);
+        stub.run_out();
+        assert_eq!(known.ended() + cancelled, 1);
+        assert_eq!(value(&known.freed), 1);
+        stub.check(1);
+    });
+}
+
+#[test]
+fn the_last_handle_goes_while_what_stands_in_arrives() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        let known = Known::new();
+        let work = known.item();
+        stub.issue(&work);
+        assert!(work.cancel());
+        stub.issue(&work);
+        let worker = worker(&stub, 1, 2);
+        drop(work);
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(known.ended(), 1);
+        assert_eq!(value(&known.freed), 1);
+        stub.check(2);
+    });
+}
