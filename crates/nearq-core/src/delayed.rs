@@ -13,8 +13,8 @@
 //! * **expedite** (user): as `expire`, before the time.
 //!
 //! # Who may be freed when
-//! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone when its time comes
-//! is not pending any more. Who sends it goes by the queue's gate (`gate`), as who wakes a future does. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
+//! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone, or going, when its time
+//! comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
 //! another one of its delay. An item that goes to another runtime, or comes out of a fork, gets a new delay; the old one
 //! goes when the timer lets go of it.
 
@@ -58,15 +58,15 @@ pub(crate) struct Launch<P: Platform> {
 }
 
 impl<P: Platform> Launch<P> {
-    /// Sends it, unless the last handle of the queue has gone: then it is not pending any more. The caller has a reference of the
-    /// item, and not its lock.
+    /// Sends it, unless the queue is being dropped. The caller has a reference of the item, and not its lock.
     pub(crate) fn go(self) {
-        let Launch { queue, item, node, cpu } = &self;
-        // What we have of the queue is no handle: by the gate, its end waits for us, or we for nothing.
-        let launch = || _ = queue.launch(*item, *node, *cpu);
-        if !queue.gate.pass(launch) {
-            // SAFETY: the caller has a reference.
-            unsafe { item.as_ref() }.unclaim(*node);
+        // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
+        let passed = self.queue.gate.pass(|| {
+            self.queue.launch(self.item, self.node, self.cpu);
+        });
+        if !passed {
+            // SAFETY: the caller's reference.
+            unsafe { self.item.as_ref() }.unclaim(self.node);
         }
     }
 }
@@ -296,3 +296,6 @@ pub(crate) fn expedite<P: Platform>(item: &Item<P>) -> bool {
     }
     timed
 }
+
+#[cfg(test)]
+mod tests;

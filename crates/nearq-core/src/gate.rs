@@ -1,8 +1,9 @@
-//! The gate of a queue, by which those come in who have no handle of it: threads that wake a future.
+//! The gate of a queue, by which those come in who have no handle of it: threads that wake a future, or send an item whose time has
+//! come.
 //!
-//! Users queue through a handle, which they have, so none of them queues while the queue is dropped. Who wakes a future has
-//! none. The drop closes the gate, waits until nobody is in the middle of it, and looks only then whether the queue is empty: a
-//! wake that was in before has counted its item by then; later ones are refused. Items of the queue itself do not
+//! Users queue through a handle, which they have, so none of them queues while the queue is dropped. Those others have
+//! none. The drop closes the gate, waits until nobody is in the middle of it, and looks only then whether the queue is empty: who
+//! was in before has counted its item by then; those who come later are refused. Items of the queue itself do not
 //! ask: they are counted while they run.
 //!
 //! One word: how many are in the middle, and a bit that says closed. Who is inside takes a few instructions, and waits for

@@ -236,6 +236,18 @@ impl<P: Platform> Timer<P> {
         }
     }
 
+    /// The timer never gets a thread: a test does by hand what that would do.
+    #[cfg(test)]
+    pub(crate) fn do_without_thread(&self) {
+        self.shared.started.store(STARTED, Ordering::SeqCst);
+    }
+
+    /// Releases all nodes, as the thread does at its end.
+    #[cfg(test)]
+    pub(crate) fn end_by_hand(&self) {
+        Hands::new(0).end(&self.shared);
+    }
+
     /// Whether the caller is the timer's thread.
     pub(crate) fn is_current(&self) -> bool {
         *self.shared.thread.lock() == Some(P::current_thread())
