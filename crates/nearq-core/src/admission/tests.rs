@@ -171,8 +171,8 @@ impl Stub {
                 drop(entered);
                 served.end(worker.index);
             }
-            // SAFETY: the kicker's RUNNING is ours.
             None if deferred => {
+                // SAFETY: the kicker's RUNNING is ours.
                 let ended = unsafe { item.as_ref() }.finish_deferred(core::ptr::null());
                 assert_eq!(ended, Finished::Deferred, "nobody cancels a kicker");
                 pool.push(item);
