@@ -92,6 +92,29 @@ fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
     common::eventually("four executions", || common::completed(&queue) == 4);
 }
 
+/// The second cancelled queueing goes by a node of its own, which has a reference of the item.
+#[test]
+fn what_was_cancelled_again_and_again_is_freed() {
+    for max_active in [1, 8] {
+        let queue = queue(max_active);
+        let gates: Vec<_> = (0..max_active).map(|_| Gate::new()).collect();
+        gates.iter().for_each(|gate| assert!(queue.queue(&gate.work)));
+        gates.iter().for_each(|gate| gate.wait_until_entered(1));
+        let captured = Arc::new(());
+        let alive = Arc::downgrade(&captured);
+        let work = Work::new(move |_: &Work| drop(Arc::clone(&captured)));
+        for _ in 0..3 {
+            assert!(queue.queue(&work));
+            assert!(work.cancel());
+        }
+        drop(work);
+        gates.iter().for_each(Gate::open);
+        queue.flush().unwrap();
+        drop(queue);
+        common::eventually("the item is freed", || alive.strong_count() == 0);
+    }
+}
+
 #[test]
 fn a_cancelled_item_frees_its_place_at_once_and_the_queue_ends() {
     let (work, runs) = counter();
