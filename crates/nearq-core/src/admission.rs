@@ -56,6 +56,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::broken::Broken;
 use crate::domain::Domain;
+use crate::fork;
 use crate::item::{Activated, Item};
 use crate::kicker::Kicker;
 use crate::link::Link;
@@ -659,6 +660,27 @@ impl<P: Platform> Admission<P> {
     /// It waits no longer.
     pub(crate) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Nothing is held back, on a pool or running, and nobody drains or freezes: what there was and who did are the parent's. By
+    /// who holds the queue's configuration, in the child of a fork, after the links.
+    pub(crate) fn after_fork_in_child(&self, limit: usize) {
+        let limit = limit as u64;
+        let completed = self.completed();
+        fork::set(&*self.admitted, completed);
+        fork::set(&self.inactive, 0);
+        fork::set(&self.stale, 0);
+        // The limit may be that of a change which had not come to this domain.
+        fork::set(&self.limit, limit);
+        let epoch = self.ceiling.load(Ordering::Relaxed) & EPOCH;
+        let ceiling = if limit == 0 { CLOSED } else { completed + limit };
+        fork::set(&*self.ceiling, with_ceiling(epoch, ceiling));
+        fork::set(&*self.attention, NOBODY);
+        fork::set(&self.drainers, 0);
+        fork::set(&self.freezers, 0);
+        // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
+        unsafe { self.turn.renew(Turn::new()) };
+        self.kicker.after_fork_in_child();
     }
 
     /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.

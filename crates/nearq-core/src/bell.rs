@@ -20,6 +20,9 @@
 //! * A ringer may be preempted in `RINGING`. The listener does not wait for it when it polls: it wakes itself instead and
 //!   looks again. A thread that is about to sleep lets others run until the state is over: it is the ringer's few instructions.
 //! * There is one listener at a time; the owner's exclusive reference says so.
+//! * The word also has the process's forks. One of another process counts as `QUIET`: a ringer of the parent's may have vanished in
+//!   the middle of its steps, and a waker of the parent's is not to be called. The listener begins anew; what is in the waker's
+//!   place is forgotten, for it may be half changed.
 
 use core::task::Waker;
 
@@ -33,6 +36,14 @@ const CHANGING: u32 = 2;
 const MISSED: u32 = 3;
 const POLLED: u32 = 4;
 const RINGING: u32 = 5;
+/// Where the epoch begins, behind the state.
+const EPOCH_SHIFT: u32 = 3;
+
+/// A state, in this process.
+#[inline]
+fn here<P: Platform>(state: u32) -> u32 {
+    (P::fork_epoch() as u32) << EPOCH_SHIFT | state
+}
 
 /// See the head of the file.
 pub(crate) struct Bell<P: Platform> {
@@ -47,19 +58,30 @@ unsafe impl<P: Platform> Send for Bell<P> {}
 
 impl<P: Platform> Bell<P> {
     pub(crate) fn new() -> Self {
-        Bell { word: P::AtomicU32::new(QUIET), waker: P::Cell::new(None) }
+        Bell { word: P::AtomicU32::new(here::<P>(QUIET)), waker: P::Cell::new(None) }
     }
 
     fn step(&self, from: u32, to: u32) -> bool {
+        let (from, to) = (here::<P>(from), here::<P>(to));
         // SeqCst: Dekker's pattern. It also hands the waker's place over.
         self.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Begins anew in the child of a fork. By the listener, before its other steps.
+    fn renew(&self) {
+        // Relaxed: of another process it is as the parent left it, and only the listener changes that.
+        if self.word.load(Ordering::Relaxed) >> EPOCH_SHIFT != here::<P>(QUIET) >> EPOCH_SHIFT {
+            // SAFETY: ringers leave a word of another process alone, so the place is the listener's. It is not looked at.
+            self.waker.with_mut(|place| unsafe { place.write(None) });
+            self.word.store(here::<P>(QUIET), Ordering::SeqCst);
+        }
     }
 
     /// Tells who listens to look again. The caller has written its news by a `SeqCst` operation.
     #[inline]
     pub(crate) fn ring(&self) {
         P::model_fence();
-        if self.word.load(Ordering::SeqCst) != QUIET {
+        if self.word.load(Ordering::SeqCst) != here::<P>(QUIET) {
             self.ring_listener();
         }
     }
@@ -67,7 +89,8 @@ impl<P: Platform> Bell<P> {
     #[cold]
     fn ring_listener(&self) {
         loop {
-            match self.word.load(Ordering::SeqCst) {
+            let state = self.word.load(Ordering::SeqCst) ^ here::<P>(QUIET);
+            match state {
                 ASLEEP if self.step(ASLEEP, QUIET) => {
                     P::wake(&raw const self.word, 1);
                     return;
@@ -76,7 +99,7 @@ impl<P: Platform> Bell<P> {
                     // SAFETY: we took it to RINGING, so the place is ours.
                     let waker = self.waker.with_mut(|place| unsafe { (*place).take() });
                     // Release: hands the place back.
-                    self.word.store(QUIET, Ordering::SeqCst);
+                    self.word.store(here::<P>(QUIET), Ordering::SeqCst);
                     if let Some(waker) = waker {
                         // A waker is foreign code; its panic must not end a worker.
                         contain(|| waker.wake());
@@ -85,6 +108,8 @@ impl<P: Platform> Bell<P> {
                 }
                 CHANGING if self.step(CHANGING, MISSED) => return,
                 QUIET | MISSED | RINGING => return,
+                // Nobody of this process listens.
+                _ if state >> EPOCH_SHIFT != 0 => return,
                 _ => {}
             }
         }
@@ -92,6 +117,7 @@ impl<P: Platform> Bell<P> {
 
     /// Sleeps until somebody rings, unless `news` says that there are some. The caller is the one listener.
     pub(crate) fn wait(&self, mut news: impl FnMut() -> bool) {
+        self.renew();
         // A waker of an earlier poll stays in its place, which is ours from here on.
         while !self.step(QUIET, ASLEEP) && !self.step(POLLED, ASLEEP) {
             P::yield_now();
@@ -102,8 +128,9 @@ impl<P: Platform> Bell<P> {
             self.step(ASLEEP, QUIET);
             return;
         }
-        while self.word.load(Ordering::SeqCst) == ASLEEP {
-            P::wait(&self.word, ASLEEP, None);
+        let asleep = here::<P>(ASLEEP);
+        while self.word.load(Ordering::SeqCst) == asleep {
+            P::wait(&self.word, asleep, None);
         }
     }
 
@@ -112,6 +139,7 @@ impl<P: Platform> Bell<P> {
     pub(crate) fn leave(&self, waker: &Waker) -> bool {
         // Foreign code, which may panic: before the place is touched.
         let waker = waker.clone();
+        self.renew();
         if !self.step(QUIET, CHANGING) && !self.step(POLLED, CHANGING) {
             return false;
         }
@@ -119,7 +147,7 @@ impl<P: Platform> Bell<P> {
         let old = self.waker.with_mut(|place| unsafe { (*place).replace(waker) });
         let left = self.step(CHANGING, POLLED);
         if !left {
-            self.word.store(QUIET, Ordering::SeqCst);
+            self.word.store(here::<P>(QUIET), Ordering::SeqCst);
         }
         P::model_fence();
         drop(old);

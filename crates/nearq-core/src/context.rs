@@ -21,13 +21,15 @@ pub(crate) struct Context<'a, P: Platform> {
     blocking: Cell<u32>,
     /// Whether the pool counts it as brisk.
     pub(crate) brisk: Cell<bool>,
-    /// Whether the current item has described itself.
-    pub(crate) described: Cell<bool>,
+    /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
+    /// this is the child.
+    pub(crate) look_after: Cell<bool>,
     /// The link that it serves.
     pub(crate) link: Cell<*const Link<P>>,
-    /// Whether that is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
+    /// Whether the current item is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
     polls: Cell<bool>,
-    /// The item that it executes, or has executed last. An address to compare with.
+    /// The item that it executes, or has executed last: then only an address to compare with. Null while the worker itself
+    /// frees something (`fork`).
     pub(crate) item: Cell<*const Item<P>>,
 }
 
@@ -40,7 +42,7 @@ impl<'a, P: Platform> Context<'a, P> {
             has_place: Cell::new(false),
             blocking: Cell::new(0),
             brisk: Cell::new(false),
-            described: Cell::new(false),
+            look_after: Cell::new(false),
             link: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             item: Cell::new(core::ptr::null()),

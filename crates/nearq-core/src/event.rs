@@ -75,8 +75,9 @@ struct Registration<P: Platform> {
 
 /// A future's side of an event. Dropping it takes the waker back.
 pub(crate) struct Listener<P: Platform> {
-    /// The registration, and the waker in it once more, to compare with.
-    registered: Option<(Arc<Registration<P>>, Waker)>,
+    /// The registration, and the waker in it once more, to compare with; and the process in which it was made: it counts for
+    /// nothing in the child of a fork.
+    registered: Option<(Arc<Registration<P>>, Waker, u64)>,
 }
 
 /// Those who are to be woken; the event is not needed any more.
@@ -147,6 +148,15 @@ impl<P: Platform> Event<P> {
         self.pushed.store(0, Ordering::Relaxed);
         // SeqCst: comes after the mark was taken away. Acquire: the registrations.
         self.stack.swap(core::ptr::null_mut(), Ordering::SeqCst)
+    }
+
+    /// Nobody waits: who did is the parent's, also where a future has a copy here, which has to be polled again (`Listener`). What
+    /// was registered is forgotten; a waker of the parent's is never called. In the child of a fork, by who has the event to itself.
+    pub(crate) fn after_fork_in_child(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        crate::fork::set(&self.word, word & !(AWAITED | ASLEEP));
+        crate::fork::set(&self.stack, core::ptr::null_mut());
+        crate::fork::set(&self.pushed, 0);
     }
 
     // ---- who waits -----------------------------------------------------------------------------------------
@@ -290,9 +300,11 @@ impl<P: Platform> Listener<P> {
             self.leave();
             return true;
         }
-        let armed = self.registered.as_ref().is_some_and(|(registration, own)| {
+        let armed = self.registered.as_ref().is_some_and(|(registration, own, epoch)| {
             // Acquire: pairs with `leave`. Where it is taken right after, the waker is called.
-            registration.state.load(Ordering::Acquire) == ARMED && own.will_wake(waker)
+            registration.state.load(Ordering::Acquire) == ARMED
+                && own.will_wake(waker)
+                && *epoch == P::fork_epoch()
         });
         if !armed {
             self.leave();
@@ -302,7 +314,7 @@ impl<P: Platform> Listener<P> {
                 next: P::AtomicPtr::new(core::ptr::null_mut()),
             });
             event.push(Arc::clone(&registration));
-            self.registered = Some((registration, waker.clone()));
+            self.registered = Some((registration, waker.clone(), P::fork_epoch()));
         }
         event.mark(AWAITED);
         let holds = condition();
@@ -313,7 +325,7 @@ impl<P: Platform> Listener<P> {
     }
 
     fn leave(&mut self) {
-        if let Some((registration, _)) = self.registered.take() {
+        if let Some((registration, ..)) = self.registered.take() {
             drop(registration.leave(LEFT));
         }
     }

@@ -4,6 +4,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::delayed::Delay;
 use crate::event::Event;
+use crate::fork;
 use crate::item::Item;
 
 /// See the fields.
@@ -32,6 +33,20 @@ impl<P: Platform> Extra<P> {
             event: Event::new(),
             stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
             delay: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Nobody waits, and no node is under way: who did and what was are the parent's. What has ended stays counted. In the child
+    /// of a fork, by who has the item to itself; `locked` if a thread of the parent had its lock.
+    ///
+    /// The delay is of another epoch, and is replaced when it is needed (`delayed`); unless it may be half changed, then it is
+    /// forgotten.
+    pub(crate) fn after_fork_in_child(&self, locked: bool) {
+        fork::set(&self.waiters, 0);
+        fork::set(&self.stand_in, core::ptr::null_mut());
+        self.event.after_fork_in_child();
+        if locked {
+            fork::set(&self.delay, core::ptr::null_mut());
         }
     }
 }

@@ -91,6 +91,11 @@ impl Sets {
         if self.drainers == 0 { 0 } else { DRAINING }
     }
 
+    /// Nobody drains: who did is the parent's. What waits for a flush there does so on its own copy. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&mut self) {
+        self.drainers = 0;
+    }
+
     /// Who drains.
     pub(crate) fn drainers(&self) -> u32 {
         self.drainers
@@ -105,6 +110,11 @@ impl<P: Platform> Flushing<P> {
             turns: core::array::from_fn(|_| P::AtomicU64::new(0)),
             warned: P::AtomicU32::new(0),
         }
+    }
+
+    /// Nobody waits. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.event.after_fork_in_child();
     }
 
     fn rounds(&self) -> u64 {
@@ -345,13 +355,16 @@ struct Draining<'a, P: Platform> {
     warnings: u32,
     /// When it takes too long.
     next: Option<Instant>,
+    /// The process that drains; its children do not.
+    epoch: u64,
 }
 
 impl<'a, P: Platform> Draining<'a, P> {
     fn begin(queue: &'a Queue<P>) -> Self {
         queue.begin_drain();
         let begun = P::now();
-        Draining { queue, begun, warnings: 0, next: Some(begun + FIRST_WARNING) }
+        let next = Some(begun + FIRST_WARNING);
+        Draining { queue, begun, warnings: 0, next, epoch: P::fork_epoch() }
     }
 
     fn warn_if_late(&mut self) {
@@ -374,7 +387,10 @@ impl<'a, P: Platform> Draining<'a, P> {
 
 impl<P: Platform> Drop for Draining<'_, P> {
     fn drop(&mut self) {
-        self.queue.end_drain();
+        // In the child of a fork nobody drains (`Sets::after_fork_in_child`).
+        if self.epoch == P::fork_epoch() {
+            self.queue.end_drain();
+        }
     }
 }
 
@@ -438,6 +454,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
         if crate::run::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }
+        draining.take_if(|draining| draining.epoch != P::fork_epoch());
         let drained = draining.get_or_insert_with(|| Draining::begin(queue));
         let event = &queue.flushing.event;
         if listener.poll_until(event, context.waker(), || queue.is_empty()) {

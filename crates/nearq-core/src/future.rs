@@ -27,6 +27,12 @@
 //!   where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the spot.
 //! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
 //!   properly. Then it pushes it, as a worker does; it has kept the queue alive meanwhile.
+//!
+//! # In the child of a fork
+//! A future of the parent's is not polled there: a wake does nothing, and its handle takes it for cancelled (`task`). One whose
+//! poll forked goes on in the child too; a wake that came before the fork is the parent's.
+//!
+//! # What is not used
 //! * Nobody cancels, disables or waits for a future by its item, so the word's other bits are not in use.
 
 use core::future::Future;
@@ -40,11 +46,13 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::context::polling;
-use crate::item::{DEFERRED, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started};
+use crate::item::{
+    DEFERRED, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started, is_of_this_process,
+};
 use crate::join::{JoinHandle, Kind};
 use crate::outcome::{JoinError, Panic, contain};
 use crate::queue::Queue;
-use crate::task::{CANCELLED, DONE, Owner, Stage, Task};
+use crate::task::{CANCELLED, DONE, Owner, Stage, Task, left_behind};
 
 /// Where a future goes when it is woken.
 pub(crate) trait Route<P: Platform>: Send {
@@ -253,7 +261,9 @@ where
         // SAFETY: as the caller says.
         let this = unsafe { Self::of(item) };
         // Relaxed: no poll follows that would have to see anything.
-        if this.item().state.load(Ordering::Relaxed) & DONE != 0 {
+        let word = this.item().state.load(Ordering::Relaxed);
+        // In the child of a fork, the parent's futures stay the parent's.
+        if word & DONE != 0 || !is_of_this_process::<P>(word) {
             return;
         }
         // SAFETY: as the caller says. Nobody cancels it by its item, so its node is its own.
@@ -306,6 +316,9 @@ where
         // SAFETY: as the caller says.
         let state = &unsafe { Self::of(item) }.item().state;
         let mut before = state.load(Ordering::Relaxed);
+        if let Some(cancelled) = left_behind::<P>(before) {
+            return cancelled;
+        }
         loop {
             if before & (DONE | CANCELLED) != 0 {
                 return before & CANCELLED != 0;

@@ -38,6 +38,11 @@ impl<P: Platform> Gate<P> {
         open
     }
 
+    /// Nobody is in the middle of it: who was is the parent's. It stays closed if it was. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        crate::fork::set(&self.word, self.word.load(Ordering::Relaxed) & CLOSED);
+    }
+
     /// Lets nobody in any more.
     pub(crate) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);

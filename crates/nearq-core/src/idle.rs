@@ -128,6 +128,11 @@ impl<P: Platform> Idle<P> {
         P::model_fence();
     }
 
+    /// Nobody sleeps or searches: the threads are the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        crate::fork::set(&self.word, NOBODY);
+    }
+
     /// Whether a worker sleeps here (or died in its sleep).
     pub(crate) fn has_idle(&self) -> bool {
         self.word.load(Ordering::SeqCst) & TOP != NOBODY

@@ -57,7 +57,8 @@
 //! * *The item may drop its last handle or requeue itself while it runs*: `PENDING`, `RUNNING` and `STALE` keep it alive as a
 //!   handle does; who ends the last of them frees it.
 //! * *After a fork* whatever the parent's threads had of an item they have of the parent's: a word of an older epoch counts
-//!   as idle, and the first claim in the child makes it so.
+//!   as idle, and who first asks for it in the child makes it so (`current`). Of a task, which runs once, it counts as the
+//!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
 
 use core::ptr::NonNull;
 
@@ -65,6 +66,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Extra;
 use crate::link::Link;
+use crate::task::{CANCELLED, DONE};
 
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
@@ -79,6 +81,7 @@ pub(crate) const ARRIVED: u64 = 1 << 14;
 pub(crate) const ENDED: u64 = 1 << 15;
 pub(crate) const DISABLED_ONCE: u64 = 1 << 16;
 pub(crate) const DISABLED: u64 = 0xfff << 16;
+/// Where the epoch begins, and how wide it is: what is 4096 forks in a row old may be taken for one's own.
 const EPOCH_SHIFT: u32 = 28;
 const EPOCH: u64 = 0xfff << EPOCH_SHIFT;
 pub(crate) const REFERENCE: u64 = 1 << 40;
@@ -190,8 +193,15 @@ impl Epoch {
     }
 }
 
+#[inline]
 fn epoch<P: Platform>() -> u64 {
     Epoch::now::<P>().0
+}
+
+/// Whether a state word is of this process; if not, what it says is of the parent's threads.
+#[inline]
+pub(crate) fn is_of_this_process<P: Platform>(word: u64) -> bool {
+    word & EPOCH == epoch::<P>()
 }
 
 impl<P: Platform> Item<P> {
@@ -274,17 +284,24 @@ impl<P: Platform> Item<P> {
     #[inline]
     pub(crate) fn current(&self) -> u64 {
         let word = self.state.load(Ordering::Acquire);
-        if word & EPOCH == epoch::<P>() { word } else { self.leave_behind(word) }
+        if is_of_this_process::<P>(word) { word } else { self.leave_behind(word) }
     }
 
-    /// The process has forked since: threads of the parent that had the item have the parent's.
+    /// The process has forked since: threads of the parent that had the item have the parent's. Not of tasks, whose results
+    /// would be lost. Under the lock, so that nobody uses the item before all of it is idle.
     #[cold]
     fn leave_behind(&self, mut word: u64) -> u64 {
         loop {
-            let idle = word & !(REFERENCE - 1) | word & DISABLED | epoch::<P>();
-            match self.state.compare_exchange(word, idle, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return idle,
-                Err(found) if found & EPOCH == epoch::<P>() => return found,
+            let idle = word & (DISABLED | !(REFERENCE - 1)) | epoch::<P>();
+            let locked = idle | LOCKED;
+            match self.state.compare_exchange(word, locked, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.forget_link();
+                    self.forget_extra(word);
+                    self.held().unlock();
+                    return idle;
+                }
+                Err(found) if is_of_this_process::<P>(found) => return found,
                 Err(found) => word = found,
             }
         }
@@ -533,6 +550,32 @@ impl<P: Platform> Item<P> {
             } else if self.change(word, word | LOCKED | ARRIVED) {
                 return self.held().unlock_by_worker();
             }
+        }
+    }
+
+    // ---- forks -------------------------------------------------------------------------------------------
+
+    /// In the child of a fork, for the item whose function forked: it runs there too, in the caller. What was queued for it
+    /// meanwhile is the parent's, and so is who waits for it. It stays disabled, or cancelled.
+    pub(crate) fn after_fork_in_child(&self) {
+        let word = self.state.load(Ordering::Relaxed);
+        let kept = RUNNING | DONE | CANCELLED | DISABLED | !(REFERENCE - 1);
+        self.forget_link();
+        self.forget_extra(word);
+        self.state.store(word & kept | epoch::<P>(), Ordering::Relaxed);
+    }
+
+    /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.
+    pub(crate) fn reset_after_fork_in_child(&self) {
+        crate::fork::set(&self.state, REFERENCE | epoch::<P>());
+        crate::fork::set(&self.link, core::ptr::null_mut());
+    }
+
+    /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.
+    fn forget_extra(&self, word: u64) {
+        // SAFETY: null, or made by `Item::extra`; freed with the item.
+        if let Some(extra) = unsafe { self.extra.load(Ordering::Acquire).as_ref() } {
+            extra.after_fork_in_child(word & LOCKED != 0);
         }
     }
 

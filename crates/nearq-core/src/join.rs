@@ -8,7 +8,7 @@ use core::task::{Context, Poll, Waker};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
 
 use crate::context::blocking;
-use crate::item::Item;
+use crate::item::{Item, is_of_this_process};
 use crate::outcome::JoinError;
 use crate::task::{ASLEEP, CHANGING, DONE, Head, POLLED};
 
@@ -58,16 +58,33 @@ impl<T, P: Platform> JoinHandle<T, P> {
         unsafe { self.kind.as_ref() }
     }
 
-    /// Takes the result, which is there.
-    #[inline]
+    /// Takes the result, which is there, or will never be in this process.
     fn take(&self) -> Result<T, JoinError> {
+        // Acquire: the result.
+        if self.state().load(Ordering::Acquire) & DONE == 0 {
+            return Err(JoinError::Cancelled);
+        }
         // SAFETY: DONE was read with acquire, and this is the only handle.
         unsafe { (self.kind().take)(self.item) }
     }
 
-    /// Whether it has ended: its result can be had without waiting.
+    /// Whether it has ended: its result can be had without waiting. True as well in the child of a fork for what the parent
+    /// runs (see [`join`](Self::join)).
     pub fn is_finished(&self) -> bool {
-        self.state().load(Ordering::Acquire) & DONE != 0
+        // Acquire: the result.
+        let word = self.state().load(Ordering::Acquire);
+        word & DONE != 0 || !is_of_this_process::<P>(word)
+    }
+
+    /// Whether the process has been forked since it was spawned, and it has no result.
+    fn is_unfinished_of_parent(&self) -> bool {
+        let word = self.state().load(Ordering::Acquire);
+        word & DONE == 0 && !is_of_this_process::<P>(word)
+    }
+
+    /// Whether it was spawned before the process was forked.
+    pub(crate) fn is_left_behind(&self) -> bool {
+        !is_of_this_process::<P>(self.state().load(Ordering::Acquire))
     }
 
     /// Cancels what was spawned. True: `join` says [`Cancelled`](JoinError::Cancelled). False: it does not.
@@ -109,12 +126,19 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// needs room for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
     ///
     /// # Errors
-    /// It panicked, or was cancelled.
+    /// It panicked, or was cancelled. In the child of a fork, what was spawned before and had not ended is the parent's and is
+    /// [`Cancelled`](JoinError::Cancelled) here.
     pub fn join(self) -> Result<T, JoinError> {
-        if !self.is_finished() {
+        // Acquire: the result.
+        let word = self.state().load(Ordering::Acquire);
+        if word & DONE == 0 {
+            if !is_of_this_process::<P>(word) {
+                return Err(JoinError::Cancelled);
+            }
             blocking::<P, _>(|| self.wait());
         }
-        self.take()
+        // SAFETY: DONE was read with acquire, and this is the only handle.
+        unsafe { (self.kind().take)(self.item) }
     }
 
     fn wait(&self) {
@@ -180,6 +204,10 @@ impl<T, P: Platform> Drop for JoinHandle<T, P> {
     #[inline]
     fn drop(&mut self) {
         if self.head().item.drop_reference() {
+            if self.is_unfinished_of_parent() {
+                // What is on the stage may be half moved.
+                return;
+            }
             let free = self.head().item.table().free;
             // SAFETY: neither queued nor running, and this was the last reference.
             unsafe { free(self.item) };

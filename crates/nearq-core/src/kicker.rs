@@ -53,6 +53,11 @@ impl<P: Platform> Kicker<P> {
         self.item.is_pending() || self.item.is_running()
     }
 
+    /// It is not on its way. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.item.reset_after_fork_in_child();
+    }
+
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kickers
         // before it is freed.

@@ -20,6 +20,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
+//! | `fork` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
 //! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
 //! | `work`, `workqueue`, `default` | what users see |
@@ -40,6 +41,7 @@ mod error;
 mod event;
 mod extra;
 mod flush;
+mod fork;
 mod freeze;
 mod future;
 mod gate;
@@ -109,6 +111,6 @@ pub fn set_description(text: &str) {
 pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     context::with_current::<P, _>(|context| {
         context.worker.set_description(text);
-        context.described.set(true);
+        context.look_after.set(true);
     });
 }

@@ -276,6 +276,18 @@ impl<P: Platform> Link<P> {
         self.pool.push(item);
     }
 
+    /// Nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
+    /// admitted. In the child of a fork.
+    ///
+    /// [`Admission::after_fork_in_child`]: crate::admission::Admission::after_fork_in_child
+    pub(crate) fn after_fork_in_child(&self) {
+        self.credits.after_fork_in_child(self.ended());
+        self.inactive.after_fork_in_child();
+        crate::fork::set(&*self.held, 0);
+        // A link that is past stays so: its set is not in use.
+        crate::fork::set(&self.watched, self.watched.load(Ordering::Relaxed) & PAST);
+    }
+
     /// The counters, for a reader.
     pub(crate) fn statistics(&self) -> LinkStatistics {
         let sum = |counter: fn(&Stripe<P>) -> &P::AtomicU64| {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, ThreadSpec};
 
+use crate::fork;
 use crate::pool::Pool;
 use crate::runtime::Inner;
 
@@ -153,6 +154,19 @@ impl<P: Platform> Monitor<P> {
         if let Some(handle) = handle {
             P::join(handle);
         }
+    }
+
+    /// Not started: its thread is the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        if self.armed.load(Ordering::Relaxed) != STOPPED {
+            fork::set(&self.armed, DISARMED);
+        }
+        fork::set(&self.started, 0);
+        fork::set(&self.refused, 0);
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
+        unsafe { self.handle.renew(None) };
+        // SAFETY: as above.
+        unsafe { self.thread.renew(None) };
     }
 
     /// Whether the caller is the monitor.

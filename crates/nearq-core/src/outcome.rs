@@ -47,7 +47,8 @@ pub enum JoinError {
     /// It panicked.
     Panicked(Panic),
     /// It was cancelled: by [`JoinHandle::cancel`](crate::JoinHandle::cancel), by its
-    /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped.
+    /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped. Or the process is the child of
+    /// a fork, and its parent runs it.
     Cancelled,
 }
 

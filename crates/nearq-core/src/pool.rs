@@ -38,6 +38,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::attributes::PoolKey;
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
+use crate::fork;
 use crate::idle::{Idle, Wakeup};
 use crate::inbox::Inbox;
 use crate::item::Item;
@@ -541,6 +542,21 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn ready(&self) -> usize {
         let batches: usize = self.entries().map(|worker| worker.batch.len()).sum();
         self.listed.len.load(Ordering::Relaxed) as usize + batches
+    }
+
+    /// No threads, and nothing that waits: both are the parent's. After the workers' entries, in the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.inbox.after_fork_in_child();
+        self.idle.after_fork_in_child();
+        // SAFETY: this is the only thread, and it is not in the middle of `take`: no user's code runs there.
+        unsafe { self.listed.ready.renew(List::new()) };
+        fork::set(&self.listed.len, 0);
+        fork::set(&self.listed.loaded, 0);
+        fork::set(&self.called.queued_at_level, 0);
+        fork::set(&self.called.brisk, 0);
+        fork::set(&self.called.awake, 0);
+        fork::set(&self.workers, 0);
+        fork::set(&self.capacity, self.key.pod.len().max(1) as u32);
     }
 
     // ---- siblings --------------------------------------------------------------------------------------

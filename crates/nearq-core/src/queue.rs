@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::{Mutex, MutexGuard};
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::admission::{Admission, Entry};
 use crate::attributes::{Attributes, Kind, Layout, Places};
@@ -23,6 +23,7 @@ use crate::domain::{Bounds, Domain, DomainLimit};
 use crate::error::Error;
 use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
+use crate::fork;
 use crate::gate::Gate;
 use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
@@ -60,8 +61,8 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) freezable: bool,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
-    /// Which process it is in.
-    epoch: Epoch,
+    /// Which process it is in. Written in the child of a fork only, while no other thread is there.
+    epoch: P::Cell<Epoch>,
     /// The links, newest first, for who reads them without the lock; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
     /// The domains in which items are counted; as the links.
@@ -95,7 +96,7 @@ impl<P: Platform> Queue<P> {
             freezable,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
-            epoch: Epoch::now::<P>(),
+            epoch: P::Cell::new(Epoch::now::<P>()),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             visitors: P::AtomicU32::new(0),
@@ -130,7 +131,7 @@ impl<P: Platform> Queue<P> {
     #[inline]
     pub(crate) fn queue(&self, item: NonNull<Item<P>>) -> bool {
         // SAFETY: the caller has a handle.
-        let Some(node) = (unsafe { Item::claim(item, self.epoch) }) else { return false };
+        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else { return false };
         self.send(node, P::current_cpu()) || self.refuse_and_warn(item, node)
     }
 
@@ -151,8 +152,10 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The process that it is in.
+    #[inline]
     pub(crate) fn epoch(&self) -> Epoch {
-        self.epoch
+        // SAFETY: written while there is one thread only, which does not read it then.
+        self.epoch.with(|epoch| unsafe { *epoch })
     }
 
     /// The nice value of its workers.
@@ -221,7 +224,7 @@ impl<P: Platform> Queue<P> {
 
     fn queue_at(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
         // SAFETY: the caller has a handle.
-        let node = unsafe { Item::claim(item, self.epoch) };
+        let node = unsafe { Item::claim(item, self.epoch()) };
         node.is_some_and(|node| self.launch(item, node, cpu))
     }
 
@@ -239,7 +242,7 @@ impl<P: Platform> Queue<P> {
     #[inline]
     fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize) -> Result<bool, Error> {
         // SAFETY: the caller has a handle.
-        let Some(node) = (unsafe { Item::claim(item, self.epoch) }) else { return Ok(false) };
+        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else { return Ok(false) };
         if !self.send(node, cpu) {
             return Err(self.refuse(item, node));
         }
@@ -608,6 +611,39 @@ impl<P: Platform> Queue<P> {
         admission
     }
 
+    // ---- forks -------------------------------------------------------------------------------------------
+
+    /// Before a fork: nobody changes the tables and links.
+    pub(crate) fn hold_for_fork(&self) {
+        fork::hold(&self.config);
+    }
+
+    /// After a fork, in both processes.
+    ///
+    /// # Safety
+    /// After `hold_for_fork`, once.
+    pub(crate) unsafe fn release_after_fork(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { fork::give_back(&self.config) };
+    }
+
+    /// Nothing is queued, and nobody is in the middle of anything: what and who did are the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        // SAFETY: this is the only thread, and it is not in the middle of a call that reads it.
+        self.epoch.with_mut(|epoch| unsafe { *epoch = Epoch::now::<P>() });
+        let mut config = self.config.lock();
+        config.sets.after_fork_in_child();
+        self.links().for_each(Link::after_fork_in_child);
+        let layout = &self.current_table().layout;
+        for domain in config.domains.iter() {
+            domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain));
+        }
+        drop(config);
+        fork::set(&self.visitors, 0);
+        self.flushing.after_fork_in_child();
+        self.gate.after_fork_in_child();
+    }
+
     // ---- the end -----------------------------------------------------------------------------------------
 
     /// Whether a user's thread is about to have done with the queue.
@@ -646,6 +682,8 @@ impl<P: Platform> Queue<P> {
 
 impl<P: Platform> Drop for Queue<P> {
     fn drop(&mut self) {
+        // Before anything goes: whoever has the list's lock may look at every queue on it.
+        self.inner().remove_queue(self);
         self.domains().for_each(Admission::throw_away);
     }
 }

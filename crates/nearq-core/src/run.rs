@@ -52,6 +52,13 @@ enum Rested {
     Ended,
 }
 
+/// Whether the thread is still a worker after an item, or the child's copy of one (`fork`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ran {
+    Here,
+    Forked,
+}
+
 struct Runner<'a, P: Platform> {
     context: &'a Context<'a, P>,
     inner: &'a Inner<P>,
@@ -69,6 +76,8 @@ struct Runner<'a, P: Platform> {
     accounted: Instant,
     /// It gives up its place although there is work.
     yields: bool,
+    /// The process that it is a worker of.
+    epoch: u64,
 }
 
 /// The life of a worker's thread: from searching to its end.
@@ -95,8 +104,11 @@ pub(crate) fn run<P: Platform>(
         cpu_time: Duration::ZERO,
         accounted: now,
         yields: false,
+        epoch: P::fork_epoch(),
     };
-    runner.live();
+    if runner.live() == Ran::Forked {
+        return;
+    }
     // The entry may be another thread's by now.
     let mut thread = worker.thread.lock();
     if *thread == Some(P::current_thread()) {
@@ -105,11 +117,11 @@ pub(crate) fn run<P: Platform>(
 }
 
 impl<P: Platform> Runner<'_, P> {
-    fn live(&mut self) {
+    fn live(&mut self) -> Ran {
         loop {
             if !self.take_place() {
                 if self.rest() == Rested::Ended {
-                    return;
+                    return Ran::Here;
                 }
                 continue;
             }
@@ -120,7 +132,9 @@ impl<P: Platform> Runner<'_, P> {
                 }
                 self.watch_batch();
                 self.pool.keep_spare();
-                self.work();
+                if self.work() == Ran::Forked {
+                    return Ran::Forked;
+                }
                 self.pool.idle().begin_search();
                 self.context.set_brisk(false);
                 if !self.yields && !self.inner.is_stopping() {
@@ -133,7 +147,7 @@ impl<P: Platform> Runner<'_, P> {
                 continue;
             }
             if self.rest() == Rested::Ended {
-                return;
+                return Ran::Here;
             }
         }
     }
@@ -173,12 +187,14 @@ impl<P: Platform> Runner<'_, P> {
     }
 
     /// Runs batches until the pool has no more, or the turn is over.
-    fn work(&mut self) {
+    fn work(&mut self) -> Ran {
         let mut begin = P::now();
         loop {
             let mut count = 0;
             while let Some(item) = self.worker.next() {
-                self.run_item(item);
+                if self.run_item(item) == Ran::Forked {
+                    return Ran::Forked;
+                }
                 count += 1;
             }
             let end = P::now();
@@ -194,7 +210,7 @@ impl<P: Platform> Runner<'_, P> {
                 || self.inner.is_stopping()
                 || self.pool.take(self.worker, self.limit) == 0
             {
-                return;
+                return Ran::Here;
             }
             self.context.set_brisk(self.is_brisk());
             self.call_for_rest();
@@ -244,7 +260,7 @@ impl<P: Platform> Runner<'_, P> {
     }
 
     #[inline]
-    fn run_item(&mut self, item: NonNull<Item<P>>) {
+    fn run_item(&mut self, item: NonNull<Item<P>>) -> Ran {
         // SAFETY: it came off our batch, which keeps it alive: by PENDING, or by STALE.
         let header = unsafe { item.as_ref() };
         // Before it starts; after that the next queuer may write it.
@@ -253,7 +269,7 @@ impl<P: Platform> Runner<'_, P> {
             Started::Yes => (item, link),
             started => match self.set_aside(item, started) {
                 Some(instead) => instead,
-                None => return,
+                None => return Ran::Here,
             },
         };
         // SAFETY: RUNNING keeps it alive.
@@ -261,7 +277,8 @@ impl<P: Platform> Runner<'_, P> {
         let table = header.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { link.as_ref() }) else {
-            return self.run_kicker(item);
+            self.run_kicker(item);
+            return Ran::Here;
         };
         if self.context.link.get() != link {
             self.serve(link);
@@ -279,17 +296,34 @@ impl<P: Platform> Runner<'_, P> {
         self.context.item.set(item.as_ptr());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let executed = unsafe { (table.execute)(item) };
+        if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
+            return Ran::Forked;
+        }
         if executed.panicked {
             served.count_panicked(self.worker.index);
-        }
-        if self.context.described.take() {
-            self.worker.set_description("");
         }
         if executed.deferred {
             // SAFETY: RUNNING is still ours, and we have not counted the execution.
             unsafe { push_deferred(item, link) };
         }
         served.end(self.worker.index);
+        Ran::Here
+    }
+
+    /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the
+    /// link may be touched: all of it may be another thread's by now.
+    #[cold]
+    fn look_after(&self, item: NonNull<Item<P>>, executed: Executed) -> Ran {
+        if P::fork_epoch() == self.epoch {
+            self.worker.set_description("");
+            return Ran::Here;
+        }
+        if executed.deferred {
+            // Queued in the child while it ran here. That queueing was counted in the child, the execution was not.
+            // SAFETY: RUNNING is still ours.
+            unsafe { push_deferred(item, core::ptr::null()) };
+        }
+        Ran::Forked
     }
 
     /// Says whose items it serves; null for nobody's. The queue that it has served may be freed then.
@@ -361,6 +395,8 @@ impl<P: Platform> Runner<'_, P> {
             self.worker.set_running(core::ptr::null());
             self.serve(core::ptr::null());
         }
+        // It may be gone, and what is freed here is foreign code.
+        self.context.item.set(core::ptr::null());
         self.inner.reap_orphans();
         self.worker.set_idle();
         self.pool.idle().settle(self.worker);
@@ -417,9 +453,15 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
 /// Nobody has the item any more.
 #[cold]
 pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
+    // What the caller executed last may be gone; should the foreign code fork, that must not be touched (`fork`).
+    let executed =
+        crate::context::with_current::<P, _>(|context| context.item.replace(core::ptr::null()));
     // SAFETY: as the caller says.
     let free = || unsafe { (item.as_ref().table().free)(item) };
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(free));
+    if let Some(executed) = executed {
+        crate::context::with_current::<P, _>(|context| context.item.set(executed));
+    }
 }
 
 /// Whether the caller is a worker that executes `item` right now.

@@ -40,16 +40,19 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) freezer: Freezer<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) broken: Variant,
-    surroundings: Mutex<Arc<Surroundings>, P>,
-    pools: Mutex<Vec<Arc<Pool<P>>>, P>,
+    pub(crate) surroundings: Mutex<Arc<Surroundings>, P>,
+    /// What the surroundings say may not have reached every level and queue.
+    pub(crate) stale: P::AtomicU32,
+    pub(crate) pools: Mutex<Vec<Arc<Pool<P>>>, P>,
     /// Lists of siblings, replaced ones included: a worker may be reading one.
-    siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
-    levels: Mutex<Vec<Arc<Level<P>>>, P>,
-    queues: Mutex<Vec<std::sync::Weak<Queue<P>>>, P>,
-    orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
-    has_orphans: P::AtomicU32,
+    pub(crate) siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
+    pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
+    /// Every queue whose end has not begun; a queue takes itself off.
+    pub(crate) queues: Mutex<Vec<std::sync::Weak<Queue<P>>>, P>,
+    pub(crate) orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
+    pub(crate) has_orphans: P::AtomicU32,
     config: Config,
-    threads: P::AtomicU32,
+    pub(crate) threads: P::AtomicU32,
     thread_limit: P::AtomicU32,
     spin: P::AtomicU32,
     /// No spinning where one CPU is allowed: whoever is waited for could not run.
@@ -103,6 +106,12 @@ impl<P: Platform> Drop for Runtime<P> {
     }
 }
 
+impl<P: Platform> Drop for Inner<P> {
+    fn drop(&mut self) {
+        crate::fork::unfollow(self);
+    }
+}
+
 impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
     pub(crate) fn start(
@@ -119,6 +128,7 @@ impl<P: Platform> Runtime<P> {
             stopping: P::AtomicU32::new(0),
             broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
+            stale: P::AtomicU32::new(0),
             pools: Mutex::new_in(Vec::new()),
             siblings: Mutex::new_in(Kept::new()),
             levels: Mutex::new_in(Vec::new()),
@@ -141,6 +151,7 @@ impl<P: Platform> Runtime<P> {
         let inner = Arc::new(inner);
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
         inner.timer.set_runtime(Arc::as_ptr(&inner));
+        crate::fork::follow(&*inner);
         Runtime { inner }
     }
 
@@ -264,9 +275,12 @@ impl<P: Platform> Inner<P> {
     // ---- queues ------------------------------------------------------------------------------------------
 
     pub(crate) fn add_queue(&self, queue: &Arc<Queue<P>>) {
-        let mut queues = self.queues.lock();
-        queues.retain(|queue| queue.strong_count() != 0);
-        queues.push(Arc::downgrade(queue));
+        self.queues.lock().push(Arc::downgrade(queue));
+    }
+
+    /// A queue ends.
+    pub(crate) fn remove_queue(&self, queue: *const Queue<P>) {
+        self.queues.lock().retain(|other| other.as_ptr() != queue);
     }
 
     /// Keeps a queue that was dropped by one of its own items until it is empty.
@@ -414,10 +428,18 @@ impl<P: Platform> Inner<P> {
             let entry = entry;
             // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
             let worker = unsafe { &*entry.0 };
+            // Hooks and items may fork. In the child this thread is not a worker, and not counted.
+            let epoch = P::fork_epoch();
             Config::call(own.config.on_start.as_ref(), &info);
-            crate::run::run(&own, &pool, worker, place);
-            Config::call(own.config.on_stop.as_ref(), &info);
-            own.threads.fetch_sub(1, Ordering::SeqCst);
+            if P::fork_epoch() == epoch {
+                crate::run::run(&own, &pool, worker, place);
+            }
+            if P::fork_epoch() == epoch {
+                Config::call(own.config.on_stop.as_ref(), &info);
+            }
+            if P::fork_epoch() == epoch {
+                own.threads.fetch_sub(1, Ordering::SeqCst);
+            }
         });
         match handle {
             Ok(handle) => {
@@ -520,7 +542,9 @@ impl<P: Platform> Inner<P> {
         // What cannot be read now may be readable in a second; until then the last answer stands.
         let Ok(machine) = P::machine() else { return };
         let known = self.surroundings();
-        if machine.limits == known.limits && machine.topology.online() == known.topology.online() {
+        let same =
+            machine.limits == known.limits && machine.topology.online() == known.topology.online();
+        if same && self.stale.swap(0, Ordering::Relaxed) == 0 {
             return;
         }
         self.change_surroundings(|surroundings| {

@@ -14,6 +14,11 @@
 //!   behind of its scopes would grow without end.
 //! * The list and the bell are in memory of their own, which every ticket keeps: it may come to a worker long
 //!   after the scope has ended. The closure itself, with what it borrows, is gone by then.
+//!
+//! # In the child of a fork
+//! that came from inside the scope, the closures spawned before are the parent's: the child's scope counts, runs and waits for
+//! its own only. A closure that is the one that forked does not touch the scope when it ends there: it is not counted, and the
+//! thread on whose stack the scope is was perhaps not copied.
 
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -41,6 +46,10 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     panic: Mutex<Option<Panic>, P>,
     /// If it is within an item of the same queue.
     within: Option<Arc<Within<P>>>,
+    /// The process whose closures are counted.
+    epoch: P::AtomicU64,
+    /// 1 as long as the scope itself is counted.
+    open: P::AtomicU32,
     /// Invariant in both lifetimes, as in `std::thread::Scope`.
     scope: core::marker::PhantomData<&'scope mut &'scope ()>,
     env: core::marker::PhantomData<&'env mut &'env ()>,
@@ -134,7 +143,13 @@ impl<P: Platform> Within<P> {
                 let news = || ended() || !self.newest.load(Ordering::SeqCst).is_null();
                 blocking::<P, _>(|| self.bell.wait(news));
             }
+            let epoch = P::fork_epoch();
             for ticket in tickets {
+                if P::fork_epoch() != epoch {
+                    // The parent runs it.
+                    core::mem::forget(ticket);
+                    continue;
+                }
                 let Some(closure) = ticket.take() else { continue };
                 if catch_unwind(AssertUnwindSafe(closure)).is_err() {
                     // The scope has the panic already.
@@ -167,6 +182,8 @@ struct Back<P: Platform> {
     count: *const P::AtomicU32,
     panic: *const Mutex<Option<Panic>, P>,
     within: Option<Arc<Within<P>>>,
+    /// The process in which it is counted.
+    epoch: u64,
 }
 
 // SAFETY: the pointers' ends are shared between threads by design, and live until the count is zero.
@@ -174,6 +191,9 @@ unsafe impl<P: Platform> Send for Back<P> {}
 
 impl<P: Platform> Back<P> {
     fn end(self, outcome: Result<(), Panic>) {
+        if P::fork_epoch() != self.epoch {
+            return;
+        }
         if let Err(panic) = outcome {
             // SAFETY: the scope lives until the count below is zero.
             unsafe { &*self.panic }.lock().get_or_insert(panic);
@@ -191,18 +211,42 @@ impl<P: Platform> Back<P> {
 }
 
 impl<'scope, P: Platform> Scope<'scope, '_, P> {
+    /// For a closure of this process.
+    fn back(&self) -> Back<P> {
+        Back {
+            count: &raw const self.count,
+            panic: &raw const self.panic,
+            within: self.within.clone(),
+            epoch: P::fork_epoch(),
+        }
+    }
+
+    /// In the child of a fork, the first time: forgets the closures that are the parent's.
+    fn leave_behind(&self) {
+        let epoch = P::fork_epoch();
+        // Relaxed: changes in the thread that forked only, before that one has spawned anything.
+        if self.epoch.load(Ordering::Relaxed) != epoch {
+            self.epoch.store(epoch, Ordering::Relaxed);
+            self.count.store(self.open.load(Ordering::Relaxed), Ordering::Relaxed);
+            if let Some(within) = &self.within {
+                // Neither run nor dropped: a closure of the parent's may be half moved.
+                core::mem::forget(within.take_all());
+            }
+            // SAFETY: the closures of this scope that could use it are the parent's, and this thread is in none of its
+            // functions.
+            unsafe { self.panic.renew(None) };
+        }
+    }
+
     /// Queues a closure that may borrow what outlives the scope. It ends before the scope does.
     ///
     /// Where the queue is being [drained](crate::Workqueue::drain), and the caller is not one of its own items, the closure is
     /// dropped, and the scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
+        self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.
         self.count.fetch_add(1, Ordering::Relaxed);
-        let back = Back::<P> {
-            count: &raw const self.count,
-            panic: &raw const self.panic,
-            within: self.within.clone(),
-        };
+        let back = self.back();
         let task = move || {
             let back = back;
             let outcome = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
@@ -220,12 +264,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         let Some(within) = &self.within else {
             if let Err(refusal) = self.queue.try_spawn(task) {
                 // The closure is gone, and with it what would have ended it.
-                let back = Back::<P> {
-                    count: &raw const self.count,
-                    panic: &raw const self.panic,
-                    within: None,
-                };
-                back.end(Err(Panic::new(Box::new(refusal.to_string()))));
+                self.back().end(Err(Panic::new(Box::new(refusal.to_string()))));
             }
             return;
         };
@@ -252,14 +291,23 @@ pub(crate) fn scope<'env, P: Platform, R>(
         count: P::AtomicU32::new(1),
         panic: Mutex::new_in(None),
         within: queue.is_served_here().then(Within::new),
+        epoch: P::AtomicU64::new(P::fork_epoch()),
+        open: P::AtomicU32::new(1),
         scope: core::marker::PhantomData,
         env: core::marker::PhantomData,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.leave_behind();
+    // Relaxed: read by this thread only, or in the child of a fork.
+    scope.open.store(0, Ordering::Relaxed);
     // Acquire: pairs with the release of each end.
     let mut left = scope.count.fetch_sub(1, Ordering::AcqRel) - 1;
     if let Some(within) = &scope.within {
-        within.run_until(|| scope.count.load(Ordering::SeqCst) == 0);
+        within.run_until(|| {
+            // One of its closures may have forked.
+            scope.leave_behind();
+            scope.count.load(Ordering::SeqCst) == 0
+        });
     } else if left != 0 {
         blocking::<P, _>(|| {
             while left != 0 {

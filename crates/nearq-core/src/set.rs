@@ -9,6 +9,8 @@
 //! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
 //!   pushes it, and to the set once it has taken the list.
 //! * Push and take are `SeqCst`, for the bell.
+//! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left
+//!   are given out one after the other: cancelled, or with the result that they had at the fork.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -101,6 +103,10 @@ struct Members<T, P: Platform> {
     free: Vec<u32>,
     /// Taken off the ring's list, the first to end first.
     ended: *mut Item<P>,
+    /// The process in which all members were looked at that had stayed behind in a fork.
+    epoch: u64,
+    /// How far that look is, and in which process.
+    looked: (u64, usize),
 }
 
 // SAFETY: it owns its members' handles, which are Send; the pointers lead to members.
@@ -116,6 +122,8 @@ impl<T: Send, P: Platform> Members<T, P> {
             handles: Vec::new(),
             free: Vec::new(),
             ended: core::ptr::null_mut(),
+            epoch: P::fork_epoch(),
+            looked: (P::fork_epoch(), 0),
         }
     }
 
@@ -155,7 +163,7 @@ impl<T: Send, P: Platform> Members<T, P> {
                 self.ended = item.as_ptr();
             }
         }
-        let item = NonNull::new(self.ended)?;
+        let Some(item) = NonNull::new(self.ended) else { return self.take_left_behind() };
         // SAFETY: as above.
         let member = unsafe { InSet::of(item) };
         self.ended = member.next.load(Ordering::Relaxed);
@@ -163,6 +171,28 @@ impl<T: Send, P: Platform> Members<T, P> {
         let mut handle = self.handles[place as usize].take().expect("on the list once");
         self.free.push(place);
         Some(handle.try_take().expect("pushed after DONE"))
+    }
+
+    /// In the child of a fork, the list being empty: the result of a member of the parent's. It puts itself on no list here; where
+    /// it had ended and was about to, its result is here nevertheless.
+    fn take_left_behind(&mut self) -> Option<Result<T, JoinError>> {
+        let epoch = P::fork_epoch();
+        if self.epoch == epoch {
+            return None;
+        }
+        if self.looked.0 != epoch {
+            self.looked = (epoch, 0);
+        }
+        for place in self.looked.1..self.handles.len() {
+            if let Some(mut handle) = self.handles[place].take_if(|handle| handle.is_left_behind())
+            {
+                self.looked.1 = place + 1;
+                self.free.push(u32::try_from(place).expect("made from one"));
+                return handle.try_take();
+            }
+        }
+        self.epoch = epoch;
+        None
     }
 
     fn wait(&self) {

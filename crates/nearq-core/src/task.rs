@@ -22,6 +22,8 @@
 //!   who waits while `RUNNING` keeps the task alive, and clears `RUNNING` last.
 //! * The waker's place belongs to the joiner in `CHANGING`, and to who ends the task from `POLLED | DONE` on. Each changes
 //!   the word before it touches the place, so the later one sees the earlier one.
+//! * In the child of a fork, a task of the parent's that has no result yet will have none: its word is of another epoch
+//!   (`item`), and whoever has its handle takes it for cancelled. Nobody touches its stage: it may be half moved.
 //! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 
 use core::ptr::NonNull;
@@ -30,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
-use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING};
+use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING, is_of_this_process};
 use crate::join::{JoinHandle, Kind};
 use crate::outcome::{JoinError, Panic, contain};
 
@@ -201,6 +203,10 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         // SAFETY: as the caller says.
         let this = unsafe { item.cast::<Self>().as_ref() };
         let state = &this.head.item.state;
+        // Relaxed: changes in the thread that forked only.
+        if let Some(cancelled) = left_behind::<P>(state.load(Ordering::Relaxed)) {
+            return cancelled;
+        }
         if !this.head.item.cancel() {
             // Relaxed: nothing is done because of it.
             let word = state.load(Ordering::Relaxed);
@@ -209,6 +215,11 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         this.be_cancelled(item);
         true
     }
+}
+
+/// Whether a task of the parent's counts as cancelled in the child of a fork; nothing if it is a task of this process.
+pub(crate) fn left_behind<P: Platform>(word: u64) -> Option<bool> {
+    (!is_of_this_process::<P>(word)).then_some(word & CANCELLED != 0 || word & DONE == 0)
 }
 
 impl<P: Platform> Head<P> {

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, ThreadSpec};
 
+use crate::fork;
 use crate::pad::Padded;
 use crate::runtime::Inner;
 use crate::wheel::Wheel;
@@ -246,6 +247,23 @@ impl<P: Platform> Timer<P> {
     #[cfg(test)]
     pub(crate) fn end_by_hand(&self) {
         Hands::new(0).end(&self.shared);
+    }
+
+    /// Not started, with nothing on the wheel or asked for: thread and nodes are the parent's. One that was stopped stays so.
+    /// In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        let shared = &*self.shared;
+        // Its thread would have released what it held; nobody does here, for it is the parent's.
+        let stopped = shared.stopped.load(Ordering::Relaxed) != 0;
+        shared.requests.inbox.after_fork_in_child(stopped);
+        fork::set(&shared.started, if stopped { ENDED } else { NOT_STARTED });
+        fork::set(&shared.requests.waiting, 0);
+        fork::set(&*shared.sleep, AWAKE);
+        fork::set(&shared.refused, 0);
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
+        unsafe { shared.handle.renew(None) };
+        // SAFETY: as above.
+        unsafe { shared.thread.renew(None) };
     }
 
     /// Whether the caller is the timer's thread.

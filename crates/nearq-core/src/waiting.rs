@@ -18,17 +18,23 @@ use crate::work::Work;
 struct Waiting<P: Platform> {
     work: Work<P>,
     target: u64,
+    /// The process in which it was on its way; it will not end in a child of that.
+    epoch: u64,
 }
 
 impl<P: Platform> Waiting<P> {
     /// Begins to wait for the execution that runs, and for the one that is queued if `queued`; nothing if there is none.
     fn begin(work: &Work<P>, queued: bool) -> Option<Self> {
         let target = work.header().begin_wait(queued)?;
-        Some(Waiting { work: work.clone(), target })
+        Some(Waiting { work: work.clone(), target, epoch: P::fork_epoch() })
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.epoch == P::fork_epoch()
     }
 
     fn is_over(&self) -> bool {
-        self.work.header().has_ended(self.target)
+        !self.is_of_this_process() || self.work.header().has_ended(self.target)
     }
 
     fn wait(self) {
@@ -38,7 +44,9 @@ impl<P: Platform> Waiting<P> {
 
 impl<P: Platform> Drop for Waiting<P> {
     fn drop(&mut self) {
-        self.work.header().end_wait();
+        if self.is_of_this_process() {
+            self.work.header().end_wait();
+        }
     }
 }
 

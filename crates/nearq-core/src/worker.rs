@@ -19,6 +19,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
+use crate::fork;
 use crate::item::{Item, ItemTable};
 use crate::link::Link;
 use crate::list::List;
@@ -153,6 +154,25 @@ impl<P: Platform> Worker<P> {
     /// Who popped it found it dead: the entry is free.
     pub(crate) fn bury(&self) {
         self.status.store(FREE, Ordering::Release);
+    }
+
+    /// The entry is free: its thread is the parent's. Its handle is forgotten: there is no thread to join or detach. The parker
+    /// stays as it is: whatever is left there is consumed by the first `park` of the entry's next thread, which looks at its
+    /// status again.
+    ///
+    /// In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        fork::set(&self.status, FREE);
+        fork::set(&self.loaded, 0);
+        fork::set(&self.link, core::ptr::null_mut());
+        fork::set(&self.running, core::ptr::null_mut());
+        self.batch.after_fork_in_child();
+        // SAFETY: here and below: this is the only thread, and no user's code runs while it holds one of these locks.
+        unsafe { self.thread.renew(None) };
+        // SAFETY: as above.
+        unsafe { self.handle.renew(None) };
+        // SAFETY: as above.
+        unsafe { self.description.renew(String::new()) };
     }
 
     /// Whether a thread belongs to the entry.

@@ -47,6 +47,19 @@ impl<T, P: Platform> Mutex<T, P> {
         Mutex { raw: RawMutex::new_in(), value: UnsafeCell::new(value) }
     }
 
+    /// Makes the mutex anew in the child of a fork: free, and with `value`. The old value, which a thread that does not
+    /// exist any more may have left half changed, is forgotten and not dropped.
+    ///
+    /// # Safety
+    /// No other thread uses the mutex, and the caller has no guard of it.
+    pub unsafe fn renew(&self, value: T) {
+        // SAFETY: nobody else uses the mutex, so nobody has a reference to the value; it is overwritten without a look at
+        // it, so it does not matter what it is.
+        unsafe { self.value.get().write(value) };
+        // SAFETY: as the caller promises.
+        unsafe { self.raw.renew() };
+    }
+
     /// The value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -72,6 +85,25 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// The value, without locking: nobody else can have the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
+    }
+
+    /// The value, for who has forgotten the guard and still has the lock.
+    ///
+    /// # Safety
+    /// This thread, or the one that it is a copy of after a fork, took the lock, has forgotten the guard, and keeps the lock as
+    /// long as the reference lives.
+    pub unsafe fn value_while_held(&self) -> &T {
+        // SAFETY: the caller has the lock, so nobody has an exclusive reference; shared ones of its own do not disturb.
+        unsafe { &*self.value.get() }
+    }
+
+    /// Gives the lock back in place of a guard that was forgotten (`core::mem::forget`).
+    ///
+    /// # Safety
+    /// This thread, or the one that it is a copy of after a fork, took the lock and has forgotten the guard.
+    pub unsafe fn force_unlock(&self) {
+        // SAFETY: as the caller promises; the guard does not give it back any more.
+        unsafe { self.raw.unlock() };
     }
 
     /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
@@ -183,6 +215,24 @@ mod tests {
         }));
         assert!(outcome.is_err());
         assert_eq!(*mutex.lock(), 2);
+    }
+
+    #[test]
+    fn a_forgotten_guard_is_given_back_and_a_lost_lock_made_anew() {
+        let mutex = Mutex::new(vec![1]);
+        core::mem::forget(mutex.lock());
+        assert!(mutex.try_lock().is_none());
+        // SAFETY: as below; the reference is gone at the end of the line.
+        assert_eq!(unsafe { mutex.value_while_held() }, &[1]);
+        // SAFETY: we took it, and have forgotten the guard.
+        unsafe { mutex.force_unlock() };
+        mutex.lock().push(2);
+        let mut lost = core::mem::take(&mut *mutex.lock());
+        core::mem::forget(mutex.lock());
+        lost.push(3);
+        // SAFETY: nobody else has the mutex, and the guard was forgotten.
+        unsafe { mutex.renew(lost) };
+        assert_eq!(*mutex.lock(), [1, 2, 3]);
     }
 
     #[test]

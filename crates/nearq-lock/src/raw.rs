@@ -131,6 +131,15 @@ impl<P: Platform> RawMutex<P> {
         P::wake(word, 1);
     }
 
+    /// Makes the lock free, whoever had it and whoever slept on it.
+    ///
+    /// # Safety
+    /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.
+    pub unsafe fn renew(&self) {
+        // Relaxed: there is nobody to see it but the caller, and threads that it starts.
+        self.state.store(FREE, Ordering::Relaxed);
+    }
+
     /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint, nothing may be concluded from it.

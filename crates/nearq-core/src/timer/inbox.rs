@@ -66,6 +66,11 @@ impl<P: Platform> Inbox<P> {
         Self::reversed(self.head.swap(null_mut(), Ordering::SeqCst))
     }
 
+    /// Forgets what is there, which is the parent's. In the child of a fork.
+    pub(super) fn after_fork_in_child(&self, closes: bool) {
+        crate::fork::set(&self.head, if closes { closed::<P>() } else { null_mut() });
+    }
+
     /// Takes everything, for the last time.
     pub(super) fn close(&self) -> Requests<P> {
         let head = self.head.swap(closed::<P>(), Ordering::SeqCst);

@@ -1,0 +1,207 @@
+//! Forks: what the child makes of its copy of a runtime.
+//!
+//! A fork copies the memory and the one thread that forks. The child's copy of a runtime is one in which every worker, the
+//! monitor and every other thread has vanished, wherever it was. These are the promises:
+//!
+//! * Handles that the child inherits (`Runtime`, `Workqueue`, `Work`, `JoinHandle`) work; the first use starts fresh threads.
+//! * What was pending or running in the parent stays the parent's: it runs there, once, and not in the child. The child's
+//!   queues are empty.
+//! * No lock that was held at the fork hangs the child.
+//! * The parent does not notice.
+//!
+//! # Steps
+//! The platform calls three hooks for each runtime (`Platform::follow_forks`), in the thread that forks:
+//!
+//! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
+//!   `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, `orphans`. So the child's vectors,
+//!   tables and lists of those are whole. No queue can go meanwhile: its end takes `queues` first.
+//! * **parent** ([`Inner::release_after_fork`]) gives them back.
+//! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure
+//!   into the state that it has when nothing is queued and no thread was started.
+//!
+//! Locks that workers take on an item's way (a pool's `ready`, a level's `queue`, a queue's `turn`, those of a worker's entry,
+//! the monitor's) are not taken before the fork: it would hold up workers, and what they protect is thrown away in the
+//! child anyhow. They are made anew there, with an empty value, unlocked; the old value may be half changed and is not looked at.
+//! All else is single words, which are whole at any time.
+//!
+//! Things that the runtime has no list of (items, tasks, sets, scopes, bells, futures that wait) have the epoch, and compare it when they
+//! are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for cancelled (`task`),
+//! what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the parent's is never called, so
+//! a future that waited is to be polled once more in the child. What was on a timer is on none (`timer`, `delayed`). A frozen
+//! runtime stays frozen.
+//!
+//! # How a structure takes part
+//! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread
+//! alive: it may write anything, in any order; `Relaxed` is enough, because threads that are started later see what their
+//! starter saw. It must not allocate more than it has to, must not drop what another thread may have been changing, must not join
+//! or detach a thread. It uses [`set`], which leaves a word alone that has the value already: a page that is only
+//! read need not be copied. A structure of which one is part calls the ones of its parts; `Inner::after_fork_in_child` is
+//! the root. A new structure with threads or lists adds a line there; one that is changed under a lock by users' threads adds
+//! its lock to `hold_for_fork` and to `give_back`, or is written in single words.
+//!
+//! # The thread that forks
+//! It may be a worker, in the middle of an item. In the child it is an ordinary thread from then on: its slot is cleared, its
+//! entry is free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy
+//! of the item stays running, is of the child's epoch, and ends as any other ([`Item::after_fork_in_child`]); what was queued
+//! for it meanwhile is the parent's. When the function returns, the worker's loop finds a mark that costs it nothing
+//! (`Context::look_after`, which it reads after each item anyway), sees that the epoch is another one, and ends its thread
+//! without touching pool, level, link or entry. The thread was the child's first: where no other thread is alive, its end ends
+//! the process, else the process lives on until it exits otherwise. A program that forks in an item should `exec` or `exit` there.
+//!
+//! A closure of a `scope` that forks in another thread than the scope's borrows from a thread that the child does not have: there it
+//! must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
+//!
+//! # What leaks in the child
+//! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or runtime that
+//! another thread was dropping or had the last handle of; a few small vectors of the leaf locks. A child that lives long and
+//! inherits many pending items is better made before they are.
+//!
+//! # What is not followed
+//! `vfork`, `posix_spawn` and `clone` called by hand (see `Platform::follow_forks`); nothing of nearq may be used in such a child
+//! before it has called `exec`. Nor may a program fork inside the closure of `Workqueue::change` or a waker, which run under
+//! locks or in the middle of a step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
+//! `exit` there: the runtime runs it between two items, on whatever thread it has.
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, ForkHooks, Ordering, Platform};
+
+use crate::context;
+use crate::queue::Queue;
+use crate::runtime::Inner;
+use crate::worker::Worker;
+
+struct Hooks<P: Platform>(core::marker::PhantomData<P>);
+
+impl<P: Platform> Hooks<P> {
+    const HOOKS: ForkHooks = ForkHooks {
+        // SAFETY: in all three: the subject is an `Inner<P>`, which takes itself off the list before it goes, and the
+        // platform calls them in this order, around a fork.
+        prepare: |inner| unsafe { &*inner.cast::<Inner<P>>() }.hold_for_fork(),
+        // SAFETY: as above.
+        parent: |inner| unsafe { (*inner.cast::<Inner<P>>()).release_after_fork() },
+        // SAFETY: as above.
+        child: |inner| unsafe { (*inner.cast::<Inner<P>>()).after_fork_in_child() },
+    };
+}
+
+/// From now on `inner` is told of forks, until [`unfollow`].
+pub(crate) fn follow<P: Platform>(inner: &Inner<P>) {
+    // SAFETY: `Inner`'s drop calls `unfollow` before anything of it goes; it is shared between threads by design.
+    unsafe { P::follow_forks(core::ptr::from_ref(inner).cast(), &Hooks::<P>::HOOKS) };
+}
+
+/// Forks do not touch `inner` any more.
+pub(crate) fn unfollow<P: Platform>(inner: &Inner<P>) {
+    P::unfollow_forks(core::ptr::from_ref(inner).cast());
+}
+
+/// Writes a word that has another value; one that has it already is left alone, so that its page stays shared with the parent.
+pub(crate) fn set<T: Copy + PartialEq>(word: &impl Atomic<T>, value: T) {
+    if word.load(Ordering::Relaxed) != value {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Takes a lock until [`give_back`].
+pub(crate) fn hold<T, P: Platform>(mutex: &Mutex<T, P>) {
+    core::mem::forget(mutex.lock());
+}
+
+/// Gives back what [`hold`] took, in the process that forked or in the child.
+///
+/// # Safety
+/// `hold` took it before the fork.
+pub(crate) unsafe fn give_back<T, P: Platform>(mutex: &Mutex<T, P>) {
+    // SAFETY: this thread took it, or in the child the thread of which this one is a copy, and forgot the guard.
+    unsafe { mutex.force_unlock() };
+}
+
+impl<P: Platform> Inner<P> {
+    /// Every queue that has not ended. The caller has the lock of `queues`, as forks do.
+    fn held_queues(&self) -> impl Iterator<Item = &Queue<P>> {
+        // SAFETY: the lock is ours since `hold_for_fork`, so nobody changes the vector.
+        let queues = unsafe { self.queues.value_while_held() };
+        // SAFETY: a queue takes itself off the list, under the lock, before anything of it goes. Shared references only.
+        queues.iter().map(|queue| unsafe { &*queue.as_ptr() })
+    }
+
+    /// Before a fork: takes what must not be half changed in the child's copy.
+    fn hold_for_fork(&self) {
+        hold(&self.queues);
+        for queue in self.held_queues() {
+            queue.hold_for_fork();
+        }
+        hold(&self.pools);
+        hold(&self.siblings);
+        hold(&self.levels);
+        hold(&self.surroundings);
+        hold(&self.orphans);
+    }
+
+    /// After a fork, in the process that forked.
+    ///
+    /// # Safety
+    /// After `hold_for_fork`, once.
+    unsafe fn release_after_fork(&self) {
+        // SAFETY: here and below: taken by `hold_for_fork`.
+        unsafe { give_back(&self.orphans) };
+        // SAFETY: as above.
+        unsafe { give_back(&self.surroundings) };
+        // SAFETY: as above.
+        unsafe { give_back(&self.levels) };
+        // SAFETY: as above.
+        unsafe { give_back(&self.siblings) };
+        // SAFETY: as above.
+        unsafe { give_back(&self.pools) };
+        for queue in self.held_queues() {
+            // SAFETY: as above.
+            unsafe { queue.release_after_fork() };
+        }
+        // SAFETY: as above. Last, because `held_queues` reads it.
+        unsafe { give_back(&self.queues) };
+    }
+
+    /// After a fork, in the child: nothing is queued, and no thread was started.
+    ///
+    /// # Safety
+    /// After `hold_for_fork`, once, in the child of the fork, before anything else uses the runtime there.
+    unsafe fn after_fork_in_child(&self) {
+        // SAFETY: as the caller promises. There is no other thread, so the locks are free from here on.
+        unsafe { self.release_after_fork() };
+        self.leave_worker();
+        self.table.iter().for_each(Worker::after_fork_in_child);
+        self.pools.lock().iter().for_each(|pool| pool.after_fork_in_child());
+        self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
+        for queue in self.queues.lock().iter() {
+            // SAFETY: as in `held_queues`; the guard lives as long as the loop.
+            unsafe { &*queue.as_ptr() }.after_fork_in_child();
+        }
+        self.monitor.after_fork_in_child();
+        self.timer.after_fork_in_child();
+        self.departures.after_fork_in_child();
+        set(&self.threads, 0);
+        // Who adopted a queue may not have come to say so.
+        set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));
+        // A change of the machine or of a default may have reached some levels and queues and not others.
+        set(&self.stale, 1);
+    }
+
+    /// In the child: if the thread that forked is one of this runtime's workers, it is so no longer.
+    fn leave_worker(&self) {
+        let left = context::with_current::<P, _>(|context| {
+            let ours = core::ptr::eq(context.inner, self);
+            if ours {
+                context.look_after.set(true);
+                // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs
+                // in it only inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
+                if let Some(item) = unsafe { context.item.get().as_ref() } {
+                    item.after_fork_in_child();
+                }
+            }
+            ours
+        });
+        if left == Some(true) {
+            P::set_slot(core::ptr::null());
+        }
+    }
+}
