@@ -108,6 +108,13 @@ pub(crate) enum Entry {
     Refused,
 }
 
+/// Whether the runtime is shut down, and the caller is not one of its workers.
+fn is_shut<P: Platform>(link: &Link<P>) -> bool {
+    let inner = link.pool.runtime();
+    P::model_fence();
+    inner.is_shut() && !crate::run::works_for(inner)
+}
+
 /// The limit of one domain.
 pub(crate) struct Admission<P: Platform> {
     pub(crate) domain: Domain,
@@ -275,11 +282,23 @@ impl<P: Platform> Admission<P> {
     /// Where the ceiling is closed.
     #[cold]
     fn enter_closed(&self, link: &Link<P>) -> Entry {
-        // SeqCst: who drains says so before it looks whether the queue is empty.
-        if self.drainers.load(Ordering::SeqCst) != 0 && !crate::run::serves(link.queue) {
+        if self.refuses(link) {
             return Entry::Refused;
         }
         if self.admit_past(link) { Entry::LetIn } else { Entry::HeldBack }
+    }
+
+    /// Whether the caller may queue nothing here: the queue drains, and the caller is not one of its items; or the runtime is
+    /// shut down, and the caller is not one of its workers.
+    fn refuses(&self, link: &Link<P>) -> bool {
+        P::model_fence();
+        // SeqCst: who drains says so before it looks whether the queue is empty.
+        let drainers = self.drainers.load(Ordering::SeqCst);
+        if drainers == 0 || crate::run::serves(link.queue) {
+            return false;
+        }
+        // The only one who drains may be who shuts down.
+        drainers > 1 || !link.pool.runtime().is_shut() || is_shut(link)
     }
 
     /// Whether the limit has been changed since the ceiling's word was read; true inside if nothing may get in now.
@@ -305,8 +324,9 @@ impl<P: Platform> Admission<P> {
         if self.admitted.load(Ordering::SeqCst) >= completed + limit / 2 {
             return false;
         }
-        if self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit && !self.is_below(limit)
-        {
+        let past = self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit;
+        // Looked at once more now that the item is counted: see `shutdown`.
+        if past && !self.is_below(limit) && !self.refuses(link) {
             link.credits.enter();
             return true;
         }
@@ -362,14 +382,28 @@ impl<P: Platform> Admission<P> {
         outcome.map_or_else(ceiling, |_| possible)
     }
 
-    /// Holds an item back that `cpu` queued. The caller has its `PENDING`.
+    /// Holds an item back that `cpu` queued. The caller has its `PENDING`. False if it is refused after all: then nothing
+    /// has happened. An item that is the queue's `own` already is refused by a shutdown only.
     #[cold]
-    pub(crate) fn hold_back(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: u32) {
+    pub(crate) fn hold_back(
+        &self,
+        link: &Link<P>,
+        item: NonNull<Item<P>>,
+        cpu: u32,
+        own: bool,
+    ) -> bool {
         // SAFETY: the caller has the item's PENDING, which keeps it alive.
         let header = unsafe { item.as_ref() };
         header.set_inactive();
         link.hold();
         self.inactive.fetch_add(1, Ordering::SeqCst);
+        // Looked at once more now that the item is counted: see `shutdown`.
+        if if own { is_shut(link) } else { self.refuses(link) } {
+            self.inactive.fetch_sub(1, Ordering::SeqCst);
+            link.let_go();
+            header.unset_inactive();
+            return false;
+        }
         // Accounted from here on: it may be cancelled.
         header.set_target(link, cpu);
         // Relaxed: written before the link could be found.
@@ -378,11 +412,12 @@ impl<P: Platform> Admission<P> {
         line.unwrap_or(link).inactive.push(item);
         self.close();
         if link.pool.runtime().broken.is(Broken::AdmissionLeak) {
-            return;
+            return true;
         }
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {
             self.kick();
         }
+        true
     }
 
     /// Makes every completion look after what waits, and lets nobody in.
@@ -664,7 +699,7 @@ impl<P: Platform> Admission<P> {
 
     /// Nothing is held back, on a pool or running, and nobody drains or freezes: what there was and who did are the parent's. By
     /// who holds the queue's configuration, in the child of a fork, after the links.
-    pub(crate) fn after_fork_in_child(&self, limit: usize) {
+    pub(crate) fn after_fork_in_child(&self, limit: usize, shut: bool) {
         let limit = limit as u64;
         let completed = self.completed();
         fork::set(&*self.admitted, completed);
@@ -673,24 +708,24 @@ impl<P: Platform> Admission<P> {
         // The limit may be that of a change which had not come to this domain.
         fork::set(&self.limit, limit);
         let epoch = self.ceiling.load(Ordering::Relaxed) & EPOCH;
-        let ceiling = if limit == 0 { CLOSED } else { completed + limit };
+        let ceiling = if shut || limit == 0 { CLOSED } else { completed + limit };
         fork::set(&*self.ceiling, with_ceiling(epoch, ceiling));
         fork::set(&*self.attention, NOBODY);
-        fork::set(&self.drainers, 0);
+        fork::set(&self.drainers, u32::from(shut));
         fork::set(&self.freezers, 0);
         // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
         unsafe { self.turn.renew(Turn::new()) };
         self.kicker.after_fork_in_child();
     }
 
-    /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.
-    pub(crate) fn set_limit(&self, limit: usize) {
-        let limit = limit as u64;
-        if self.limit() == limit {
-            return;
-        }
-        self.limit.store(limit, Ordering::SeqCst);
-        // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the kicker opens it anew.
+    /// As [`begin_drain`](Self::begin_drain), for ever; and who has been let in by what it saw before finds that overruled.
+    pub(crate) fn shut(&self) {
+        self.drainers.fetch_add(1, Ordering::SeqCst);
+        self.close_anew();
+    }
+
+    /// Closes the ceiling, with a new epoch.
+    fn close_anew(&self) {
         let mut word = self.ceiling.load(Ordering::SeqCst);
         while let Err(found) = self.ceiling.compare_exchange_weak(
             word,
@@ -702,6 +737,17 @@ impl<P: Platform> Admission<P> {
         }
         P::model_fence();
         self.revoke();
+    }
+
+    /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        let limit = limit as u64;
+        if self.limit() == limit {
+            return;
+        }
+        self.limit.store(limit, Ordering::SeqCst);
+        // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the kicker opens it anew.
+        self.close_anew();
         self.kick();
         if self.freezers.load(Ordering::SeqCst) != 0 {
             // They wait no longer.

@@ -56,6 +56,8 @@ pub enum Error {
     },
     /// A limit of zero threads.
     NoThreads,
+    /// The runtime was shut down, or is being: it takes nothing but what its own running items queue.
+    ShutDown,
     /// The machine could not be described.
     Machine(String),
     /// The operating system refused.
@@ -103,6 +105,10 @@ impl fmt::Display for Error {
                 f,
                 "the workqueue `{queue}` is being drained and takes items from its own running items only; \
                  queue again when the drain has ended"
+            ),
+            Error::ShutDown => f.write_str(
+                "the runtime was shut down and takes nothing new; \
+                 queue before `Runtime::shutdown`, or build another runtime",
             ),
             Error::Machine(text) => write!(f, "{text}"),
             Error::Refused(refused) => write!(f, "{refused}"),

@@ -77,13 +77,15 @@ pub(crate) struct Sets {
     pub(crate) current: usize,
     /// Sets that there are.
     made: usize,
-    /// Who drains.
+    /// Who drains; a shutdown is one.
     drainers: u32,
+    /// Whether a shutdown is among them.
+    shut: bool,
 }
 
 impl Sets {
     pub(crate) fn new() -> Self {
-        Sets { current: 0, made: 1, drainers: 0 }
+        Sets { current: 0, made: 1, drainers: 0, shut: false }
     }
 
     /// Why the links of the set in use are watched.
@@ -91,9 +93,10 @@ impl Sets {
         if self.drainers == 0 { 0 } else { DRAINING }
     }
 
-    /// Nobody drains: who did is the parent's. What waits for a flush there does so on its own copy. In the child of a fork.
-    pub(crate) fn after_fork_in_child(&mut self) {
-        self.drainers = 0;
+    /// Nobody drains, unless the runtime is shut: who did is the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&mut self, shut: bool) {
+        self.shut = shut;
+        self.drainers = u32::from(shut);
     }
 
     /// Who drains.
@@ -290,6 +293,22 @@ impl<P: Platform> Queue<P> {
         self.domains().for_each(crate::admission::Admission::begin_drain);
     }
 
+    /// Drains the queue for good. Once more is harmless.
+    pub(crate) fn shut(&self) {
+        let mut config = self.lock_config();
+        if core::mem::replace(&mut config.sets.shut, true) {
+            return;
+        }
+        config.sets.drainers += 1;
+        self.links().for_each(|link| link.watch(DRAINING));
+        self.domains().for_each(crate::admission::Admission::shut);
+    }
+
+    /// Waits until nothing is left on a queue that is shut. False if the deadline came first.
+    pub(crate) fn wait_until_empty(&self, deadline: Instant) -> bool {
+        self.flushing.event.wait_until(Some(deadline), || self.is_empty())
+    }
+
     fn end_drain(&self) {
         let mut config = self.lock_config();
         config.sets.drainers -= 1;
@@ -321,7 +340,8 @@ impl<P: Platform> Queue<P> {
         }
         core::mem::forget(draining);
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
-        self.inner().departures.wait_until(None, || self.is_left());
+        let inner = self.inner();
+        inner.departures.wait_until(None, || self.is_left() || inner.has_ended());
         // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
         while !self.close_if_unused() {
             P::sleep(Duration::from_micros(50));

@@ -22,7 +22,8 @@
 //! A task does not keep its queue, and a future that waits for a wake does not hold up the queue's drop. The task has a `Weak`.
 //! * A wake from within an item of the very queue needs no more: that item is counted, so the queue is there.
 //! * Any other wake has to get in by the queue's gate (`gate`), which the drop closes before it drains.
-//! * Whom the gate refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the item's link
+//! * After a shutdown of the runtime the queue refuses whoever is not one of the runtime's workers, as the gate does.
+//! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the item's link
 //!   stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own thread;
 //!   where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the spot.
 //! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
@@ -75,11 +76,13 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
         if crate::run::serves::<P>(self.as_ptr()) {
             // SAFETY: the caller is within an item of the queue, which is not freed before that item has been counted.
-            unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
+            let sent = unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
+            debug_assert!(sent, "what its own items wake is not refused");
             return Ok(());
         }
         let Some(queue) = self.upgrade() else { return Err(None) };
-        let sent = queue.gate.pass(|| queue.send_own(item, P::current_cpu()));
+        let mut sent = false;
+        queue.gate.pass(|| sent = queue.send_own(item, P::current_cpu()));
         if sent { Ok(()) } else { Err(Some(queue)) }
     }
 

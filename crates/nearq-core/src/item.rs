@@ -355,6 +355,11 @@ impl<P: Platform> Item<P> {
         self.state.fetch_or(INACTIVE, Ordering::Relaxed);
     }
 
+    /// Undoes [`set_inactive`](Self::set_inactive). The caller still has not accounted it.
+    pub(crate) fn unset_inactive(&self) {
+        self.state.fetch_and(!INACTIVE, Ordering::Relaxed);
+    }
+
     /// True: the caller pushes the node. False: who ends the execution will, or the queueing was cancelled meanwhile.
     #[inline]
     pub(crate) fn publish(&self) -> bool {

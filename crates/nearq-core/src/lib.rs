@@ -20,6 +20,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
+//! | `shutdown` | how a runtime ends, and what it is still busy with |
 //! | `fork` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
 //! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
@@ -67,6 +68,7 @@ mod run;
 mod runtime;
 mod scope;
 mod set;
+mod shutdown;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
@@ -97,6 +99,7 @@ pub use outcome::{JoinError, Panic};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
 pub use set::{JoinNext, JoinSet};
+pub use shutdown::{RunningItem, StillRunning, WaitingItems};
 pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::{Workqueue, WorkqueueBuilder};

@@ -187,6 +187,12 @@ impl<P: Platform> Link<P> {
         self.tell();
     }
 
+    /// An item that was about to be held back is refused after all.
+    pub(crate) fn let_go(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.tell();
+    }
+
     /// Counts an item that is about to be held back.
     pub(crate) fn hold(&self) {
         self.held.fetch_add(1, Ordering::SeqCst);
@@ -280,12 +286,13 @@ impl<P: Platform> Link<P> {
     /// admitted. In the child of a fork.
     ///
     /// [`Admission::after_fork_in_child`]: crate::admission::Admission::after_fork_in_child
-    pub(crate) fn after_fork_in_child(&self) {
+    pub(crate) fn after_fork_in_child(&self, shut: bool) {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();
         crate::fork::set(&*self.held, 0);
         // A link that is past stays so: its set is not in use.
-        crate::fork::set(&self.watched, self.watched.load(Ordering::Relaxed) & PAST);
+        let past = self.watched.load(Ordering::Relaxed) & PAST;
+        crate::fork::set(&self.watched, past | if shut { DRAINING } else { 0 });
     }
 
     /// The counters, for a reader.

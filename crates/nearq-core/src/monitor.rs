@@ -48,6 +48,8 @@ pub(crate) struct Monitor<P: Platform> {
     parker: Parker<P>,
     runtime: P::AtomicPtr<Inner<P>>,
     started: P::AtomicU32,
+    /// Whether its thread is there, or about to be started.
+    alive: P::AtomicU32,
     /// Whether its thread could not be started last time.
     refused: P::AtomicU32,
     handle: Mutex<Option<P::JoinHandle>, P>,
@@ -71,6 +73,7 @@ impl<P: Platform> Monitor<P> {
             parker: Parker::new(),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             started: P::AtomicU32::new(0),
+            alive: P::AtomicU32::new(0),
             refused: P::AtomicU32::new(0),
             handle: Mutex::new_in(None),
             thread: Mutex::new_in(None),
@@ -116,11 +119,21 @@ impl<P: Platform> Monitor<P> {
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;
         for left in (0..tries).rev() {
+            // Who stops the monitor writes `armed`, then reads `alive`.
+            self.alive.store(1, Ordering::SeqCst);
+            P::model_fence();
+            if self.armed.load(Ordering::SeqCst) == STOPPED {
+                break;
+            }
             let (own, spec) = (
                 Arc::clone(&own),
                 ThreadSpec { name: "nq/monitor".into(), ..ThreadSpec::default() },
             );
-            if let Ok(handle) = P::spawn(spec, move || watch(&own)) {
+            let main = move || {
+                watch(&own);
+                own.monitor.alive.store(0, Ordering::SeqCst);
+            };
+            if let Ok(handle) = P::spawn(spec, main) {
                 *self.handle.lock() = Some(handle);
                 self.refused.store(0, Ordering::Relaxed);
                 return;
@@ -130,6 +143,10 @@ impl<P: Platform> Monitor<P> {
             }
             P::sleep(pause);
             pause *= 2;
+        }
+        self.alive.store(0, Ordering::SeqCst);
+        if self.armed.load(Ordering::SeqCst) == STOPPED {
+            return;
         }
         if self.refused.swap(1, Ordering::Relaxed) == 0 {
             P::warn(
@@ -148,6 +165,12 @@ impl<P: Platform> Monitor<P> {
         self.parker.unpark();
     }
 
+    /// Whether its thread is there, or about to be started.
+    pub(crate) fn is_alive(&self) -> bool {
+        P::model_fence();
+        self.alive.load(Ordering::SeqCst) != 0
+    }
+
     /// Waits for the thread's end.
     pub(crate) fn join(&self) {
         let handle = self.handle.lock().take();
@@ -162,6 +185,7 @@ impl<P: Platform> Monitor<P> {
             fork::set(&self.armed, DISARMED);
         }
         fork::set(&self.started, 0);
+        fork::set(&self.alive, 0);
         fork::set(&self.refused, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { self.handle.renew(None) };

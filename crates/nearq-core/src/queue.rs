@@ -173,6 +173,10 @@ impl<P: Platform> Queue<P> {
         if delay.is_zero() {
             return self.queue_at(item, cpu);
         }
+        if self.inner().is_shut() {
+            // The timer is about to drop what it has.
+            return false;
+        }
         let deadline = P::now() + delay;
         // SAFETY: the caller has a handle.
         let held = unsafe { item.as_ref() }.lock();
@@ -200,7 +204,9 @@ impl<P: Platform> Queue<P> {
                 crate::pause::for_holder::<P>(&mut attempt);
                 continue;
             };
-            let armed = !delay.is_zero() && crate::delayed::arm(&held, self, cpu, deadline);
+            let armed = !delay.is_zero()
+                && !self.inner().is_shut()
+                && crate::delayed::arm(&held, self, cpu, deadline);
             // Else it is pending again, or disabled, or the runtime ends.
             let is_pending = held.word() & PENDING != 0;
             held.unlock();
@@ -213,7 +219,7 @@ impl<P: Platform> Queue<P> {
                 continue;
             }
             // SAFETY: the caller has a handle.
-            match unsafe { Item::claim(item, self.epoch) } {
+            match unsafe { Item::claim(item, self.epoch()) } {
                 Some(node) => self.launch(item, node, cpu),
                 None if header.is_disabled() => false,
                 None => continue,
@@ -279,17 +285,18 @@ impl<P: Platform> Queue<P> {
                     link.push(item);
                 }
             }
-            Entry::HeldBack => admission.hold_back(link, item, cpu),
+            Entry::HeldBack => return admission.hold_back(link, item, cpu, false),
             Entry::Refused => return false,
         }
         true
     }
 
-    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains.
-    pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) {
-        if !self.send(item, cpu) {
+    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains. False if
+    /// the runtime is shut down, and the caller is not one of its workers: then nothing has happened.
+    pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
+        self.send(item, cpu) || {
             let link = self.link_for(cpu);
-            link.admission().hold_back(link, item, cpu as u32);
+            link.admission().hold_back(link, item, cpu as u32, true)
         }
     }
 
@@ -310,6 +317,9 @@ impl<P: Platform> Queue<P> {
 
     /// What is said to who queues while the queue drains.
     pub(crate) fn refusal(&self) -> Error {
+        if self.inner().is_shut() {
+            return Error::ShutDown;
+        }
         Error::Draining { queue: self.name.clone() }
     }
 
@@ -629,14 +639,16 @@ impl<P: Platform> Queue<P> {
 
     /// Nothing is queued, and nobody is in the middle of anything: what and who did are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
+        // Also where a shutdown had not come to this queue.
+        let shut = self.inner().is_shut();
         // SAFETY: this is the only thread, and it is not in the middle of a call that reads it.
         self.epoch.with_mut(|epoch| unsafe { *epoch = Epoch::now::<P>() });
         let mut config = self.config.lock();
-        config.sets.after_fork_in_child();
-        self.links().for_each(Link::after_fork_in_child);
+        config.sets.after_fork_in_child(shut);
+        self.links().for_each(|link| link.after_fork_in_child(shut));
         let layout = &self.current_table().layout;
         for domain in config.domains.iter() {
-            domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain));
+            domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain), shut);
         }
         drop(config);
         fork::set(&self.visitors, 0);
@@ -666,8 +678,10 @@ impl<P: Platform> Queue<P> {
 
     /// Whether nobody touches the queue any more.
     fn is_unused(&self) -> bool {
+        // After a shutdown only a kicker may be left, which nobody will run.
+        let is_left = || self.is_left() || self.inner().has_ended();
         // First the gate: whoever was in it has counted its item then. Visitors last: they make the queue empty.
-        self.gate.is_quiet() && self.is_left() && !self.has_visitors() && self.is_left()
+        self.gate.is_quiet() && is_left() && !self.has_visitors() && is_left()
     }
 
     /// Closes the queue if nobody touches it any more; then nobody will. False as well where its configuration is locked. By who

@@ -480,6 +480,12 @@ pub(crate) fn serves_domain<P: Platform>(domain: *const crate::admission::Admiss
     .unwrap_or(false)
 }
 
+/// Whether the caller is a worker of `inner`.
+pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
+    crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, inner))
+        .unwrap_or(false)
+}
+
 /// Whether the caller is a worker that serves `queue` right now.
 pub(crate) fn serves<P: Platform>(queue: *const crate::queue::Queue<P>) -> bool {
     crate::context::with_current::<P, _>(|context| {
@@ -494,7 +500,8 @@ impl<P: Platform> Inner<P> {
     /// Whether the runtime is being shut down.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire) != 0
+        // SeqCst: after a thread was counted; see `start_thread`.
+        self.stopping.load(Ordering::SeqCst) != 0
     }
 }
 

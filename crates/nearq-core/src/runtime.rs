@@ -27,6 +27,7 @@ use crate::monitor::Monitor;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::queue::Queue;
+use crate::shutdown::Shutdown;
 use crate::timer::Timer;
 use crate::worker::{Table, Worker};
 
@@ -39,6 +40,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) timer: Timer<P>,
     pub(crate) freezer: Freezer<P>,
     pub(crate) stopping: P::AtomicU32,
+    pub(crate) shutdown: Shutdown<P>,
     pub(crate) broken: Variant,
     pub(crate) surroundings: Mutex<Arc<Surroundings>, P>,
     /// What the surroundings say may not have reached every level and queue.
@@ -76,6 +78,8 @@ unsafe impl<P: Platform> Sync for Inner<P> {}
 /// A runtime. Handles are cheap to clone and name the same runtime.
 ///
 /// `Runtime::default()` is the process-wide one; most programs never build another.
+///
+/// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
 ///
 /// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
@@ -126,6 +130,7 @@ impl<P: Platform> Runtime<P> {
             timer: Timer::new(),
             freezer: Freezer::new(),
             stopping: P::AtomicU32::new(0),
+            shutdown: Shutdown::new(),
             broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
             stale: P::AtomicU32::new(0),
@@ -316,7 +321,7 @@ impl<P: Platform> Inner<P> {
         drop(empty);
     }
 
-    fn live_queues(&self) -> Vec<Arc<Queue<P>>> {
+    pub(crate) fn live_queues(&self) -> Vec<Arc<Queue<P>>> {
         self.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect()
     }
 
@@ -396,15 +401,19 @@ impl<P: Platform> Inner<P> {
             self.threads.fetch_sub(1, Ordering::SeqCst);
             return false;
         }
+        P::model_fence();
+        // Once more, after it was counted: who stops the runtime waits for what is counted.
+        if self.is_stopping() {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
         let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
-        let (place, name) = match pod.first().filter(|_| pool.key.bound) {
-            Some(cpu) => (Place::bound(pod.clone()), format!("nq/{cpu}:{}", worker.index)),
-            None => {
-                let name = format!("nq/u{}:{}", pool.id, worker.index);
-                (Place::new(pod.clone(), mask.clone()), name)
-            }
+        let place = if pool.key.bound {
+            Place::bound(pod.clone())
+        } else {
+            Place::new(pod.clone(), mask.clone())
         };
-        let info = WorkerInfo { name, pod };
+        let info = WorkerInfo { name: worker.name(), pod };
         let spec = ThreadSpec {
             name: info.name.clone(),
             stack_size: self.config.stack_size,
@@ -487,18 +496,33 @@ impl<P: Platform> Inner<P> {
 
     /// Ends every thread, and waits for them unless the caller is one.
     fn stop(&self) {
-        self.stopping.store(1, Ordering::SeqCst);
-        self.monitor.stop();
-        self.timer.stop();
-        for worker in self.table.iter() {
-            worker.parker.unpark();
-        }
+        self.tell_to_stop();
         let me = core::ptr::from_ref(self);
         let from_within =
             crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
         if from_within == Some(true) || self.monitor.is_current() || self.timer.is_current() {
             return;
         }
+        self.join_threads();
+        // A thread that was being started when the handles were taken ends by itself.
+        while self.threads.load(Ordering::SeqCst) != 0 {
+            P::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Has every thread end as soon as it has nothing in its hands.
+    pub(crate) fn tell_to_stop(&self) {
+        self.stopping.store(1, Ordering::SeqCst);
+        P::model_fence();
+        self.monitor.stop();
+        self.timer.stop();
+        for worker in self.table.iter() {
+            worker.parker.unpark();
+        }
+    }
+
+    /// Waits until the threads have ended that were told to stop. Not by one of them.
+    pub(crate) fn join_threads(&self) {
         for worker in self.table.iter() {
             let handle = worker.handle.lock().take();
             if let Some(handle) = handle {
@@ -507,10 +531,6 @@ impl<P: Platform> Inner<P> {
         }
         self.monitor.join();
         self.timer.join();
-        // A thread that was being started when the handles were taken ends by itself.
-        while self.threads.load(Ordering::SeqCst) != 0 {
-            P::sleep(Duration::from_micros(100));
-        }
     }
 
     // ---- the machine ---------------------------------------------------------------------------------------

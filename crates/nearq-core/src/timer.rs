@@ -108,6 +108,8 @@ struct Shared<P: Platform> {
     parker: Parker<P>,
     stopped: P::AtomicU32,
     started: P::AtomicU32,
+    /// Whether the thread is there, or about to be started.
+    alive: P::AtomicU32,
     /// Whether the thread could not be started last time.
     refused: P::AtomicU32,
     /// The most favoured nice value of those that use the timer.
@@ -133,6 +135,7 @@ impl<P: Platform> Timer<P> {
             parker: Parker::new(),
             stopped: P::AtomicU32::new(0),
             started: P::AtomicU32::new(NOT_STARTED),
+            alive: P::AtomicU32::new(0),
             refused: P::AtomicU32::new(0),
             nice: P::AtomicU32::new(NOBODY),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -229,6 +232,12 @@ impl<P: Platform> Timer<P> {
         shared.end_without_thread();
     }
 
+    /// Whether the thread is there, or about to be started.
+    pub(crate) fn is_alive(&self) -> bool {
+        P::model_fence();
+        self.shared.alive.load(Ordering::SeqCst) != 0
+    }
+
     /// Waits for the thread's end.
     pub(crate) fn join(&self) {
         let handle = self.shared.handle.lock().take();
@@ -257,6 +266,7 @@ impl<P: Platform> Timer<P> {
         let stopped = shared.stopped.load(Ordering::Relaxed) != 0;
         shared.requests.inbox.after_fork_in_child(stopped);
         fork::set(&shared.started, if stopped { ENDED } else { NOT_STARTED });
+        fork::set(&shared.alive, 0);
         fork::set(&shared.requests.waiting, 0);
         fork::set(&*shared.sleep, AWAKE);
         fork::set(&shared.refused, 0);
@@ -325,6 +335,9 @@ impl<P: Platform> Shared<P> {
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;
         for left in (0..tries).rev() {
+            // Who stops the timer writes `stopped`, then reads `alive`.
+            self.alive.store(1, Ordering::SeqCst);
+            P::model_fence();
             if self.stopped.load(Ordering::SeqCst) != 0 {
                 break;
             }
@@ -337,6 +350,7 @@ impl<P: Platform> Shared<P> {
             let (shared, keep) = (Arc::clone(self), own.clone());
             let main = move || {
                 watch(&shared);
+                shared.alive.store(0, Ordering::SeqCst);
                 drop(keep);
             };
             if let Ok(handle) = P::spawn(spec, main) {
@@ -349,6 +363,7 @@ impl<P: Platform> Shared<P> {
                 pause *= 2;
             }
         }
+        self.alive.store(0, Ordering::SeqCst);
         let ends = self.stopped.load(Ordering::SeqCst) != 0;
         if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
             P::warn(

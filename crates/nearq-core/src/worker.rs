@@ -219,6 +219,15 @@ impl<P: Platform> Worker<P> {
         Some((table.name)())
     }
 
+    /// The name of its thread.
+    pub(crate) fn name(&self) -> String {
+        let pool = self.pool();
+        match pool.key.pod.first().filter(|_| pool.key.bound) {
+            Some(cpu) => format!("nq/{cpu}:{}", self.index),
+            None => format!("nq/u{}:{}", pool.id, self.index),
+        }
+    }
+
     /// What its current item says of itself.
     pub(crate) fn description(&self) -> String {
         self.description.lock().clone()

@@ -216,7 +216,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Makes the queue on `runtime`.
     ///
     /// # Errors
-    /// An attribute cannot be carried out; the error says which are possible.
+    /// An attribute cannot be carried out; the error says which are possible. The runtime was [shut
+    /// down](Runtime::shutdown).
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
         let kind = match (self.per_cpu, self.ordered) {
@@ -244,7 +245,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
         inner.add_queue(&queue);
         // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
         queue.relayout();
-        Ok(Workqueue { queue: Some(queue) })
+        let queue = Workqueue { queue: Some(queue) };
+        // After it was put on the list, where who shuts the runtime down finds it if we do not find that.
+        if inner.is_shut() {
+            return Err(Error::ShutDown);
+        }
+        Ok(queue)
     }
 
     /// Makes the queue on the runtime from which the builder came.
@@ -790,6 +796,20 @@ impl<P: Platform> Drop for Workqueue<P> {
             // One of its own items drops it; waiting for that item would be waiting for ourselves.
             let runtime = queue.runtime().clone();
             runtime.inner().adopt(queue);
+            return;
+        }
+        let inner = queue.inner();
+        if inner.has_given_up() && !inner.has_ended() {
+            if queue.close_if_unused() {
+                return;
+            }
+            // Its owner has waited for as long as it wants to. A worker frees the queue when it is empty.
+            queue.shut();
+            let runtime = queue.runtime().clone();
+            let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
+            runtime.inner().adopt(queue);
+            // It may have become empty a moment ago, and its workers may have gone to sleep.
+            let _ = pools.iter().any(|pool| pool.wake_another());
             return;
         }
         queue.end();

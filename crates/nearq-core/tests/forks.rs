@@ -301,6 +301,43 @@ fn forks_under_load() {
     );
 }
 
+/// A runtime that was shut down, or is being, is so in the child too, and can be ended and dropped there.
+#[test]
+fn beside_a_shutdown() {
+    let _alone = alone();
+    let _watchdog = watch(None);
+    for _ in 0..10 {
+        let runtime = Runtime::builder().build().unwrap();
+        let queue = runtime.workqueue("shut").build_in().unwrap();
+        let gate = Arc::new(AtomicBool::new(false));
+        let own = Arc::clone(&gate);
+        let held = queue.spawn(move || {
+            while !own.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let ends_in_the_child = || {
+            child(|| {
+                assert!(queue.try_queue(&Work::new(|_: &Work| {})).is_err());
+                runtime.shutdown(CHILD_PATIENCE).unwrap();
+                drop_in_child(&queue);
+                drop_in_child(&runtime);
+                // Another one is not concerned.
+                builds_another(&Runtime::builder().build().unwrap());
+                true
+            });
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| runtime.shutdown(CHILD_PATIENCE).unwrap());
+            eventually("it is shut", || queue.try_queue(&Work::new(|_: &Work| {})).is_err());
+            ends_in_the_child();
+            gate.store(true, Ordering::Relaxed);
+        });
+        held.join().unwrap();
+        ends_in_the_child();
+    }
+}
+
 #[test]
 fn many_forks_at_once() {
     let _alone = alone();
@@ -457,12 +494,8 @@ fn while_others_flush_and_drain() {
                 threads.spawn(|| if drains { queue.drain() } else { queue.flush() }.unwrap());
             }
             if drains {
-                let work = Work::new(|_: &Work| {});
-                // One that is pending is not refused.
-                eventually("it drains", || {
-                    work.cancel();
-                    queue.try_queue(&work).is_err()
-                });
+                // Each time another one: the first may be queued, and wait.
+                eventually("it drains", || queue.try_queue(&Work::new(|_: &Work| {})).is_err());
             } else {
                 std::thread::sleep(Duration::from_millis(5));
             }
