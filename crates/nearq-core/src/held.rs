@@ -36,7 +36,7 @@ use crate::event::Notification;
 use crate::extra::Extra;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
-    PENDING, RUNNING, STALE, TIMED, WAITED, is_abandoned,
+    PENDING, RUNNING, STALE, SYNCED, SYNCED_ONCE, TIMED, WAITED, is_abandoned,
 };
 use crate::link::Link;
 use crate::queue::Queue;
@@ -119,6 +119,24 @@ impl<P: Platform> Item<P> {
                 return (word - DISABLED_ONCE) & DISABLED == 0;
             }
         }
+    }
+
+    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after) is told what this gave: by a call that ends in the
+    /// same thread, so that a child that has lost the thread does without. (Not if more than 31 are under way.)
+    pub(crate) fn disable_for_now(&self) -> u64 {
+        loop {
+            let word = self.current();
+            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4094 times");
+            let synced = if word & SYNCED == SYNCED { 0 } else { SYNCED_ONCE };
+            if self.change(word, word + DISABLED_ONCE + synced) {
+                return synced;
+            }
+        }
+    }
+
+    /// Undoes [`disable_for_now`](Self::disable_for_now).
+    pub(crate) fn enable_after(&self, synced: u64) {
+        self.state.fetch_sub(DISABLED_ONCE + synced, Ordering::AcqRel);
     }
 
     /// What few items need; made now if there is none.

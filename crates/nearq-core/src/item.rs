@@ -8,6 +8,7 @@
 //! | 1 | `RUNNING` | a worker executes the item's function |
 //! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
+//! | 3..8 | synced | of others: how often it was disabled by a `cancel_sync` that is under way; a fork leaves these behind |
 //! | 8 | `LOCKED` | somebody changes more of the item than the word (`held`) |
 //! | 9 | `WAITED` | somebody waits for an execution to end |
 //! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
@@ -71,6 +72,8 @@ use crate::task::{CANCELLED, DONE};
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
 pub(crate) const DEFERRED: u64 = 1 << 2;
+pub(crate) const SYNCED_ONCE: u64 = 1 << 3;
+pub(crate) const SYNCED: u64 = 0x1f << 3;
 pub(crate) const LOCKED: u64 = 1 << 8;
 pub(crate) const WAITED: u64 = 1 << 9;
 pub(crate) const STALE: u64 = 1 << 10;
@@ -198,6 +201,15 @@ fn epoch<P: Platform>() -> u64 {
     Epoch::now::<P>().0
 }
 
+/// How often an item is disabled, without what a `cancel_sync` does for a while, as the word has it. Items that run once are never
+/// disabled.
+fn disabled_for_long(word: u64) -> u64 {
+    match word & DISABLED {
+        0 => 0,
+        disabled => disabled - (word & SYNCED) / SYNCED_ONCE * DISABLED_ONCE,
+    }
+}
+
 /// Whether a state word is of this process; if not, what it says is of the parent's threads.
 #[inline]
 pub(crate) fn is_of_this_process<P: Platform>(word: u64) -> bool {
@@ -292,7 +304,7 @@ impl<P: Platform> Item<P> {
     #[cold]
     fn leave_behind(&self, mut word: u64) -> u64 {
         loop {
-            let idle = word & (DISABLED | !(REFERENCE - 1)) | epoch::<P>();
+            let idle = word & !(REFERENCE - 1) | disabled_for_long(word) | epoch::<P>();
             let locked = idle | LOCKED;
             match self.state.compare_exchange(word, locked, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -564,10 +576,13 @@ impl<P: Platform> Item<P> {
     /// meanwhile is the parent's, and so is who waits for it. It stays disabled, or cancelled.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.state.load(Ordering::Relaxed);
-        let kept = RUNNING | DONE | CANCELLED | DISABLED | !(REFERENCE - 1);
+        let disabled = disabled_for_long(word);
+        // The marks of who waits are the parent's.
+        let ended = if word & DISABLED == 0 { word & (DONE | CANCELLED) } else { 0 };
+        let kept = word & (RUNNING | !(REFERENCE - 1)) | ended | disabled | epoch::<P>();
         self.forget_link();
         self.forget_extra(word);
-        self.state.store(word & kept | epoch::<P>(), Ordering::Relaxed);
+        self.state.store(kept, Ordering::Relaxed);
     }
 
     /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.

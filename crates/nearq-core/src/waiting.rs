@@ -122,10 +122,10 @@ impl<P: Platform> Work<P> {
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
     pub fn cancel_sync(&self) -> Result<bool, Error> {
         self.refuse_own(CANCEL_OWN)?;
-        self.header().disable();
+        let synced = self.header().disable_for_now();
         let cancelled = self.header().cancel();
         self.wait_for_running();
-        self.header().enable();
+        self.header().enable_after(synced);
         Ok(cancelled)
     }
 

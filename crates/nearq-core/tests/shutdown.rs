@@ -376,3 +376,62 @@ fn the_process_wide_runtime() {
     let output = command("the_process_wide_runtime", "child").output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }
+
+/// What a frozen queue holds back waits: it is reported, and runs when the runtime is thawed.
+#[test]
+fn a_frozen_runtime() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("frozen").freezable(true).build_in().unwrap();
+    runtime.freeze().unwrap();
+    let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
+    let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
+    assert_eq!(report.running, []);
+    let [waiting] = &report.waiting[..] else { panic!("{report}") };
+    assert_eq!((&*waiting.queue, waiting.items), ("frozen", 3));
+    runtime.thaw();
+    runtime.shutdown(PATIENCE).unwrap();
+    assert!(held.into_iter().map(|handle| handle.join().unwrap()).eq(0..3));
+    no_thread_is_left();
+    drop(queue);
+}
+
+/// Items on timers and futures that sleep hold up nothing, and are dropped or cancelled.
+#[test]
+fn what_waits_for_something_else_is_not_waited_for() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let captured = Arc::new(());
+    let delayed: Vec<_> = (1..100)
+        .map(|number| {
+            let own = Arc::clone(&captured);
+            let work = Work::new(move |_: &Work| drop(Arc::clone(&own)));
+            assert!(queue.queue_delayed(&work, Duration::from_secs(number)));
+            work
+        })
+        .collect();
+    let (sender, receiver) = mpsc::channel();
+    let asleep = queue.spawn_future(std::future::poll_fn(move |context| {
+        let _ = sender.send(context.waker().clone());
+        std::task::Poll::<()>::Pending
+    }));
+    let waker = receiver.recv_timeout(PATIENCE).unwrap();
+    // Woken by a worker before the end, so it is finished.
+    let other = queue.spawn(|| std::thread::sleep(Duration::from_millis(10)));
+    let woken = queue.spawn_future(other);
+    runtime.shutdown(PATIENCE).unwrap();
+    woken.join().unwrap().unwrap();
+    assert!(delayed.iter().all(|work| !work.is_pending()));
+    assert!(!queue.queue_delayed(&delayed[0], Duration::from_secs(1)), "refused");
+    assert!(!queue.modify_delayed(&delayed[0], Duration::from_secs(1)) && !delayed[0].is_pending());
+    drop(delayed);
+    assert_eq!(Arc::strong_count(&captured), 1, "the items are gone");
+    assert!(!asleep.is_finished());
+    waker.wake();
+    assert!(asleep.join().unwrap_err().is_cancelled());
+    no_thread_is_left();
+    drop(queue);
+}

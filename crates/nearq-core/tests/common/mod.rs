@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
+#[cfg(not(any(miri, tsan)))]
+pub mod child;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Output};
