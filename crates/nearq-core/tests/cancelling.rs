@@ -98,8 +98,12 @@ fn what_was_cancelled_again_and_again_is_freed() {
     for max_active in [1, 8] {
         let queue = queue(max_active);
         let gates: Vec<_> = (0..max_active).map(|_| Gate::new()).collect();
-        gates.iter().for_each(|gate| assert!(queue.queue(&gate.work)));
-        gates.iter().for_each(|gate| gate.wait_until_entered(1));
+        for gate in &gates {
+            assert!(queue.queue(&gate.work));
+        }
+        for gate in &gates {
+            gate.wait_until_entered(1);
+        }
         let captured = Arc::new(());
         let alive = Arc::downgrade(&captured);
         let work = Work::new(move |_: &Work| drop(Arc::clone(&captured)));

@@ -71,11 +71,14 @@ pub(crate) enum Until {
     Still,
 }
 
+/// A closure: its handle until it is joined, and what it shares with the program.
+type Spawned = (Option<JoinHandle<usize, Sim>>, Arc<Shared>);
+
 pub(crate) struct Program {
     runtime: Runtime<Sim>,
     queues: Vec<Arc<Workqueue<Sim>>>,
     items: Vec<(Work<Sim>, Arc<Shared>)>,
-    spawned: Vec<(Option<JoinHandle<usize, Sim>>, Arc<Shared>)>,
+    spawned: Vec<Spawned>,
     waiters: Vec<Waiter>,
     threads: Vec<<Sim as Platform>::JoinHandle>,
     /// Who has started since the last look.
