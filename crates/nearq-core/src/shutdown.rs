@@ -192,7 +192,8 @@ impl<P: Platform> Inner<P> {
                 let link = worker.link();
                 // The pointer is compared, not followed: it may be the link of a queue that is gone.
                 let serves = queue.links().any(|own| core::ptr::eq(own, link));
-                if let (true, Some(function)) = (serves, worker.function()) {
+                // A worker serves the link of its last item until it looks for another; no more run than are left.
+                if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
                     waiting = waiting.saturating_sub(1);
                     report.running.push(RunningItem {
                         queue: queue.name.clone(),

@@ -81,6 +81,8 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     runs_once("expedited");
     assert!(queue.queue_delayed(work, NEVER) && work.cancel());
     // Cancelled while it is held back, and queued again by a node that stands in.
+    let limit = queue.max_active();
+    queue.set_max_active(1).unwrap();
     let gate = Barrier::default();
     let holder = {
         let gate = gate.clone();
@@ -97,6 +99,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     holder.join().unwrap();
     work.flush().unwrap();
     eventually("all has run", || runs.load(Ordering::SeqCst) == before + 5);
+    queue.set_max_active(limit).unwrap();
     queue.flush().unwrap();
     queue.drain().unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), before + 5);
@@ -385,8 +388,9 @@ fn handles_and_futures_of_the_parents() {
     let polls = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&polls);
     let asleep = queue.spawn_future(std::future::poll_fn(move |context: &mut Context<'_>| {
+        let polls = own.fetch_add(1, Ordering::SeqCst);
         sender.send(context.waker().clone()).unwrap();
-        if own.fetch_add(1, Ordering::SeqCst) == 0 { Poll::Pending } else { Poll::Ready(3) }
+        if polls == 0 { Poll::Pending } else { Poll::Ready(3) }
     }));
     let waker = receiver.recv_timeout(PATIENCE).unwrap();
     let own = barrier.clone();
