@@ -49,6 +49,8 @@
 //! goes on. Who closes takes the mark away: an item that was held back before the ceiling opened keeps it closed, so nothing
 //! that is queued after it gets past it.
 
+mod activation;
+
 use core::ptr::NonNull;
 
 use nearq_lock::Mutex;
@@ -57,7 +59,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::broken::Broken;
 use crate::domain::Domain;
 use crate::fork;
-use crate::item::{Activated, Item};
+use crate::item::Item;
 use crate::kicker::Kicker;
 use crate::link::Link;
 use crate::pad::Padded;
@@ -440,209 +442,6 @@ impl<P: Platform> Admission<P> {
     pub(crate) fn needs_attention(&self) -> bool {
         P::model_fence();
         ceiling(self.ceiling.load(Ordering::SeqCst)) == CLOSED
-    }
-
-    /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
-    /// empty. Workers only.
-    #[cold]
-    pub(crate) fn attend(&self) {
-        loop {
-            P::model_fence();
-            match self.attention.load(Ordering::SeqCst) {
-                AGAIN => return,
-                NOBODY if self.change_attention(NOBODY, LOOKING) => break,
-                LOOKING if self.change_attention(LOOKING, AGAIN) => return,
-                _ => {}
-            }
-        }
-        loop {
-            self.look();
-            if self.change_attention(LOOKING, NOBODY) {
-                return;
-            }
-            self.attention.swap(LOOKING, Ordering::SeqCst);
-            P::model_fence();
-        }
-    }
-
-    fn change_attention(&self, from: u32, to: u32) -> bool {
-        self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// What [`attend`](Self::attend) does, once.
-    fn look(&self) {
-        let mut turn = self.turn.lock();
-        loop {
-            self.activate(&mut turn);
-            if !self.may_open() {
-                break;
-            }
-            // The mark comes before the look. Only we, who have `turn`, set it.
-            let word = self.ceiling.load(Ordering::SeqCst);
-            let word = match ceiling(word) {
-                CLOSED => self.ceiling.fetch_or(OPENING, Ordering::SeqCst) | OPENING,
-                _ => word,
-            };
-            P::model_fence();
-            if !self.may_open() {
-                continue;
-            }
-            let possible = self.allowed();
-            if ceiling(word) == CLOSED {
-                // It fails where the limit was changed meanwhile, then the kicker opens the ceiling; and where an item was
-                // held back, which is seen below.
-                let open = with_ceiling(word, possible);
-                let _ =
-                    self.ceiling.compare_exchange(word, open, Ordering::SeqCst, Ordering::SeqCst);
-            }
-            P::model_fence();
-            if self.may_open() {
-                break;
-            }
-            self.close();
-        }
-        let watched = core::mem::take(&mut turn.watched);
-        drop(turn);
-        for link in watched {
-            // SAFETY: the link belongs to the queue, which the caller keeps alive.
-            unsafe { &*link }.tell();
-        }
-        if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
-            self.wake_freezers();
-        }
-    }
-
-    fn wake_freezers(&self) {
-        self.stilled.fetch_add(1, Ordering::SeqCst);
-        P::wake(&raw const self.stilled, usize::MAX);
-    }
-
-    /// Whether nobody wants the ceiling closed: nothing is held back, nobody drains the queue, and something may get in.
-    fn may_open(&self) -> bool {
-        self.drainers.load(Ordering::SeqCst) == 0
-            && self.inactive.load(Ordering::SeqCst) == 0
-            && self.limit() != 0
-    }
-
-    fn activate(&self, turn: &mut Turn<P>) {
-        if self.inactive.load(Ordering::SeqCst) == 0
-            && self.stale.load(Ordering::Relaxed) < MANY_STALE
-        {
-            return;
-        }
-        turn.collect(self);
-        self.tidy(turn);
-        while !turn.is_empty() {
-            let limit = self.limit();
-            let admitted = self.admitted.load(Ordering::SeqCst);
-            if admitted >= self.completed() + limit {
-                return;
-            }
-            if self
-                .admitted
-                .compare_exchange(admitted, admitted + 1, Ordering::SeqCst, Ordering::SeqCst)
-                .is_err()
-            {
-                continue;
-            }
-            if self.is_below(limit) {
-                self.admitted.fetch_sub(1, Ordering::SeqCst);
-                continue;
-            }
-            if !self.activate_next(turn) {
-                // Nothing was activated with the place that was taken.
-                self.admitted.fetch_sub(1, Ordering::SeqCst);
-                return;
-            }
-        }
-    }
-
-    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked: then the lock's
-    /// holder sends the kicker, so that no other item gets past it.
-    fn activate_next(&self, turn: &mut Turn<P>) -> bool {
-        while let Some((place, item)) = turn.pop() {
-            // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
-            let header = unsafe { item.as_ref() };
-            if header.is_stale() {
-                self.throw(item);
-                continue;
-            }
-            // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
-            let link = header.link();
-            match header.activate() {
-                Activated::Yes => {
-                    // SAFETY: the link belongs to the queue, which the caller keeps alive.
-                    let link = unsafe { &*link };
-                    link.enter_held();
-                    self.inactive.fetch_sub(1, Ordering::SeqCst);
-                    if link.is_watched() {
-                        // It may have been cancelled before it had entered: then nobody has told yet.
-                        turn.watched.push(link);
-                    }
-                    if header.publish() {
-                        link.push(item);
-                    }
-                    return true;
-                }
-                Activated::Locked => {
-                    turn.put_back(place, item);
-                    return false;
-                }
-                // Cancelled this very moment.
-                Activated::Cancelled => drop(self.stale.fetch_sub(1, Ordering::Relaxed)),
-                Activated::Free => {
-                    self.stale.fetch_sub(1, Ordering::Relaxed);
-                    // SAFETY: nobody has the item any more.
-                    unsafe { crate::run::free(item) };
-                }
-            }
-        }
-        false
-    }
-
-    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by.
-    pub(crate) fn forget_inactive(&self) {
-        // Relaxed: a number of what could be thrown away.
-        self.stale.fetch_add(1, Ordering::Relaxed);
-        self.inactive.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Throws away cancelled items, once there are more of them than of others.
-    fn tidy(&self, turn: &mut Turn<P>) {
-        let stale = self.stale.load(Ordering::Relaxed);
-        if stale < MANY_STALE.max(self.inactive.load(Ordering::Relaxed)) {
-            return;
-        }
-        turn.retain(|item| {
-            // SAFETY: it is on the list, which keeps it alive.
-            let stale = unsafe { item.as_ref() }.is_stale();
-            if stale {
-                self.throw(item);
-            }
-            !stale
-        });
-    }
-
-    /// A cancelled item has come off its list.
-    fn throw(&self, item: NonNull<Item<P>>) {
-        self.stale.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: STALE keeps it alive.
-        match unsafe { item.as_ref() }.activate() {
-            // SAFETY: nobody has the item any more.
-            Activated::Free => unsafe { crate::run::free(item) },
-            outcome => {
-                debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
-            }
-        }
-    }
-
-    /// Throws away what is left of cancelled items; when nobody touches the queue any more.
-    pub(crate) fn throw_away(&self) {
-        let mut turn = self.turn.lock();
-        turn.collect(self);
-        while let Some((_, item)) = turn.pop() {
-            self.throw(item);
-        }
     }
 
     /// Whether nothing is on a pool or running; items may be held back. Completions are read first: they never exceed what

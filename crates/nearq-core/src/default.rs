@@ -7,7 +7,8 @@ use nearq_platform::{Linux, Ordering, Platform};
 use crate::builder::RuntimeBuilder;
 use crate::error::Error;
 use crate::runtime::Runtime;
-use crate::workqueue::{Workqueue, WorkqueueBuilder};
+use crate::settings::WorkqueueBuilder;
+use crate::workqueue::Workqueue;
 
 type Pointer<T> = <Linux as Platform>::AtomicPtr<T>;
 

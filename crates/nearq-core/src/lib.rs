@@ -15,6 +15,7 @@
 //! | `inbox`, `batch`, `pause` | where items wait: for a pool, for a worker; who lost a race for a word |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
+//! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
@@ -24,7 +25,7 @@
 //! | `fork` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
 //! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
-//! | `work`, `workqueue`, `default` | what users see |
+//! | `work`, `waiting`, `workqueue`, `settings`, `default` | what users see |
 
 mod admission;
 mod attributes;
@@ -68,6 +69,7 @@ mod run;
 mod runtime;
 mod scope;
 mod set;
+mod settings;
 mod shutdown;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
@@ -99,10 +101,11 @@ pub use outcome::{JoinError, Panic};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
 pub use set::{JoinNext, JoinSet};
+pub use settings::WorkqueueBuilder;
 pub use shutdown::{RunningItem, StillRunning, WaitingItems};
 pub use waiting::Flushed;
 pub use work::Work;
-pub use workqueue::{Workqueue, WorkqueueBuilder};
+pub use workqueue::Workqueue;
 
 /// Says what the current item does, for who looks at the worker; cut to 31 bytes, gone when the item ends.
 /// Nothing happens outside a worker.

@@ -1,0 +1,256 @@
+//! What can be said of a workqueue before it exists.
+
+use nearq_platform::{Linux, Platform};
+use nearq_topology::{CpuSet, Scope};
+
+use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
+use crate::attributes::{Attributes, Kind};
+use crate::domain::Bounds;
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::workqueue::Workqueue;
+
+/// Settings of a workqueue that is to be made.
+#[derive(Debug)]
+#[must_use = "a builder makes nothing until `build`"]
+pub struct WorkqueueBuilder<P: Platform = Linux> {
+    name: String,
+    runtime: Option<Runtime<P>>,
+    per_cpu: bool,
+    ordered: bool,
+    freezable: bool,
+    attributes: Attributes,
+    max_active: Option<usize>,
+    min_active: Option<usize>,
+}
+
+impl WorkqueueBuilder<Linux> {
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// The machine cannot be described, or an attribute cannot be carried out (the error says which are possible).
+    pub fn build(mut self) -> Result<Workqueue, Error> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => Runtime::try_default()?,
+        };
+        self.build_on(&runtime)
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new queue on this runtime.
+    pub fn workqueue(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
+        WorkqueueBuilder::new(name.into(), Some(self.clone()))
+    }
+}
+
+impl<P: Platform> WorkqueueBuilder<P> {
+    pub(crate) fn new(name: String, runtime: Option<Runtime<P>>) -> Self {
+        WorkqueueBuilder {
+            name,
+            runtime,
+            per_cpu: false,
+            ordered: false,
+            freezable: false,
+            attributes: Attributes::default(),
+            max_active: None,
+            min_active: None,
+        }
+    }
+
+    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere
+    /// else as long as the process may use that CPU. Each CPU has one worker that runs, and another where that blocks; they
+    /// serve all per-CPU queues of their nice value. `max_active` counts for each CPU by itself. For short items, and for data
+    /// that belong to a CPU.
+    ///
+    /// Of its other attributes only the nice value can be set. While a CPU is offline its items run on any other.
+    ///
+    /// ```
+    /// use nearq_core::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("percpu").per_cpu(true).build()?;
+    /// queue.queue_on(0, &Work::new(|_| println!("on CPU 0")))?;
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn per_cpu(mut self, per_cpu: bool) -> Self {
+        self.per_cpu = per_cpu;
+        self
+    }
+
+    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, and also while
+    /// attributes such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned
+    /// before another one begins, the item of the first starts before that of the second; so do closures. An item that queues
+    /// itself again goes to the end.
+    ///
+    /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, of
+    /// all CPUs of the queue: the scope, strictness, helping and affinity have no effect.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    /// use std::sync::mpsc;
+    ///
+    /// let queue = Workqueue::builder("log").ordered(true).build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// for line in 0..100 {
+    ///     let sender = sender.clone();
+    ///     queue.spawn(move || sender.send(line).unwrap());
+    /// }
+    /// drop(queue);
+    /// drop(sender);
+    /// assert!(receiver.iter().eq(0..100));
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
+        self
+    }
+
+    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
+    pub fn freezable(mut self, freezable: bool) -> Self {
+        self.freezable = freezable;
+        self
+    }
+
+    /// How CPUs are grouped; the runtime's default scope if not set.
+    pub fn scope(mut self, scope: impl Into<Option<Scope>>) -> Self {
+        self.attributes.scope = scope.into();
+        self
+    }
+
+    /// Workers never leave their pod. Off if not set: they start an item there and may be moved when that keeps CPUs busy.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.attributes.strict = strict;
+        self
+    }
+
+    /// An item runs on the CPU that queued it, where a worker can. Off if not set.
+    pub fn localize(mut self, localize: bool) -> Self {
+        self.attributes.localize = localize;
+        self
+    }
+
+    /// Idle workers of other pods take items of this queue, nearest pods first. On if not set; no effect with `strict`.
+    pub fn helping(mut self, helping: bool) -> Self {
+        self.attributes.helping = helping;
+        self
+    }
+
+    /// Off: one pod of all CPUs, whatever the scope. On if not set.
+    pub fn affinity(mut self, affinity: bool) -> Self {
+        self.attributes.affinity = affinity;
+        self
+    }
+
+    /// The CPUs that items may run on; all that the process may use if not set.
+    pub fn cpumask(mut self, cpus: impl Into<Option<CpuSet>>) -> Self {
+        self.attributes.cpumask = cpus.into();
+        self
+    }
+
+    /// The workers' nice value, -20 to 19; 0 if not set.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.attributes.nice = nice;
+        self
+    }
+
+    /// Items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
+    ///
+    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's
+    /// CPUs there, rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are
+    /// counted apart. So on a machine of several nodes a bit more may be active; [`Workqueue::limits`] says how much.
+    pub fn max_active(mut self, items: usize) -> Self {
+        self.max_active = Some(items);
+        self
+    }
+
+    /// Items that may be active on each node whatever its share of [`max_active`](Self::max_active) is: as many items of the
+    /// queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
+    pub fn min_active(mut self, items: usize) -> Self {
+        self.min_active = Some(items);
+        self
+    }
+
+    /// Makes the queue on `runtime`.
+    ///
+    /// # Errors
+    /// An attribute cannot be carried out; the error says which are possible. The runtime was [shut
+    /// down](Runtime::shutdown).
+    pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
+        let inner = runtime.inner();
+        let kind = match (self.per_cpu, self.ordered) {
+            (false, false) => Kind::Unbound,
+            (true, false) => Kind::PerCpu,
+            (false, true) => Kind::Ordered,
+            (true, true) => return Err(Error::PerCpu("ordered")),
+        };
+        kind.check(&self.attributes)?;
+        inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
+        let bounds = match kind {
+            Kind::Ordered if self.max_active.is_some_and(|items| items > 1) => {
+                return Err(Error::Ordered("max_active"));
+            }
+            Kind::Ordered => Bounds::ONE,
+            _ => {
+                let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
+                Bounds::new(allowed_max_active(runtime, max_active), self.min_active)
+            }
+        };
+        if let Some(asked) = self.min_active {
+            allowed_min_active(kind, bounds, asked)?;
+        }
+        let queue = Queue::new(runtime, self.name, kind, self.freezable, self.attributes, bounds);
+        inner.add_queue(&queue);
+        // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
+        queue.relayout();
+        let queue = Workqueue::of(queue);
+        // After it was put on the list, where who shuts the runtime down finds it if we do not find that.
+        if inner.is_shut() {
+            return Err(Error::ShutDown);
+        }
+        Ok(queue)
+    }
+
+    /// Makes the queue on the runtime from which the builder came.
+    ///
+    /// # Errors
+    /// As [`build_on`](Self::build_on).
+    ///
+    /// # Panics
+    /// If the builder did not come from a runtime.
+    pub fn build_in(mut self) -> Result<Workqueue<P>, Error> {
+        let runtime = self.runtime.take().expect("the builder came from `Runtime::workqueue`");
+        self.build_on(&runtime)
+    }
+}
+
+/// What becomes of a `max_active` that was asked for.
+pub(crate) fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
+    match asked {
+        0 => DEFAULT_MAX_ACTIVE,
+        1..=HIGHEST_MAX_ACTIVE => asked,
+        _ => {
+            runtime.inner().warn_max_active(asked, HIGHEST_MAX_ACTIVE);
+            HIGHEST_MAX_ACTIVE
+        }
+    }
+}
+
+/// What becomes of a `min_active` that was asked for.
+pub(crate) fn allowed_min_active(
+    kind: Kind,
+    bounds: Bounds,
+    asked: usize,
+) -> Result<Bounds, Error> {
+    match kind {
+        Kind::PerCpu => return Err(Error::PerCpu("min_active")),
+        Kind::Ordered => return Err(Error::Ordered("min_active")),
+        Kind::Unbound => {}
+    }
+    let max_active = bounds.max_active;
+    if asked > max_active {
+        return Err(Error::MinActive { asked, max_active });
+    }
+    Ok(Bounds { min_active: asked, ..bounds })
+}
