@@ -446,4 +446,6 @@ impl<P: Platform> Drop for Left<P> {
 }
 
 #[cfg(test)]
+mod plain;
+#[cfg(test)]
 mod tests;

@@ -13,16 +13,12 @@ use nearq_topology::{Limits, Scope, Topology};
 
 use super::{Admission, CLOSED, Entry, ceiling};
 use crate::attributes::{Attributes, Kind};
-use crate::context::Context;
 use crate::domain::Bounds;
-use crate::item::tests::{execute, model, spawn};
-use crate::item::{Finished, Started};
+use crate::item::tests::{execute, model, spawn, step};
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::run::{free, push_deferred};
 use crate::runtime::Runtime;
-use crate::stand_in::{self, Arrived};
 use crate::work::Work;
 use crate::worker::Worker;
 
@@ -127,59 +123,8 @@ impl Stub {
 
     /// As [`work`](Self::work), with what is on one pool.
     pub(crate) fn work_at(&self, pool: &Pool<Loom>, worker: u32) -> bool {
-        let worker = self.runtime.inner().table.get(worker);
-        if pool.take(worker, 1) == 0 {
-            return false;
-        }
-        let item = worker.batch.pop().expect("just taken");
-        // SAFETY: it came off the batch, which keeps it alive: by PENDING, or by STALE.
-        let header = unsafe { item.as_ref() };
-        let link = header.link();
-        let (item, link) = match header.start() {
-            Started::Yes => (item, link),
-            Started::Left | Started::Cancelled => return true,
-            Started::Free => {
-                // SAFETY: nobody has it any more.
-                unsafe { free(item) };
-                return true;
-            }
-            Started::StandIn => match stand_in::arrive(item) {
-                Arrived::Started(target, link) => (target, link),
-                Arrived::Gone => return true,
-                Arrived::Again => {
-                    pool.push(item);
-                    Loom::yield_now();
-                    return true;
-                }
-            },
-        };
-        // SAFETY: RUNNING keeps it alive.
-        let _cpu = unsafe { item.as_ref() }.cpu();
-        let context = Context::new(self.runtime.inner(), pool, worker);
-        context.link.set(link);
-        context.item.set(item.as_ptr());
-        let entered = context.enter();
-        // SAFETY: its RUNNING is ours, and the table is the item's own.
-        let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;
-        // SAFETY: null for the kicker; else a link of the queue, which is alive.
-        match unsafe { link.as_ref() } {
-            Some(served) => {
-                if deferred {
-                    // SAFETY: its RUNNING is ours, and the execution is not counted yet.
-                    unsafe { push_deferred(item, link) };
-                }
-                drop(entered);
-                served.end(worker.index);
-            }
-            None if deferred => {
-                // SAFETY: the kicker's RUNNING is ours.
-                let ended = unsafe { item.as_ref() }.finish_deferred(core::ptr::null());
-                assert_eq!(ended, Finished::Deferred, "nobody cancels a kicker");
-                pool.push(item);
-            }
-            None => {}
-        }
-        true
+        let inner = self.runtime.inner();
+        step(inner, pool, inner.table.get(worker))
     }
 
     /// Works until nothing is on the pool; when nobody else is there any more.

@@ -214,6 +214,7 @@ fn who_sweeps_while_it_is_notified_forgets_nobody() {
 // ---- without the model checker, also under Miri -----------------------------------------------------------
 
 #[test]
+#[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
 fn nothing_is_kept_for_those_who_have_left() {
     let stage = Stage::<Linux>::new();
     let (kept_bell, kept_waker) = bell::<Linux>();
@@ -238,6 +239,7 @@ fn nothing_is_kept_for_those_who_have_left() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
 fn one_registration_serves_many_polls_until_the_waker_changes() {
     let stage = Stage::<Linux>::new();
     let ((first_bell, first), (second_bell, second)) = (bell::<Linux>(), bell::<Linux>());

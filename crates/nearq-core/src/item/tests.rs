@@ -9,9 +9,15 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
 use super::{Epoch, Finished, Item, ItemTable, Started};
+use crate::context::Context;
 use crate::inbox::Inbox;
 use crate::list::List;
+use crate::pool::Pool;
+use crate::run::{free, push_deferred};
+use crate::runtime::Inner;
+use crate::stand_in::{self, Arrived};
 use crate::work::Work;
+use crate::worker::Worker;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
 
@@ -63,6 +69,62 @@ pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce())
         // SAFETY: nobody has it any more.
         Finished::Free => unsafe { (table.free)(item) },
     }
+}
+
+/// Takes one node off a pool, if there is one, and does with it what a worker does.
+pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worker<P>) -> bool {
+    if pool.take(worker, 1) == 0 {
+        return false;
+    }
+    let item = worker.batch.pop().expect("just taken");
+    // SAFETY: it came off the batch, which keeps it alive: by PENDING, or by STALE.
+    let header = unsafe { item.as_ref() };
+    let link = header.link();
+    let (item, link) = match header.start() {
+        Started::Yes => (item, link),
+        Started::Left | Started::Cancelled => return true,
+        Started::Free => {
+            // SAFETY: nobody has it any more.
+            unsafe { free(item) };
+            return true;
+        }
+        Started::StandIn => match stand_in::arrive(item) {
+            Arrived::Started(target, link) => (target, link),
+            Arrived::Gone => return true,
+            Arrived::Again => {
+                pool.push(item);
+                P::yield_now();
+                return true;
+            }
+        },
+    };
+    // SAFETY: RUNNING keeps it alive.
+    let _cpu = unsafe { item.as_ref() }.cpu();
+    let context = Context::new(inner, pool, worker);
+    context.link.set(link);
+    context.item.set(item.as_ptr());
+    let entered = context.enter();
+    // SAFETY: its RUNNING is ours, and the table is the item's own.
+    let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;
+    // SAFETY: null for the kicker; else a link of the queue, which is alive.
+    match unsafe { link.as_ref() } {
+        Some(served) => {
+            if deferred {
+                // SAFETY: its RUNNING is ours, and the execution is not counted yet.
+                unsafe { push_deferred(item, link) };
+            }
+            drop(entered);
+            served.end(worker.index);
+        }
+        None if deferred => {
+            // SAFETY: the kicker's RUNNING is ours.
+            let ended = unsafe { item.as_ref() }.finish_deferred(core::ptr::null());
+            assert_eq!(ended, Finished::Deferred, "nobody cancels a kicker");
+            pool.push(item);
+        }
+        None => {}
+    }
+    true
 }
 
 /// Something that items are pushed onto, and counts.

@@ -1,0 +1,216 @@
+//! Cancelling, queueing again and delaying step by step, without the model checker: for Miri, which sees what is freed too early,
+//! twice or never, and who touches what he must not.
+//!
+//! The queue is a real one, on a runtime that starts no threads; the test does what workers and the timer do.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Linux, Ordering, Platform};
+use nearq_topology::{Limits, Scope, Topology};
+
+use crate::attributes::{Attributes, Kind, Surroundings};
+use crate::broken::Variant;
+use crate::domain::Bounds;
+use crate::item::tests::step;
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::work::Work;
+use crate::worker::Worker;
+
+type Count = Arc<<Linux as Platform>::AtomicU32>;
+
+/// A queue on a machine of two CPUs, each with a pool.
+struct Bench {
+    queue: Arc<Queue<Linux>>,
+    runtime: Runtime<Linux>,
+}
+
+impl Bench {
+    fn new(max_active: usize) -> Self {
+        let topology = Topology::from_synthetic("core:2").expect("well formed");
+        let surroundings = Surroundings {
+            limits: Limits::unlimited(topology.possible().clone()),
+            topology,
+            default_scope: Scope::Cpu,
+            shard_size: 8,
+            affinity: true,
+        };
+        let settings = Runtime::<Linux>::builder_in().spin(0);
+        let runtime = Runtime::start(surroundings, settings, Variant::default());
+        let inner = runtime.inner();
+        inner.monitor.stop();
+        inner.stopping.store(1, Ordering::SeqCst);
+        inner.timer.do_without_thread();
+        let bounds = Bounds::new(max_active, None);
+        let attributes = Attributes::default();
+        let queue = Queue::new(&runtime, "bench".into(), Kind::Unbound, true, attributes, bounds);
+        inner.add_queue(&queue);
+        for link in queue.links() {
+            // Pushers leave waking to others.
+            assert!(link.pool.mark_queued_at_level());
+        }
+        let pool = Arc::as_ptr(&queue.links().next().expect("two").pool);
+        inner.table.add(|index| Worker::new(index, pool)).expect("there is room");
+        Bench { queue, runtime }
+    }
+
+    fn queue(&self, work: &Work<Linux>, cpu: usize) -> bool {
+        self.queue.queue_on(work.item(), |places| places.cpu(cpu)) == Ok(true)
+    }
+
+    fn delay(&self, work: &Work<Linux>, delay: Duration) -> bool {
+        self.queue.queue_delayed(work.item(), 0, delay)
+    }
+
+    /// Takes one node off the pool of a CPU.
+    fn step(&self, cpu: usize) -> bool {
+        let inner = self.runtime.inner();
+        let mut links = self.queue.links();
+        let link = links.find(|link| link.pool.key.pod.contains(cpu)).expect("one a CPU");
+        step(inner, &link.pool, inner.table.get(0))
+    }
+
+    fn run_out(&self) {
+        while self.step(0) || self.step(1) {}
+    }
+
+    /// Nothing is left; and nothing of any item, if all handles have gone.
+    fn end(self) {
+        self.run_out();
+        assert!(self.queue.is_empty());
+        self.runtime.inner().timer.end_by_hand();
+    }
+}
+
+/// An item that counts its executions in what it has on the heap.
+fn counting() -> (Work<Linux>, Count) {
+    let runs: Count = Arc::new(Atomic::new(0));
+    let own = Arc::clone(&runs);
+    let mut count = Box::new(0);
+    let work = Work::new(move |_: &Work| {
+        *count += 1;
+        own.store(*count, Ordering::Relaxed);
+    });
+    (work, runs)
+}
+
+fn runs(count: &Count) -> u32 {
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn cancelled_and_the_node_thrown_away() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.queue(&work, 0) && work.cancel() && !work.cancel());
+    assert!(bench.step(0), "the node");
+    assert!(bench.queue(&work, 0) && bench.step(0));
+    assert_eq!(runs(&count), 1);
+    drop(work);
+    bench.end();
+    assert_eq!(Arc::strong_count(&count), 1);
+}
+
+#[test]
+fn the_last_handle_goes_while_only_a_cancelled_node_is_left() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.queue(&work, 0) && work.cancel());
+    drop(work);
+    assert_eq!(Arc::strong_count(&count), 2, "the node keeps it");
+    assert!(bench.step(0));
+    assert_eq!(Arc::strong_count(&count), 1);
+    bench.end();
+}
+
+#[test]
+fn queued_again_and_again_while_the_first_node_is_on_its_list() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.queue(&work, 0) && work.cancel());
+    for _ in 0..3 {
+        assert!(bench.queue(&work, 1) && work.cancel());
+    }
+    assert!(bench.queue(&work, 1) && !bench.queue(&work, 0));
+    while bench.step(1) {}
+    assert_eq!(runs(&count), 1);
+    assert!(bench.queue(&work, 1), "and still a node that stands in");
+    drop(work);
+    bench.end();
+    assert_eq!((runs(&count), Arc::strong_count(&count)), (2, 1));
+}
+
+#[test]
+fn held_back_cancelled_and_queued_again() {
+    let bench = Bench::new(1);
+    let (first, _) = counting();
+    let (work, count) = counting();
+    assert!(bench.queue(&first, 0));
+    for _ in 0..3 {
+        assert!(bench.queue(&work, 0) && work.cancel());
+    }
+    assert!(bench.queue(&work, 0));
+    drop((work, first));
+    bench.run_out();
+    assert_eq!(runs(&count), 1);
+    bench.end();
+    assert_eq!(Arc::strong_count(&count), 1, "what was cancelled goes with the queue at last");
+}
+
+/// From inside: cancelled and queued elsewhere, by its own node and by one that stands in.
+#[test]
+fn moved_by_its_own_function() {
+    let bench = Arc::new(Bench::new(8));
+    let (own, count): (_, Count) = (Arc::downgrade(&bench), Arc::new(Atomic::new(0)));
+    let counted = Arc::clone(&count);
+    let mut number = 0;
+    let work = Work::new(move |work: &Work| {
+        number += 1;
+        counted.store(number, Ordering::Relaxed);
+        if number <= 2 {
+            let bench = own.upgrade().expect("it calls us");
+            assert!(bench.queue(work, 0) && work.cancel() && bench.queue(work, 1));
+        }
+    });
+    // The second time around the own node lies on the first CPU's pool.
+    assert!(bench.queue(&work, 1) && bench.step(1) && bench.step(1) && bench.step(1));
+    assert_eq!(runs(&count), 3);
+    drop(work);
+    Arc::into_inner(bench).expect("nobody else has it").end();
+    assert_eq!(Arc::strong_count(&count), 1);
+}
+
+#[test]
+fn delayed_and_cancelled_moved_or_expedited() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    let hour = Duration::from_secs(3600);
+    assert!(bench.delay(&work, hour) && !bench.queue(&work, 0) && work.cancel());
+    assert!(bench.delay(&work, hour));
+    assert!(bench.queue.modify_delayed(work.item(), 0, 2 * hour));
+    assert!(crate::delayed::expedite(work.header()));
+    assert!(bench.step(0));
+    assert_eq!(runs(&count), 1);
+    // With a stale node on the list.
+    assert!(bench.queue(&work, 1) && work.cancel() && bench.delay(&work, hour));
+    assert!(crate::delayed::expedite(work.header()) && bench.step(0));
+    assert_eq!(runs(&count), 2);
+    assert!(bench.delay(&work, hour));
+    drop(work);
+    bench.end();
+    assert_eq!(Arc::strong_count(&count), 1, "the timer has let go of it");
+}
+
+#[test]
+fn disabled_it_refuses_and_gives_everything_back() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.queue(&work, 0) && work.disable() && !work.disable());
+    assert!(!bench.queue(&work, 0) && !bench.delay(&work, Duration::from_secs(1)));
+    assert!(!work.enable() && work.enable());
+    assert!(bench.queue(&work, 0), "by a node that stands in");
+    drop(work);
+    bench.end();
+    assert_eq!((runs(&count), Arc::strong_count(&count)), (1, 1));
+}
