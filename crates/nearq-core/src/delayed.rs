@@ -123,16 +123,18 @@ impl<P: Platform> Delay<P> {
     /// The item's delay for the timer of the queue's runtime; made if it has none.
     fn of(held: &Held<'_, P>, queue: &Queue<P>) -> *const Self {
         let runtime = core::ptr::from_ref(queue.inner()).cast();
+        let known = current(held);
         // SAFETY: null, or the item's, as long as we have the lock.
-        if let Some(delay) = unsafe { current(held).as_ref() }
+        if let Some(delay) = unsafe { known.as_ref() }
             && core::ptr::eq(delay.runtime, runtime)
             && delay.epoch == queue.epoch()
         {
-            return delay;
+            // Not the reference: by this pointer the count in front of the delay is reached, too.
+            return known;
         }
         let made = Arc::into_raw(Arc::new(Delay {
             node: TimerNode::new(&Self::TABLE),
-            item: NonNull::from(held.item()),
+            item: held.item().whole(),
             runtime,
             epoch: queue.epoch(),
             deadline: P::AtomicU64::new(0),

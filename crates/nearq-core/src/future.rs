@@ -403,7 +403,7 @@ where
     let task = Task::<P, O, F, T>::new(&Spawned::<P, O, R, F, T>::TABLE, owner, future);
     let spawned = Box::new(Spawned { task, route });
     // The whole allocation's pointer, so that what is behind the header may be reached through it.
-    let item: NonNull<Item<P>> = NonNull::from(Box::leak(spawned)).cast();
+    let item: NonNull<Item<P>> = Item::expose(NonNull::from(Box::leak(spawned)).cast());
     (item, JoinHandle::new(item, &Spawned::<P, O, R, F, T>::KIND))
 }
 

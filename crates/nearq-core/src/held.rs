@@ -404,7 +404,7 @@ impl<P: Platform> Held<'_, P> {
     /// The node of a queueing that is accounted and on no list.
     fn node_left(&self, word: u64) -> Left<P> {
         let node = match word & AWAY {
-            0 => NonNull::from(self.item),
+            0 => self.item.whole(),
             _ => crate::stand_in::of(self.item.known_extra()),
         };
         // SAFETY: PENDING keeps the node alive.

@@ -240,6 +240,19 @@ impl<P: Platform> Item<P> {
         }
     }
 
+    /// Lets [`whole`](Self::whole) have this pointer, which comes from the whole object that the item begins. By who makes one.
+    pub(crate) fn expose(item: NonNull<Self>) -> NonNull<Self> {
+        let _ = item.as_ptr().expose_provenance();
+        item
+    }
+
+    /// The pointer by which the item is queued. A reference to the header gives none: it may be used for the header alone, and
+    /// the function lies behind it.
+    pub(crate) fn whole(&self) -> NonNull<Self> {
+        let exposed = core::ptr::with_exposed_provenance_mut(core::ptr::from_ref(self).addr());
+        NonNull::new(exposed).expect("the address of a reference")
+    }
+
     // ---- the queuer's way --------------------------------------------------------------------------------
 
     /// Takes `PENDING`; the node that the caller sends on its way, or nothing if the item is pending or disabled. `epoch`

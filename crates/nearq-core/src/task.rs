@@ -293,7 +293,7 @@ where
 {
     let task = Box::new(Task::<P, O, F, T>::new(&Task::<P, O, F, T>::TABLE, owner, closure));
     // The whole allocation's pointer, so that what is behind the header may be reached through it.
-    let item: NonNull<Item<P>> = NonNull::from(Box::leak(task)).cast();
+    let item: NonNull<Item<P>> = Item::expose(NonNull::from(Box::leak(task)).cast());
     (item, JoinHandle::new(item, &Task::<P, O, F, T>::KIND))
 }
 

@@ -114,7 +114,7 @@ impl<P: Platform> Work<P> {
             function: P::Cell::new(function),
         });
         // The whole allocation's pointer, so that the function behind the header may be reached through it.
-        Work { item: NonNull::from(Box::leak(work)).cast() }
+        Work { item: Item::expose(NonNull::from(Box::leak(work)).cast()) }
     }
 
     pub(crate) fn item(&self) -> NonNull<Item<P>> {

@@ -214,3 +214,20 @@ fn disabled_it_refuses_and_gives_everything_back() {
     bench.end();
     assert_eq!((runs(&count), Arc::strong_count(&count)), (1, 1));
 }
+
+/// Who has the lock does what the worker came for, by the item's whole pointer.
+#[test]
+fn left_to_the_locks_holder() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.queue(&work, 0));
+    let held = work.header().lock();
+    assert!(bench.step(0), "the worker leaves it");
+    assert_eq!(runs(&count), 0);
+    held.unlock();
+    assert!(bench.step(0));
+    assert_eq!(runs(&count), 1);
+    drop(work);
+    bench.end();
+    assert_eq!(Arc::strong_count(&count), 1);
+}
