@@ -6,7 +6,7 @@
 //! # Steps, all under the item's lock
 //! * **arm** (user): `PENDING | TIMED`, the queue and the deadline are written, the timer is told.
 //! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where the item is
-//!   locked it leaves `ARRIVED`, and the lock's holder arms the timer once more.
+//!   locked it leaves `ARRIVED`, and the lock's holder does it instead, after the lock.
 //! * **cancel** (user): clears both and tells the timer. `expire` may be on its way all the same. It finds no `TIMED`; or one of
 //!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
 //!   So an item never starts before its time.
@@ -67,6 +67,17 @@ impl<P: Platform> Launch<P> {
         if !passed {
             // SAFETY: the caller's reference.
             unsafe { self.item.as_ref() }.unclaim(self.node);
+        }
+    }
+
+    /// As [`go`](Self::go), and gives a reference back.
+    pub(crate) fn go_with_reference(self) {
+        let item = self.item;
+        self.go();
+        // SAFETY: the reference keeps it alive.
+        if unsafe { item.as_ref() }.drop_reference() {
+            // SAFETY: nobody has the item any more.
+            unsafe { crate::run::free(item) };
         }
     }
 }
@@ -253,19 +264,20 @@ pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) {
     forget(held);
 }
 
-/// The timer found the item locked.
-pub(crate) fn come_again<P: Platform>(held: &Held<'_, P>) {
+/// The timer found the item locked: what it came for, to be done when the lock has been given back. Nothing where the item was
+/// armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the caller to give back.
+///
+/// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
+pub(crate) fn take_over<P: Platform>(held: &Held<'_, P>) -> Option<Launch<P>> {
     let delay = current(held);
     // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
     let this = unsafe { &*delay };
-    match this.queue() {
-        None => forget(held),
-        Some(queue) => {
-            let deadline = Instant::from_nanos(this.deadline.load(Ordering::Relaxed));
-            tell(held, delay, deadline, &queue.inner().timer);
-            held.keep(queue);
-        }
+    if !this.is_due(held) {
+        return None;
     }
+    let launch = take_off(held, this)?;
+    held.item().add_reference();
+    Some(launch)
 }
 
 /// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not

@@ -5,6 +5,7 @@
 //! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
 //! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to let it in
 //!   (`INACTIVE`): the queue's kicker is sent.
+//!   Or the timer wanted to queue it (`TIMED`): that is done right after the lock too.
 //! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
 //!   is pushed.
 //!
@@ -355,6 +356,7 @@ impl<P: Platform> Held<'_, P> {
         // What a worker would come for at once, to find the item locked: it is sent when that is over. Else a worker that is
         // faster than we are would come again and again.
         let mut left: Option<Left<P>> = None;
+        let mut launch = None;
         loop {
             let word = self.word();
             if word & ENDED != 0 {
@@ -368,7 +370,11 @@ impl<P: Platform> Held<'_, P> {
                 }
             } else if word & ARRIVED != 0 {
                 if item.change(word, word & !ARRIVED) {
-                    left = self.bring_on(word).or(left);
+                    if word & TIMED != 0 {
+                        launch = crate::delayed::take_over(&self).or(launch);
+                    } else {
+                        left = Some(self.bring_on(word));
+                    }
                 }
             } else if self.notify.take() {
                 waiters.push(item.known_extra().event.take());
@@ -377,6 +383,9 @@ impl<P: Platform> Held<'_, P> {
             } else if item.change(word, word & !LOCKED) {
                 // What is left keeps the item: it is pending, or stale.
                 let free = left.is_none() && is_abandoned(word & !LOCKED);
+                if let Some(launch) = launch {
+                    launch.go_with_reference();
+                }
                 if let Some(left) = left {
                     left.send();
                 }
@@ -388,16 +397,13 @@ impl<P: Platform> Held<'_, P> {
         }
     }
 
-    /// A worker, an activator or the timer came by: what is to be sent for that.
-    fn bring_on(&self, word: u64) -> Option<Left<P>> {
-        if word & TIMED != 0 {
-            crate::delayed::come_again(self);
-            None
-        } else if word & INACTIVE != 0 {
+    /// A worker or an activator came by: what is to be sent for that.
+    fn bring_on(&self, word: u64) -> Left<P> {
+        if word & INACTIVE != 0 {
             // Held back, so accounted; cancelling, which gives that back, needs the lock.
-            Some(Left::new(self.item.link(), None))
+            Left::new(self.item.link(), None)
         } else {
-            Some(self.node_left(word))
+            self.node_left(word)
         }
     }
 
