@@ -127,10 +127,11 @@ fn end(domain: Domain, running: &Running) {
     panic!("an active item of {domain} does not start");
 }
 
-/// What waits is let in by a worker. All of a pool may be busy: then the monitor gives it one more, some 10 ms later.
+/// What waits is let in by a worker. All of a pool may be busy: then the monitor gives it one more, some 10 ms later, and that one
+/// may get busy as well.
 fn check(queue: &Workqueue<Sim>, model: &Model, after: &Call) -> Result<(), String> {
     let mut counts = BTreeMap::new();
-    for _ in 0..200 {
+    for _ in 0..4000 {
         Sim::sleep(Duration::from_micros(300));
         let rows = queue.limits().into_iter().map(|row| {
             let (limit, active, inactive) = (row.limit, row.active, row.inactive);
