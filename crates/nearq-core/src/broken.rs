@@ -19,6 +19,10 @@ pub(crate) enum Broken {
     AdmissionLeak,
     /// Workers of strict pools help other pods (`pool`).
     StrictLeak,
+    /// A cancelled queueing does not give its place back (`queue`).
+    CancelLeak,
+    /// An item is armed for half of its delay (`queue`).
+    EarlyTimer,
 }
 
 /// The variant that a runtime is; none without the feature.
@@ -35,9 +39,11 @@ impl Variant {
             "double-run" => Broken::DoubleRun,
             "admission-leak" => Broken::AdmissionLeak,
             "strict-leak" => Broken::StrictLeak,
+            "cancel-leak" => Broken::CancelLeak,
+            "early-timer" => Broken::EarlyTimer,
             _ => {
                 return Err(Error::Machine(format!(
-                    "NEARQ_BROKEN is `{name}`; it may be lost-wake-up, double-run, admission-leak or strict-leak"
+                    "NEARQ_BROKEN is `{name}`; it may be lost-wake-up, double-run, admission-leak, strict-leak, cancel-leak or early-timer"
                 )));
             }
         })))

@@ -43,6 +43,24 @@ fn an_item_that_is_held_back_for_ever() {
 }
 
 #[test]
+fn a_cancel_that_keeps_its_place() {
+    is_found(
+        "cancel-leak",
+        &[
+            "nothing runs, and it says",
+            "what was queued has not ended",
+            "deadlock",
+            "did not end within",
+        ],
+    );
+}
+
+#[test]
+fn a_timer_that_fires_early() {
+    is_found("early-timer", &["before its time"]);
+}
+
+#[test]
 fn a_strict_item_in_another_pod() {
     is_found(
         "strict-leak",

@@ -9,8 +9,8 @@ use nearq_topology::Topology;
 
 use super::dice::Dice;
 use super::plan::{
-    Allowance, Body, Change, Handle, IssuerPlan, ItemPlan, Kind, Op, Plan, QueuePlan, RuntimePlan,
-    Step, To,
+    Allowance, Body, Change, FuturePlan, Handle, IssuerPlan, ItemPlan, Kind, Member, Op, Pause,
+    Plan, QueuePlan, RuntimePlan, SetEnd, Step, To,
 };
 
 /// From few CPUs to many: every kind of pod, with and without SMT.
@@ -67,6 +67,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
     }
     for item in 0..item_count {
         drawer.let_queue_another(item);
+        drawer.let_change_another(item);
     }
     let issuer_count = drawer.dice.within(1..=5);
     let issuers = (0..issuer_count).map(|issuer| drawer.issuer(issuer, issuer_count)).collect();
@@ -221,6 +222,35 @@ impl Drawer {
         ItemPlan { queues, body, panics_every, budget: self.dice.within(0..=12) as u64 }
     }
 
+    /// Lets an item's body cancel, disable or delay another item, or itself.
+    fn let_change_another(&mut self, item: usize) {
+        if !self.dice.one_in(3) {
+            return;
+        }
+        let other = self.dice.below(self.items.len());
+        let step = match self.dice.below(3) {
+            // To wait is allowed where it is refused: the program sees to that.
+            0 => Step::Cancel { item: other, sync: other == item && self.dice.one_in(2) },
+            1 => {
+                let Step::Disable { item, queue, time, queue_after, .. } = self.disable(other)
+                else {
+                    unreachable!("asked for")
+                };
+                Step::Disable { item, sync: false, queue, time: time / 10, queue_after }
+            }
+            _ => self.delay(other),
+        };
+        let may_use = |queue: usize| !self.queues[queue].dropped_early;
+        let uses = match step {
+            Step::Disable { queue, .. } | Step::Delay { queue, .. } => may_use(queue),
+            _ => true,
+        };
+        if uses {
+            let at = self.dice.below(self.items[item].body.steps.len() + 1);
+            self.items[item].body.steps.insert(at, step);
+        }
+    }
+
     /// Lets an item's body queue another item, on a queue of that one which is kept.
     fn let_queue_another(&mut self, item: usize) {
         let other = self.dice.below(self.items.len());
@@ -240,7 +270,11 @@ impl Drawer {
         let above = self.queues.len().saturating_sub(queue + 1);
         if depth > 0 && above > 0 && self.dice.one_in(3) {
             let target = queue + 1 + self.dice.below(above);
-            steps.push(self.closures(target, depth - 1, true));
+            steps.push(match self.dice.below(8) {
+                0..=1 => self.future(target, true),
+                2 => self.set(target, depth - 1),
+                _ => self.closures(target, depth - 1, true),
+            });
             steps.push(self.pause());
         }
         if above > 0 && self.dice.one_in(16) {
@@ -268,12 +302,87 @@ impl Drawer {
             return Step::Scope { queue, bodies };
         }
         let handles: &[Handle] = if in_body {
-            &[Handle::Join, Handle::Poll, Handle::Drop]
+            &[Handle::Join, Handle::Poll, Handle::Drop, Handle::Cancel]
         } else {
-            &[Handle::Join, Handle::Poll, Handle::Keep, Handle::Keep, Handle::Drop]
+            &[Handle::Join, Handle::Poll, Handle::Keep, Handle::Keep, Handle::Drop, Handle::Cancel]
         };
         let handle = *self.dice.pick(handles);
         Step::Spawn { queue, body: Arc::new(self.body(queue, depth, true)), handle }
+    }
+
+    // ---- what is cancelled, delayed, waited for ------------------------------------------------------------
+
+    fn queue_of(&mut self, item: usize) -> usize {
+        *self.dice.pick(&self.items[item].queues.clone())
+    }
+
+    fn delay(&mut self, item: usize) -> Step {
+        let cpu = self.dice.one_in(3).then(|| self.dice.below(self.possible.len()));
+        let modify = self.dice.one_in(2);
+        let time = match self.dice.below(6) {
+            0 => Duration::ZERO,
+            1 => self.dice.micros(1000..=20_000),
+            _ => self.dice.micros(1..=1000),
+        };
+        Step::Delay { item, queue: self.queue_of(item), cpu: cpu.filter(|_| !modify), time, modify }
+    }
+
+    fn disable(&mut self, item: usize) -> Step {
+        let (sync, queue_after) = (self.dice.one_in(2), self.dice.one_in(2));
+        let (queue, time) = (self.queue_of(item), self.dice.micros(0..=300));
+        Step::Disable { item, sync, queue, time, queue_after }
+    }
+
+    /// What an issuer does with an item besides queueing it.
+    fn with_item(&mut self) -> Step {
+        let item = self.dice.below(self.items.len());
+        match self.dice.below(12) {
+            0..=2 => Step::Cancel { item, sync: false },
+            3..=4 => Step::Cancel { item, sync: true },
+            5 => self.disable(item),
+            6..=7 => {
+                Step::FlushItem { item, polled: self.dice.one_in(3), early: self.dice.one_in(3) }
+            }
+            _ => self.delay(item),
+        }
+    }
+
+    /// A future on a queue: what wakes it is there, or above.
+    fn future_plan(&mut self, queue: usize) -> Arc<FuturePlan> {
+        let above = self.queues.len() - queue;
+        let pauses = (0..self.dice.within(0..=4))
+            .map(|_| {
+                let pause = match self.dice.below(3) {
+                    0 => Pause::Own(self.dice.within(1..=2)),
+                    1 => Pause::Closure { queue: queue + self.dice.below(above) },
+                    _ => Pause::Outside { twice: self.dice.one_in(3) },
+                };
+                (self.dice.micros(0..=10), pause)
+            })
+            .collect();
+        Arc::new(FuturePlan { pauses, panics: self.dice.one_in(8) })
+    }
+
+    fn future(&mut self, queue: usize, in_body: bool) -> Step {
+        let plan = self.future_plan(queue);
+        let handles = [Handle::Join, Handle::Poll, Handle::Drop, Handle::Cancel, Handle::Keep];
+        let handle = *self.dice.pick(&handles[..if in_body { 4 } else { 5 }]);
+        Step::Future { queue, plan, handle }
+    }
+
+    fn set(&mut self, queue: usize, depth: usize) -> Step {
+        let members: Vec<_> = (0..self.dice.within(0..=5))
+            .map(|_| {
+                if self.dice.one_in(2) {
+                    Member::Future(self.future_plan(queue))
+                } else {
+                    Member::Closure(Arc::new(self.body(queue, depth, true)))
+                }
+            })
+            .collect();
+        let joined = self.dice.within(0..=members.len());
+        let end = *self.dice.pick(&[SetEnd::Join, SetEnd::Cancel, SetEnd::Drop]);
+        Step::Set { queue, members, joined, end }
     }
 
     fn pause(&mut self) -> Step {
@@ -317,7 +426,10 @@ impl Drawer {
 
     fn op(&mut self, issuer: usize, issuers: usize) -> Op {
         let queue = self.dice.below(self.queues.len());
-        match self.dice.below(40) {
+        match self.dice.below(50) {
+            40..=45 => Op::Step(self.with_item()),
+            46..=47 => Op::Step(self.future(queue, false)),
+            48 => Op::Step(self.set(queue, 1)),
             0..=13 => {
                 let item = self.dice.below(self.items.len());
                 let queue = *self.dice.pick(&self.items[item].queues.clone());
@@ -367,6 +479,13 @@ mod tests {
     /// What a body waits for is on a higher queue than the body: else two of them could wait for each other.
     #[test]
     fn nothing_waits_for_a_queue_that_may_wait_for_it() {
+        fn check_future(plan: &FuturePlan, queue: usize) {
+            for (_, pause) in &plan.pauses {
+                if let Pause::Closure { queue: target } = pause {
+                    assert!(*target >= queue, "{plan}");
+                }
+            }
+        }
         fn check(body: &Body, queue: usize) {
             for step in &body.steps {
                 match step {
@@ -380,6 +499,20 @@ mod tests {
                             check(body, *target);
                         }
                     }
+                    Step::Future { queue: target, plan, .. } => {
+                        assert!(*target > queue, "{step}");
+                        check_future(plan, *target);
+                    }
+                    Step::Set { queue: target, members, .. } => {
+                        assert!(*target > queue, "{step}");
+                        for member in members {
+                            match member {
+                                Member::Closure(body) => check(body, *target),
+                                Member::Future(plan) => check_future(plan, *target),
+                            }
+                        }
+                    }
+                    Step::FlushItem { .. } => panic!("only issuers wait for items: {step}"),
                     Step::Flush { queue: target, .. } | Step::Drain { queue: target, .. } => {
                         assert!(*target > queue, "{step}");
                     }

@@ -14,8 +14,10 @@
 //! - On an ordered queue nothing is overtaken: what was queued by a call that returned before another call began starts first.
 //! - While the runtime is frozen nothing of a freezable queue runs or starts.
 //!
+//! - Cancelling, disabling, delaying and waiting for items: `ledger/items`; futures: `ledger/futures`.
+//!
 //! # What is checked at the end (`close`)
-//! - Each accepted queueing was followed by its execution; each call, accepted or not, by one that began after it.
+//! - Each accepted queueing was followed by its execution, or cancelled; each call, accepted or not, by one that began after it.
 //! - Nothing that a closure or item captured is left; every worker that began has ended.
 //!
 //! # Which call an execution belongs to
@@ -26,11 +28,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nearq_platform::Instant;
+
 use nearq::{Attributes, CpuSet, Domain};
 
 use super::limits::Bounds;
 use super::placement::{Defaults, Ground, Runner};
 use super::plan::{Kind, QueuePlan};
+
+mod futures;
+mod items;
+
+use futures::FutureBook;
+use items::Changes;
 
 /// Violations that are kept; one is enough to fail.
 const MOST: usize = 20;
@@ -47,6 +57,11 @@ pub(crate) struct Call {
     sequence: u64,
     /// Drains of the queue when it began.
     drains: (u64, u64),
+    /// How often the item had been disabled and enabled, whether it may have been disabled, and whether it was for certain.
+    disables: u64,
+    enables: u64,
+    may_be_disabled: bool,
+    depth: i64,
 }
 
 /// What a flush, or a drain, has to wait for.
@@ -87,6 +102,8 @@ struct Waiting {
     defaults: (usize, Option<usize>),
     /// Whether the unit may have been pending when the call began, or another call began since.
     may_be_refused: bool,
+    /// Not to run before.
+    not_before: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +121,7 @@ struct UnitBook {
     waiting: Vec<Waiting>,
     /// Where it was ever queued.
     queues: BTreeSet<usize>,
+    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +145,13 @@ struct QueueBook {
     /// The same by the CPU of the worker's pod, if that is one.
     running_on: BTreeMap<usize, usize>,
     accepted: u64,
+    cancelled: u64,
     panicked: u64,
+    /// Polls of futures, which also count as executions; how many are going on, and whether there were futures at all.
+    polls: u64,
+    polling: usize,
+    has_futures: bool,
+    is_dropped: bool,
     /// What was queued and has not started, where it is clear which queueing that is: the unit, and the number of the first
     /// queueing that began after this one had returned.
     line: BTreeMap<u64, (Unit, u64)>,
@@ -167,12 +191,19 @@ struct Book {
     defaults: Versions<Defaults>,
     workers: BTreeMap<u64, Worker>,
     frozen: bool,
-    captured: i64,
+    /// By who captured it.
+    captured: BTreeMap<String, i64>,
     /// Wakers that were left with a closure and not called.
     wakers: i64,
     executions: u64,
     /// Panics of executions of which it is not known on whose account they were.
     unclear_panics: u64,
+    /// Cancelled queueings of which it is not known on which queue they were, and queueings that may have been made.
+    unclear_cancels: u64,
+    perhaps_queued: u64,
+    /// When all of those are over that may be refused when their time comes.
+    loose_until: Instant,
+    futures: Vec<FutureBook>,
     violations: Vec<String>,
 }
 
@@ -185,10 +216,14 @@ impl Ledger {
             defaults: Versions { all: vec![defaults], known: 0 },
             workers: BTreeMap::new(),
             frozen: false,
-            captured: 0,
+            captured: BTreeMap::new(),
             wakers: 0,
             executions: 0,
             unclear_panics: 0,
+            unclear_cancels: 0,
+            perhaps_queued: 0,
+            loose_until: Instant::from_nanos(0),
+            futures: Vec::new(),
             violations: Vec::new(),
         }))
     }
@@ -250,8 +285,8 @@ impl Ledger {
     }
 
     /// Something that must be dropped exactly once was made (1) or dropped (-1).
-    pub(crate) fn captured(&self, change: i64) {
-        self.book().captured += change;
+    pub(crate) fn captured(&self, by: &str, change: i64) {
+        *self.book().captured.entry(by.to_owned()).or_default() += change;
     }
 
     /// A waker was left with a closure (1) or called (-1).
@@ -315,7 +350,8 @@ impl Ledger {
     pub(crate) fn begin_frozen(&self) {
         let mut book = self.book();
         book.frozen = true;
-        let running = |queue: &QueueBook| queue.freezable && queue.running != 0;
+        let running =
+            |queue: &QueueBook| queue.freezable && (queue.running != 0 || queue.polling != 0);
         if let Some(queue) = book.queues.iter().position(running) {
             book.violation(format!("queue-{queue}: the runtime is frozen, and items of it run"));
         }
@@ -330,6 +366,17 @@ impl Ledger {
 
     /// A thread is about to queue a unit, for `cpu` if that is certain.
     pub(crate) fn begin_call(&self, unit: Unit, queue: usize, cpu: Option<usize>) -> Call {
+        self.begin_delayed(unit, queue, cpu, None)
+    }
+
+    /// As [`begin_call`](Self::begin_call), for a unit that is not to run before a time.
+    pub(crate) fn begin_delayed(
+        &self,
+        unit: Unit,
+        queue: usize,
+        cpu: Option<usize>,
+        not_before: Option<Instant>,
+    ) -> Call {
         let mut book = self.book();
         let defaults = (book.defaults.known, None);
         let at = &mut book.queues[queue];
@@ -345,7 +392,12 @@ impl Ledger {
         item.calls += 1;
         item.due = item.due.max(item.started + 1);
         item.waiting.iter_mut().for_each(|other| other.may_be_refused = true);
-        let may_be_refused = item.open + item.accepted > item.started;
+        let may_be_disabled = item.changes.may_be_disabled();
+        let may_be_refused = item.open + item.accepted + item.changes.perhaps_queued
+            > item.started + item.changes.cancelled
+            || may_be_disabled;
+        let not_before = not_before.filter(|_| item.changes.expedites == 0);
+        item.changes.was_timed |= not_before.is_some();
         item.open += 1;
         item.waiting.push(Waiting {
             number,
@@ -356,9 +408,12 @@ impl Ledger {
             attributes,
             defaults,
             may_be_refused,
+            not_before,
         });
         item.queues.insert(queue);
-        Call { unit, queue, number, sequence, drains }
+        let (disables, enables) = (item.changes.disables.0, item.changes.enables.0);
+        let depth = item.changes.depth_for_certain();
+        Call { unit, queue, number, sequence, drains, disables, enables, may_be_disabled, depth }
     }
 
     /// The call has returned: whether the unit was queued by it.
@@ -370,23 +425,33 @@ impl Ledger {
         unit.accepted += u64::from(accepted);
         queues[call.queue].open.remove(&call.sequence);
         queues[call.queue].accepted += u64::from(accepted);
-        let at = unit.waiting.iter().position(|waiting| waiting.number == call.number);
+        let disabled = unit.changes.was_disabled(&call);
         let mut wrong = None;
+        if accepted && disabled == Some(true) {
+            wrong = Some(format!("{}: it was queued although it was disabled", unit.name));
+        }
+        if !accepted && disabled != Some(false) {
+            unit.forget_due();
+        }
+        let at = unit.waiting.iter().position(|waiting| waiting.number == call.number);
         match at {
             Some(at) if accepted => {
                 let waiting = &mut unit.waiting[at];
                 waiting.accepted = true;
-                if !unit.unclear {
+                if !unit.unclear && unit.changes.open == 0 && !unit.changes.was_timed {
                     let at = &mut queues[waiting.queue];
                     at.line.insert(waiting.sequence, (call.unit, at.sequence));
                 }
-                waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
-                waiting.defaults.1 = Some(defaults.last());
+                if waiting.not_before.is_none() && !unit.changes.was_timed {
+                    // What waits for a time goes by what is in effect then.
+                    waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
+                    waiting.defaults.1 = Some(defaults.last());
+                }
             }
             Some(at) => {
                 let waiting = unit.waiting.remove(at);
                 queues[waiting.queue].outstanding.remove(&waiting.sequence);
-                if !waiting.may_be_refused {
+                if !waiting.may_be_refused && disabled == Some(false) {
                     wrong = Some(format!(
                         "{}: queueing it was refused as pending, but it was not: {} of {} accepted queueings had \
                          started, and nobody else was queueing it",
@@ -409,8 +474,7 @@ impl Ledger {
         let Book { units, queues, .. } = &mut *book;
         let unit = &mut units[call.unit];
         unit.open -= 1;
-        // Nothing is due because of it.
-        unit.due = unit.due.min(unit.started.max(unit.accepted));
+        unit.forget_due();
         queues[call.queue].open.remove(&call.sequence);
         if let Some(at) = unit.waiting.iter().position(|waiting| waiting.number == call.number) {
             let waiting = unit.waiting.remove(at);
@@ -437,7 +501,13 @@ impl Ledger {
     // ---- running -------------------------------------------------------------------------------------------
 
     /// A unit begins to run in a thread, on a CPU.
-    pub(crate) fn begin_execution(&self, unit: Unit, thread: u64, cpu: usize) -> Execution {
+    pub(crate) fn begin_execution(
+        &self,
+        unit: Unit,
+        thread: u64,
+        cpu: usize,
+        now: Instant,
+    ) -> Execution {
         let mut book = self.book();
         book.executions += 1;
         let mut wrong = Vec::new();
@@ -448,14 +518,14 @@ impl Ledger {
         if std::mem::replace(&mut item.running, true) {
             wrong.push(format!("{}: two executions of it run at once", item.name));
         }
-        if item.started > item.accepted + item.open {
+        let queued = item.accepted + item.open + item.changes.perhaps_queued;
+        if item.started + item.changes.cancelled > queued {
             wrong.push(format!(
-                "{}: it runs for the {}. time, but was queued {} times",
-                item.name,
-                item.started,
-                item.accepted + item.open
+                "{}: it runs for the {}. time, but was queued {queued} times, of which {} were cancelled",
+                item.name, item.started, item.changes.cancelled
             ));
         }
+        wrong.extend(item.is_early(now));
         let worker = workers.get(&thread);
         if worker.is_none() {
             wrong.push(format!("{}: runs in thread {thread}, which is no worker", item.name));
@@ -558,15 +628,17 @@ impl Ledger {
     /// Whether something that was queued before the mark has not ended; which units, in words.
     pub(crate) fn still_waiting(&self, queue: usize, mark: u64) -> Option<String> {
         let book = self.book();
-        let left: Vec<u64> =
-            book.queues[queue].outstanding.range(..mark).map(|(number, _)| *number).collect();
+        let at = &book.queues[queue];
+        let outstanding = at.outstanding.range(..mark);
+        let is_known = |sequence: &u64| !book.units[at.units[sequence]].changes.are_vague();
+        let left: Vec<u64> = outstanding.map(|(number, _)| *number).filter(is_known).collect();
         if left.is_empty() {
             return None;
         }
         let names: Vec<&str> = book
             .units
             .iter()
-            .filter(|unit| unit.ended < unit.accepted)
+            .filter(|unit| unit.ended + unit.changes.cancelled < unit.accepted)
             .map(|unit| unit.name.as_str())
             .collect();
         Some(format!("{} queueings; have not ended: {}", left.len(), names.join(", ")))
@@ -576,7 +648,9 @@ impl Ledger {
     pub(crate) fn promised(&self, queue: usize) -> Promised {
         let book = self.book();
         let QueueBook { outstanding, open, units, .. } = &book.queues[queue];
-        let returned = outstanding.keys().filter(|sequence| !open.contains(sequence));
+        let returned = outstanding.keys().filter(|sequence| {
+            !open.contains(sequence) && !book.units[units[sequence]].changes.was_timed
+        });
         let queueings: BTreeMap<_, _> =
             returned.map(|sequence| (*sequence, units[sequence])).collect();
         let accepted = queueings.values().map(|unit| (*unit, book.units[*unit].accepted)).collect();
@@ -590,8 +664,11 @@ impl Ledger {
         let outstanding = &book.queues[promised.queue].outstanding;
         let left = |(sequence, unit): (&u64, &Unit)| {
             let item = &book.units[*unit];
-            let left = if item.unclear {
-                item.queues.len() == 1 && item.ended < promised.accepted[unit]
+            let left = if item.changes.open != 0 || item.changes.was_timed {
+                // It may be cancelled already, or wait for its time.
+                false
+            } else if item.unclear {
+                item.queues.len() == 1 && item.over() < promised.accepted[unit]
             } else {
                 outstanding.contains_key(sequence)
             };
@@ -601,11 +678,16 @@ impl Ledger {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Accepted queueings of a queue, and how many of its executions panicked.
-    pub(crate) fn counts(&self, queue: usize) -> (u64, RangeInclusive<u64>) {
+    /// How many executions of a queue there were, and how many of them panicked.
+    pub(crate) fn counts(&self, queue: usize) -> (RangeInclusive<u64>, RangeInclusive<u64>) {
         let book = self.book();
-        let QueueBook { accepted, panicked, .. } = book.queues[queue];
-        (accepted, panicked..=panicked + book.unclear_panics)
+        let QueueBook { accepted, cancelled, panicked, polls, has_futures, .. } =
+            book.queues[queue];
+        let executed = accepted - cancelled;
+        let least = executed.saturating_sub(book.unclear_cancels) + polls;
+        // A future that has ended may be executed once more, for nothing.
+        let most = if has_futures { u64::MAX } else { executed + book.perhaps_queued };
+        (least..=most, panicked..=panicked + book.unclear_panics)
     }
 
     /// The limit of each domain of a queue that nobody changes any more, where the machine is known.
@@ -624,22 +706,26 @@ impl Ledger {
         let mut book = self.book();
         let mut wrong = Vec::new();
         for unit in &book.units {
-            let UnitBook { name, accepted, started, ended, due, .. } = unit;
-            if started != accepted || ended != accepted {
+            let UnitBook { name, accepted, started, ended, due, changes, .. } = unit;
+            let Changes { cancelled, perhaps_cancelled, perhaps_queued, .. } = changes;
+            let least = accepted.saturating_sub(cancelled + perhaps_cancelled);
+            let most = (accepted + perhaps_queued).saturating_sub(*cancelled);
+            if !(least..=most).contains(started) || ended != started {
                 wrong.push(format!(
-                    "{name}: {accepted} queueings were accepted, {started} executions started, {ended} ended"
+                    "{name}: {accepted} queueings were accepted, {cancelled} cancelled, {started} executions started, \
+                     {ended} ended"
                 ));
             }
-            if due > started {
+            if due > started && *perhaps_queued == 0 {
                 wrong.push(format!(
                     "{name}: it was queued after its last execution had started, and did not run again"
                 ));
             }
         }
-        if book.captured != 0 {
+        wrong.extend(book.futures.iter().filter_map(FutureBook::is_left));
+        for (by, count) in book.captured.iter().filter(|(_, count)| **count != 0) {
             wrong.push(format!(
-                "{} of the values that functions captured were never dropped (negative: dropped twice)",
-                book.captured
+                "{count} of the values that {by} captured were never dropped (negative: dropped twice)"
             ));
         }
         if book.wakers != 0 {
@@ -671,9 +757,15 @@ impl Book {
 impl UnitBook {
     /// Forgets which call is which once the unit is idle: from here on it is clear again.
     fn settle(&mut self, queues: &mut [QueueBook]) {
-        if self.open == 0 && self.ended == self.accepted && self.started == self.ended {
+        let over = self.ended + self.changes.cancelled;
+        if self.open == 0
+            && over == self.accepted
+            && self.started == self.ended
+            && self.changes.are_clear()
+        {
             for waiting in self.waiting.drain(..) {
                 queues[waiting.queue].outstanding.remove(&waiting.sequence);
+                queues[waiting.queue].line.remove(&waiting.sequence);
             }
             self.unclear = false;
         }

@@ -4,7 +4,7 @@
 //! # What keeps a program from waiting for itself
 //! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than
 //! the queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of
-//! its own and of lower queues alone. Only one thread, its *owner*, changes a queue's attributes: so it is known at any time
+//! its own and of lower queues alone. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread, its *owner*, changes a queue's attributes: so it is known at any time
 //! which of them may be in effect. The first issuer owns the runtime's settings and the machine's limits. It also freezes, and thaws
 //! before it does anything else. Only the last queue may be freezable: what runs on it waits for nothing, so freezing comes to its
 //! end.
@@ -35,6 +35,44 @@ pub(crate) enum Handle {
     /// Joined when the thread comes to its end.
     Keep,
     /// Dropped at once: the closure goes on by itself.
+    Drop,
+    /// Cancelled at once, then joined.
+    Cancel,
+}
+
+/// How a future waits between two polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pause {
+    /// It wakes itself, so many times.
+    Own(usize),
+    /// A closure on the queue wakes it, or its end if it does not run.
+    Closure { queue: usize },
+    /// A thread that knows nothing of the runtime wakes it, and maybe once more when it may have ended.
+    Outside { twice: bool },
+}
+
+/// A future of the program: what it does at each poll but the last, and what it waits for then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FuturePlan {
+    pub(crate) pauses: Vec<(Duration, Pause)>,
+    pub(crate) panics: bool,
+}
+
+/// A member of a set.
+#[derive(Clone, Debug)]
+pub(crate) enum Member {
+    Closure(Arc<Body>),
+    Future(Arc<FuturePlan>),
+}
+
+/// What becomes of a set after so many members have been joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetEnd {
+    /// All are joined.
+    Join,
+    /// All are cancelled, then joined.
+    Cancel,
+    /// The set is dropped.
     Drop,
 }
 
@@ -79,6 +117,45 @@ pub(crate) enum Step {
     Drain {
         queue: usize,
         polled: bool,
+    },
+    /// Queues an item for later, or anew in place of what is queued.
+    Delay {
+        item: usize,
+        queue: usize,
+        cpu: Option<usize>,
+        time: Duration,
+        modify: bool,
+    },
+    /// Cancels an item; `sync` waits for the execution that runs, except in the item's own body, where that is refused.
+    Cancel {
+        item: usize,
+        sync: bool,
+    },
+    /// Waits for an item, maybe without waiting for its time.
+    FlushItem {
+        item: usize,
+        polled: bool,
+        early: bool,
+    },
+    /// Disables an item for a time, tries to queue it meanwhile, and enables it, maybe queueing it.
+    Disable {
+        item: usize,
+        sync: bool,
+        queue: usize,
+        time: Duration,
+        queue_after: bool,
+    },
+    Future {
+        queue: usize,
+        plan: Arc<FuturePlan>,
+        handle: Handle,
+    },
+    /// Joins `joined` members at most, then ends.
+    Set {
+        queue: usize,
+        members: Vec<Member>,
+        joined: usize,
+        end: SetEnd,
     },
     /// Drops the program's handle of an item, maybe of the one that runs.
     DropItem {
@@ -204,6 +281,11 @@ impl Plan {
             && !self.issuers.iter().flat_map(|issuer| &issuer.ops).any(changed)
     }
 
+    /// Whether the queue may refuse an item when its time comes, or be gone.
+    pub(crate) fn may_go(&self, queue: usize) -> bool {
+        self.queues[queue].dropped_early || self.is_drained(queue)
+    }
+
     /// Whether somebody drains the queue: then it may refuse items.
     pub(crate) fn is_drained(&self, queue: usize) -> bool {
         let bodies = self.items.iter().map(|item| &item.body);
@@ -234,6 +316,9 @@ impl Step {
             Step::Drain { queue: drained, .. } => *drained == queue,
             Step::Spawn { body, .. } => within(body),
             Step::Scope { bodies, .. } => bodies.iter().any(within),
+            Step::Set { members, .. } => {
+                members.iter().any(|member| matches!(member, Member::Closure(body) if within(body)))
+            }
             _ => false,
         }
     }
@@ -279,7 +364,18 @@ impl fmt::Display for Handle {
             Handle::Poll => ", poll it once, then join it",
             Handle::Keep => ", join it at the end",
             Handle::Drop => ", drop the handle",
+            Handle::Cancel => ", cancel it, then join it",
         })
+    }
+}
+
+impl fmt::Display for FuturePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<")?;
+        for (time, pause) in &self.pauses {
+            write!(f, "{time:?}, {pause:?}; ")?;
+        }
+        f.write_str(if self.panics { "panic>" } else { ">" })
     }
 }
 
@@ -309,6 +405,37 @@ impl fmt::Display for Step {
             }
             Step::Flush { queue, polled } => write!(f, "flush queue-{queue}{}", as_future(*polled)),
             Step::Drain { queue, polled } => write!(f, "drain queue-{queue}{}", as_future(*polled)),
+            Step::Delay { item, queue, cpu, time, modify } => {
+                let (how, to) =
+                    (if *modify { "move" } else { "queue" }, cpu.map_or(To::Here, To::Cpu));
+                write!(f, "{how} item {item} to queue-{queue}{to} in {time:?}")
+            }
+            Step::Cancel { item, sync } => {
+                write!(f, "cancel item {item}{}", if *sync { " and wait" } else { "" })
+            }
+            Step::FlushItem { item, polled, early } => {
+                let early = if *early { " before its time" } else { "" };
+                write!(f, "flush item {item}{early}{}", as_future(*polled))
+            }
+            Step::Disable { item, sync, queue, time, queue_after } => write!(
+                f,
+                "disable item {item}{}, try queue-{queue}, wait {time:?}, enable it{}",
+                if *sync { " and wait" } else { "" },
+                if *queue_after { " and queue it" } else { "" }
+            ),
+            Step::Future { queue, plan, handle } => {
+                write!(f, "spawn future {plan} on queue-{queue}{handle}")
+            }
+            Step::Set { queue, members, joined, end } => {
+                write!(f, "set on queue-{queue}:")?;
+                for member in members {
+                    match member {
+                        Member::Closure(body) => write!(f, " {body}")?,
+                        Member::Future(plan) => write!(f, " {plan}")?,
+                    }
+                }
+                write!(f, "; join {joined}, then {end:?}")
+            }
             Step::DropQueue { queue } => write!(f, "drop queue-{queue}"),
             Step::DropItem { item } => write!(f, "drop the handle of item {item}"),
         }

@@ -11,6 +11,7 @@ use nearq::{CpuSet, Runtime, Work, Workqueue};
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::Sim;
 
+use super::futures::{Kept, Wakers};
 use super::ledger::{Ledger, Unit};
 use super::plan::{Body, Kind, Op, Plan, queue_name};
 
@@ -35,6 +36,8 @@ pub(super) struct Stage {
     pub(super) works: Mutex<Vec<Option<Arc<Work<Sim>>>>>,
     /// How often bodies may still queue each item.
     pub(super) budgets: Mutex<Vec<u64>>,
+    /// What the thread outside is to wake.
+    pub(super) wakers: Wakers,
 }
 
 /// Who does a step.
@@ -50,18 +53,18 @@ pub(super) struct Actor<'a> {
 }
 
 /// Must be dropped exactly once; every function captures one.
-pub(super) struct Captured(Arc<Ledger>);
+pub(super) struct Captured(Arc<Ledger>, String);
 
 impl Captured {
-    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
-        ledger.captured(1);
-        Captured(Arc::clone(ledger))
+    pub(super) fn new(ledger: &Arc<Ledger>, by: String) -> Self {
+        ledger.captured(&by, 1);
+        Captured(Arc::clone(ledger), by)
     }
 }
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        self.0.captured(-1);
+        self.0.captured(&self.1, -1);
     }
 }
 
@@ -71,7 +74,7 @@ pub(super) fn note(text: impl std::fmt::Display) {
 }
 
 /// The calling thread's number.
-fn me() -> u64 {
+pub(super) fn me() -> u64 {
     Sim::thread_id(Sim::current_thread())
 }
 
@@ -90,8 +93,14 @@ pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
             start(&format!("issuer-{issuer}"), affinity, move || stage.issue(issuer))
         })
         .collect();
+    let outside = {
+        let stage = Arc::clone(&stage);
+        start("outside", None, move || stage.wakers.wake_them())
+    };
     issuers.into_iter().for_each(Sim::join);
     stage.come_to_rest();
+    stage.wakers.close();
+    Sim::join(outside);
     stage.strike();
 }
 
@@ -143,6 +152,7 @@ impl Stage {
             queues: Mutex::default(),
             works: Mutex::default(),
             budgets: Mutex::new(plan.items.iter().map(|item| item.budget).collect()),
+            wakers: Wakers::default(),
         });
         for number in 0..plan.queues.len() {
             let queue = stage.build(&runtime, number);
@@ -151,7 +161,8 @@ impl Stage {
         for number in 0..plan.items.len() {
             let unit = ledger.add_unit(format!("item {number}"));
             debug_assert_eq!(unit, number, "items are the first units");
-            let (on, captured) = (Arc::clone(&stage), Captured::new(ledger));
+            let (on, captured) =
+                (Arc::clone(&stage), Captured::new(ledger, format!("item {number}")));
             let work = Work::<Sim>::new_in(move |work: &Work<Sim>| {
                 let _ = &captured;
                 on.run_item(number, work);
@@ -197,10 +208,29 @@ impl Stage {
     fn come_to_rest(&self) {
         let deadline = Sim::now() + PATIENCE * 2;
         let queues = 0..self.plan.queues.len();
-        while queues.clone().any(|queue| self.ledger.still_waiting(queue, u64::MAX).is_some())
-            && Sim::now() < deadline
-        {
-            queues.clone().for_each(|queue| self.wait_for(queue));
+        loop {
+            while queues.clone().any(|queue| self.ledger.still_waiting(queue, u64::MAX).is_some())
+                && Sim::now() < deadline
+            {
+                queues.clone().for_each(|queue| self.wait_for(queue));
+            }
+            let before = self.ledger.doings();
+            if self.ledger.futures_left().is_some() {
+                Sim::sleep(Duration::from_millis(1));
+            } else if let Some(until) = self.ledger.loose_until() {
+                // Nobody knows whether they come: so they may take as long as anything takes.
+                Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
+                if self.ledger.doings() == before {
+                    break;
+                }
+            } else {
+                break;
+            }
+            if Sim::now() > deadline {
+                let left = self.ledger.futures_left().unwrap_or_default();
+                self.ledger.violation(format!("{left} did not come to an end in {PATIENCE:?}"));
+                break;
+            }
         }
     }
 
@@ -250,19 +280,19 @@ impl Stage {
     fn check_counts(&self) {
         for number in 0..self.plan.queues.len() {
             let Some(queue) = self.queue(number) else { continue };
-            let (accepted, panicked) = self.ledger.counts(number);
+            let (executed, panicked) = self.ledger.counts(number);
             let count = |of: fn(&nearq::LinkStatistics) -> u64| -> u64 {
                 queue.statistics().iter().map(of).sum()
             };
             // An execution is counted a moment after its function has returned.
             let deadline = Sim::now() + PATIENCE;
-            while count(|link| link.completed) < accepted && Sim::now() < deadline {
+            while count(|link| link.completed) < *executed.start() && Sim::now() < deadline {
                 Sim::sleep(Duration::from_millis(1));
             }
             let (completed, counted) = (count(|link| link.completed), count(|link| link.panicked));
-            if completed != accepted {
+            if !executed.contains(&completed) {
                 self.ledger.violation(format!(
-                    "queue-{number}: {accepted} queueings were accepted, the statistics say {completed} completed"
+                    "queue-{number}: {executed:?} queueings were accepted and not cancelled, the statistics say {completed} completed"
                 ));
             }
             if !panicked.contains(&counted) {
@@ -283,6 +313,11 @@ impl Stage {
     /// Nothing is queued: the queue says so for each domain, and each has the share of the limit that it is to have.
     fn check_limits(&self, number: usize, queue: &Workqueue<Sim>) {
         let expected = self.ledger.limits(number);
+        // A future that has ended may be executed once more, for nothing.
+        let deadline = Sim::now() + PATIENCE;
+        while queue.limits().iter().any(|row| row.active != 0) && Sim::now() < deadline {
+            Sim::sleep(Duration::from_millis(1));
+        }
         for row in queue.limits() {
             if row.active != 0 || row.inactive != 0 {
                 self.ledger.violation(format!("queue-{number}: nothing runs, and it says {row:?}"));
@@ -302,7 +337,7 @@ impl Stage {
         let allowed = self.allowed();
         let cpu = plan.pinned.filter(|cpu| allowed.is_some_and(|allowed| allowed.contains(*cpu)));
         let actor = Actor { issuer: Some(issuer), cpu, ..Actor::default() };
-        let mut kept = Vec::new();
+        let mut kept: Vec<Kept> = Vec::new();
         for op in &plan.ops {
             match op {
                 Op::Step(step) => self.step(step, actor, &mut kept),
@@ -316,8 +351,8 @@ impl Stage {
                 op => self.change_runtime(op),
             }
         }
-        for (unit, panics, handle) in kept {
-            self.joined(unit, panics, handle.join());
+        for kept in kept {
+            self.join_kept(kept);
         }
     }
 
@@ -345,7 +380,7 @@ impl Stage {
         panics: impl FnOnce(u64) -> bool,
     ) {
         let cpu = Sim::current_cpu();
-        let execution = self.ledger.begin_execution(unit, me(), cpu);
+        let execution = self.ledger.begin_execution(unit, me(), cpu, Sim::now());
         note(format_args!("{} starts", self.name(unit)));
         for step in &body.steps {
             self.step(step, actor, &mut Vec::new());

@@ -12,6 +12,7 @@ use nearq::{Error, JoinError, JoinHandle, Work, Workqueue};
 use nearq_platform::Platform;
 use nearq_sim::{Sim, compute};
 
+use super::futures::{Kept, Luggage};
 use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
@@ -26,7 +27,7 @@ impl Wake for Bell {
 }
 
 /// Polls a future once, with a waker that does nothing.
-fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     match Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
@@ -36,22 +37,18 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 impl Stage {
     // ---- steps -----------------------------------------------------------------------------------------------
 
-    pub(super) fn step(
-        self: &Arc<Self>,
-        step: &Step,
-        actor: Actor<'_>,
-        kept: &mut Vec<(Unit, bool, JoinHandle<Unit, Sim>)>,
-    ) {
+    pub(super) fn step(self: &Arc<Self>, step: &Step, actor: Actor<'_>, kept: &mut Vec<Kept>) {
         match step {
             Step::Compute(time) => compute(*time),
             Step::Sleep(time) => Sim::sleep(*time),
             Step::Yield => Sim::yield_now(),
             Step::Queue { item, queue, to } => self.queue_item(*item, *queue, *to, actor),
             Step::Spawn { queue, body, handle } => {
-                let Some((unit, joining)) = self.spawn(*queue, body, actor) else { return };
+                let Some((unit, joining)) = self.spawn(*queue, body, actor, None) else { return };
                 match handle {
                     Handle::Drop => drop(joining),
-                    Handle::Keep => kept.push((unit, body.panics, joining)),
+                    Handle::Keep => kept.push(Kept::Closure(unit, body.panics, joining)),
+                    Handle::Cancel => self.cancel_closure(unit, body.panics, joining),
                     Handle::Join => self.joined(unit, body.panics, joining.join()),
                     Handle::Poll => self.poll(unit, body.panics, joining),
                 }
@@ -59,6 +56,18 @@ impl Stage {
             Step::Scope { queue, bodies } => self.scope(*queue, bodies, actor),
             Step::Flush { queue, polled } => self.flush(*queue, *polled, actor),
             Step::Drain { queue, polled } => self.drain(*queue, *polled, actor),
+            Step::Delay { item, queue, cpu, time, modify } => {
+                self.delay(*item, *queue, *cpu, *time, *modify, actor);
+            }
+            Step::Cancel { item, sync } => self.cancel_item(*item, *sync, actor),
+            Step::FlushItem { item, polled, early } => self.flush_item(*item, *polled, *early),
+            Step::Disable { item, sync, queue, time, queue_after } => {
+                self.disable(*item, *sync, *queue, *time, *queue_after, actor);
+            }
+            Step::Future { queue, plan, handle } => self.future(*queue, plan, *handle, kept),
+            Step::Set { queue, members, joined, end } => {
+                self.set_of(*queue, members, *joined, *end, actor);
+            }
             Step::DropQueue { queue } => self.drop_queue(*queue, actor),
             Step::DropItem { item } => {
                 let work = self.works.lock().expect("not held by a panic")[*item].take();
@@ -74,9 +83,10 @@ impl Stage {
     }
 
     /// Gives a handle back. Where it is the last one the queue is drained.
-    fn let_go(&self, number: usize, queue: Arc<Workqueue<Sim>>, actor: Actor<'_>) {
+    pub(super) fn let_go(&self, number: usize, queue: Arc<Workqueue<Sim>>, actor: Actor<'_>) {
         let Some(queue) = Arc::into_inner(queue) else { return };
         let mark = self.ledger.outstanding(number);
+        self.ledger.drops(number);
         note(format_args!("drops the last handle of queue-{number}"));
         drop(queue);
         note(format_args!("has dropped queue-{number}"));
@@ -84,7 +94,7 @@ impl Stage {
             // One of its own items cannot wait for itself: the queue lives on until it is empty.
             return;
         }
-        if let Some(left) = self.ledger.still_waiting(number, mark) {
+        if let Some(left) = self.ledger.left_by_drop(number, mark) {
             self.ledger.violation(format!(
                 "queue-{number} was dropped, which must wait for all that is queued; there were {left}"
             ));
@@ -146,26 +156,28 @@ impl Stage {
     }
 
     /// Whether a body may queue the item once more.
-    fn may_queue(&self, item: usize) -> bool {
+    pub(super) fn may_queue(&self, item: usize) -> bool {
         let mut budgets = self.budgets.lock().expect("not held by a panic");
         let left = budgets[item].checked_sub(1);
         budgets[item] = left.unwrap_or(0);
         left.is_some()
     }
 
-    fn spawn(
+    /// Spawns a closure, which drops its luggage at its end.
+    pub(super) fn spawn(
         self: &Arc<Self>,
         number: usize,
         body: &Arc<Body>,
         actor: Actor<'_>,
+        luggage: Option<Luggage>,
     ) -> Option<(Unit, JoinHandle<Unit, Sim>)> {
         let queue = self.queue(number)?;
         let unit = self.ledger.add_closure();
         let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
-            (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger));
+            (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger, self.name(unit)));
         let closure = move || {
-            let _captured = captured;
+            let _captured = (captured, luggage);
             let actor = Actor { within: Some(number), ..Actor::default() };
             stage.run(unit, &body, actor, |_| body.panics);
             unit
@@ -288,7 +300,7 @@ impl Stage {
             // It may refuse them, one or the other.
             let spawned: Vec<_> = bodies
                 .iter()
-                .filter_map(|body| Some((body, self.spawn(number, body, actor)?)))
+                .filter_map(|body| Some((body, self.spawn(number, body, actor, None)?)))
                 .collect();
             for (body, (unit, handle)) in spawned {
                 self.joined(unit, body.panics, handle.join());
@@ -305,7 +317,7 @@ impl Stage {
                     if body.panics {
                         panicking.push(panic_text(unit));
                     }
-                    let captured = Captured::new(&self.ledger);
+                    let captured = Captured::new(&self.ledger, self.name(unit));
                     let call = self.ledger.begin_call(unit, number, actor.cpu);
                     scope.spawn(move || {
                         let _captured = captured;

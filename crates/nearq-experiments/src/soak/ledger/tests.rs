@@ -41,7 +41,7 @@ fn queue(ledger: &Ledger, unit: Unit) {
 }
 
 fn start(ledger: &Ledger, unit: Unit) -> Execution {
-    ledger.begin_execution(unit, WORKER, 0)
+    ledger.begin_execution(unit, WORKER, 0, Instant::from_nanos(50))
 }
 
 /// Checks that the ledger, closed, complains of exactly what has `text` in it; of nothing if that is empty.
@@ -70,7 +70,7 @@ fn an_item_that_is_queued_again_while_it_runs_runs_again() {
     let second = start(&ledger, 0);
     ledger.end_execution(0, second, true);
     assert!(ledger.still_waiting(0, u64::MAX).is_none());
-    assert_eq!(ledger.counts(0), (2, 1..=1));
+    assert_eq!(ledger.counts(0), (2..=2, 1..=1));
     complains(&ledger, "");
 }
 
@@ -78,7 +78,7 @@ fn an_item_that_is_queued_again_while_it_runs_runs_again() {
 fn a_queueing_that_is_lost() {
     let ledger = ledger(1, false);
     queue(&ledger, 0);
-    complains(&ledger, "1 queueings were accepted, 0 executions started");
+    complains(&ledger, "1 queueings were accepted, 0 cancelled, 0 executions started");
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn a_limit_of_a_per_cpu_queue_counts_for_a_cpu() {
         queue(&ledger, closure);
     }
     let first = start(&ledger, closures[0]);
-    let second = ledger.begin_execution(closures[1], 8, 1);
+    let second = ledger.begin_execution(closures[1], 8, 1, Instant::from_nanos(50));
     assert!(ledger.result().0.is_empty(), "one on each");
     ledger.end_execution(closures[0], first, false);
-    let third = ledger.begin_execution(closures[2], 8, 1);
+    let third = ledger.begin_execution(closures[2], 8, 1, Instant::from_nanos(50));
     ledger.end_execution(closures[1], second, false);
     ledger.end_execution(closures[2], third, false);
     ledger.worker_ends(8);
@@ -255,12 +255,78 @@ fn nothing_starts_or_runs_while_it_is_frozen() {
 #[test]
 fn what_is_left_at_the_end() {
     let leaked = ledger(1, false);
-    leaked.captured(1);
-    complains(&leaked, "1 of the values that functions captured were never dropped");
+    leaked.captured("item 0", 1);
+    complains(&leaked, "1 of the values that item 0 captured were never dropped");
     let asleep = ledger(1, false);
     asleep.wakers(1);
     complains(&asleep, "1 wakers of polled closures were never called");
     let left = ledger(1, false);
     left.worker_begins(8, "late".into(), CpuSet::all(1));
     complains(&left, "worker late was still there");
+}
+
+#[test]
+fn what_was_cancelled_runs_all_the_same() {
+    let ledger = ledger(1, false);
+    queue(&ledger, 0);
+    let cancel = ledger.begin_cancel(0);
+    ledger.end_cancel(cancel, true);
+    let execution = start(&ledger, 0);
+    ledger.end_execution(0, execution, false);
+    complains(&ledger, "but was queued 1 times, of which 1 were cancelled");
+}
+
+#[test]
+fn a_cancel_that_takes_nothing_back_and_one_too_many() {
+    let lost = ledger(1, false);
+    queue(&lost, 0);
+    let cancel = lost.begin_cancel(0);
+    lost.end_cancel(cancel, false);
+    complains(&lost, "1 queueings were accepted, 0 cancelled, 0 executions started");
+    let twice = ledger(1, false);
+    queue(&twice, 0);
+    for _ in 0..2 {
+        let cancel = twice.begin_cancel(0);
+        twice.end_cancel(cancel, true);
+    }
+    complains(&twice, "2 queueings were cancelled and 0 executed, of 1");
+}
+
+#[test]
+fn it_runs_before_its_time_or_although_it_is_disabled_or_is_still_busy() {
+    let early = ledger(1, false);
+    let call = early.begin_delayed(0, 0, None, Some(Instant::from_nanos(51)));
+    early.end_call(call, true);
+    let execution = start(&early, 0);
+    early.end_execution(0, execution, false);
+    complains(&early, "before its time");
+    let disabled = ledger(1, false);
+    disabled.begin_disable(0);
+    disabled.end_disable(0);
+    queue(&disabled, 0);
+    complains(&disabled, "it was queued although it was disabled");
+    let busy = ledger(1, false);
+    queue(&busy, 0);
+    let execution = start(&busy, 0);
+    let (cancel, wait) = (busy.begin_cancel(0), busy.begin_wait(0));
+    busy.end_cancel_sync(cancel, false, true);
+    busy.end_wait(wait);
+    busy.end_execution(0, execution, false);
+    complains(&busy, "it is not idle");
+}
+
+#[test]
+fn a_future_is_polled_twice_at_once_or_for_no_reason_or_lost() {
+    let lost = ledger(1, false);
+    let future = lost.add_future(0);
+    lost.begin_poll(future, WORKER);
+    lost.begin_poll(future, WORKER);
+    lost.end_poll(future, false, false);
+    complains(&lost, "two polls of it at once");
+    complains_again(&lost, "it was woken 0 times");
+    complains_again(&lost, "it was never dropped");
+}
+
+fn complains_again(ledger: &Ledger, text: &str) {
+    assert!(ledger.result().0.iter().any(|line| line.contains(text)), "{text}");
 }

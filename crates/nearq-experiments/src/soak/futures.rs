@@ -1,0 +1,397 @@
+//! What a program does with futures and sets: spawns, wakes, cancels and joins them.
+
+use std::any::Any;
+use std::future::Future;
+use std::marker::PhantomPinned;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use nearq::{JoinError, JoinHandle};
+use nearq_platform::Platform;
+use nearq_sim::{Sim, compute};
+
+use super::ledger::{Ledger, Unit};
+use super::plan::{Body, FuturePlan, Handle, Member, Pause, SetEnd, Step};
+use super::program::{Actor, Captured, Stage, me, note};
+use super::steps::poll_once;
+
+/// What a closure has with it, and drops at its end.
+pub(super) type Luggage = Box<dyn Any + Send>;
+
+/// A handle that is joined at the end: of a closure, and whether it panics; or of a future.
+pub(super) enum Kept {
+    Closure(Unit, bool, JoinHandle<Unit, Sim>),
+    Future(usize, bool, JoinHandle<usize, Sim>),
+}
+
+/// How long the thread outside sleeps between its looks: longer and longer while there is nothing.
+const SHORT_NAP: Duration = Duration::from_micros(20);
+const LONG_NAP: Duration = Duration::from_millis(5);
+
+/// Wakers that are to be called by a thread which knows nothing of the runtime.
+#[derive(Default)]
+pub(super) struct Wakers {
+    waiting: Mutex<Vec<Wake>>,
+    closed: AtomicBool,
+}
+
+impl Wakers {
+    fn leave(&self, wake: Wake) {
+        self.waiting.lock().expect("not held by a panic").push(wake);
+    }
+
+    /// The thread outside: wakes what it is left, until there is no more to come.
+    pub(super) fn wake_them(&self) {
+        let mut nap = SHORT_NAP;
+        loop {
+            let closed = self.closed.load(Ordering::Relaxed);
+            // Foreign code runs when a waker is called or dropped: not under the lock.
+            let waiting = std::mem::take(&mut *self.waiting.lock().expect("not held by a panic"));
+            if closed && waiting.is_empty() {
+                return;
+            }
+            nap = if waiting.is_empty() { (nap * 2).min(LONG_NAP) } else { SHORT_NAP };
+            for mut wake in waiting {
+                wake.now();
+                if wake.twice {
+                    wake.twice = false;
+                    self.leave(wake);
+                }
+            }
+            Sim::sleep(nap);
+        }
+    }
+
+    /// Nothing is left any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Wakes a future, at the latest when it is dropped.
+struct Wake {
+    ledger: Arc<Ledger>,
+    future: usize,
+    waker: Option<Waker>,
+    twice: bool,
+}
+
+impl Wake {
+    fn now(&mut self) {
+        self.ledger.begin_wake(self.future);
+        if self.twice {
+            self.waker.as_ref().expect("taken the second time").wake_by_ref();
+        } else if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        if self.waker.is_some() {
+            self.twice = false;
+            self.now();
+        }
+    }
+}
+
+/// A future of the program. It cannot be moved: so it says whether it was.
+struct Program {
+    stage: Arc<Stage>,
+    number: usize,
+    /// The queue that polls it.
+    on: usize,
+    plan: Arc<FuturePlan>,
+    at: usize,
+    place: Option<usize>,
+    _captured: Captured,
+    _pinned: PhantomPinned,
+}
+
+impl Program {
+    fn new(stage: &Arc<Stage>, number: usize, on: usize, plan: &Arc<FuturePlan>) -> Self {
+        Program {
+            stage: Arc::clone(stage),
+            number,
+            on,
+            plan: Arc::clone(plan),
+            at: 0,
+            place: None,
+            _captured: Captured::new(&stage.ledger, format!("future {number}")),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    fn wait(&self, pause: Pause, waker: &Waker) {
+        let ledger = &self.stage.ledger;
+        let wake = |twice| Wake {
+            ledger: Arc::clone(ledger),
+            future: self.number,
+            waker: Some(waker.clone()),
+            twice,
+        };
+        match pause {
+            Pause::Own(times) => (0..times).for_each(|_| {
+                ledger.begin_wake(self.number);
+                waker.wake_by_ref();
+            }),
+            Pause::Outside { twice } => self.stage.wakers.leave(wake(twice)),
+            Pause::Closure { queue } => {
+                let body = Body {
+                    steps: vec![Step::Compute(Duration::from_micros(1))],
+                    ..Body::default()
+                };
+                let wake: Luggage = Box::new(wake(false));
+                let actor = Actor { within: Some(self.on), ..Actor::default() };
+                drop(self.stage.spawn(queue, &Arc::new(body), actor, Some(wake)));
+            }
+        }
+    }
+}
+
+impl Future for Program {
+    type Output = usize;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<usize> {
+        // SAFETY: nothing is moved out of it.
+        let this = unsafe { self.get_unchecked_mut() };
+        let ledger = Arc::clone(&this.stage.ledger);
+        ledger.begin_poll(this.number, me());
+        note(format_args!("future {} is polled", this.number));
+        let place = std::ptr::from_ref(this).addr();
+        if *this.place.get_or_insert(place) != place {
+            ledger.violation(format!("future {} has been moved", this.number));
+        }
+        let next = this.plan.pauses.get(this.at).copied();
+        this.at += 1;
+        if let Some((time, pause)) = next {
+            compute(time);
+            this.wait(pause, context.waker());
+            ledger.end_poll(this.number, false, false);
+            return Poll::Pending;
+        }
+        ledger.end_poll(this.number, true, this.plan.panics);
+        note(format_args!("future {} ends", this.number));
+        if this.plan.panics {
+            resume_unwind(Box::new(panic_text(this.number)));
+        }
+        Poll::Ready(this.number)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.stage.ledger.future_dropped(self.number);
+    }
+}
+
+fn panic_text(future: usize) -> String {
+    format!("future {future} panics on purpose")
+}
+
+impl Stage {
+    pub(super) fn future(
+        self: &Arc<Self>,
+        number: usize,
+        plan: &Arc<FuturePlan>,
+        handle: Handle,
+        kept: &mut Vec<Kept>,
+    ) {
+        let Some(queue) = self.queue(number) else { return };
+        let future = self.ledger.add_future(number);
+        let mut joining = queue.spawn_future(Program::new(self, future, number, plan));
+        note(format_args!("future {future} spawned on queue-{number}"));
+        self.let_go(number, queue, Actor::default());
+        match handle {
+            Handle::Drop => drop(joining),
+            Handle::Keep => kept.push(Kept::Future(future, plan.panics, joining)),
+            Handle::Join => self.future_joined(future, plan.panics, joining.join()),
+            Handle::Poll => match poll_once(&mut joining) {
+                Some(result) => self.future_joined(future, plan.panics, result),
+                None => self.future_joined(future, plan.panics, joining.join()),
+            },
+            Handle::Cancel => {
+                self.ledger.begin_cancel_future(future);
+                let cancelled = joining.cancel();
+                note(format_args!("future {future} cancelled: {cancelled}"));
+                self.ledger.end_cancel_future(future, cancelled);
+                self.future_joined(future, plan.panics, joining.join());
+            }
+        }
+    }
+
+    pub(super) fn join_kept(&self, kept: Kept) {
+        match kept {
+            Kept::Closure(unit, panics, handle) => self.joined(unit, panics, handle.join()),
+            Kept::Future(future, panics, handle) => {
+                self.future_joined(future, panics, handle.join());
+            }
+        }
+    }
+
+    fn future_joined(&self, future: usize, panics: bool, result: Result<usize, JoinError>) {
+        note(format_args!("has joined future {future}"));
+        let right = match &result {
+            Ok(value) => !panics && *value == future,
+            Err(JoinError::Cancelled) => true,
+            Err(error) => panics && error.message() == Some(panic_text(future).as_str()),
+        };
+        if !right {
+            self.ledger.violation(format!("joining future {future} gave {result:?}"));
+        }
+        let cancelled = matches!(result, Err(JoinError::Cancelled));
+        self.ledger.future_joined(future, cancelled);
+    }
+
+    // ---- sets ------------------------------------------------------------------------------------------------
+
+    /// Spawns members, joins some of them, and ends the set.
+    pub(super) fn set_of(
+        self: &Arc<Self>,
+        number: usize,
+        members: &[Member],
+        joined: usize,
+        end: SetEnd,
+        actor: Actor<'_>,
+    ) {
+        // Which of them a queue that drains refuses, nobody is told.
+        if self.plan.is_drained(number) {
+            return;
+        }
+        let Some(queue) = self.queue(number) else { return };
+        let mut set = queue.join_set::<Joined>();
+        let mut out = Members::default();
+        for member in members {
+            match member {
+                Member::Closure(body) => {
+                    let unit = self.ledger.add_closure();
+                    let call = self.ledger.begin_call(unit, number, actor.cpu);
+                    let (stage, body) = (Arc::clone(self), Arc::clone(body));
+                    let captured = Arc::new(Captured::new(&self.ledger, self.name(unit)));
+                    out.closures.push((unit, body.panics, Arc::downgrade(&captured)));
+                    set.spawn(move || {
+                        let _captured = captured;
+                        let actor = Actor { within: Some(number), ..Actor::default() };
+                        stage.run(unit, &body, actor, |_| body.panics);
+                        Joined::Closure(unit)
+                    });
+                    self.ledger.end_call(call, true);
+                    note(format_args!("closure {unit} spawned in a set on queue-{number}"));
+                }
+                Member::Future(plan) => {
+                    let future = self.ledger.add_future(number);
+                    out.futures.push((future, plan.panics));
+                    let program = Program::new(self, future, number, plan);
+                    set.spawn_future(async move { Joined::Future(program.await) });
+                    note(format_args!("future {future} spawned in a set on queue-{number}"));
+                }
+            }
+        }
+        for _ in 0..joined {
+            self.joined_of_set(&mut out, set.join_next());
+        }
+        if end != SetEnd::Join {
+            out.futures.iter().for_each(|(future, _)| self.ledger.begin_cancel_future(*future));
+        }
+        let cancels: Vec<_> = match end {
+            SetEnd::Join => Vec::new(),
+            _ => out.closures.iter().map(|closure| self.ledger.begin_cancel(closure.0)).collect(),
+        };
+        match end {
+            SetEnd::Drop => drop(set),
+            _ => {
+                if end == SetEnd::Cancel {
+                    set.cancel_all();
+                    note(format_args!("has cancelled a set on queue-{number}"));
+                }
+                while !set.is_empty() {
+                    self.joined_of_set(&mut out, set.join_next());
+                }
+                if set.join_next().is_some() {
+                    self.ledger.violation("a set has more results than members".into());
+                }
+                drop(set);
+            }
+        }
+        // Those without a result of their own were cancelled: for certain where what they captured is gone, and they have not begun.
+        let mut nameless = out.cancelled;
+        for cancel in cancels {
+            let left = out.closures.iter().find(|closure| closure.0 == cancel.unit());
+            let is_cancelled = left.is_some_and(|(unit, _, captured)| {
+                captured.strong_count() == 0 && !self.ledger.has_started(*unit)
+            });
+            nameless = nameless.saturating_sub(usize::from(is_cancelled && end == SetEnd::Cancel));
+            if left.is_some() && !is_cancelled && end == SetEnd::Cancel {
+                self.ledger.violation(format!("a set gave no result of closure {}", cancel.unit()));
+            }
+            self.ledger.end_cancel(cancel, is_cancelled);
+        }
+        if end != SetEnd::Drop && nameless > out.futures.len() {
+            self.ledger.violation(format!("a set gave {nameless} results as cancelled too many"));
+        }
+        note(format_args!("a set on queue-{number} has ended"));
+        self.let_go(number, queue, actor);
+    }
+
+    fn joined_of_set(&self, out: &mut Members, result: Option<Result<Joined, JoinError>>) {
+        let Some(result) = result else {
+            self.ledger.violation("a set with members has none to join".into());
+            return;
+        };
+        let found = match &result {
+            Ok(Joined::Closure(unit)) => out.take_closure(|closure| closure == (*unit, false)),
+            Ok(Joined::Future(future)) => {
+                let found = out.take_future(|member| member == (*future, false));
+                if found {
+                    self.ledger.future_joined(*future, false);
+                }
+                found
+            }
+            Err(JoinError::Cancelled) => {
+                out.cancelled += 1;
+                true
+            }
+            Err(error) => {
+                let text = error.message().unwrap_or_default();
+                out.take_closure(|(unit, panics)| {
+                    panics && text == super::program::panic_text(unit)
+                }) || out.take_future(|(future, panics)| panics && text == panic_text(future))
+            }
+        };
+        if !found {
+            self.ledger.violation(format!("a set gave {result:?}, which none of its members left"));
+        }
+    }
+}
+
+/// The result of a set's member: its number.
+#[derive(Debug)]
+enum Joined {
+    Closure(Unit),
+    Future(usize),
+}
+
+/// The members of a set that have not been joined by name, whether they panic, and whether what they captured is still there.
+#[derive(Default)]
+struct Members {
+    closures: Vec<(Unit, bool, std::sync::Weak<Captured>)>,
+    futures: Vec<(usize, bool)>,
+    cancelled: usize,
+}
+
+impl Members {
+    fn take_closure(&mut self, is: impl Fn((Unit, bool)) -> bool) -> bool {
+        let at = self.closures.iter().position(|(unit, panics, _)| is((*unit, *panics)));
+        at.map(|at| self.closures.swap_remove(at)).is_some()
+    }
+
+    fn take_future(&mut self, is: impl Fn((usize, bool)) -> bool) -> bool {
+        let at = self.futures.iter().position(|(future, panics)| is((*future, *panics)));
+        at.map(|at| self.futures.swap_remove(at)).is_some()
+    }
+}
