@@ -396,8 +396,8 @@ impl Ledger {
         let may_be_refused = item.open + item.accepted + item.changes.perhaps_queued
             > item.started + item.changes.cancelled
             || may_be_disabled;
-        let not_before = not_before.filter(|_| item.changes.expedites == 0);
         item.changes.was_timed |= not_before.is_some();
+        let not_before = not_before.filter(|_| item.changes.expedites == 0);
         item.open += 1;
         item.waiting.push(Waiting {
             number,
