@@ -185,18 +185,18 @@ fn moved_by_its_own_function() {
 fn delayed_and_cancelled_moved_or_expedited() {
     let bench = Bench::new(8);
     let (work, count) = counting();
-    let hour = Duration::from_secs(3600);
-    assert!(bench.delay(&work, hour) && !bench.queue(&work, 0) && work.cancel());
-    assert!(bench.delay(&work, hour));
-    assert!(bench.queue.modify_delayed(work.item(), 0, 2 * hour));
+    let long = Duration::from_secs(4000);
+    assert!(bench.delay(&work, long) && !bench.queue(&work, 0) && work.cancel());
+    assert!(bench.delay(&work, long));
+    assert!(bench.queue.modify_delayed(work.item(), 0, 2 * long));
     assert!(crate::delayed::expedite(work.header()));
     assert!(bench.step(0));
     assert_eq!(runs(&count), 1);
     // With a stale node on the list.
-    assert!(bench.queue(&work, 1) && work.cancel() && bench.delay(&work, hour));
+    assert!(bench.queue(&work, 1) && work.cancel() && bench.delay(&work, long));
     assert!(crate::delayed::expedite(work.header()) && bench.step(0));
     assert_eq!(runs(&count), 2);
-    assert!(bench.delay(&work, hour));
+    assert!(bench.delay(&work, long));
     drop(work);
     bench.end();
     assert_eq!(Arc::strong_count(&count), 1, "the timer has let go of it");
