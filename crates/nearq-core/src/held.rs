@@ -104,7 +104,7 @@ impl<P: Platform> Item<P> {
     pub(crate) fn disable(&self) {
         loop {
             let word = self.current();
-            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4094 times");
+            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4095 times");
             if self.change(word, word + DISABLED_ONCE) {
                 return;
             }

@@ -76,7 +76,9 @@ impl Ledger {
             wrong.push("polled although the runtime is frozen".to_owned());
         }
         let number = future.number;
-        wrong.into_iter().for_each(|text| book.violation(format!("future {number}: {text}")));
+        for text in wrong {
+            book.violation(format!("future {number}: {text}"));
+        }
     }
 
     /// The poll returns, or panics: whether that is its end.
