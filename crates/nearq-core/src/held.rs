@@ -10,7 +10,7 @@
 //!   is pushed.
 //!
 //! The lock is given back by a compare-exchange that fails if a mark came; so none is overlooked. While it is held, the item neither
-//! starts nor ends nor is activated. Claims, publishing and handles go on: they change bits that the holder leaves alone, or
+//! starts nor ends nor is activated. A claim waits, publishing and handles go on: they change bits that the holder leaves alone, or
 //! looks at anew in each compare-exchange.
 //!
 //! # Cancelling

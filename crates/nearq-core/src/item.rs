@@ -46,7 +46,7 @@
 //! `LOCKED` is for what is rare: cancelling, disabling, waiting for an item. Only users' threads wait for it. A worker never does: a
 //! user's thread that is preempted there would stop a worker of a higher priority. It leaves a mark (`ARRIVED`, `ENDED`), and the
 //! holder does the worker's step before it unlocks. Every change of the word is a read-modify-write of the whole
-//! word, so no mark is overlooked. Claims and handles go on meanwhile, `publish` too.
+//! word, so no mark is overlooked. Handles go on meanwhile, and `publish`; a claim waits.
 //!
 //! # What follows
 //! * *One execution at a time, anywhere*: an item is pushed only by the owner of `PENDING`, never while `RUNNING` is
