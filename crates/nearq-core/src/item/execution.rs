@@ -1,0 +1,182 @@
+//! The steps of who executes an item, and of who lets one in that was held back. They are described in `item`.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::{
+    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Finished, INACTIVE, Item, LOCKED, PENDING, RUNNING,
+    STALE, Started, WAITED, is_abandoned,
+};
+use crate::link::Link;
+
+impl<P: Platform> Item<P> {
+    /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
+    #[inline]
+    pub(crate) fn start(&self) -> Started {
+        let word = self.state.load(Ordering::Relaxed);
+        if word & (LOCKED | STALE | AWAY) == 0 && self.try_start(word) {
+            return Started::Yes;
+        }
+        self.start_slow()
+    }
+
+    #[inline]
+    fn try_start(&self, word: u64) -> bool {
+        let link = self.link.load(Ordering::Relaxed);
+        // Before the next queuer can have PENDING.
+        self.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+        debug_assert_eq!(word & (PENDING | RUNNING), PENDING);
+        // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it. SeqCst: who sees the
+        // item not pending and then writes something is not seen by this execution, or sees all that it does.
+        let started = self.state.compare_exchange(
+            word,
+            word ^ (PENDING | RUNNING),
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        if started.is_err() {
+            self.link.store(link, Ordering::Release);
+        }
+        started.is_ok()
+    }
+
+    #[cold]
+    fn start_slow(&self) -> Started {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if let Some(free) = self.throw_away(word) {
+                    return if free { Started::Free } else { Started::Cancelled };
+                }
+            } else if word & AWAY != 0 {
+                return Started::StandIn;
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Started::Left;
+                }
+            } else if self.try_start(word) {
+                return Started::Yes;
+            }
+        }
+    }
+
+    /// The caller has the node of a queueing that was cancelled: it can be queued again. Whether the item is to be freed; nothing
+    /// if the word is another one by now.
+    fn throw_away(&self, word: u64) -> Option<bool> {
+        self.forget_link();
+        self.change(word, word & !STALE).then_some(is_abandoned(word & !STALE))
+    }
+
+    /// The limit lets an item in that was held back. The caller has taken it off the list of those, and a place for it.
+    pub(crate) fn activate(&self) -> Activated {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if let Some(free) = self.throw_away(word) {
+                    return if free { Activated::Free } else { Activated::Cancelled };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Activated::Locked;
+                }
+            } else if self.change(word, word & !INACTIVE) {
+                return Activated::Yes;
+            }
+        }
+    }
+
+    /// The function has returned. The item must not be touched afterwards, unless the answer says so.
+    #[inline]
+    pub(crate) fn finish(&self) -> Finished {
+        let word = self.state.load(Ordering::Relaxed);
+        if word & DEFERRED != 0 {
+            return Finished::Deferred;
+        }
+        // Release: the next execution, or the free, sees what this one did. Acquire: for who frees.
+        if word & (LOCKED | WAITED) == 0 && self.change(word, word & !RUNNING) {
+            return if is_abandoned(word & !RUNNING) { Finished::Free } else { Finished::Done };
+        }
+        self.finish_slow()
+    }
+
+    /// As [`finish`](Self::finish), and frees the item if nobody has it any more. True for `Deferred`.
+    ///
+    /// # Safety
+    /// The caller has the item's `RUNNING`.
+    #[inline]
+    pub(crate) unsafe fn end(item: NonNull<Self>) -> bool {
+        // SAFETY: RUNNING keeps it alive.
+        match unsafe { item.as_ref() }.finish() {
+            Finished::Deferred => return true,
+            // SAFETY: nobody has it any more.
+            Finished::Free => unsafe { crate::run::free(item) },
+            Finished::Done => {}
+        }
+        false
+    }
+
+    #[cold]
+    fn finish_slow(&self) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & LOCKED != 0 {
+                if self.change(word, word | ENDED) {
+                    return Finished::Done;
+                }
+            } else if word & WAITED != 0 {
+                if self.change(word, word | LOCKED | ENDED) {
+                    return self.held().unlock_by_worker();
+                }
+            } else if word & DEFERRED != 0 {
+                return Finished::Deferred;
+            } else if self.change(word, word & !RUNNING) {
+                let free = is_abandoned(word & !RUNNING);
+                return if free { Finished::Free } else { Finished::Done };
+            }
+        }
+    }
+
+    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller pushes the item onto `served`'s
+    /// pool, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
+    /// another link may be gone as soon as somebody cancels the item, so that case takes the lock.
+    #[inline]
+    pub(crate) fn finish_deferred(&self, served: *const Link<P>) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
+                if self.change(word, word & !(RUNNING | DEFERRED)) {
+                    // Not before: until then it may be cancelled and queued elsewhere, and the word is as it was. Now the node
+                    // is ours, so its link stays.
+                    let own = core::ptr::eq(self.link(), served);
+                    return if own { Finished::Deferred } else { self.pass_on() };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ENDED) {
+                    return Finished::Done;
+                }
+            } else if self.change(word, word | LOCKED | ENDED) {
+                return self.held().unlock_by_worker();
+            }
+        }
+    }
+
+    /// Pushes a node that is on no list, and may have been cancelled, where it was queued. The caller has the node.
+    #[cold]
+    fn pass_on(&self) -> Finished {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if let Some(free) = self.throw_away(word) {
+                    return if free { Finished::Free } else { Finished::Done };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Finished::Done;
+                }
+            } else if self.change(word, word | LOCKED | ARRIVED) {
+                return self.held().unlock_by_worker();
+            }
+        }
+    }
+}
