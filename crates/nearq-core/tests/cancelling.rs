@@ -120,6 +120,34 @@ fn what_was_cancelled_again_and_again_is_freed() {
 }
 
 #[test]
+fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_again() {
+    let runtime = Runtime::builder().thread_limit(1).build().unwrap();
+    let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
+    let wide = runtime.workqueue("wide").build().unwrap();
+    let gate = Gate::new();
+    narrow.queue(&gate.work);
+    gate.wait_until_entered(1);
+    let ((work, runs), (behind, _)) = (counter(), counter());
+    narrow.queue(&work);
+    narrow.queue(&behind);
+    assert!(work.cancel());
+    gate.open();
+    // Whoever lets it in has come by the cancelled one before.
+    behind.flush().unwrap();
+    // Let in at once, and waiting for the only worker.
+    let gate = Gate::new();
+    wide.queue(&gate.work);
+    gate.wait_until_entered(1);
+    assert!(wide.queue(&work) && work.cancel());
+    assert_eq!((wide.inactive(), narrow.inactive()), (0, 0));
+    assert!(wide.queue(&work));
+    gate.open();
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    common::eventually("two executions", || common::completed(&wide) == 2);
+}
+
+#[test]
 fn a_cancelled_item_frees_its_place_at_once_and_the_queue_ends() {
     let (work, runs) = counter();
     let runtime = Runtime::builder().build().unwrap();
