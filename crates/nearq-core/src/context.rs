@@ -91,6 +91,13 @@ pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R)
     Some(f(context))
 }
 
+impl<P: Platform> crate::runtime::Runtime<P> {
+    /// As the function [`blocking`](crate::blocking), on the platform of this runtime.
+    pub fn blocking<R>(&self, f: impl FnOnce() -> R) -> R {
+        blocking::<P, R>(f)
+    }
+}
+
 /// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile.
 pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     struct Back<P: Platform>(core::marker::PhantomData<P>);

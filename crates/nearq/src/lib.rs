@@ -35,7 +35,7 @@ pub use nearq_core::{
     Attributes, BorrowScope, CpuSet, Domain, DomainLimit, DrainedQueue, Error, Flushed,
     FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic, PoolInfo,
     Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
-    set_description, system_freezable, system_long, system_percpu, system_unbound,
+    blocking, set_description, system_freezable, system_long, system_percpu, system_unbound,
     system_unbound_long,
 };
 
