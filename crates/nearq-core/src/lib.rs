@@ -131,7 +131,7 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
 /// use nearq_core::{blocking, Workqueue};
 /// use std::{thread::sleep, time::Duration};
 ///
-/// let queue = Workqueue::new("files")?;
+/// let queue = Workqueue::builder("files").build()?;
 /// let read = queue.spawn(|| blocking(|| sleep(Duration::from_millis(20))));
 /// let computed = queue.spawn(|| 6 * 7);
 /// assert_eq!(computed.join()?, 42);
