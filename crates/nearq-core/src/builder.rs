@@ -13,6 +13,8 @@ use crate::error::Error;
 use crate::runtime::Runtime;
 
 /// A worker that slept this long ends, as in the kernel.
+/// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
+const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
 /// woken costs.
@@ -54,6 +56,7 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) thread_limit: u32,
     pub(crate) spin: u32,
     pub(crate) idle_timeout: Duration,
+    pub(crate) cpu_intensive_after: Duration,
     default_scope: Option<Scope>,
     shard_size: usize,
     affinity: Option<bool>,
@@ -67,6 +70,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             thread_limit: THREAD_LIMIT,
             spin: SPIN,
             idle_timeout: IDLE_TIMEOUT,
+            cpu_intensive_after: CPU_INTENSIVE_AFTER,
             default_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
@@ -114,6 +118,15 @@ impl<P: Platform> RuntimeBuilder<P> {
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
+        self
+    }
+
+    /// An item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) that has used its CPU for so long, since it began or slept last,
+    /// does not count as running any more if others wait for that CPU: another worker starts beside it. 10 ms if not set; zero is never.
+    /// [`Runtime::cpu_hogs`] tells which functions did that. They are said from the fourth time on, less and less often.
+    #[must_use]
+    pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
+        self.cpu_intensive_after = limit;
         self
     }
 

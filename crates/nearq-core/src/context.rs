@@ -10,6 +10,15 @@ use crate::pool::Pool;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
+/// Where more are awake than may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surplus {
+    /// In the worker's pool.
+    OfPool,
+    /// In its level.
+    OfLevel,
+}
+
 /// The worker that the current thread is. Private to that thread.
 pub(crate) struct Context<'a, P: Platform> {
     pub(crate) inner: &'a Inner<P>,
@@ -59,9 +68,34 @@ impl<'a, P: Platform> Context<'a, P> {
 
     /// Notes that it has a place of its level, or has none any more. False if that was so before.
     pub(crate) fn set_place(&self, has: bool) -> bool {
-        let changes = self.has_place.replace(has) != has;
+        let changes = self.note_place(has);
         if changes {
             self.pool.change_awake(has);
+        }
+        changes
+    }
+
+    /// Gives its place back if it is one too many, of the pool's hands or the level's places.
+    #[inline]
+    pub(crate) fn leave_if_over(&self) -> Option<Surplus> {
+        if !self.has_place.get() {
+            None
+        } else if self.pool.leave_if_over() {
+            self.note_place(false);
+            self.pool.level.release();
+            Some(Surplus::OfPool)
+        } else if self.pool.level.leave_if_over() {
+            self.set_place(false);
+            Some(Surplus::OfLevel)
+        } else {
+            None
+        }
+    }
+
+    fn note_place(&self, has: bool) -> bool {
+        let changes = self.has_place.replace(has) != has;
+        if changes {
+            self.worker.set_placed(has);
         }
         changes
     }
@@ -106,7 +140,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
             with_current::<P, _>(|context| {
                 context.blocking.set(context.blocking.get() - 1);
                 if context.blocking.get() == 0 {
-                    context.pool.change_capacity(false);
+                    context.pool.change_away(false);
                     context.pool.level.acquire_anyway();
                     context.set_place(true);
                 }
@@ -116,7 +150,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     let _back = with_current::<P, _>(|context| {
         context.blocking.set(context.blocking.get() + 1);
         if context.blocking.get() == 1 {
-            context.pool.change_capacity(true);
+            context.pool.change_away(true);
             context.set_brisk(false);
             if context.set_place(false) {
                 context.pool.level.release();

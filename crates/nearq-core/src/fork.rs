@@ -177,6 +177,7 @@ impl<P: Platform> Inner<P> {
             unsafe { &*queue.as_ptr() }.after_fork_in_child();
         }
         self.monitor.after_fork_in_child();
+        self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();
         set(&self.threads, 0);

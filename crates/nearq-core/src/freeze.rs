@@ -96,7 +96,7 @@ impl<P: Platform> Runtime<P> {
             // SAFETY: null, or the link that this worker serves, which its item keeps alive.
             let link = unsafe { context.link.get().as_ref() };
             core::ptr::eq(context.inner, self.inner())
-                && link.is_some_and(|link| link.queue().freezable)
+                && link.is_some_and(|link| link.queue().nature.freezable)
         })
         .unwrap_or(false)
     }

@@ -53,15 +53,20 @@ impl<P: Platform> Idle<P> {
         Idle { word: P::AtomicU64::new(NOBODY) }
     }
 
-    /// Pops a worker to be woken, unless one is searching. Comes after a push; see "the race".
+    /// Pops a worker to be woken, unless one is searching, or `full` says that enough are awake. Comes after a push; see "the
+    /// race".
     #[inline]
-    pub(crate) fn pop_to_wake<'a>(&self, table: &'a Table<P>) -> Wakeup<'a, P> {
+    pub(crate) fn pop_to_wake<'a>(
+        &self,
+        table: &'a Table<P>,
+        full: impl FnOnce() -> bool,
+    ) -> Wakeup<'a, P> {
         P::model_fence();
         let word = self.word.load(Ordering::SeqCst);
         if word & SEARCHING != 0 {
             return Wakeup::Unneeded;
         }
-        if word & TOP == NOBODY {
+        if word & TOP == NOBODY || full() {
             return Wakeup::Nobody;
         }
         self.pop_slow(table, false, false)

@@ -8,9 +8,10 @@
 //! As long as pools wait, each worker gives its place back after a turn, so every pod with work gets its turn.
 //!
 //! # Protocol
-//! * `running` counts places taken. It may exceed the limit: a worker that was blocked comes back without asking,
-//!   and the monitor adds workers where nothing moves (`extra`). Workers above the limit give up their
-//!   place at the end of a batch.
+//! * `running` counts places taken. Of those some are held by workers that sleep inside their items. The monitor sees that, and
+//!   adds as many places (`extra`); only the monitor changes that number (`balance`). A worker that comes back from a section that
+//!   it said blocks takes a place without asking. As long as more places are taken than there are, workers *leave* at the end of a
+//!   batch, one for each place too many.
 //! * Enqueue: the pool onto the queue (under the lock), `waiting` + 1, then one more try for a place. Release: `running`
 //!   - 1, then a look at `waiting`. All `SeqCst`: one of the two sees the other (Dekker's pattern), so no pool waits
 //!     while a place is free.
@@ -31,7 +32,7 @@ pub(crate) struct Level<P: Platform> {
     pub(crate) nice: i32,
     running: Padded<P::AtomicU32>,
     limit: P::AtomicU32,
-    /// Places beyond the limit, given by the monitor because nothing moved.
+    /// Places beyond the limit, for those whose holders sleep. Written by the monitor only.
     extra: P::AtomicU32,
     /// Pools in `queue`.
     waiting: P::AtomicU32,
@@ -60,9 +61,31 @@ impl<P: Platform> Level<P> {
         self.running.load(Ordering::SeqCst) >= self.places()
     }
 
-    /// Whether more places are taken than there are.
-    pub(crate) fn is_over(&self) -> bool {
-        self.running.load(Ordering::Relaxed) > self.places()
+    /// Gives a place back if more are taken than there are. Nobody can wait for one then that is free.
+    #[inline]
+    pub(crate) fn leave_if_over(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > self.places() && self.leave()
+    }
+
+    #[cold]
+    fn leave(&self) -> bool {
+        let mut running = self.running.load(Ordering::Relaxed);
+        while running > self.places() {
+            match self.running.compare_exchange(
+                running,
+                running - 1,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    // The number of places may have grown meanwhile, and a pool have queued up before that.
+                    self.look_at_waiting();
+                    return true;
+                }
+                Err(found) => running = found,
+            }
+        }
+        false
     }
 
     /// Whether a pool waits for a place.
@@ -86,24 +109,25 @@ impl<P: Platform> Level<P> {
         false
     }
 
-    /// The extra place was not needed after all.
-    pub(crate) fn take_back_extra(&self) {
-        let extra = self.extra.load(Ordering::Relaxed);
-        if extra > 0 {
-            // Where somebody else was faster, it has been taken back already.
-            let _ =
-                self.extra.compare_exchange(extra, extra - 1, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
     /// Takes a place whether or not one is free: for a worker that comes back from blocking.
     pub(crate) fn acquire_anyway(&self) {
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Adds a place beyond the limit, for a pool where nothing moves.
-    pub(crate) fn add_extra(&self) {
-        self.extra.fetch_add(1, Ordering::SeqCst);
+    /// Places beyond the limit.
+    pub(crate) fn extra(&self) -> u32 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many places there are beyond the limit, and hands out what is free. By the monitor only.
+    pub(crate) fn set_extra(&self, extra: u32) {
+        self.extra.store(extra, Ordering::SeqCst);
+        self.look_at_waiting();
+    }
+
+    /// Places, not counting the extra ones.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// Takes a place for `pool`, or queues the pool up for one.
@@ -136,8 +160,11 @@ impl<P: Platform> Level<P> {
     pub(crate) fn release(&self) {
         let running = self.running.fetch_sub(1, Ordering::SeqCst);
         debug_assert_ne!(running, 0, "a place was given back twice");
-        // An extra place was for one emergency; the next one is for the monitor to see.
-        self.take_back_extra();
+        self.look_at_waiting();
+    }
+
+    /// A place may be free: hands it on if a pool waits.
+    fn look_at_waiting(&self) {
         P::model_fence();
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.hand_out();

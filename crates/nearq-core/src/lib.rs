@@ -19,7 +19,8 @@
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
-//! | `builder`, `runtime`, `monitor`, `freeze`, `kept`, `info` | what belongs to all queues; who looks when nothing moves |
+//! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
+//! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
 //! | `fork` | what the child of a fork makes of all that |
@@ -29,6 +30,7 @@
 
 mod admission;
 mod attributes;
+mod balance;
 mod batch;
 mod bell;
 mod broken;
@@ -48,6 +50,7 @@ mod freeze;
 mod future;
 mod gate;
 mod held;
+mod hogs;
 mod idle;
 mod inbox;
 mod info;
@@ -80,6 +83,7 @@ mod task;
 mod timer;
 mod turn;
 mod waiting;
+mod watch;
 mod wheel;
 mod work;
 mod worker;

@@ -25,6 +25,7 @@ use crate::item::Item;
 use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::queue::Queue;
+use crate::worker::Counted;
 
 /// Counters are spread over this many cache lines at most, so that workers of one pool seldom share one.
 const STRIPES: usize = 8;
@@ -36,6 +37,8 @@ struct Stripe<P: Platform> {
     helped: P::AtomicU64,
     repatriated: P::AtomicU64,
     cpu_nanos: P::AtomicU64,
+    replaced: P::AtomicU64,
+    hogged: P::AtomicU64,
 }
 
 /// The link is not the one that issuers use now; somebody may wait for what is left on it.
@@ -43,14 +46,19 @@ pub(crate) const PAST: u32 = 1;
 /// Somebody waits for the queue to be empty.
 pub(crate) const DRAINING: u32 = 1 << 1;
 
+/// Items run on the CPU that queued them, where a worker can.
+pub(crate) const LOCALIZE: u32 = 1;
+/// Items do not count as running.
+pub(crate) const INTENSIVE: u32 = 1 << 1;
+
 /// One workqueue on one pool.
 pub(crate) struct Link<P: Platform> {
     pub(crate) queue: *const Queue<P>,
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
     pub(crate) pool: Arc<Pool<P>>,
-    /// Items run on the CPU that queued them, where a worker can.
-    localize: P::AtomicU32,
+    /// How items are run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`].
+    manner: P::AtomicU32,
     /// Which of the queue's sets of links it is in; see `flush`.
     pub(crate) set: usize,
     /// When its set came into use, for the order among the links of one pool.
@@ -93,13 +101,15 @@ impl<P: Platform> Link<P> {
                 helped: P::AtomicU64::new(0),
                 repatriated: P::AtomicU64::new(0),
                 cpu_nanos: P::AtomicU64::new(0),
+                replaced: P::AtomicU64::new(0),
+                hogged: P::AtomicU64::new(0),
             })
         };
         Link {
             queue,
             admission,
             pool,
-            localize: P::AtomicU32::new(0),
+            manner: P::AtomicU32::new(0),
             set,
             age: P::AtomicU64::new(0),
             watched: P::AtomicU32::new(0),
@@ -158,6 +168,19 @@ impl<P: Platform> Link<P> {
     #[cold]
     pub(crate) fn count_cpu_time(&self, worker: u32, nanos: u64) {
         self.stripe(worker).cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Counts what the monitor has seen of a worker that serves the link.
+    pub(crate) fn count_seen(&self, worker: &crate::worker::Worker<P>) {
+        let stripe = self.stripe(worker.index);
+        for (what, counter) in
+            [(Counted::Replaced, &stripe.replaced), (Counted::Hogged, &stripe.hogged)]
+        {
+            let count = worker.take_counted(what);
+            if count != 0 {
+                counter.fetch_add(u64::from(count), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Counts one item that was let in and cancelled.
@@ -267,13 +290,14 @@ impl<P: Platform> Link<P> {
         self.age.store(age, Ordering::SeqCst);
     }
 
+    /// How items are run; 0 is the usual way.
     #[inline]
-    pub(crate) fn localizes(&self) -> bool {
-        self.localize.load(Ordering::Relaxed) != 0
+    pub(crate) fn manner(&self) -> u32 {
+        self.manner.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_localize(&self, localize: bool) {
-        self.localize.store(u32::from(localize), Ordering::Relaxed);
+    pub(crate) fn set_manner(&self, manner: u32) {
+        self.manner.store(manner, Ordering::Relaxed);
     }
 
     /// Puts an item that is admitted onto the pool. The caller has its `PENDING`, and its target is this link.
@@ -312,6 +336,8 @@ impl<P: Platform> Link<P> {
             cpu_time: Duration::from_nanos(sum(|stripe| &stripe.cpu_nanos)),
             repatriated: sum(|stripe| &stripe.repatriated),
             helped: sum(|stripe| &stripe.helped),
+            concurrency_wakeups: sum(|stripe| &stripe.replaced),
+            cpu_intensive: sum(|stripe| &stripe.hogged),
         }
     }
 }
@@ -325,6 +351,8 @@ impl LinkStatistics {
         self.cpu_time += other.cpu_time;
         self.repatriated += other.repatriated;
         self.helped += other.helped;
+        self.concurrency_wakeups += other.concurrency_wakeups;
+        self.cpu_intensive += other.cpu_intensive;
     }
 }
 
@@ -348,4 +376,10 @@ pub struct LinkStatistics {
     pub repatriated: u64,
     /// Executions by workers of other pods.
     pub helped: u64,
+    /// How often another worker was called because one slept inside an item and had not said so with
+    /// [`blocking`](crate::blocking). Counted when the item has ended.
+    pub concurrency_wakeups: u64,
+    /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see
+    /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after). Counted when the item has ended.
+    pub cpu_intensive: u64,
 }

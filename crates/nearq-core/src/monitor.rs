@@ -1,9 +1,8 @@
 //! The thread that sees to it that work which waits gets started, whatever the states say.
 //!
 //! Workers may all be asleep inside their items, or preempted; nobody else would notice. So while work waits that nobody
-//! could be woken for, the monitor looks every few milliseconds. A pool with waiting work that has started nothing for
-//! [`STUCK`] gets one more worker. With nothing waiting it sleeps, without a time-out: an idle process makes no
-//! wake-ups. It also wakes somebody where a worker thought brisk (see `pool`) has met a long item.
+//! could be woken for, the monitor looks every few milliseconds at what the workers do (`watch`), and gives and takes places
+//! and hands accordingly (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups.
 //!
 //! # Arming
 //! Who pushes an item and finds nobody to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
@@ -18,18 +17,21 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, Ordering, Parker, Platform, ThreadSpec};
 
+use crate::balance::Balance;
 use crate::fork;
-use crate::pool::Pool;
 use crate::runtime::Inner;
+use crate::watch::Watcher;
 
-/// How often the armed monitor looks. A look takes a few microseconds, so this costs well below 1 % of a CPU.
+/// How often the armed monitor looks: a worker that falls asleep is noticed after half of that on average. A look takes 10 to
+/// 20 us, so this costs below 1 % of a CPU.
 const TICK: Duration = Duration::from_millis(2);
-/// A pool that had work and started nothing for so long gets one more worker.
-const STUCK: Duration = Duration::from_millis(10);
-/// Where the workers do use their CPUs, more of them help little: each one more doubles the time until the next, up to this.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How soon it looks after it was armed.
+const FIRST_LOOK: Duration = Duration::from_micros(500);
+/// How often it looks where no worker has run for [`STILL`] looks.
+const SLOW_TICK: Duration = Duration::from_millis(10);
+const STILL: u32 = 50;
 /// Looks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
 const QUIET: u32 = 10;
 
@@ -54,16 +56,6 @@ pub(crate) struct Monitor<P: Platform> {
     refused: P::AtomicU32,
     handle: Mutex<Option<P::JoinHandle>, P>,
     thread: Mutex<Option<P::Thread>, P>,
-}
-
-/// What the monitor remembers of a pool in which work waits.
-struct Seen {
-    signature: u64,
-    /// When something was started last, and the CPU time of the pool's workers then.
-    since: Instant,
-    used: Duration,
-    /// How long it may start nothing before it gets one more worker.
-    patience: Duration,
 }
 
 impl<P: Platform> Monitor<P> {
@@ -159,6 +151,13 @@ impl<P: Platform> Monitor<P> {
         let _ = self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Has it look now, if it is armed.
+    pub(crate) fn hurry(&self) {
+        if self.armed.load(Ordering::SeqCst) == ARMED {
+            self.parker.unpark();
+        }
+    }
+
     /// Ends the thread.
     pub(crate) fn stop(&self) {
         self.armed.store(STOPPED, Ordering::SeqCst);
@@ -202,31 +201,35 @@ impl<P: Platform> Monitor<P> {
 fn watch<P: Platform>(inner: &Inner<P>) {
     let monitor = &inner.monitor;
     *monitor.thread.lock() = Some(P::current_thread());
-    let mut seen: Vec<Option<Seen>> = Vec::new();
+    P::wake_exactly();
+    let (mut watcher, mut balance) = (Watcher::new(), Balance::new());
+    let mut pace = Pace::Begins;
     let mut quiet = 0;
+    let mut still = 0;
     loop {
         match monitor.armed.load(Ordering::SeqCst) {
             STOPPED => return,
             DISARMED => {
                 monitor.parker.park(None);
-                quiet = 0;
-                seen.clear();
+                (quiet, still, pace) = (0, 0, Pace::Begins);
+                watcher.forget();
+                // What the clocks show now is what the first look compares with.
+                watcher.look(&inner.table);
                 continue;
             }
             _ => {}
         }
-        let now = P::now();
-        monitor.parker.park(Some(now + TICK));
+        monitor.parker.park(Some(P::now() + pace.interval()));
+        let moved = watcher.look(&inner.table);
+        still = if moved { 0 } else { still + 1 };
+        pace = if still < STILL { Pace::Looks } else { Pace::Waits };
         let now = P::now();
         let pools = inner.all_pools();
-        seen.resize_with(pools.len(), || None);
-        let mut waiting = false;
-        for (pool, seen) in pools.iter().zip(&mut seen) {
-            waiting |= look_at(pool, seen, now);
-        }
+        let waiting = balance.adjust(inner, &pools, &mut watcher, now);
         inner.look_at_machine(now);
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {
+            balance.settle(&pools);
             let disarmed =
                 monitor.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
             P::model_fence();
@@ -238,35 +241,22 @@ fn watch<P: Platform>(inner: &Inner<P>) {
     }
 }
 
-/// Whether work waits at the pool; gives it one more worker if it has waited too long.
-fn look_at<P: Platform>(pool: &Pool<P>, seen: &mut Option<Seen>, now: Instant) -> bool {
-    if !pool.has_waiting() {
-        *seen = None;
-        return false;
+/// How long the monitor sleeps between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// It was armed just now, maybe because everybody sleeps already.
+    Begins,
+    Looks,
+    /// Nothing has moved for a while.
+    Waits,
+}
+
+impl Pace {
+    fn interval(self) -> Duration {
+        match self {
+            Pace::Begins => FIRST_LOOK,
+            Pace::Looks => TICK,
+            Pace::Waits => SLOW_TICK,
+        }
     }
-    let signature = pool.signature();
-    let seen = seen.get_or_insert_with(|| Seen {
-        signature,
-        since: now,
-        used: pool.cpu_time(),
-        patience: STUCK,
-    });
-    if seen.signature != signature {
-        *seen = Seen { signature, since: now, used: pool.cpu_time(), patience: seen.patience };
-        return true;
-    }
-    if pool.is_brisk() {
-        // A worker that ran short items has met a long one: pushers wake somebody again.
-        pool.wake_another();
-    }
-    let waited = now - seen.since;
-    if waited >= seen.patience {
-        let used = pool.cpu_time();
-        // At least half a CPU's worth: the items are long, not asleep.
-        let busy = used.saturating_sub(seen.used) >= waited / 2;
-        pool.add_hands();
-        let patience = if busy { (seen.patience * 2).min(PATIENCE) } else { STUCK };
-        *seen = Seen { signature, since: now, used, patience };
-    }
-    true
 }

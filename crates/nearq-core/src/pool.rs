@@ -10,9 +10,13 @@
 //!   taken several items at once (`loaded`).
 //!
 //! # How many workers
-//! `capacity` is the number of CPUs of the pod, plus one for each worker that said it blocks. A worker that begins a
-//! batch sees to it that one more worker is there, asleep, until the capacity is reached: so a pusher finds
-//! somebody to wake, and starts a thread itself only in a pool that has none.
+//! `hands` is how many may be awake at once: the CPUs of the pod, and one more for each worker that the monitor sees asleep inside
+//! its item (`balance`; only the monitor changes it). Workers that have said that they block count as asleep already; there may be one
+//! thread more for each (`away`). Nobody is woken where as many are awake as may be. Where it are more, because one has come
+//! back, one leaves at the end of its batch. Awake - 1, then a look at the inbox, or push, then a look at `awake`: all `SeqCst`.
+//!
+//! A worker that begins a batch sees to it that one more worker is there, asleep, until there are as many threads as may be awake:
+//! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
 //!
 //! # Cores that are shared
 //! Where two CPUs are one core, each of them does some 60 % of the work while both are busy: more is lost by that than by
@@ -67,8 +71,8 @@ pub(crate) struct Pool<P: Platform> {
     called: Padded<Called<P>>,
     /// Threads that belong to the pool.
     workers: P::AtomicU32,
-    /// Threads that it should have under load.
-    capacity: P::AtomicU32,
+    /// Workers that have said that they block: so many threads more than hands.
+    away: P::AtomicU32,
     /// Its workers' entries, newest first; entries are never removed.
     first_worker: P::AtomicPtr<Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
@@ -95,6 +99,8 @@ struct Called<P: Platform> {
     brisk: P::AtomicU32,
     /// Workers that have a place of the level: they run items or look for some.
     awake: P::AtomicU32,
+    /// How many may be awake at once. Written by the monitor only.
+    hands: P::AtomicU32,
 }
 
 // SAFETY: the raw pointers lead to the runtime, which owns the pool, and to what the runtime keeps as long as itself.
@@ -130,9 +136,10 @@ impl<P: Platform> Pool<P> {
                 queued_at_level: P::AtomicU32::new(0),
                 brisk: P::AtomicU32::new(0),
                 awake: P::AtomicU32::new(0),
+                hands: P::AtomicU32::new(cpus),
             }),
             workers: P::AtomicU32::new(0),
-            capacity: P::AtomicU32::new(cpus),
+            away: P::AtomicU32::new(0),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -173,11 +180,22 @@ impl<P: Platform> Pool<P> {
         if self.shares_cores() && self.cores_are_busy() && self.call_free_core() {
             return;
         }
-        match self.idle.pop_to_wake(&self.runtime().table) {
+        match self.pop_to_wake() {
             Wakeup::Unneeded => {}
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Nobody => self.nobody_sleeps(),
         }
+    }
+
+    /// Pops a worker to be woken, if none is searching and one more may be awake.
+    #[inline]
+    fn pop_to_wake(&self) -> Wakeup<'_, P> {
+        self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
+    }
+
+    /// Whether as many are awake as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.called.awake.load(Ordering::SeqCst) >= self.called.hands.load(Ordering::SeqCst)
     }
 
     // ---- cores -----------------------------------------------------------------------------------------
@@ -204,7 +222,7 @@ impl<P: Platform> Pool<P> {
             pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
         };
         for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(free) {
-            let called = match sibling.idle.pop_to_wake(&self.runtime().table) {
+            let called = match sibling.pop_to_wake() {
                 Wakeup::Worker(worker) => {
                     worker.parker.unpark();
                     true
@@ -223,10 +241,47 @@ impl<P: Platform> Pool<P> {
     /// A worker has got a place of the level, or has none any more.
     pub(crate) fn change_awake(&self, more: bool) {
         if more {
-            self.called.awake.fetch_add(1, Ordering::Relaxed);
+            self.called.awake.fetch_add(1, Ordering::SeqCst);
         } else {
-            self.called.awake.fetch_sub(1, Ordering::Relaxed);
+            // SeqCst: Dekker's pattern with a pusher; the caller looks at the inbox afterwards.
+            self.called.awake.fetch_sub(1, Ordering::SeqCst);
+            P::model_fence();
         }
+    }
+
+    /// Counts the caller as awake no more if more are than may be.
+    #[inline]
+    pub(crate) fn leave_if_over(&self) -> bool {
+        self.called.awake.load(Ordering::Relaxed) > self.hands() && self.leave()
+    }
+
+    #[cold]
+    fn leave(&self) -> bool {
+        let awake = &self.called.awake;
+        let mut seen = awake.load(Ordering::Relaxed);
+        while seen > self.hands() {
+            match awake.compare_exchange(seen, seen - 1, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(found) => seen = found,
+            }
+        }
+        false
+    }
+
+    /// How many may be awake at once.
+    pub(crate) fn hands(&self) -> u32 {
+        self.called.hands.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many may be awake at once; who raises it calls somebody afterwards. By the monitor only.
+    pub(crate) fn set_hands(&self, hands: u32) {
+        self.called.hands.store(hands, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    /// CPUs of the pod.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.cpus
     }
 
     /// Every worker is busy.
@@ -247,20 +302,26 @@ impl<P: Platform> Pool<P> {
         }
         // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
         self.runtime().monitor.arm();
+        self.call_helper();
+    }
+
+    /// Calls a worker of a near pool. False if there is none.
+    fn call_helper(&self) -> bool {
         if self.key.helping {
             for sibling in self.siblings() {
                 if sibling.idle.has_searching() {
-                    return;
+                    return true;
                 }
-                if let Wakeup::Worker(worker) = sibling.idle.pop_to_wake(&self.runtime().table) {
+                if let Wakeup::Worker(worker) = sibling.pop_to_wake() {
                     worker.parker.unpark();
-                    return;
+                    return true;
                 }
                 if sibling.wants_workers() && sibling.start_worker(false) {
-                    return;
+                    return true;
                 }
             }
         }
+        false
     }
 
     /// The caller runs short items one after the other, or does so no longer; then it looks at the inbox.
@@ -395,7 +456,7 @@ impl<P: Platform> Pool<P> {
 
     /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
     pub(crate) fn start_with_place(&self) -> bool {
-        if !self.has_waiting() {
+        if !self.has_waiting() || self.is_full() {
             return false;
         }
         match self.idle.pop_another(&self.runtime().table, true) {
@@ -421,10 +482,10 @@ impl<P: Platform> Pool<P> {
     // ---- threads ---------------------------------------------------------------------------------------
 
     fn wants_workers(&self) -> bool {
-        self.workers.load(Ordering::Relaxed) < self.capacity.load(Ordering::Relaxed)
+        self.workers.load(Ordering::Relaxed) < self.hands() + self.away.load(Ordering::Relaxed)
     }
 
-    /// Called by a worker that begins a batch: one more worker shall be there, until the capacity is reached.
+    /// Called by a worker that begins a batch: one more worker shall be there, until there are as many as may be awake.
     #[inline]
     pub(crate) fn keep_spare(&self) {
         if self.wants_workers() && !self.idle.has_idle() && !self.idle.has_searching() {
@@ -455,6 +516,12 @@ impl<P: Platform> Pool<P> {
     /// The thread of an entry has ended.
     pub(crate) fn worker_ended(&self) {
         self.workers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// For tests: a thread belongs to the pool.
+    #[cfg(test)]
+    pub(crate) fn count_worker(&self) {
+        self.workers.fetch_add(1, Ordering::SeqCst);
     }
 
     fn free_entry(&self) -> Option<&Worker<P>> {
@@ -496,11 +563,11 @@ impl<P: Platform> Pool<P> {
     }
 
     /// A worker is about to block, or has come back: another one may take its place meanwhile.
-    pub(crate) fn change_capacity(&self, more: bool) {
+    pub(crate) fn change_away(&self, more: bool) {
         if more {
-            self.capacity.fetch_add(1, Ordering::SeqCst);
+            self.away.fetch_add(1, Ordering::SeqCst);
         } else {
-            self.capacity.fetch_sub(1, Ordering::SeqCst);
+            self.away.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -522,13 +589,15 @@ impl<P: Platform> Pool<P> {
         threads.filter_map(|thread| P::cpu_time(thread).ok()).sum()
     }
 
-    /// Nothing has been started here for too long: one more worker, whatever the limits say.
-    pub(crate) fn add_hands(&self) {
-        self.level.add_extra();
+    /// One more worker may be awake here, and places are free: wakes or starts one, or a helper. Whether it did.
+    pub(crate) fn call_hand(&self) -> bool {
         self.clear_queued_at_level();
-        if !self.wake_another() && !self.start_worker(false) {
-            self.level.take_back_extra();
+        if !self.is_full()
+            && (self.wake_another() || self.wants_workers() && self.start_worker(false))
+        {
+            return true;
         }
+        self.call_helper()
     }
 
     /// Threads of the pool, and how many of them sleep.
@@ -555,8 +624,9 @@ impl<P: Platform> Pool<P> {
         fork::set(&self.called.queued_at_level, 0);
         fork::set(&self.called.brisk, 0);
         fork::set(&self.called.awake, 0);
+        fork::set(&self.called.hands, self.cpus);
         fork::set(&self.workers, 0);
-        fork::set(&self.capacity, self.key.pod.len().max(1) as u32);
+        fork::set(&self.away, 0);
     }
 
     // ---- siblings --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ use crate::fork;
 use crate::gate::Gate;
 use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
-use crate::link::{Link, LinkStatistics};
+use crate::link::{INTENSIVE, LOCALIZE, Link, LinkStatistics};
 use crate::pool::Pool;
 use crate::runtime::{Inner, Runtime};
 
@@ -54,12 +54,20 @@ pub(crate) struct Config<P: Platform> {
     domains: Kept<Admission<P>>,
 }
 
+/// What is said of a queue when it is made, and stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nature {
+    /// It takes part in `Runtime::freeze`.
+    pub(crate) freezable: bool,
+    /// Its items do not count as running, if it is a per-CPU queue.
+    pub(crate) cpu_intensive: bool,
+}
+
 /// The inside of a workqueue.
 pub(crate) struct Queue<P: Platform> {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// It takes part in `Runtime::freeze`.
-    pub(crate) freezable: bool,
+    pub(crate) nature: Nature,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
     /// Which process it is in. Written in the child of a fork only, while no other thread is there.
@@ -87,14 +95,14 @@ impl<P: Platform> Queue<P> {
         runtime: &Runtime<P>,
         name: String,
         kind: Kind,
-        freezable: bool,
+        nature: Nature,
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
         let queue = Arc::new(Queue {
             name,
             kind,
-            freezable,
+            nature,
             runtime: runtime.clone(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: P::Cell::new(Epoch::now::<P>()),
@@ -522,17 +530,23 @@ impl<P: Platform> Queue<P> {
 
     fn limit_of(&self, config: &Config<P>, layout: &Layout, domain: Domain) -> usize {
         // Read with the configuration locked: who freezes or thaws changes it first and then every queue.
-        if self.freezable && self.inner().freezer.is_frozen() {
+        if self.nature.freezable && self.inner().freezer.is_frozen() {
             return 0;
         }
         layout.limit(domain, config.bounds)
+    }
+
+    /// How the links have items run.
+    fn manner(&self, attributes: &Attributes) -> u32 {
+        let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
+        (u32::from(attributes.localize) * LOCALIZE) | (u32::from(intensive) * INTENSIVE)
     }
 
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().layout(self.kind, &config.attributes);
         let table = self.table_for(config, &layout);
         for link in config.links.iter() {
-            link.set_localize(config.attributes.localize);
+            link.set_manner(self.manner(&config.attributes));
         }
         self.use_table(config, table);
     }
@@ -593,7 +607,7 @@ impl<P: Platform> Queue<P> {
         }
         let admission = self.domain(config, domain, limit);
         let link = Link::new(self, admission, Arc::clone(pool), set);
-        link.set_localize(config.attributes.localize);
+        link.set_manner(self.manner(&config.attributes));
         link.set_age(self.flushing.age());
         link.watch(config.sets.watched());
         // Nobody else writes it: the configuration is locked.

@@ -19,9 +19,9 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
-use crate::context::Context;
+use crate::context::{self, Context, Surplus};
 use crate::item::{Executed, Finished, Item, Started};
-use crate::link::Link;
+use crate::link::{INTENSIVE, LOCALIZE, Link};
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::Inner;
@@ -52,6 +52,15 @@ enum Rested {
     Ended,
 }
 
+/// Why a worker goes to sleep although there is work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Other pools wait for its place.
+    Turn,
+    /// It was one too many, and has given its place back already.
+    Surplus(Surplus),
+}
+
 /// Whether the thread is still a worker after an item, or the child's copy of one (`fork`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ran {
@@ -75,7 +84,7 @@ struct Runner<'a, P: Platform> {
     cpu_time: Duration,
     accounted: Instant,
     /// It gives up its place although there is work.
-    yields: bool,
+    yields: Option<Why>,
     /// The process that it is a worker of.
     epoch: u64,
 }
@@ -103,7 +112,7 @@ pub(crate) fn run<P: Platform>(
         turn: now,
         cpu_time: Duration::ZERO,
         accounted: now,
-        yields: false,
+        yields: None,
         epoch: P::fork_epoch(),
     };
     if runner.live() == Ran::Forked {
@@ -137,12 +146,10 @@ impl<P: Platform> Runner<'_, P> {
                 }
                 self.pool.idle().begin_search();
                 self.context.set_brisk(false);
-                if !self.yields && !self.inner.is_stopping() {
+                if self.yields.is_none() && !self.inner.is_stopping() {
                     continue;
                 }
-                if self.yields && self.pool.has_waiting() {
-                    self.pool.level.enqueue(self.pool);
-                }
+                self.queue_up();
             } else if self.spin() {
                 continue;
             }
@@ -159,10 +166,29 @@ impl<P: Platform> Runner<'_, P> {
         let taken = self.worker.take_grant() || self.pool.level.acquire(self.pool);
         if taken {
             self.context.set_place(true);
-            self.yields = false;
+            self.yields = None;
             self.turn = P::now();
         }
         taken
+    }
+
+    /// The worker is about to sleep: has its pool wait for a place, if it needs one for what is left.
+    fn queue_up(&self) {
+        let level = &self.pool.level;
+        if self.yields.is_none() || !self.pool.has_waiting() {
+            return;
+        }
+        match self.yields {
+            // It rests, and gives its place back after this.
+            Some(Why::Turn) => level.enqueue(self.pool),
+            Some(Why::Surplus(Surplus::OfLevel)) => {
+                level.enqueue(self.pool);
+                // Somebody may have given one back in between, when nobody waited yet.
+                level.hand_out();
+            }
+            // As many as may be are awake here; who rests next looks at the inbox.
+            Some(Why::Surplus(Surplus::OfPool)) | None => {}
+        }
     }
 
     /// Fills the batch from wherever there is work.
@@ -205,8 +231,14 @@ impl<P: Platform> Runner<'_, P> {
             }
             self.inner.look_at_machine(end);
             let level = &self.pool.level;
-            self.yields = level.is_over() || (level.has_waiting() && end - self.turn >= TURN);
-            if self.yields
+            self.yields = if let Some(surplus) = self.context.leave_if_over() {
+                Some(Why::Surplus(surplus))
+            } else if level.has_waiting() && end - self.turn >= TURN {
+                Some(Why::Turn)
+            } else {
+                None
+            };
+            if self.yields.is_some()
                 || self.inner.is_stopping()
                 || self.pool.take(self.worker, self.limit) == 0
             {
@@ -286,7 +318,8 @@ impl<P: Platform> Runner<'_, P> {
         if self.place.repatriate::<P>() {
             served.count_repatriated(self.worker.index);
         }
-        if served.localizes() {
+        let manner = served.manner();
+        if manner & LOCALIZE != 0 {
             self.place.localize::<P>(header.cpu() as usize);
         }
         if !core::ptr::eq(Arc::as_ptr(&served.pool), Arc::as_ptr(self.pool)) {
@@ -295,7 +328,9 @@ impl<P: Platform> Runner<'_, P> {
         self.worker.set_running(table);
         self.context.item.set(item.as_ptr());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
-        let executed = unsafe { (table.execute)(item) };
+        let execute = || unsafe { (table.execute)(item) };
+        let executed =
+            if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) };
         if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
             return Ran::Forked;
         }
@@ -384,6 +419,7 @@ impl<P: Platform> Runner<'_, P> {
         // SAFETY: null, or the link of `Worker::set_link`, which keeps its queue alive.
         if let Some(link) = unsafe { self.context.link.get().as_ref() } {
             link.count_cpu_time(self.worker.index, used.as_nanos() as u64);
+            link.count_seen(self.worker);
         }
     }
 
@@ -407,7 +443,7 @@ impl<P: Platform> Runner<'_, P> {
             // The look that is left out.
         } else if self.pool.has_work() {
             self.pool.call_worker();
-        } else if !self.yields && self.pool.siblings_need_help() {
+        } else if self.yields.is_none() && self.pool.siblings_need_help() {
             self.pool.wake_another();
         }
         let mut deadline = Some(now + self.inner.idle_timeout());

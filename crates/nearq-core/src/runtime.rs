@@ -20,6 +20,7 @@ use crate::builder::{Config, RuntimeBuilder, WorkerInfo};
 use crate::error::Error;
 use crate::event::Event;
 use crate::freeze::Freezer;
+use crate::hogs::Hogs;
 use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
@@ -63,6 +64,9 @@ pub(crate) struct Inner<P: Platform> {
     last_look: P::AtomicU64,
     next_pool: P::AtomicU32,
     default_max_active_warned: P::AtomicU32,
+    /// Functions that used the CPU of a per-CPU pool for too long, and from when on that is so.
+    pub(crate) hogs: Hogs<P>,
+    cpu_intensive_after: P::AtomicU64,
     /// Whether a refused nice value was reported.
     nice_warned: P::AtomicU32,
     /// A worker has let go of the queue that it served; for who wants to free one.
@@ -149,6 +153,8 @@ impl<P: Platform> Runtime<P> {
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             next_pool: P::AtomicU32::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
+            hogs: Hogs::new(),
+            cpu_intensive_after: P::AtomicU64::new(settings.cpu_intensive_after.as_nanos() as u64),
             nice_warned: P::AtomicU32::new(0),
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
@@ -217,6 +223,31 @@ impl<P: Platform> Runtime<P> {
     /// Worker threads that are alive.
     pub fn threads(&self) -> usize {
         self.inner.threads.load(Ordering::Acquire) as usize
+    }
+
+    /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
+    /// [`cpu_intensive_after`](RuntimeBuilder::cpu_intensive_after).
+    pub fn set_cpu_intensive_after(&self, limit: Duration) {
+        self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
+    }
+
+    /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
+    pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
+        self.inner.hogs.list()
+    }
+
+    /// Somebody who knows what threads do (a program that the kernel calls when it switches them, say) tells that the thread has
+    /// fallen asleep, by its number in the system's own tools. If it is a worker, and work waits, another one takes its place
+    /// at once instead of within some milliseconds. What is told is not relied upon: the runtime asks the system itself.
+    pub fn note_blocked(&self, thread_id: u64) {
+        let named = |worker: &&Worker<P>| {
+            worker.is_placed()
+                && worker.thread.lock().is_some_and(|thread| P::thread_id(thread) == thread_id)
+        };
+        if let Some(worker) = self.inner.table.iter().find(named) {
+            worker.hint();
+            self.inner.monitor.hurry();
+        }
     }
 
     /// Every pool, for people.
@@ -326,7 +357,7 @@ impl<P: Platform> Inner<P> {
     }
 
     pub(crate) fn freezable_queues(&self) -> Vec<Arc<Queue<P>>> {
-        self.live_queues().into_iter().filter(|queue| queue.freezable).collect()
+        self.live_queues().into_iter().filter(|queue| queue.nature.freezable).collect()
     }
 
     // ---- pools and levels ----------------------------------------------------------------------------------
@@ -591,12 +622,33 @@ impl<P: Platform> Inner<P> {
         }
     }
 
+    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
+    pub(crate) fn cpu_intensive_after(&self) -> Duration {
+        Duration::from_nanos(self.cpu_intensive_after.load(Ordering::Relaxed))
+    }
+
+    /// A function has used the CPU of a per-CPU pool for longer than that.
+    pub(crate) fn count_hog(&self, function: Option<&'static str>, limit: Duration) {
+        let Some(function) = function else { return };
+        if let Some(times) = self.hogs.count(function) {
+            P::warn(&format!(
+                "{function} kept a CPU of a per-CPU queue for more than {limit:?} while others waited, {times} times: consider an \
+                 unbound queue, or cpu_intensive(true)"
+            ));
+        }
+    }
+
     /// Reports a refused call once.
     pub(crate) fn warn_max_active(&self, asked: usize, taken: usize) {
         if self.default_max_active_warned.swap(1, Ordering::Relaxed) == 0 {
             P::warn(&format!("max_active {asked} is not between 1 and 2048; {taken} is used"));
         }
     }
+}
+
+/// As the runtime keeps it; what is longer than five centuries is cut.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A worker's entry on its way into the worker's thread.

@@ -7,7 +7,7 @@ use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::attributes::{Attributes, Kind};
 use crate::domain::Bounds;
 use crate::error::Error;
-use crate::queue::Queue;
+use crate::queue::{Nature, Queue};
 use crate::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
@@ -19,7 +19,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     runtime: Option<Runtime<P>>,
     per_cpu: bool,
     ordered: bool,
-    freezable: bool,
+    nature: Nature,
     attributes: Attributes,
     max_active: Option<usize>,
     min_active: Option<usize>,
@@ -53,7 +53,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
             runtime,
             per_cpu: false,
             ordered: false,
-            freezable: false,
+            nature: Nature::default(),
             attributes: Attributes::default(),
             max_active: None,
             min_active: None,
@@ -109,7 +109,16 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
     pub fn freezable(mut self, freezable: bool) -> Self {
-        self.freezable = freezable;
+        self.nature.freezable = freezable;
+        self
+    }
+
+    /// Of a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
+    /// beside them. How many of its own run at once on a CPU is for [`max_active`](Self::max_active) to say. Off if not set; then an item
+    /// that computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is found out. No effect on other
+    /// queues, where more than one worker runs anyway.
+    pub fn cpu_intensive(mut self, cpu_intensive: bool) -> Self {
+        self.nature.cpu_intensive = cpu_intensive;
         self
     }
 
@@ -200,7 +209,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         if let Some(asked) = self.min_active {
             allowed_min_active(kind, bounds, asked)?;
         }
-        let queue = Queue::new(runtime, self.name, kind, self.freezable, self.attributes, bounds);
+        let queue = Queue::new(runtime, self.name, kind, self.nature, self.attributes, bounds);
         inner.add_queue(&queue);
         // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
         queue.relayout();

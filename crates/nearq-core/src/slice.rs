@@ -59,7 +59,7 @@ impl<P: Platform> Slice<P> {
     #[inline]
     fn push(&self, item: NonNull<Item<P>>) {
         self.inbox.push(item);
-        if let Wakeup::Worker(worker) = self.idle.pop_to_wake(&self.table) {
+        if let Wakeup::Worker(worker) = self.idle.pop_to_wake(&self.table, || false) {
             worker.parker.unpark();
         }
     }
@@ -90,7 +90,7 @@ impl<P: Platform> Slice<P> {
         worker.set_idle();
         self.idle.settle(worker);
         if !self.inbox.is_empty()
-            && let Wakeup::Worker(worker) = self.idle.pop_to_wake(&self.table)
+            && let Wakeup::Worker(worker) = self.idle.pop_to_wake(&self.table, || false)
         {
             worker.parker.unpark();
         }

@@ -16,7 +16,7 @@
 use core::ptr::NonNull;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Ordering, Parker, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
 use crate::fork;
@@ -36,6 +36,15 @@ const GRANTED: u32 = 4;
 /// Bytes of a worker's description, as in the kernel (which keeps one for the terminating zero).
 pub(crate) const DESCRIPTION: usize = 31;
 
+/// What the monitor counts of a worker, for the link that the worker serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Another worker was called because this one slept inside its item.
+    Replaced,
+    /// Its item used the CPU of a per-CPU pool for too long.
+    Hogged,
+}
+
 /// One worker, as others see it.
 #[repr(align(128))]
 pub(crate) struct Worker<P: Platform> {
@@ -54,6 +63,12 @@ pub(crate) struct Worker<P: Platform> {
     loaded: P::AtomicU32,
     /// The link whose item runs; keeps the link's queue from being freed.
     link: P::AtomicPtr<Link<P>>,
+    /// Whether it has a place of its level: it runs items or looks for some.
+    placed: P::AtomicU32,
+    /// Whether somebody has said that it sleeps, since the monitor looked.
+    hint: P::AtomicU32,
+    /// What the monitor has counted of it and it has not passed on to its link: see [`Counted`].
+    counted: [P::AtomicU32; 2],
     /// The table of the item that runs; null between items.
     running: P::AtomicPtr<ItemTable<P>>,
     /// Who this worker is to the system.
@@ -82,6 +97,9 @@ impl<P: Platform> Worker<P> {
             batch: Batch::new(),
             loaded: P::AtomicU32::new(0),
             link: P::AtomicPtr::new(core::ptr::null_mut()),
+            placed: P::AtomicU32::new(0),
+            hint: P::AtomicU32::new(0),
+            counted: core::array::from_fn(|_| P::AtomicU32::new(0)),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
@@ -164,6 +182,7 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn after_fork_in_child(&self) {
         fork::set(&self.status, FREE);
         fork::set(&self.loaded, 0);
+        fork::set(&self.placed, 0);
         fork::set(&self.link, core::ptr::null_mut());
         fork::set(&self.running, core::ptr::null_mut());
         self.batch.after_fork_in_child();
@@ -188,6 +207,37 @@ impl<P: Platform> Worker<P> {
     /// Whether a place came along. By the worker, awake.
     pub(crate) fn take_grant(&self) -> bool {
         self.change(GRANTED, AWAKE)
+    }
+
+    /// It has got a place of its level, or has none any more. The worker itself only.
+    pub(crate) fn set_placed(&self, placed: bool) {
+        self.placed.store(u32::from(placed), Ordering::Relaxed);
+    }
+
+    /// Whether it has a place of its level, as far as one can tell from outside.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.placed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Somebody knows that it sleeps.
+    pub(crate) fn hint(&self) {
+        self.hint.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has said that it sleeps. By the monitor.
+    pub(crate) fn take_hint(&self) -> bool {
+        self.hint.load(Ordering::Relaxed) != 0 && self.hint.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Counts something that its item did. By the monitor, which may not touch the link: that may be gone.
+    pub(crate) fn count(&self, what: Counted) {
+        self.counted[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted since the last time. By the worker itself.
+    pub(crate) fn take_counted(&self, what: Counted) -> u32 {
+        let counted = &self.counted[what as usize];
+        if counted.load(Ordering::Relaxed) == 0 { 0 } else { counted.swap(0, Ordering::Relaxed) }
     }
 
     /// The link whose items it serves now; null between batches.

@@ -389,7 +389,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Whether [`Runtime::freeze`] holds its items back.
     pub fn is_freezable(&self) -> bool {
-        self.inside().freezable
+        self.inside().nature.freezable
     }
 
     /// The attributes as they were set.

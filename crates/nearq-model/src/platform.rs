@@ -45,6 +45,7 @@ impl Platform for Loom {
     type Cell<T> = Cell<T>;
     type Thread = Thread;
     type JoinHandle = JoinHandle;
+    type Watch = Thread;
 
     #[track_caller]
     fn fence(order: Ordering) {
@@ -151,6 +152,14 @@ impl Platform for Loom {
 
     fn run_state(_thread: Thread) -> Result<RunState, Refused> {
         Ok(RunState::Runnable)
+    }
+
+    fn watch(thread: Thread) -> Thread {
+        thread
+    }
+
+    fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
+        Self::run_state(*watch)
     }
 
     fn set_thread_name(_name: &str) {}

@@ -27,6 +27,8 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     type Thread: Copy + Send + Sync + PartialEq + core::fmt::Debug + 'static;
     /// The right to wait for a thread's end. Dropping it lets the thread go on by itself.
     type JoinHandle: Send + Sync + 'static;
+    /// A thread that is asked again and again what it is doing; see [`watch`](Self::watch).
+    type Watch: Send + 'static;
 
     // ---- memory ordering -------------------------------------------------------------------------------
 
@@ -169,6 +171,15 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// # Errors
     /// The state cannot be read (no `/proc`).
     fn run_state(thread: Self::Thread) -> Result<RunState, Refused>;
+
+    /// Prepares to ask for the thread's state often.
+    fn watch(thread: Self::Thread) -> Self::Watch;
+
+    /// As [`run_state`](Self::run_state), and faster from the second time on.
+    ///
+    /// # Errors
+    /// As [`run_state`](Self::run_state).
+    fn watched_state(watch: &mut Self::Watch) -> Result<RunState, Refused>;
 
     /// Names the caller, for the system's own tools. Cut to what the system allows (15 bytes on Linux).
     fn set_thread_name(name: &str);

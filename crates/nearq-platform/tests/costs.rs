@@ -43,6 +43,8 @@ fn of_the_calls() {
     show("wait that finds another value", cost(200_000, || Linux::wait(&word, 1, None)));
     show("cpu_time of another thread", cost(200_000, || Linux::cpu_time(sleeper.thread)));
     show("run_state of another thread", cost(20_000, || Linux::run_state(sleeper.thread)));
+    let mut watch = Linux::watch(sleeper.thread);
+    show("watched_state of another thread", cost(20_000, || Linux::watched_state(&mut watch)));
     show("affinity", cost(50_000, || Linux::affinity(me)));
     show(
         "set_affinity, unchanged",

@@ -274,6 +274,7 @@ impl Platform for Sim {
     type Cell<T> = UnsafeCell<T>;
     type Thread = Thread;
     type JoinHandle = JoinHandle;
+    type Watch = Thread;
 
     fn fence(_order: Ordering) {
         if let Some(shared) = context::current() {
@@ -504,10 +505,20 @@ impl Platform for Sim {
     }
 
     fn run_state(thread: Thread) -> Result<RunState, Refused> {
-        ask(thread, |_, entry| match entry.state {
+        let state = ask(thread, |_, entry| match entry.state {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,
             State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
-        })
+        });
+        // Only a thread that is gone cannot be asked.
+        Ok(state.unwrap_or(RunState::Ended))
+    }
+
+    fn watch(thread: Thread) -> Thread {
+        thread
+    }
+
+    fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
+        Self::run_state(*watch)
     }
 
     fn set_thread_name(name: &str) {

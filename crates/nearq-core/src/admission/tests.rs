@@ -77,7 +77,14 @@ impl Stub {
         }
         runtime.inner().monitor.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let queue = Queue::new(&runtime, "modelled".into(), kind, true, attributes, bounds);
+        let queue = Queue::new(
+            &runtime,
+            "modelled".into(),
+            kind,
+            crate::queue::Nature { freezable: true, ..Default::default() },
+            attributes,
+            bounds,
+        );
         runtime.inner().add_queue(&queue);
         let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
         for pool in &pools {

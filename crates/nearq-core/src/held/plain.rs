@@ -44,7 +44,14 @@ impl Bench {
         inner.timer.do_without_thread();
         let bounds = Bounds::new(max_active, None);
         let attributes = Attributes::default();
-        let queue = Queue::new(&runtime, "bench".into(), Kind::Unbound, true, attributes, bounds);
+        let queue = Queue::new(
+            &runtime,
+            "bench".into(),
+            Kind::Unbound,
+            crate::queue::Nature { freezable: true, ..Default::default() },
+            attributes,
+            bounds,
+        );
         inner.add_queue(&queue);
         for link in queue.links() {
             // Pushers leave waking to others.

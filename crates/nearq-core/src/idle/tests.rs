@@ -54,7 +54,7 @@ impl<P: Platform> Stub<P> {
     }
 
     fn call(&self) {
-        match self.idle.pop_to_wake(&self.table) {
+        match self.idle.pop_to_wake(&self.table, || false) {
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Unneeded => {}
             Wakeup::Nobody => {
@@ -119,7 +119,7 @@ fn last_in_first_out_and_one_at_a_time() {
         stub.idle.settle(stub.table.get(number));
     }
     assert!(!stub.idle.has_searching() && stub.idle.has_idle());
-    let pop = || match stub.idle.pop_to_wake(&stub.table) {
+    let pop = || match stub.idle.pop_to_wake(&stub.table, || false) {
         Wakeup::Worker(worker) => Some(worker.index),
         _ => None,
     };
@@ -132,7 +132,7 @@ fn last_in_first_out_and_one_at_a_time() {
     assert!(stub.idle.end_search());
     assert_eq!(pop(), Some(0));
     stub.idle.end_search();
-    assert!(matches!(stub.idle.pop_to_wake(&stub.table), Wakeup::Nobody));
+    assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
     assert_eq!(stub.word() & TOP, NOBODY);
 }
 
@@ -146,7 +146,7 @@ fn the_dead_are_buried_by_who_pops_them() {
     assert!(stub.table.get(2).die() && stub.table.get(1).die());
     assert!(!stub.table.get(2).claim_free(), "not before it is off the stack");
     assert!(
-        matches!(stub.idle.pop_to_wake(&stub.table), Wakeup::Worker(worker) if worker.index == 0)
+        matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Worker(worker) if worker.index == 0)
     );
     assert!(stub.table.get(1).claim_free() && stub.table.get(2).claim_free());
     assert_eq!(stub.word() & SEARCHING, super::ONE_SEARCHING);
@@ -264,7 +264,7 @@ mod modelled {
                 "{taken} taken: a pusher knows that it must start a thread"
             );
             assert_eq!(stub.word() & SEARCHING, 0);
-            assert!(matches!(stub.idle.pop_to_wake(&stub.table), Wakeup::Nobody));
+            assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
             assert!(worker.claim_free(), "the entry can be used again");
         });
     }

@@ -48,11 +48,11 @@ fn usage<P: Platform>(level: &Level<P>) -> (u32, u32) {
 fn as_many_places_as_the_limit() {
     let (_runtime, level) = still::<Linux>(2);
     assert!(level.try_acquire() && level.try_acquire());
-    assert!(level.is_full() && !level.is_over());
+    assert!(level.is_full() && !level.leave_if_over());
     assert!(!level.try_acquire());
     level.acquire_anyway();
-    assert!(level.is_over());
-    level.release();
+    assert!(level.leave_if_over());
+    assert!(!level.leave_if_over());
     level.release();
     assert_eq!(usage(&level), (1, 2));
     level.release();
@@ -61,15 +61,17 @@ fn as_many_places_as_the_limit() {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn an_extra_place_goes_with_the_next_release() {
+fn an_extra_place_stays_until_it_is_taken_away() {
     let (_runtime, level) = still::<Linux>(1);
     assert!(level.try_acquire());
-    level.add_extra();
+    level.set_extra(1);
     assert_eq!(usage(&level), (1, 2));
     assert!(level.try_acquire());
     assert!(!level.try_acquire());
-    level.release();
-    assert_eq!(usage(&level), (1, 1));
+    level.set_extra(0);
+    assert_eq!(usage(&level), (2, 1));
+    assert!(level.leave_if_over());
+    assert!(!level.leave_if_over());
     level.release();
     assert_eq!(usage(&level), (0, 1));
 }
@@ -102,7 +104,7 @@ mod modelled {
     fn worker_with_work(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>) -> u32 {
         let worker = runtime.inner().table.add(|index| Worker::new(index, Arc::as_ptr(pool)));
         // It is the only one that the pool wants.
-        pool.change_capacity(false);
+        pool.count_worker();
         pool.idle().begin_search();
         // It searches, so nobody is woken.
         pool.push(NonNull::from(Box::leak(Box::new(blank()))));

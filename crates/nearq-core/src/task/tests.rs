@@ -67,7 +67,14 @@ impl<P: Platform> Desk<P> {
         runtime.inner().stopping.store(1, Ordering::SeqCst);
         let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
         let bounds = Bounds::new(8, None);
-        let queue = Queue::new(&runtime, "desk".into(), Kind::Unbound, false, attributes, bounds);
+        let queue = Queue::new(
+            &runtime,
+            "desk".into(),
+            Kind::Unbound,
+            crate::queue::Nature::default(),
+            attributes,
+            bounds,
+        );
         Desk { queue, _runtime: runtime }
     }
 

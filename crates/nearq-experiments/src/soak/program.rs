@@ -286,7 +286,11 @@ impl Stage {
             };
             // An execution is counted a moment after its function has returned.
             let deadline = Sim::now() + PATIENCE;
-            while count(|link| link.completed) < *executed.start() && Sim::now() < deadline {
+            let is_counted = || {
+                count(|link| link.completed) >= *executed.start()
+                    && count(|link| link.panicked) >= *panicked.start()
+            };
+            while !is_counted() && Sim::now() < deadline {
                 Sim::sleep(Duration::from_millis(1));
             }
             let (completed, counted) = (count(|link| link.completed), count(|link| link.panicked));

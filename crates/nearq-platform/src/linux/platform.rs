@@ -39,6 +39,7 @@ use crate::{
 /// | [`affinity`](Platform::affinity), [`set_affinity`](Platform::set_affinity) without a move | 1 to 1.5 µs |
 /// | two threads waking each other, there and back | 4 µs on one CPU, 30 to 50 µs between idle ones |
 /// | [`run_state`](Platform::run_state) | 8 µs |
+/// | [`watched_state`](Platform::watched_state) from the second time on | WATCHED |
 /// | [`spawn`](Platform::spawn) and [`join`](Platform::join) | 25 to 50 µs |
 ///
 /// # What it does beyond the trait's promises
@@ -51,6 +52,8 @@ use crate::{
 /// - **A thread that has ended** is told from one of another program that was given its number: such calls
 ///   end with `ESRCH`, and [`run_state`](Platform::run_state) says `Ended`.
 /// - **Nice** values are of one thread, not of the process, as everywhere on Linux. Out of range, they are cut.
+/// - **Watching** a thread keeps a file open, of which a process has 64 at most; for threads beyond that each state costs as much
+///   as by `run_state`. A program may close all files it does not know: what is read or closed is made sure of first.
 /// - **Slices** in [`set_scheduling`](Platform::set_scheduling) are heeded by Linux 6.12 and later, which cut
 ///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. To leave that
 ///   class needs the same privilege as to be favoured more.
@@ -77,6 +80,7 @@ impl Platform for Linux {
     type Cell<T> = UnsafeCell<T>;
     type Thread = Thread;
     type JoinHandle = std::thread::JoinHandle<()>;
+    type Watch = run_state::Watch;
 
     #[inline(always)]
     fn fence(order: Ordering) {
@@ -197,6 +201,14 @@ impl Platform for Linux {
 
     fn run_state(thread: Thread) -> Result<RunState, Refused> {
         run_state::of(thread)
+    }
+
+    fn watch(thread: Thread) -> run_state::Watch {
+        run_state::Watch::new(thread)
+    }
+
+    fn watched_state(watch: &mut run_state::Watch) -> Result<RunState, Refused> {
+        watch.state()
     }
 
     fn set_thread_name(name: &str) {

@@ -12,18 +12,18 @@
 //! | anything else | unknown to us | `Runnable`: nobody starts another worker on a guess |
 
 use core::fmt::Write as _;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::refusal::refused;
 use super::thread::Thread;
 use crate::sys::Errno;
 use crate::{Refused, RunState};
 
-/// The state of a thread of this process. About 8 µs: the kernel writes the whole line to answer for one letter.
-///
-/// To keep the file open would more than halve that, and would have us read from whatever got its number after
-/// a program that closes all files it does not know.
+/// The state of a thread of this process. About 8 µs, most of it for opening the file.
 pub(super) fn of(thread: Thread) -> Result<RunState, Refused> {
     match read(thread) {
         Ok(state) => Ok(state),
@@ -36,14 +36,88 @@ pub(super) fn of(thread: Thread) -> Result<RunState, Refused> {
     }
 }
 
+/// A thread whose state is read often: its file stays open.
+///
+/// Programs close files that they do not know (`close_range`), and the number may be that of another file afterwards. So before it
+/// is read or closed, the file is made sure of by its device and inode. Where it is not ours any more, it is left alone, and
+/// ours is opened again.
+pub struct Watch {
+    thread: Thread,
+    file: Option<Kept>,
+}
+
+/// Files of this kind that are open at most in a process: a program may have few descriptors, and they are its own.
+const MOST_OPEN: usize = 64;
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A file that is open, unless somebody else closed it.
+struct Kept {
+    file: ManuallyDrop<File>,
+    identity: (u64, u64),
+}
+
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl Kept {
+    /// Keeps the file if that is one of not too many.
+    fn keep(file: File) -> Option<Self> {
+        let identity = identity(&file)?;
+        // Relaxed, here and below: a number, and nothing that depends on it.
+        let counted = OPEN.try_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+            (open < MOST_OPEN).then_some(open + 1)
+        });
+        counted.ok().map(|_| Kept { file: ManuallyDrop::new(file), identity })
+    }
+
+    /// The file, if it is still ours.
+    fn file(&self) -> Option<&File> {
+        (identity(&self.file) == Some(self.identity)).then_some(&*self.file)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+        if self.file().is_some() {
+            // SAFETY: not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn new(thread: Thread) -> Self {
+        Watch { thread, file: None }
+    }
+
+    pub(super) fn state(&mut self) -> Result<RunState, Refused> {
+        let mut line = [0; START_OF_LINE];
+        if let Some(file) = self.file.as_ref().and_then(Kept::file)
+            && let Ok(length) = file.read_at(&mut line, 0)
+            && let Some(state) = parse(&line[..length])
+        {
+            return Ok(state);
+        }
+        // Not opened yet, closed by somebody, or the thread has ended.
+        self.file = None;
+        let state = of(self.thread);
+        if matches!(state, Ok(RunState::Runnable | RunState::Blocked)) {
+            self.file = File::open(Path::of(self.thread).as_str()).ok().and_then(Kept::keep);
+        }
+        state
+    }
+}
+
 fn has_proc() -> bool {
     std::fs::exists("/proc/self/task").unwrap_or(false)
 }
 
-fn read(thread: Thread) -> Result<RunState, Errno> {
-    /// Room for the number, the name (15 bytes) and the letter; the rest of the line is not wanted.
-    const START_OF_LINE: usize = 128;
+/// Room for the number, the name (15 bytes) and the letter; the rest of the line is not wanted.
+const START_OF_LINE: usize = 128;
 
+fn read(thread: Thread) -> Result<RunState, Errno> {
     let path = Path::of(thread);
     let mut line = [0; START_OF_LINE];
     let length = File::open(path.as_str())
@@ -139,6 +213,47 @@ mod tests {
         for line in ["", "17", "17 (cat", "17 (cat)", "17 (cat) ", "17 (cat) R", "17 (cat)R 1"] {
             assert_eq!(parse(line.as_bytes()), None, "{line:?}");
         }
+    }
+
+    /// What `Watch` sees of a thread that sleeps, and of the caller.
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn a_watched_thread_is_seen_whatever_becomes_of_the_file() {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(Thread::current()).unwrap();
+            let _ = receiver.recv();
+        });
+        let thread = told.recv().unwrap();
+        let mut watch = Watch::new(thread);
+        while watch.state().unwrap() != RunState::Blocked {
+            std::thread::yield_now();
+        }
+        let mut own = Watch::new(Thread::current());
+        assert_eq!(own.state().unwrap(), RunState::Runnable);
+        assert_eq!(own.state().unwrap(), RunState::Runnable);
+        assert_eq!(watch.state().unwrap(), RunState::Blocked);
+        // Somebody closes the file, and another file gets its number.
+        let number = watch.file.as_ref().expect("it is kept").file.as_raw_fd();
+        let mut other = File::open("/proc/self/comm").unwrap();
+        // SAFETY: both numbers are open files.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        assert_eq!(watch.state().unwrap(), RunState::Blocked);
+        assert_ne!(watch.file.as_ref().unwrap().file.as_raw_fd(), number, "opened anew");
+        // SAFETY: the number is ours since `dup2`, and nobody else closes it.
+        let mut dup = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+        let (mut here, mut there) = (String::new(), String::new());
+        dup.read_to_string(&mut there).expect("it was not closed");
+        other.read_to_string(&mut here).unwrap();
+        drop(sender);
+        sleeper.join().unwrap();
+        while watch.state().unwrap() != RunState::Ended {
+            std::thread::yield_now();
+        }
+        assert!(watch.file.is_none());
     }
 
     #[test]

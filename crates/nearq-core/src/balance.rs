@@ -1,0 +1,271 @@
+//! How many workers may be awake, from what the monitor sees of them.
+//!
+//! A worker that sleeps inside its item keeps its place of the level and its hand of the pool, because nothing tells the runtime. So the
+//! monitor adds as many places (`Level::set_extra`) and hands (`Pool::set_hands`) as workers *are away*: asleep, or, in the pool of one
+//! CPU, hogging it. Then somebody is called, and that is all: nothing is undone when the sleeper comes back. It goes on with its work, and most
+//! often another one has fallen asleep meanwhile. So where items sleep all the time, there soon are as many workers awake or asleep
+//! as it takes, and nothing needs to be detected any more.
+//!
+//! Places and hands are taken away one at a time, when on two looks in a row more workers could run than there are CPUs. Then one
+//! worker leaves at the end of its batch (`Context::leave_if_over`).
+//!
+//! # Progress
+//! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
+//! the states say. Where the workers do use their CPUs, each one more doubles the time until the next, up to [`PATIENCE`].
+//!
+//! Belongs to the monitor's thread, as all that it remembers.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Instant, Platform};
+
+use crate::level::Level;
+use crate::pool::Pool;
+use crate::runtime::Inner;
+use crate::watch::{Doing, Watcher};
+use crate::worker::Counted;
+
+/// A pool that had work and started nothing for so long gets one more worker.
+const STUCK: Duration = Duration::from_millis(10);
+/// The longest time between two that it gets so.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Looks in a row with too many workers that can run, until one place is taken away.
+const SURPLUS: u32 = 2;
+
+/// What workers are doing, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Those that have a place.
+    placed: u32,
+    /// Those of them that do not use it: asleep, or hogs.
+    away: u32,
+}
+
+impl Counts {
+    fn runnable(self) -> u32 {
+        self.placed - self.away
+    }
+}
+
+/// What is remembered of a pool.
+#[derive(Debug, Default)]
+struct OfPool {
+    counts: Counts,
+    surplus: u32,
+    progress: Option<Progress>,
+}
+
+/// Since when nothing was started at a pool where work waits.
+#[derive(Debug)]
+struct Progress {
+    signature: u64,
+    since: Instant,
+    /// CPU time of the pool's workers then.
+    used: Duration,
+    patience: Duration,
+}
+
+/// What is remembered of a level.
+struct OfLevel<P: Platform> {
+    level: Arc<Level<P>>,
+    counts: Counts,
+    surplus: u32,
+    /// Whether work waits at one of its pools.
+    waiting: bool,
+}
+
+/// Places and hands, as the monitor gives them.
+pub(crate) struct Balance<P: Platform> {
+    /// By the pool's number in the runtime's list, which only grows.
+    pools: Vec<OfPool>,
+    levels: Vec<OfLevel<P>>,
+}
+
+impl<P: Platform> Balance<P> {
+    pub(crate) fn new() -> Self {
+        Balance { pools: Vec::new(), levels: Vec::new() }
+    }
+
+    /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
+    pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
+        for of in &mut self.levels {
+            of.level.set_extra(of.level.extra().min(of.counts.away));
+            of.surplus = 0;
+        }
+        for (pool, of) in pools.iter().zip(&mut self.pools) {
+            pool.set_hands(pool.hands().min(pool.cpus() + of.counts.away));
+            (of.surplus, of.progress) = (0, None);
+        }
+    }
+
+    /// Gives places and hands after a look at the workers. Whether work waits somewhere.
+    pub(crate) fn adjust(
+        &mut self,
+        inner: &Inner<P>,
+        pools: &[Arc<Pool<P>>],
+        watcher: &mut Watcher<P>,
+        now: Instant,
+    ) -> bool {
+        let waiting: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
+        self.count(inner, pools, &waiting, watcher);
+        for of in self.levels.iter_mut().filter(|of| of.waiting) {
+            of.adjust();
+        }
+        for (index, pool) in pools.iter().enumerate() {
+            let of = &mut self.pools[index];
+            if !waiting[index] {
+                (of.surplus, of.progress) = (0, None);
+                continue;
+            }
+            if of.adjust(pool) {
+                count_replaced(inner, pool, watcher);
+            }
+            of.see_to_progress(pool, now);
+        }
+        waiting.contains(&true)
+    }
+
+    fn count(
+        &mut self,
+        inner: &Inner<P>,
+        pools: &[Arc<Pool<P>>],
+        waiting: &[bool],
+        watcher: &mut Watcher<P>,
+    ) {
+        self.pools.resize_with(pools.len(), OfPool::default);
+        self.pools.iter_mut().for_each(|of| of.counts = Counts::default());
+        for of in &mut self.levels {
+            (of.counts, of.waiting) = (Counts::default(), false);
+        }
+        let limit = inner.cpu_intensive_after();
+        for worker in inner.table.iter() {
+            let pool = worker.pool();
+            let index = pool.id as usize;
+            let Some(seen) = watcher.seen_mut(worker).filter(|_| index < pools.len()) else {
+                continue;
+            };
+            let burst = seen.cpu_time.saturating_sub(seen.burst);
+            if pool.key.bound
+                && !seen.hog
+                && limit != Duration::ZERO
+                && burst >= limit
+                && waiting[index]
+            {
+                seen.hog = true;
+                worker.count(Counted::Hogged);
+                inner.count_hog(worker.function(), limit);
+            }
+            let counts = &mut self.pools[index].counts;
+            counts.placed += 1;
+            counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
+        }
+        for ((pool, of), waiting) in pools.iter().zip(&self.pools).zip(waiting) {
+            let level = match self.levels.iter_mut().find(|of| Arc::ptr_eq(&of.level, &pool.level))
+            {
+                Some(level) => level,
+                None => {
+                    self.levels.push(OfLevel {
+                        level: Arc::clone(&pool.level),
+                        counts: Counts::default(),
+                        surplus: 0,
+                        waiting: false,
+                    });
+                    self.levels.last_mut().expect("just pushed")
+                }
+            };
+            level.counts.placed += of.counts.placed;
+            level.counts.away += of.counts.away;
+            level.waiting |= waiting;
+        }
+    }
+}
+
+/// Whether it is the second look in a row with a surplus, if this one has one.
+fn is_lasting(surplus: &mut u32, now: bool) -> bool {
+    *surplus = if now { *surplus + 1 } else { 0 };
+    let lasting = *surplus >= SURPLUS;
+    if lasting {
+        *surplus = 0;
+    }
+    lasting
+}
+
+impl<P: Platform> OfLevel<P> {
+    fn adjust(&mut self) {
+        let (extra, limit) = (self.level.extra(), self.level.limit());
+        let runnable = self.counts.runnable();
+        if runnable < limit && extra < self.counts.away {
+            self.level.set_extra(self.counts.away);
+        } else if is_lasting(&mut self.surplus, runnable > limit && extra > 0) {
+            self.level.set_extra(extra - 1);
+        }
+    }
+}
+
+impl OfPool {
+    /// Whether somebody was called because workers are away.
+    fn adjust<P: Platform>(&mut self, pool: &Pool<P>) -> bool {
+        let (hands, cpus) = (pool.hands(), pool.cpus());
+        let runnable = self.counts.runnable();
+        if runnable < cpus {
+            self.surplus = 0;
+            let wanted = cpus + self.counts.away;
+            if hands < wanted {
+                pool.set_hands(wanted);
+            }
+            let free = !pool.level.is_full() && !pool.idle().has_searching();
+            return free && pool.call_hand() && self.counts.away != 0;
+        }
+        if is_lasting(&mut self.surplus, runnable > cpus && hands > cpus) {
+            pool.set_hands(hands - 1);
+        }
+        // Other CPUs may be free.
+        if pool.key.helping && !pool.level.is_full() && !pool.idle().has_searching() {
+            pool.call_hand();
+        }
+        false
+    }
+
+    fn see_to_progress<P: Platform>(&mut self, pool: &Pool<P>, now: Instant) {
+        let signature = pool.signature();
+        let start = |patience| Progress { signature, since: now, used: pool.cpu_time(), patience };
+        let progress = self.progress.get_or_insert_with(|| start(STUCK));
+        if progress.signature != signature {
+            *progress = start(progress.patience);
+            return;
+        }
+        if pool.is_brisk() {
+            // A worker that ran short items has met a long one: pushers wake somebody again.
+            pool.wake_another();
+        }
+        let waited = now - progress.since;
+        if waited < progress.patience {
+            return;
+        }
+        // At least half a CPU's worth: the items are long, not asleep.
+        let busy = pool.cpu_time().saturating_sub(progress.used) >= waited / 2;
+        let (extra, hands) = (pool.level.extra(), pool.hands());
+        pool.level.set_extra(extra + 1);
+        pool.set_hands(hands + 1);
+        if !pool.call_hand() {
+            pool.level.set_extra(extra);
+            pool.set_hands(hands);
+        }
+        *progress = start(if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK });
+    }
+}
+
+/// Counts the call for one of the pool's workers that are asleep.
+fn count_replaced<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, watcher: &Watcher<P>) {
+    let asleep = |worker: &&crate::worker::Worker<P>| {
+        watcher.seen(worker).is_some_and(|seen| seen.doing == Doing::Blocked)
+    };
+    let of_pool = inner.table.iter().filter(|worker| core::ptr::eq(worker.pool(), pool));
+    // The one that fell asleep last.
+    let last =
+        of_pool.filter(asleep).max_by_key(|worker| watcher.seen(worker).map(|seen| seen.since));
+    if let Some(worker) = last {
+        worker.count(Counted::Replaced);
+    }
+}

@@ -1,0 +1,179 @@
+//! What the workers are doing, as the monitor sees it from outside.
+//!
+//! A look reads the CPU clock of each worker that has a place of its level (some 200 ns). One whose clock moved about as much as the
+//! time did has run all the while. Of the others the system is asked what they do (some 3 us), but only if they have run since they
+//! were asked last: who has not run can neither have fallen asleep nor have ended its item.
+//!
+//! | [`Doing`] | clock | state | counts as |
+//! |---|---|---|---|
+//! | `Runs` | moved with the time | not asked | runnable |
+//! | `Waits` | stands still, or moved less | runnable: preempted, or throttled by its control group | runnable: no other thread would fare better |
+//! | `Blocked` | stands still | asleep | not there |
+//! | `Unknown` | read once | cannot be read, or not asked yet | runnable: nobody starts a thread on a guess |
+//!
+//! A blocked worker that is woken and has not got a CPU yet still counts as blocked; it is seen as soon as it has run.
+//!
+//! Belongs to the monitor's thread. What it reads of workers is relaxed: a look may be a moment old.
+
+use core::time::Duration;
+
+use nearq_platform::{Instant, Platform, RunState};
+
+use crate::worker::{Table, Worker};
+
+/// Clocks read in one look at most, which bounds its cost to some 15 us: 1 % of a CPU. Where there are more workers they take turns.
+const CLOCKS: usize = 64;
+/// Workers of which the system is asked in one look at most: some 30 us.
+const STATES: usize = 8;
+
+/// What a worker that has a place was doing when it was looked at last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Doing {
+    #[default]
+    Unknown,
+    Runs,
+    Waits,
+    Blocked,
+}
+
+/// One worker.
+pub(crate) struct Seen<P: Platform> {
+    thread: P::Thread,
+    watch: P::Watch,
+    /// When its clock was read, and what it showed.
+    at: Instant,
+    pub(crate) cpu_time: Duration,
+    pub(crate) doing: Doing,
+    /// Whether it has run since the system was asked about it.
+    ran: bool,
+    /// Changes with each item that it starts.
+    pub(crate) item: u64,
+    /// When this item was seen first.
+    pub(crate) since: Instant,
+    /// What its clock showed when it was seen with a new item, or asleep, last.
+    pub(crate) burst: Duration,
+    /// It does not count as running until its item ends: it uses its CPU for too long (`hogs`).
+    pub(crate) hog: bool,
+}
+
+/// The monitor's view of all workers.
+pub(crate) struct Watcher<P: Platform> {
+    /// By the worker's number; none without a place.
+    workers: Vec<Option<Seen<P>>>,
+    /// Whose turn it is where there are too many for one look.
+    next: usize,
+    /// Whether the system tells what threads do. Said once if it does not.
+    pub(crate) blind: bool,
+}
+
+impl<P: Platform> Watcher<P> {
+    pub(crate) fn new() -> Self {
+        Watcher { workers: Vec::new(), next: 0, blind: false }
+    }
+
+    /// Forgets everything: the monitor has slept.
+    pub(crate) fn forget(&mut self) {
+        self.workers.clear();
+    }
+
+    /// What is known of the worker, if it has a place.
+    pub(crate) fn seen(&self, worker: &Worker<P>) -> Option<&Seen<P>> {
+        self.workers.get(worker.index as usize)?.as_ref()
+    }
+
+    /// As [`seen`](Self::seen).
+    pub(crate) fn seen_mut(&mut self, worker: &Worker<P>) -> Option<&mut Seen<P>> {
+        self.workers.get_mut(worker.index as usize)?.as_mut()
+    }
+
+    /// Looks at the workers. Whether any has run since the last look.
+    pub(crate) fn look(&mut self, table: &Table<P>) -> bool {
+        // Others may be added meanwhile, and an entry may be missing that is about to be written.
+        let workers: Vec<&Worker<P>> = table.iter().collect();
+        let len = workers.last().map_or(0, |worker| worker.index as usize + 1);
+        self.workers.resize_with(len.max(self.workers.len()), || None);
+        let (placed, others): (Vec<_>, Vec<_>) =
+            workers.into_iter().partition(|worker| worker.is_placed());
+        for worker in others {
+            self.workers[worker.index as usize] = None;
+        }
+        let mut states = STATES;
+        let mut moved = false;
+        let first = self.next;
+        let count = placed.len().min(CLOCKS);
+        for turn in 0..count {
+            let worker = placed[(first + turn) % placed.len()];
+            moved |= self.look_at(worker, &mut states);
+            if states == 0 {
+                // The others come first next time.
+                self.next = (first + turn + 1) % placed.len();
+                return moved;
+            }
+        }
+        self.next = if placed.is_empty() { 0 } else { (first + count) % placed.len() };
+        moved
+    }
+
+    fn look_at(&mut self, worker: &Worker<P>, states: &mut usize) -> bool {
+        let slot = &mut self.workers[worker.index as usize];
+        let Some(thread) = *worker.thread.lock() else {
+            *slot = None;
+            return false;
+        };
+        let Ok(cpu_time) = P::cpu_time(thread) else {
+            *slot = None;
+            return false;
+        };
+        let now = P::now();
+        let item = worker.batch.signature();
+        let Some(seen) = slot.as_mut().filter(|seen| seen.thread == thread) else {
+            *slot = Some(Seen {
+                thread,
+                watch: P::watch(thread),
+                at: now,
+                cpu_time,
+                doing: Doing::Unknown,
+                ran: true,
+                item,
+                since: now,
+                burst: cpu_time,
+                hog: false,
+            });
+            return true;
+        };
+        let used = cpu_time.saturating_sub(seen.cpu_time);
+        let passed = now - seen.at;
+        (seen.at, seen.cpu_time) = (now, cpu_time);
+        seen.ran |= used != Duration::ZERO;
+        if seen.item != item {
+            (seen.item, seen.since, seen.burst, seen.hog) = (item, now, cpu_time, false);
+        }
+        if used * 8 >= passed * 7 && !worker.take_hint() {
+            seen.doing = Doing::Runs;
+        } else if seen.ran && *states != 0 {
+            *states -= 1;
+            seen.doing = match P::watched_state(&mut seen.watch) {
+                Ok(RunState::Runnable) => Doing::Waits,
+                Ok(RunState::Blocked) => Doing::Blocked,
+                Ok(RunState::Ended) => Doing::Unknown,
+                Err(refused) => {
+                    if !core::mem::replace(&mut self.blind, true) {
+                        P::warn(&format!(
+                            "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
+                             nearq::blocking where an item may sleep"
+                        ));
+                    }
+                    Doing::Unknown
+                }
+            };
+            // Its clock was read before: if it has run in between, that shows next time.
+            seen.ran = false;
+        } else if seen.ran {
+            seen.doing = Doing::Unknown;
+        }
+        if seen.doing == Doing::Blocked {
+            seen.burst = cpu_time;
+        }
+        used != Duration::ZERO
+    }
+}
