@@ -66,22 +66,59 @@ impl Known {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Lets the last handle go when nothing moves any more.
-    fn end(&self, work: Work<Loom>) {
-        assert!(!work.is_pending() && !work.is_running());
-        assert_eq!(self.freed.load(Ordering::SeqCst), 0);
-        drop(work);
-        assert_eq!(self.freed.load(Ordering::SeqCst), 1, "freed once");
+    /// Works until nothing is left: each queueing was executed or cancelled.
+    fn run_out(&self, stub: &Stub, queued: u32, cancelled: u32) {
+        stub.run_out();
+        assert_eq!(self.ended() + cancelled, queued, "executed or cancelled, never both");
     }
-}
 
-impl Known {
-    /// As [`end`](Self::end), where a cancelled node may lie on the queue.
-    fn end_with(&self, work: Work<Loom>, stub: Arc<Stub>) {
+    /// As [`run_out`](Self::run_out); and the item goes with the last handle.
+    fn end(&self, stub: &Stub, work: Work<Loom>, queued: u32, cancelled: u32) {
+        self.run_out(stub, queued, cancelled);
+        stub.check(u64::from(queued));
+        assert!(!work.is_pending() && !work.is_running());
+        assert_eq!(value(&self.freed), 0);
+        drop(work);
+        assert_eq!(value(&self.freed), 1, "freed once");
+    }
+
+    /// As [`end`](Self::end), on a queue that had other items too and on which a cancelled node may lie.
+    fn end_with(&self, stub: Arc<Stub>, work: Work<Loom>, queued: u32, cancelled: u32) {
+        self.run_out(&stub, queued, cancelled);
+        stub.check(stub.queue.completed());
         drop(work);
         drop(Arc::into_inner(stub).expect("everybody has ended"));
         assert_eq!(value(&self.freed), 1, "freed once");
     }
+}
+
+/// An item that was queued, alone on its queue.
+fn queued() -> (Arc<Stub>, Known, Work<Loom>) {
+    let stub = Stub::new(2, 2);
+    let known = Known::new();
+    let work = known.item();
+    stub.issue(&work);
+    (stub, known, work)
+}
+
+/// An item that is held back behind another one, which comes last.
+fn held_back() -> (Arc<Stub>, Known, Work<Loom>, Work<Loom>) {
+    let stub = Stub::new(1, 2);
+    let known = Known::new();
+    let (first, work) = (idle(), known.item());
+    stub.issue(&first);
+    stub.issue(&work);
+    (stub, known, work, first)
+}
+
+/// A thread that queues the item, and counts whether it did.
+fn issuer(
+    stub: &Arc<Stub>,
+    work: &Work<Loom>,
+    queued: &Arc<AtomicU32>,
+) -> <Loom as Platform>::JoinHandle {
+    let (stub, work, queued) = (Arc::clone(stub), work.clone(), Arc::clone(queued));
+    spawn(move || add(&queued, stub.queue.queue(work.item())))
 }
 
 fn counted() -> Arc<AtomicU32> {
@@ -123,27 +160,18 @@ fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Platform>::Join
 #[test]
 fn cancelled_while_it_starts_and_ends() {
     model(3, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
-        stub.check(1);
-        known.end(work);
+        known.end(&stub, work, 1, cancelled);
     });
 }
 
 #[test]
 fn two_cancel_while_it_starts() {
     model(2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
         let cancels = counted();
         let other = {
@@ -153,52 +181,32 @@ fn two_cancel_while_it_starts() {
         add(&cancels, work.cancel());
         Loom::join(worker);
         Loom::join(other);
-        stub.run_out();
-        assert_eq!(known.ended() + value(&cancels), 1);
-        stub.check(1);
-        known.end(work);
+        known.end(&stub, work, 1, value(&cancels));
     });
 }
 
 #[test]
 fn cancelled_while_it_is_queued_and_runs() {
     model(2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let queued = counted();
-        let issuer = {
-            let (stub, work, queued) = (Arc::clone(&stub), work.clone(), Arc::clone(&queued));
-            spawn(move || add(&queued, stub.queue.queue(work.item())))
-        };
+        let issuer = issuer(&stub, &work, &queued);
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(issuer);
         Loom::join(worker);
-        stub.run_out();
-        let queued = 1 + value(&queued);
-        assert_eq!(known.ended() + cancelled, queued);
-        stub.check(u64::from(queued));
-        known.end(work);
+        known.end(&stub, work, 1 + value(&queued), cancelled);
     });
 }
 
 #[test]
 fn cancelled_while_it_is_let_in() {
     model(3, || {
-        let stub = Stub::new(1, 2);
-        let known = Known::new();
-        let (first, work) = (idle(), known.item());
-        stub.issue(&first);
-        stub.issue(&work);
+        let (stub, known, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
-        stub.check(stub.queue.completed());
-        known.end_with(work, stub);
+        known.end_with(stub, work, 1, cancelled);
     });
 }
 
@@ -219,28 +227,19 @@ fn cancelled_while_it_is_held_back() {
         let cancelled = u32::from(work.cancel());
         Loom::join(issuer);
         assert_eq!(stub.admission().counts().1, 2 - u64::from(cancelled));
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
-        stub.check(stub.queue.completed());
-        known.end_with(work, stub);
+        known.end_with(stub, work, 1, cancelled);
     });
 }
 
 #[test]
 fn cancelled_and_queued_again_while_it_starts() {
     model(2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 2);
         let cancelled = u32::from(work.cancel());
         let queued = 1 + u32::from(stub.queue.queue(work.item()));
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, queued);
-        stub.check(u64::from(queued));
-        known.end(work);
+        known.end(&stub, work, queued, cancelled);
     });
 }
 
@@ -248,39 +247,26 @@ fn cancelled_and_queued_again_while_it_starts() {
 #[test]
 fn what_stands_in_is_cancelled_while_it_arrives() {
     model(3, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 2);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
-        stub.check(2);
-        known.end(work);
+        known.end(&stub, work, 2, 1 + cancelled);
     });
 }
 
 #[test]
 fn what_stands_in_is_cancelled_while_it_is_let_in() {
     model(2, || {
-        let stub = Stub::new(1, 2);
-        let known = Known::new();
-        let (first, work) = (idle(), known.item());
-        stub.issue(&first);
-        stub.issue(&work);
+        let (stub, known, work, _first) = held_back();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
-        stub.check(stub.queue.completed());
-        known.end_with(work, stub);
+        known.end_with(stub, work, 2, 1 + cancelled);
     });
 }
 
@@ -304,11 +290,7 @@ fn what_stands_in_arrives_while_the_item_runs() {
         let again = stub.queue.queue_on(work.item(), |places| places.cpu(1)) == Ok(true);
         let cancelled = u32::from(work.cancel());
         workers.into_iter().for_each(Loom::join);
-        stub.run_out();
-        let queued = 1 + u32::from(again);
-        assert_eq!(known.ended() + cancelled, queued);
-        stub.check(u64::from(1 + queued));
-        known.end(work);
+        known.end(&stub, work, 2 + u32::from(again), 1 + cancelled);
     });
 }
 
@@ -340,9 +322,8 @@ fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
             stub.work_at(stub.pool_of(1), 0);
             assert_eq!(known.ended(), before + 1, "it is on the pool where it was queued");
         }
-        stub.run_out();
-        stub.check(2 + u64::from(moved));
-        known.end(work);
+        let moved = u32::from(moved);
+        known.end(&stub, work, 2 + moved, moved);
     });
 }
 
@@ -375,12 +356,8 @@ fn an_item_that_queues_itself_cannot_escape() {
         add(&over, true);
         let seen = known.ended();
         Loom::join(worker);
-        stub.run_out();
         assert_eq!(known.begun(), seen);
-        let queued = 1 + value(&queued);
-        assert_eq!(seen + cancelled, queued);
-        stub.check(u64::from(queued));
-        known.end(work);
+        known.end(&stub, work, 1 + value(&queued), cancelled);
     });
 }
 
@@ -393,20 +370,15 @@ fn disabled_while_it_is_queued() {
         let known = Known::new();
         let work = known.item();
         let queued = counted();
-        let issuer = {
-            let (stub, work, queued) = (Arc::clone(&stub), work.clone(), Arc::clone(&queued));
-            spawn(move || add(&queued, stub.queue.queue(work.item())))
-        };
+        let issuer = issuer(&stub, &work, &queued);
         let cancelled = u32::from(work.disable());
         assert!(!work.is_pending());
         Loom::join(issuer);
         assert!(!work.is_pending());
         stub.run_out();
         assert_eq!(known.ended(), 0);
-        assert_eq!(cancelled, value(&queued));
-        stub.check(u64::from(cancelled));
         assert!(work.enable());
-        known.end(work);
+        known.end(&stub, work, value(&queued), cancelled);
     });
 }
 
@@ -415,26 +387,19 @@ fn disabled_while_it_is_queued() {
 #[test]
 fn a_flush_meets_the_start_and_the_end() {
     model(3, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         work.flush().expect("from outside");
         assert_eq!(known.ended(), 1);
         Loom::join(worker);
-        stub.check(1);
-        known.end(work);
+        known.end(&stub, work, 1, 0);
     });
 }
 
 #[test]
 fn two_flushes_meet_the_end() {
     model_for(Some(Duration::from_secs(10)), 2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let other = {
             let (work, known) = (work.clone(), known.clone());
@@ -447,18 +412,14 @@ fn two_flushes_meet_the_end() {
         assert_eq!(known.ended(), 1);
         Loom::join(worker);
         Loom::join(other);
-        stub.check(1);
-        known.end(work);
+        known.end(&stub, work, 1, 0);
     });
 }
 
 #[test]
 fn a_flush_meets_a_cancel() {
     model(2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let other = {
             let work = work.clone();
             spawn(move || assert!(work.cancel()))
@@ -466,9 +427,7 @@ fn a_flush_meets_a_cancel() {
         work.flush().expect("from outside");
         assert!(!work.is_pending());
         Loom::join(other);
-        stub.run_out();
-        stub.check(1);
-        known.end(work);
+        known.end(&stub, work, 1, 1);
     });
 }
 
@@ -476,20 +435,17 @@ fn a_flush_meets_a_cancel() {
 #[test]
 fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
     model_for(Some(Duration::from_secs(20)), 2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
-        let queued = counted();
+        let (queued, cancelled) = (counted(), counted());
         let other = {
             let (stub, work, known) = (Arc::clone(&stub), work.clone(), known.clone());
-            let queued = Arc::clone(&queued);
+            let (queued, cancelled) = (Arc::clone(&queued), Arc::clone(&cancelled));
             spawn(move || {
                 if known.begun() == 1 {
                     stub.issue(&work);
                     add(&queued, true);
-                    work.cancel();
+                    add(&cancelled, work.cancel());
                 }
             })
         };
@@ -497,9 +453,7 @@ fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
         assert!(known.ended() >= 1);
         Loom::join(worker);
         Loom::join(other);
-        stub.run_out();
-        stub.check(u64::from(1 + value(&queued)));
-        known.end(work);
+        known.end(&stub, work, 1 + value(&queued), value(&cancelled));
     });
 }
 
@@ -517,9 +471,7 @@ fn a_flush_meets_a_queueing_that_is_refused() {
         work.flush().expect("from outside");
         Loom::join(issuer);
         stub.admission().end_drain();
-        stub.run_out();
-        stub.check(0);
-        known.end(work);
+        known.end(&stub, work, 0, 0);
     });
 }
 
@@ -542,28 +494,20 @@ fn locked_while_it_starts_and_ends_and_queues_itself() {
         work.header().lock().unlock();
         work.header().lock().unlock();
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended(), 2);
-        stub.check(2);
-        known.end(work);
+        known.end(&stub, work, 2, 0);
     });
 }
 
 #[test]
 fn locked_while_it_is_let_in() {
     model(3, || {
-        let stub = Stub::new(1, 2);
-        let known = Known::new();
-        let (first, work) = (idle(), known.item());
-        stub.issue(&first);
-        stub.issue(&work);
+        let (stub, known, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
         work.header().lock().unlock();
         Loom::join(worker);
         stub.run_out();
-        assert_eq!(known.ended(), 1);
-        stub.check(2);
-        known.end(work);
+        assert_eq!(stub.queue.completed(), 2);
+        known.end_with(stub, work, 1, 0);
     });
 }
 
@@ -572,10 +516,7 @@ fn locked_while_it_is_let_in() {
 #[test]
 fn the_last_handles_go_while_it_is_cancelled_and_runs() {
     model(2, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
         let other = {
             let work = work.clone();
@@ -585,8 +526,7 @@ fn the_last_handles_go_while_it_is_cancelled_and_runs() {
         drop(work);
         Loom::join(worker);
         Loom::join(other);
-        stub.run_out();
-        assert_eq!(known.ended() + cancelled, 1);
+        known.run_out(&stub, 1, cancelled);
         assert_eq!(value(&known.freed), 1);
         stub.check(1);
     });
@@ -595,17 +535,13 @@ fn the_last_handles_go_while_it_is_cancelled_and_runs() {
 #[test]
 fn the_last_handle_goes_while_what_stands_in_arrives() {
     model(3, || {
-        let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
-        stub.issue(&work);
+        let (stub, known, work) = queued();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 2);
         drop(work);
         Loom::join(worker);
-        stub.run_out();
-        assert_eq!(known.ended(), 1);
+        known.run_out(&stub, 2, 1);
         assert_eq!(value(&known.freed), 1);
         stub.check(2);
     });
