@@ -16,28 +16,12 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Work, Workqueue};
 
-use common::child::{Child, child, drop_in_child};
-use common::{PATIENCE, alone, eventually, watch};
+use common::child::{child, drop_in_child};
+use common::{Barrier, PATIENCE, alone_with_runtime, eventually};
 
 /// Later than any test ends.
 const NEVER: Duration = Duration::from_secs(1000);
 const SOON: Duration = Duration::from_millis(2);
-
-/// Items that run as long as it is closed.
-#[derive(Clone, Default)]
-struct Barrier(Arc<AtomicBool>);
-
-impl Barrier {
-    fn wait(&self) {
-        while !self.0.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    fn open(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// A queue with one place.
 fn narrow(runtime: &Runtime) -> Workqueue {
@@ -84,10 +68,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     let limit = queue.max_active();
     queue.set_max_active(1).unwrap();
     let gate = Barrier::default();
-    let holder = {
-        let gate = gate.clone();
-        queue.spawn(move || gate.wait())
-    };
+    let holder = gate.hold(queue);
     eventually("the holder runs", || {
         queue.statistics().iter().any(|link| link.started > link.completed)
     });
@@ -132,9 +113,7 @@ fn in_children(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barri
 
 #[test]
 fn a_running_item() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
     assert!(queue.queue(&work));
@@ -146,9 +125,7 @@ fn a_running_item() {
 
 #[test]
 fn an_item_that_was_queued_while_it_runs() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue("wide").build_in().unwrap();
     let (barrier, runs) = (Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
@@ -163,15 +140,10 @@ fn an_item_that_was_queued_while_it_runs() {
 /// Held back; with a cancelled queueing before, so that another node stands in; waited for by threads; and disabled.
 #[test]
 fn an_item_that_is_held_back() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     for stale in [false, true] {
         let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
-        let holder = {
-            let barrier = barrier.clone();
-            queue.spawn(move || barrier.wait())
-        };
+        let holder = barrier.hold(&queue);
         let work = counting(&runs, &barrier);
         assert!(queue.queue(&work));
         if stale {
@@ -192,14 +164,9 @@ fn an_item_that_is_held_back() {
 
 #[test]
 fn a_disabled_item_stays_disabled() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
-    let holder = {
-        let barrier = barrier.clone();
-        queue.spawn(move || barrier.wait())
-    };
+    let holder = barrier.hold(&queue);
     let work = counting(&runs, &barrier);
     assert!(queue.queue(&work));
     assert!(work.disable() && !work.disable());
@@ -215,9 +182,7 @@ fn a_disabled_item_stays_disabled() {
 
 #[test]
 fn an_item_on_a_timer() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
     assert!(queue.queue_delayed(&work, NEVER));
@@ -239,9 +204,7 @@ fn an_item_on_a_timer() {
 /// Forks while other threads lock items, by cancelling, arming and waiting.
 #[test]
 fn beside_threads_that_lock_items() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue("locked").build_in().unwrap();
     let works: Vec<_> = (0..4).map(|_| Work::new(|_: &Work| {})).collect();
     let stop = AtomicBool::new(false);
@@ -314,9 +277,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// Futures of the kinds that wait for items and queues were polled in the parent and are polled on in the child.
 #[test]
 fn futures_that_wait() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
     assert!(queue.queue(&work));
@@ -351,8 +312,7 @@ fn futures_that_wait() {
                 assert!(block_on(task_copy).unwrap_err().is_cancelled());
                 // It drains anew, until it is done.
                 let barrier = Barrier::default();
-                let own = barrier.clone();
-                let last = queue.spawn(move || own.wait());
+                let last = barrier.hold(&queue);
                 let mut drained = drained_copy;
                 let waker = Waker::noop();
                 assert!(drained.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
@@ -376,9 +336,7 @@ fn futures_that_wait() {
 /// Spawned closures and futures of the parent's: cancelled, whatever is asked of them and however.
 #[test]
 fn handles_and_futures_of_the_parents() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier) = (narrow(&runtime), Barrier::default());
     let done = queue.spawn(|| 1);
     let future_done = queue.spawn_future(async { 2 });
@@ -393,8 +351,7 @@ fn handles_and_futures_of_the_parents() {
         if polls == 0 { Poll::Pending } else { Poll::Ready(3) }
     }));
     let waker = receiver.recv_timeout(PATIENCE).unwrap();
-    let own = barrier.clone();
-    let running = queue.spawn(move || own.wait());
+    let running = barrier.hold(&queue);
     let (waiting, cancelled) = (queue.spawn(|| 4), queue.spawn(|| 5));
     assert!(cancelled.cancel());
     child(|| {
@@ -424,9 +381,7 @@ fn handles_and_futures_of_the_parents() {
 
 #[test]
 fn sets() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = narrow(&runtime);
     for polled in [false, true] {
         let barrier = Barrier::default();
@@ -495,86 +450,9 @@ fn sets() {
     }
 }
 
-/// A future whose poll forks goes on in the child, too.
-#[test]
-fn a_future_that_forks() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("forking").build_in().unwrap();
-    let parent = std::process::id();
-    let mut forked = None;
-    let task = queue.spawn_future(std::future::poll_fn(move |context: &mut Context<'_>| {
-        if forked.is_none() {
-            let waker = context.waker().clone();
-            // SAFETY: the child ends in the poll that follows its wake.
-            let pid = unsafe { libc::fork() };
-            assert!(pid >= 0);
-            forked = Some(pid);
-            std::thread::spawn(move || waker.wake());
-            return Poll::Pending;
-        }
-        if std::process::id() != parent {
-            // SAFETY: ends the process at once.
-            unsafe { libc::_exit(0) };
-        }
-        Poll::Ready(forked.unwrap())
-    }));
-    Child(task.join().unwrap()).fares_well();
-}
-
-/// A scope inside an item of the same queue, in whose place its closures run: one of them forks and returns in the child.
-#[test]
-fn a_scope_within_an_item() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
-    let queue = Arc::new(narrow(&runtime));
-    for after in [false, true] {
-        let (inside, parent) = (Arc::clone(&queue), std::process::id());
-        let task = queue.spawn(move || {
-            let (runs, forked) = (AtomicU32::new(0), AtomicU32::new(0));
-            let queue = &*inside;
-            queue.scope(|scope| {
-                let (runs, forked) = (&runs, &forked);
-                let count = move || {
-                    runs.fetch_add(1, Ordering::SeqCst);
-                };
-                scope.spawn(count);
-                scope.spawn(move || {
-                    // SAFETY: the child goes on as this thread, and ends below.
-                    let pid = unsafe { libc::fork() };
-                    if pid == 0 {
-                        runs.store(100, Ordering::SeqCst);
-                        if after {
-                            scope.spawn(count);
-                        }
-                    } else {
-                        forked.store(pid.cast_unsigned(), Ordering::SeqCst);
-                    }
-                });
-                scope.spawn(count);
-                scope.spawn(count);
-            });
-            if std::process::id() != parent {
-                // What the parent's closures do is not done here; the child's own is.
-                let right = runs.load(Ordering::SeqCst) == 100 + u32::from(after);
-                let works = queue.spawn(|| 1).join().unwrap() == 1;
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(i32::from(!(right && works))) }
-            }
-            assert_eq!(runs.load(Ordering::SeqCst), 3);
-            forked.load(Ordering::SeqCst)
-        });
-        Child(task.join().unwrap().cast_signed()).fares_well();
-    }
-}
-
 #[test]
 fn a_frozen_runtime_stays_frozen() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let _watchdog = watch(Some(&runtime));
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue("frozen").freezable(true).build_in().unwrap();
     queue.spawn(|| ()).join().unwrap();
     runtime.freeze().unwrap();

@@ -4,33 +4,31 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use nearq_core::{Error, Runtime, Scope, Work, Workqueue, system_unbound};
 
-use common::{PATIENCE, alone, command, eventually, part, said, watch};
+use common::{Barrier, PATIENCE, alone, command, eventually, part, said, watch};
 
 fn no_thread_is_left() {
     // A thread that was joined is in the list for some microseconds more.
     eventually("no thread is left", || common::threads().is_empty());
 }
 
-/// An item that runs until the gate opens, and the gate.
-fn hold(queue: &Workqueue) -> (Arc<AtomicBool>, nearq_core::JoinHandle<u32>) {
-    let gate = Arc::new(AtomicBool::new(false));
-    let (own, (sender, receiver)) = (Arc::clone(&gate), mpsc::channel());
+/// An item that runs until the barrier opens, and the barrier.
+fn hold(queue: &Workqueue) -> (Barrier, nearq_core::JoinHandle<u32>) {
+    let barrier = Barrier::default();
+    let (own, (sender, receiver)) = (barrier.clone(), mpsc::channel());
     let handle = queue.spawn(move || {
-        nearq_core::set_description("holds the gate");
+        nearq_core::set_description("waits at the barrier");
         sender.send(()).unwrap();
-        while !own.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_micros(100));
-        }
+        own.wait();
         7
     });
     receiver.recv_timeout(PATIENCE).unwrap();
-    (gate, handle)
+    (barrier, handle)
 }
 
 #[test]
@@ -66,7 +64,7 @@ fn what_is_queued_runs_before() {
     let narrow = runtime.workqueue("narrow").max_active(1).build_in().unwrap();
     let wide = runtime.workqueue("wide").scope(Scope::Cpu).build_in().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
-    let (gate, held) = hold(&narrow);
+    let (barrier, held) = hold(&narrow);
     for _ in 0..500 {
         for queue in [&narrow, &wide] {
             let runs = Arc::clone(&runs);
@@ -78,7 +76,7 @@ fn what_is_queued_runs_before() {
         eventually("it is closed", || !narrow.queue(&Work::new(|_: &Work| {})));
         std::thread::sleep(Duration::from_millis(5));
         assert!(!ends.is_finished(), "an item runs");
-        gate.store(true, Ordering::Relaxed);
+        barrier.open();
         ends.join().unwrap().unwrap();
     });
     assert_eq!(held.join().unwrap(), 7);
@@ -161,14 +159,14 @@ fn who_is_still_busy_is_named() {
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue("stuck").max_active(1).build_in().unwrap();
     let other = runtime.workqueue("empty").build_in().unwrap();
-    let (gate, held) = hold(&queue);
+    let (barrier, held) = hold(&queue);
     let waiting: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let begin = Instant::now();
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
     assert!(begin.elapsed() >= Duration::from_millis(20));
     assert!(!busy.from_within);
     let [item] = &busy.running[..] else { panic!("{busy:?}") };
-    assert_eq!((item.queue.as_str(), item.description.as_str()), ("stuck", "holds the gate"));
+    assert_eq!((item.queue.as_str(), item.description.as_str()), ("stuck", "waits at the barrier"));
     assert!(item.function.contains("hold"), "{item:?}");
     let id = item.thread_id.unwrap();
     assert_eq!(common::threads().get(&id), Some(&item.thread), "as the system calls it");
@@ -176,7 +174,9 @@ fn who_is_still_busy_is_named() {
     assert_eq!((left.queue.as_str(), left.items), ("stuck", 3));
     assert!(busy.threads > 0);
     let text = busy.to_string();
-    for words in ["stuck", "hold", &item.thread, &id.to_string(), "holds the gate", "3 waiting"] {
+    for words in
+        ["stuck", "hold", &item.thread, &id.to_string(), "waits at the barrier", "3 waiting"]
+    {
         assert!(text.contains(words), "`{words}` is not in: {text}");
     }
     assert!(!text.contains("empty"), "{text}");
@@ -184,7 +184,7 @@ fn who_is_still_busy_is_named() {
     // It stays closed, and nothing was thrown away.
     assert!(!other.queue(&Work::new(|_: &Work| {})));
     assert!(runtime.shutdown(Duration::ZERO).is_err());
-    gate.store(true, Ordering::Relaxed);
+    barrier.open();
     runtime.shutdown(PATIENCE).unwrap();
     assert_eq!(held.join().unwrap(), 7);
     assert!(waiting.into_iter().enumerate().all(|(at, handle)| handle.join().unwrap() == at));
@@ -200,7 +200,7 @@ fn queues_are_dropped_after_a_time_out() {
         let runtime = Runtime::builder().build().unwrap();
         let queue = runtime.workqueue("dropped").max_active(1).build_in().unwrap();
         let idle = runtime.workqueue("idle").build_in().unwrap();
-        let (gate, held) = hold(&queue);
+        let (barrier, held) = hold(&queue);
         let waiting = queue.spawn(|| 8);
         runtime.shutdown(Duration::from_millis(1)).unwrap_err();
         let begin = Instant::now();
@@ -209,7 +209,7 @@ fn queues_are_dropped_after_a_time_out() {
         drop(runtime);
         assert!(begin.elapsed() < PATIENCE / 2, "the drops waited");
         assert!(!held.is_finished());
-        gate.store(true, Ordering::Relaxed);
+        barrier.open();
         assert_eq!((held.join().unwrap(), waiting.join().unwrap()), (7, 8));
         // The last worker frees the queue, and with it goes the runtime.
         no_thread_is_left();
@@ -243,13 +243,11 @@ fn inside_an_item_it_is_refused() {
 fn hooks_belong_to_the_end() {
     let _alone = alone();
     let _watchdog = watch(None);
-    let (gate, stopped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let (own, count) = (Arc::clone(&gate), Arc::clone(&stopped));
+    let (barrier, stopped) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
+    let (own, count) = (barrier.clone(), Arc::clone(&stopped));
     let runtime = Runtime::builder()
         .on_worker_stop(move |_| {
-            while !own.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_micros(100));
-            }
+            own.wait();
             count.fetch_add(1, Ordering::Relaxed);
         })
         .build()
@@ -263,7 +261,7 @@ fn hooks_belong_to_the_end() {
         (started as usize, 0, 0),
         "{busy}"
     );
-    gate.store(true, Ordering::Relaxed);
+    barrier.open();
     runtime.shutdown(PATIENCE).unwrap();
     assert_eq!(stopped.load(Ordering::Relaxed), started);
     no_thread_is_left();

@@ -1,11 +1,35 @@
 //! Children of a test: made by the C library's `fork`; they say how they fared by their exit status. One that does not end in
-//! time is killed, and the test fails.
+//! time is killed, and the test fails. And what every child is to be able to do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use nearq_core::{Runtime, Scope, Work, Workqueue};
+
+use super::eventually;
 
 /// What a child has to end within; they take milliseconds.
 pub const CHILD_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The C library's `fork`: 0 in the child, which has to [`end`] before it returns into the test's harness.
+pub fn fork() -> libc::pid_t {
+    // SAFETY: the child ends as said; until then it does what the runtime allows there.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    pid
+}
+
+/// Ends the child at once; whether it fared well.
+pub fn end(well: bool) -> ! {
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(i32::from(!well)) }
+}
+
+/// Runs `part` and ends the child; a panic, or `false`, is a failure.
+pub fn end_as(part: impl FnOnce() -> bool) -> ! {
+    end(catch_unwind(AssertUnwindSafe(part)).is_ok_and(|well| well))
+}
 
 /// A child process.
 pub struct Child(pub libc::pid_t);
@@ -13,17 +37,9 @@ pub struct Child(pub libc::pid_t);
 impl Child {
     /// Forks. The child runs `part` and ends; a panic, or `false`, is a failure.
     pub fn start(part: impl FnOnce() -> bool) -> Self {
-        // SAFETY: the child runs what follows and ends without returning into the test's harness.
-        match unsafe { libc::fork() } {
-            0 => {
-                let outcome = catch_unwind(AssertUnwindSafe(part));
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(i32::from(!outcome.is_ok_and(|held| held))) }
-            }
-            pid => {
-                assert!(pid > 0, "{}", std::io::Error::last_os_error());
-                Child(pid)
-            }
+        match fork() {
+            0 => end_as(part),
+            pid => Child(pid),
         }
     }
 
@@ -81,4 +97,49 @@ pub fn child(part: impl FnOnce() -> bool) {
 pub fn drop_in_child<T>(value: &T) {
     // SAFETY: the child is a copy, and `Child::start` ends it without running any destructor of what is outside its part.
     unsafe { drop(core::ptr::read(value)) };
+}
+
+/// Everything that one may do with a queue, on an inherited one.
+pub fn uses(queue: &Workqueue) {
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |work: &Work| {
+        assert!(work.is_running());
+        sender.send(std::process::id()).unwrap();
+    });
+    for _ in 0..3 {
+        assert!(queue.queue(&work));
+        assert_eq!(receiver.recv_timeout(CHILD_PATIENCE), Ok(std::process::id()));
+        eventually("it has ended", || !work.is_running());
+    }
+    assert!(queue.queue_on(0, &work).unwrap());
+    receiver.recv_timeout(CHILD_PATIENCE).unwrap();
+    let handles: Vec<_> = (0..200).map(|number| queue.spawn(move || number)).collect();
+    let sum: u32 = handles.into_iter().map(|handle| handle.join().unwrap()).sum();
+    assert_eq!(sum, 199 * 200 / 2);
+    let mut halves = [0, 0];
+    queue.scope(|scope| {
+        for half in &mut halves {
+            scope.spawn(move || *half = 1);
+        }
+    });
+    assert_eq!(halves, [1, 1]);
+    for scope in [Scope::Cpu, Scope::System, Scope::Cache] {
+        queue.set_scope(scope).unwrap();
+        assert_eq!(queue.spawn(move || scope).join().unwrap(), scope);
+    }
+    let limit = queue.max_active();
+    queue.set_max_active(1).unwrap();
+    let handles: Vec<_> = (0..50).map(|number| queue.spawn(move || number)).collect();
+    queue.set_max_active(limit).unwrap();
+    assert!(handles.into_iter().enumerate().all(|(at, handle)| handle.join().unwrap() == at));
+    assert_eq!(queue.inactive(), 0);
+    queue.flush().unwrap();
+    queue.drain().unwrap();
+}
+
+/// Builds, uses and drops a queue on `runtime`.
+pub fn builds_another(runtime: &Runtime) {
+    let other = runtime.workqueue("child's").max_active(2).build_in().unwrap();
+    uses(&other);
+    drop(other);
 }

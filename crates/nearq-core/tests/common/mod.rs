@@ -8,10 +8,11 @@ pub mod child;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Runtime, Workqueue};
+use nearq_core::{JoinHandle, Runtime, Workqueue};
 
 /// What takes longer than this is a failure, not a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,6 +88,36 @@ pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`alone`], with a runtime that is watched over.
+pub fn alone_with_runtime() -> (MutexGuard<'static, ()>, Runtime, Watchdog) {
+    let alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let watchdog = watch(Some(&runtime));
+    (alone, runtime, watchdog)
+}
+
+/// Where items wait until it is opened.
+#[derive(Clone, Default)]
+pub struct Barrier(Arc<AtomicBool>);
+
+impl Barrier {
+    pub fn wait(&self) {
+        while !self.0.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// A closure that waits there.
+    pub fn hold(&self, queue: &Workqueue) -> JoinHandle<()> {
+        let own = self.clone();
+        queue.spawn(move || own.wait())
+    }
 }
 
 /// This process's threads of the runtime: names by thread id.
