@@ -134,6 +134,30 @@ impl Stub {
         step(inner, pool, inner.table.get(worker))
     }
 
+    /// Works, or lets others run, as long as `goes_on`.
+    pub(crate) fn work_while(&self, worker: u32, goes_on: impl Fn() -> bool) {
+        while goes_on() {
+            if !self.work(worker) {
+                Loom::yield_now();
+            }
+        }
+    }
+
+    /// A thread that does so as worker 1.
+    pub(crate) fn worker_while(
+        self: &Arc<Self>,
+        goes_on: impl Fn(&Self) -> bool + Send + 'static,
+    ) -> <Loom as Platform>::JoinHandle {
+        let stub = Arc::clone(self);
+        spawn(move || stub.work_while(1, || goes_on(&stub)))
+    }
+
+    /// A thread that queues the item.
+    pub(crate) fn issuer(self: &Arc<Self>, work: &Work<Loom>) -> <Loom as Platform>::JoinHandle {
+        let (stub, work) = (Arc::clone(self), work.clone());
+        spawn(move || stub.issue(&work))
+    }
+
     /// Works until nothing is on the pool; when nobody else is there any more.
     pub(crate) fn run_out(&self) {
         while self.work(0) {}
@@ -161,16 +185,42 @@ pub(crate) fn idle() -> Work<Loom> {
     Work::new_in(|_: &Work<Loom>| {})
 }
 
+/// Items that write their numbers down in the order in which they start, as digits: a panic in an item would be caught.
+pub(crate) struct Digits(Arc<AtomicU32>);
+
+impl Digits {
+    pub(crate) fn new() -> Self {
+        Digits(Arc::new(AtomicU32::new(0)))
+    }
+
+    pub(crate) fn item(&self, digit: u32) -> Work<Loom> {
+        let order = Arc::clone(&self.0);
+        Work::new_in(move |_: &Work<Loom>| {
+            order.store(order.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+        })
+    }
+
+    /// The first `COUNT` of them.
+    pub(crate) fn items<const COUNT: usize>(&self) -> [Work<Loom>; COUNT] {
+        core::array::from_fn(|index| self.item(index as u32 + 1))
+    }
+
+    pub(crate) fn read(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn held_back_while_the_last_one_ends() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let (first, second) = (idle(), idle());
         stub.issue(&first);
-        let issuer = {
-            let (stub, second) = (Arc::clone(&stub), second.clone());
-            spawn(move || stub.issue(&second))
-        };
+        let issuer = stub.issuer(&second);
         stub.work(1);
         Loom::join(issuer);
         stub.run_out();
@@ -183,14 +233,8 @@ fn held_back_while_the_last_one_ends() {
 fn nothing_gets_past_what_is_held_back() {
     model(3, || {
         let stub = Stub::new(1, 2);
-        // The numbers in the order in which they start, as digits: a panic in an item would be caught.
-        let order = Arc::new(AtomicU32::new(0));
-        let works = [1, 2].map(|number| {
-            let order = Arc::clone(&order);
-            Work::<Loom>::new_in(move |_: &Work<Loom>| {
-                order.store(order.load(Ordering::Relaxed) * 10 + number, Ordering::Relaxed);
-            })
-        });
+        let digits = Digits::new();
+        let works = digits.items::<2>();
         // As something that was held back and has been activated leaves it.
         stub.admission().close();
         let issuer = {
@@ -200,7 +244,7 @@ fn nothing_gets_past_what_is_held_back() {
         stub.admission().attend();
         Loom::join(issuer);
         stub.run_out();
-        assert_eq!(order.load(Ordering::Relaxed), 12);
+        assert_eq!(digits.read(), 12);
         stub.check(2);
     });
 }
@@ -210,10 +254,7 @@ fn two_issuers_and_one_place() {
     model(2, || {
         let stub = Stub::new(1, 2);
         let works = [idle(), idle()];
-        let issuers = works.clone().map(|work| {
-            let stub = Arc::clone(&stub);
-            spawn(move || stub.issue(&work))
-        });
+        let issuers = works.each_ref().map(|work| stub.issuer(work));
         stub.work(1);
         issuers.into_iter().for_each(Loom::join);
         stub.run_out();
@@ -241,10 +282,7 @@ fn two_workers_end_while_one_is_held_back_and_never_run_three() {
                 stub.work(1);
             })
         };
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[2].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[2]);
         stub.work(0);
         Loom::join(other);
         Loom::join(issuer);
@@ -267,10 +305,7 @@ fn an_item_that_requeues_itself_at_the_limit() {
         });
         stub.issue(&own);
         let other = idle();
-        let issuer = {
-            let (stub, other) = (Arc::clone(&stub), other.clone());
-            spawn(move || stub.issue(&other))
-        };
+        let issuer = stub.issuer(&other);
         stub.work(1);
         Loom::join(issuer);
         stub.run_out();
@@ -284,10 +319,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         let stub = Stub::new(1, 2);
         let works = [idle(), idle()];
         stub.issue(&works[0]);
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[1].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[1]);
         stub.set_max_active(2);
         Loom::join(issuer);
         // Whoever of the two came second: the second item may start before the first has ended.
@@ -316,10 +348,7 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
         for work in &works[..3] {
             stub.issue(work);
         }
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[3].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[3]);
         stub.work(1);
         stub.set_max_active(1);
         stub.work(1);
@@ -357,10 +386,7 @@ fn no_credit_outlives_a_limit_that_is_lowered() {
     model(3, || {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [idle(), idle()];
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[0].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[0]);
         stub.set_max_active(1);
         // Whatever the issuer is doing: nothing more is let in than the new limit allows.
         let link = stub.queue.links().next().expect("a pod");
@@ -393,17 +419,12 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
                 })
             },
             {
-                let (stub, issued) = (Arc::clone(&stub), Arc::clone(&issued));
-                spawn(move || {
-                    // Both items, and the kicker as often as it comes.
-                    while issued.load(Ordering::SeqCst) == 0
+                let issued = Arc::clone(&issued);
+                // Both items, and the kicker as often as it comes.
+                stub.worker_while(move |stub| {
+                    issued.load(Ordering::SeqCst) == 0
                         || !stub.queue.is_empty()
                         || stub.admission().drainers.load(Ordering::SeqCst) != 0
-                    {
-                        if !stub.work(1) {
-                            Loom::yield_now();
-                        }
-                    }
                 })
             },
         ];
@@ -421,10 +442,7 @@ fn two_issuers_use_one_links_credits() {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [(); 3].map(|()| idle());
         stub.issue(&works[0]);
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[1].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[1]);
         stub.issue(&works[2]);
         Loom::join(issuer);
         assert_eq!(stub.admission().counts().1, 0);

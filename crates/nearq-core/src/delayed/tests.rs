@@ -179,11 +179,7 @@ fn expires_while_its_queue_is_dropped() {
             spawn(move || {
                 stub.queue.gate.wait_until_quiet();
                 stub.admission().begin_drain();
-                while !stub.queue.is_empty() {
-                    if !stub.work(1) {
-                        Loom::yield_now();
-                    }
-                }
+                stub.work_while(1, || !stub.queue.is_empty());
                 let completed = stub.queue.completed();
                 // From here on nobody touches it.
                 while !stub.queue.close_if_unused() {

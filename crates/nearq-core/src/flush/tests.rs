@@ -9,7 +9,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Flush, SETS};
-use crate::admission::tests::{Stub, idle};
+use crate::admission::tests::{Digits, Stub, idle};
 use crate::error::Error;
 use crate::item::tests::{model, spawn};
 use crate::link::Link;
@@ -31,13 +31,9 @@ fn ran(runs: &AtomicU32) -> u32 {
     runs.load(Ordering::Relaxed)
 }
 
-/// Works until so many items have ended; the kicker does not count.
-fn work_until(stub: &Stub, worker: u32, ended: u64) {
-    while stub.queue.completed() < ended {
-        if !stub.work(worker) {
-            Loom::yield_now();
-        }
-    }
+/// A worker's thread that goes on until so many items have ended; the kicker does not count.
+fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Platform>::JoinHandle {
+    stub.worker_while(move |stub| stub.queue.completed() < ended)
 }
 
 #[test]
@@ -66,10 +62,7 @@ fn a_flush_waits_for_what_the_limit_holds_back() {
         for (_, work) in &items {
             stub.issue(work);
         }
-        let worker = {
-            let stub = Arc::clone(&stub);
-            spawn(move || work_until(&stub, 1, 2))
-        };
+        let worker = worker_until(&stub, 2);
         stub.queue.flush().expect("from outside");
         assert!(items.iter().all(|(runs, _)| ran(runs) == 1));
         Loom::join(worker);
@@ -86,15 +79,8 @@ fn a_flush_meets_an_issuer() {
         let stub = Stub::new(8, 2);
         let ((own, first), (other, second)) = (counting(), counting());
         stub.issue(&first);
-        let issuer = {
-            let stub = Arc::clone(&stub);
-            let second = second.clone();
-            spawn(move || stub.issue(&second))
-        };
-        let worker = {
-            let stub = Arc::clone(&stub);
-            spawn(move || work_until(&stub, 1, 2))
-        };
+        let issuer = stub.issuer(&second);
+        let worker = worker_until(&stub, 2);
         stub.queue.flush().expect("from outside");
         assert_eq!(ran(&own), 1);
         Loom::join(issuer);
@@ -120,10 +106,7 @@ fn two_flushes_at_once() {
                 assert_eq!(ran(&other), 1);
             })
         };
-        let worker = {
-            let stub = Arc::clone(&stub);
-            spawn(move || work_until(&stub, 1, 2))
-        };
+        let worker = worker_until(&stub, 2);
         stub.issue(&first);
         stub.queue.flush().expect("from outside");
         assert_eq!(ran(&own), 1);
@@ -254,43 +237,38 @@ fn sets_count_together() {
 
 // ---- the order of what is held back ---------------------------------------------------------------------------
 
-/// Items that write down the order in which they start, as digits: a panic in an item would be caught.
-fn in_order<const COUNT: usize>() -> (Arc<AtomicU32>, [Work<Loom>; COUNT]) {
-    let order = Arc::new(AtomicU32::new(0));
-    let mut number = 0;
-    let works = [(); COUNT].map(|()| {
-        number += 1;
-        let (own, order) = (number, Arc::clone(&order));
-        Work::<Loom>::new_in(move |_: &Work<Loom>| {
-            order.store(order.load(Ordering::Relaxed) * 10 + own, Ordering::Relaxed);
-        })
-    });
-    (order, works)
+/// A thread that queues two items, with a round between them.
+fn issuer_of_two(
+    stub: &Arc<Stub>,
+    before: &Work<Loom>,
+    after: &Work<Loom>,
+) -> <Loom as Platform>::JoinHandle {
+    let (stub, before, after) = (Arc::clone(stub), before.clone(), after.clone());
+    spawn(move || {
+        stub.issue(&before);
+        assert!(stub.queue.begin_round(0).is_some());
+        stub.issue(&after);
+    })
 }
 
 #[test]
 fn what_is_held_back_before_a_flush_starts_before_what_comes_after() {
     model(1, || {
         let stub = Stub::new(1, 1);
-        let (order, works) = in_order::<6>();
-        for pair in works.chunks(2) {
-            for work in pair {
-                stub.issue(work);
+        let digits = Digits::new();
+        let works = digits.items::<6>();
+        // And once more, when the sets have changed places.
+        for _ in 0..2 {
+            digits.clear();
+            for pair in works.chunks(2) {
+                for work in pair {
+                    stub.issue(work);
+                }
+                assert!(stub.queue.begin_round(0).is_some());
             }
-            assert!(stub.queue.begin_round(0).is_some());
+            stub.run_out();
+            assert_eq!(digits.read(), 123_456);
         }
-        stub.run_out();
-        assert_eq!(order.load(Ordering::Relaxed), 123_456);
-        // And once more, now that the sets have changed places.
-        for pair in works.chunks(2) {
-            for work in pair {
-                stub.issue(work);
-            }
-            assert!(stub.queue.begin_round(0).is_some());
-        }
-        order.store(0, Ordering::Relaxed);
-        stub.run_out();
-        assert_eq!(order.load(Ordering::Relaxed), 123_456);
         stub.check(12);
     });
 }
@@ -300,20 +278,14 @@ fn what_is_held_back_before_a_flush_starts_before_what_comes_after() {
 fn nothing_gets_past_what_is_held_back_on_an_older_link() {
     model(3, || {
         let stub = Stub::new(1, 2);
-        let (order, works) = in_order::<3>();
+        let digits = Digits::new();
+        let works = digits.items::<3>();
         stub.issue(&works[0]);
-        let issuer = {
-            let (stub, works) = (Arc::clone(&stub), works.clone());
-            spawn(move || {
-                stub.issue(&works[1]);
-                assert!(stub.queue.begin_round(0).is_some());
-                stub.issue(&works[2]);
-            })
-        };
+        let issuer = issuer_of_two(&stub, &works[1], &works[2]);
         stub.work(1);
         Loom::join(issuer);
         stub.run_out();
-        assert_eq!(order.load(Ordering::Relaxed), 123);
+        assert_eq!(digits.read(), 123);
         stub.check(3);
     });
 }
@@ -323,26 +295,20 @@ fn nothing_gets_past_what_is_held_back_on_an_older_link() {
 fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
     model(2, || {
         let stub = Stub::new(1, 2);
-        let (order, works) = in_order::<3>();
+        let digits = Digits::new();
+        let works = digits.items::<3>();
         // Issuers use the second set, the first is drained and older.
         stub.issue(&works[0]);
         assert!(stub.queue.begin_round(0).is_some());
         stub.run_out();
-        order.store(0, Ordering::Relaxed);
+        digits.clear();
         stub.issue(&works[0]);
-        let issuer = {
-            let (stub, works) = (Arc::clone(&stub), works.clone());
-            spawn(move || {
-                stub.issue(&works[1]);
-                assert!(stub.queue.begin_round(0).is_some());
-                stub.issue(&works[2]);
-            })
-        };
+        let issuer = issuer_of_two(&stub, &works[1], &works[2]);
         stub.work(1);
         Loom::join(issuer);
         assert_eq!(stub.queue.links().count(), 2);
         stub.run_out();
-        assert_eq!(order.load(Ordering::Relaxed), 123);
+        assert_eq!(digits.read(), 123);
         stub.check(4);
     });
 }
@@ -362,10 +328,7 @@ fn a_drain_lets_the_queues_own_items_queue_others() {
             assert_eq!(queue.try_queue(next.item()), Ok(true));
         });
         stub.issue(&first);
-        let worker = {
-            let stub = Arc::clone(&stub);
-            spawn(move || work_until(&stub, 1, 2))
-        };
+        let worker = worker_until(&stub, 2);
         stub.queue.drain().expect("from outside");
         assert_eq!(ran(&runs), 1, "the whole chain");
         Loom::join(worker);
@@ -387,10 +350,7 @@ fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_link_to_another() {
             assert_eq!(queue.queue_on(next.item(), |places| places.cpu(1)), Ok(true));
         });
         stub.issue_on(0, &first);
-        let worker = {
-            let stub = Arc::clone(&stub);
-            spawn(move || work_until(&stub, 1, 2))
-        };
+        let worker = worker_until(&stub, 2);
         stub.queue.drain().expect("from outside");
         assert_eq!(ran(&runs), 1, "the whole chain");
         Loom::join(worker);

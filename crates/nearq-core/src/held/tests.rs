@@ -135,14 +135,8 @@ fn value(count: &AtomicU32) -> u32 {
 
 /// A worker's thread that goes on until the item has ended so often.
 fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Platform>::JoinHandle {
-    let (stub, known) = (Arc::clone(stub), known.clone());
-    spawn(move || {
-        while known.ended() < ended {
-            if !stub.work(1) {
-                Loom::yield_now();
-            }
-        }
-    })
+    let known = known.clone();
+    stub.worker_while(move |_| known.ended() < ended)
 }
 
 /// A worker's thread that takes so many items, if there are as many.
@@ -342,14 +336,8 @@ fn an_item_that_queues_itself_cannot_escape() {
         stub.issue(&work);
         let over = counted();
         let worker = {
-            let (stub, over) = (Arc::clone(&stub), Arc::clone(&over));
-            spawn(move || {
-                while value(&over) == 0 {
-                    if !stub.work(1) {
-                        Loom::yield_now();
-                    }
-                }
-            })
+            let over = Arc::clone(&over);
+            stub.worker_while(move |_| value(&over) == 0)
         };
         let cancelled = u32::from(work.cancel_sync().expect("from outside"));
         assert!(!work.is_pending() && !work.is_running());

@@ -49,11 +49,7 @@ fn close_beside_an_issuer(limit: usize, before: usize, changed: bool) {
         Loom::model_fence();
         stub.queue.shut();
         let queues = [Arc::clone(&stub.queue)];
-        while !is_quiet(&queues) {
-            if !stub.work(0) {
-                Loom::yield_now();
-            }
-        }
+        stub.work_while(0, || !is_quiet(&queues));
         // From here on nobody works any more.
         let ran = runs.load(Ordering::Relaxed);
         Loom::join(issuer);

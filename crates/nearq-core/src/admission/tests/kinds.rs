@@ -107,26 +107,6 @@ fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
 
 // ---- ordered queues -----------------------------------------------------------------------------------------
 
-/// Items that write their numbers down in the order in which they start, as digits.
-struct Digits(Arc<AtomicU32>);
-
-impl Digits {
-    fn new() -> Self {
-        Digits(Arc::new(AtomicU32::new(0)))
-    }
-
-    fn item(&self, digit: u32) -> Work<Loom> {
-        let order = Arc::clone(&self.0);
-        Work::new_in(move |_: &Work<Loom>| {
-            order.store(order.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
-        })
-    }
-
-    fn read(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 impl Stub {
     fn set_nice(&self, nice: i32) {
         self.queue.change(|attributes| attributes.nice = nice).expect("can be done");
@@ -223,20 +203,10 @@ fn frozen_while_an_item_is_queued(max_active: usize) {
         let (runs, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let works = [counting(&runs), counting(&runs)];
         stub.issue(&works[0]);
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[1].clone());
-            spawn(move || stub.issue(&work))
-        };
+        let issuer = stub.issuer(&works[1]);
         let worker = {
-            let stub = Arc::clone(&stub);
             let done = Arc::clone(&done);
-            spawn(move || {
-                while done.load(Ordering::SeqCst) == 0 {
-                    if !stub.work(1) {
-                        Loom::yield_now();
-                    }
-                }
-            })
+            stub.worker_while(move |_| done.load(Ordering::SeqCst) == 0)
         };
         stub.runtime.freeze().expect("not from inside");
         done.store(1, Ordering::SeqCst);
@@ -274,15 +244,8 @@ fn frozen_while_a_worker_activates() {
             stub.issue(work);
         }
         let worker = {
-            let stub = Arc::clone(&stub);
             let done = Arc::clone(&done);
-            spawn(move || {
-                while done.load(Ordering::SeqCst) == 0 {
-                    if !stub.work(1) {
-                        Loom::yield_now();
-                    }
-                }
-            })
+            stub.worker_while(move |_| done.load(Ordering::SeqCst) == 0)
         };
         stub.runtime.freeze().expect("not from inside");
         done.store(1, Ordering::SeqCst);
