@@ -1,0 +1,208 @@
+//! How a queue's attributes and its limit are changed: the tables, links and domains that follow.
+//!
+//! # Changing attributes while items are queued and running
+//! The queue's `table` leads from a CPU to a link. A change builds the new links first (a failure leaves everything as it was),
+//! then swaps the table. Issuers read the table once per item: each item goes by the old one or by the new one. What was
+//! queued on old links runs there: pools outlive everything, so the old ones drain by themselves.
+//!
+//! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A
+//! table is used again when its layout comes back, so their number is bounded by the different layouts that
+//! the queue has had, not by the number of changes. A queue that is flushed while it is busy has several sets of links for one
+//! layout (`flush`), and a table for each.
+
+use std::sync::Arc;
+
+use nearq_lock::MutexGuard;
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::{Config, LinkTable, Queue};
+use crate::admission::Admission;
+use crate::attributes::{Attributes, Kind, Layout};
+use crate::domain::{Bounds, Domain};
+use crate::error::Error;
+use crate::link::{INTENSIVE, LOCALIZE, Link};
+use crate::pool::Pool;
+
+impl<P: Platform> Queue<P> {
+    /// The attributes as they were set.
+    pub(crate) fn attributes(&self) -> Attributes {
+        self.config.lock().attributes.clone()
+    }
+
+    /// The layout in effect.
+    pub(crate) fn layout(&self) -> Layout {
+        self.current_table().layout.clone()
+    }
+
+    /// Locks what is changed by who changes the queue.
+    pub(crate) fn lock_config(&self) -> MutexGuard<'_, Config<P>, P> {
+        self.config.lock()
+    }
+
+    /// Changes attributes; in effect for the next item when it returns.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        let mut attributes = config.attributes.clone();
+        change(&mut attributes);
+        self.kind.check(&attributes)?;
+        // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
+        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
+        self.inner().check(attributes.nice, mask.and_then(Option::as_ref))?;
+        config.attributes = attributes;
+        self.apply(&mut config);
+        Ok(())
+    }
+
+    /// Follows a change of the machine or of the runtime's defaults.
+    pub(crate) fn relayout(&self) {
+        let mut config = self.config.lock();
+        if !config.closed {
+            self.apply(&mut config);
+        }
+    }
+
+    /// The limit as it was set.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.config.lock().bounds
+    }
+
+    /// Changes the limit; in effect when it returns.
+    pub(crate) fn change_bounds(
+        &self,
+        change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
+    ) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        config.bounds = change(config.bounds)?;
+        self.set_limits(&config, &self.current_table().layout);
+        Ok(())
+    }
+
+    /// Follows the runtime where that has been frozen or thawed; in effect when it returns.
+    pub(crate) fn follow_freezer(&self) {
+        let config = self.config.lock();
+        if !config.closed {
+            self.set_limits(&config, &self.current_table().layout);
+        }
+    }
+
+    /// Waits until nothing is on a pool or running, or the queue is thawed.
+    pub(crate) fn wait_until_still(&self) {
+        self.domains().for_each(Admission::wait_until_still);
+    }
+
+    /// Gives each domain its share of the limit.
+    fn set_limits(&self, config: &Config<P>, layout: &Layout) {
+        for domain in config.domains.iter() {
+            domain.set_limit(self.limit_of(config, layout, domain.domain));
+        }
+    }
+
+    pub(super) fn limit_of(&self, config: &Config<P>, layout: &Layout, domain: Domain) -> usize {
+        // Read with the configuration locked: who freezes or thaws changes it first and then every queue.
+        if self.nature.freezable && self.inner().freezer.is_frozen() {
+            return 0;
+        }
+        layout.limit(domain, config.bounds)
+    }
+
+    /// How the links have items run.
+    fn manner(&self, attributes: &Attributes) -> u32 {
+        let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
+        (u32::from(attributes.localize) * LOCALIZE) | (u32::from(intensive) * INTENSIVE)
+    }
+
+    fn apply(&self, config: &mut Config<P>) {
+        let layout = self.inner().layout(self.kind, &config.attributes);
+        let table = self.table_for(config, &layout);
+        for link in config.links.iter() {
+            link.set_manner(self.manner(&config.attributes));
+        }
+        self.use_table(config, table);
+    }
+
+    /// Leads issuers to the set in use, by the layout that they go by now.
+    pub(crate) fn use_set(&self, config: &mut Config<P>) {
+        let table = self.table_for(config, &self.current_table().layout);
+        self.use_table(config, table);
+    }
+
+    /// The table of a layout, with the links of the set in use.
+    fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
+        let set = config.sets.current;
+        let known = config.tables.iter().find(|table| table.set == set && table.layout == *layout);
+        if let Some(known) = known {
+            return known;
+        }
+        let pools = layout.pools.iter().zip(&layout.domains);
+        let links: Vec<_> = pools
+            .map(|(key, domain)| {
+                let limit = self.limit_of(config, layout, *domain);
+                self.link_to(config, &self.inner().pool(key), *domain, limit)
+            })
+            .collect();
+        let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
+        config.tables.add(LinkTable { layout: layout.clone(), set, by_cpu })
+    }
+
+    /// Tells each domain what the table means for it.
+    fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
+        // SAFETY: tables live as long as the queue.
+        let table = unsafe { &*table };
+        for domain in config.domains.iter() {
+            let mut links = table.by_cpu.iter().filter(|link| {
+                // SAFETY: links live as long as the queue.
+                core::ptr::eq(unsafe { &***link }.admission(), domain)
+            });
+            if let Some(first) = links.next() {
+                domain.set_use(1 + links.count(), *first);
+            }
+        }
+        self.set_limits(config, &table.layout);
+        // Release: pairs with the acquire in `current_table`.
+        self.table.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
+    }
+
+    fn link_to(
+        &self,
+        config: &mut Config<P>,
+        pool: &Arc<Pool<P>>,
+        domain: Domain,
+        limit: usize,
+    ) -> *const Link<P> {
+        let set = config.sets.current;
+        let wanted = |link: &&Link<P>| link.set == set && Arc::ptr_eq(&link.pool, pool);
+        if let Some(link) = config.links.iter().find(wanted) {
+            return link;
+        }
+        let admission = self.domain(config, domain, limit);
+        let link = Link::new(self, admission, Arc::clone(pool), set);
+        link.set_manner(self.manner(&config.attributes));
+        link.set_age(self.flushing.age());
+        link.watch(config.sets.watched());
+        // Nobody else writes it: the configuration is locked.
+        link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
+        let link = config.links.add(link);
+        // SAFETY: domains and links live as long as the queue.
+        unsafe { &*admission }.add_link(unsafe { &*link });
+        // SeqCst: see `links`.
+        self.first_link.store(link, Ordering::SeqCst);
+        link
+    }
+
+    /// The part of the limit that is counted for `domain`; made if there is none, with that limit.
+    fn domain(&self, config: &mut Config<P>, domain: Domain, limit: usize) -> *const Admission<P> {
+        if let Some(known) = config.domains.iter().find(|known| known.domain == domain) {
+            return known;
+        }
+        let admission = Admission::<P>::new(domain, limit);
+        admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
+        let admission = config.domains.add(admission);
+        // SAFETY: as above.
+        let made = unsafe { &*admission };
+        made.kicker.set_admission(admission);
+        (0..config.sets.drainers()).for_each(|_| made.begin_drain());
+        // Release: pairs with the acquire in `domains`.
+        self.first_domain.store(admission, Ordering::Release);
+        admission
+    }
+}
