@@ -1,0 +1,163 @@
+//! The threads of a runtime's workers: how one is started, which CPUs it may use, and how all of them end.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_topology::CpuSet;
+
+use super::Inner;
+use crate::builder::{Config, WorkerInfo};
+use crate::place::Place;
+use crate::pool::Pool;
+use crate::worker::Worker;
+
+impl<P: Platform> Inner<P> {
+    /// Starts the thread of `worker`, an entry of `pool`. False if it could not be started.
+    pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> bool {
+        if self.is_stopping() {
+            return false;
+        }
+        if self.threads.fetch_add(1, Ordering::SeqCst) >= self.thread_limit.load(Ordering::Relaxed)
+        {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        P::model_fence();
+        // Once more, after it was counted: who stops the runtime waits for what is counted.
+        if self.is_stopping() {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
+        let place = if pool.key.bound {
+            Place::bound(pod.clone())
+        } else {
+            Place::new(pod.clone(), mask.clone())
+        };
+        let info = WorkerInfo { name: worker.name(), pod };
+        let spec = ThreadSpec {
+            name: info.name.clone(),
+            stack_size: self.config.stack_size,
+            affinity: Some(mask),
+            nice: (pool.key.nice != 0).then_some(pool.key.nice),
+            refused: Some(|refused| P::warn(&refused.to_string())),
+        };
+        let spec = self.once_refused(spec);
+        // SAFETY: every Inner is in an Arc, made by `Runtime::start`; this adds the reference that `own` holds.
+        let own = unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        };
+        // SAFETY: every pool is in an Arc, made by `Inner::pool`; as above.
+        let pool = unsafe {
+            Arc::increment_strong_count(pool);
+            Arc::from_raw(pool)
+        };
+        let entry = Entry(core::ptr::from_ref(worker));
+        let handle = P::spawn(spec, move || {
+            let entry = entry;
+            // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
+            let worker = unsafe { &*entry.0 };
+            // Hooks and items may fork. In the child this thread is not a worker, and not counted.
+            let epoch = P::fork_epoch();
+            Config::call(own.config.on_start.as_ref(), &info);
+            if P::fork_epoch() == epoch {
+                crate::run::run(&own, &pool, worker, place);
+            }
+            if P::fork_epoch() == epoch {
+                Config::call(own.config.on_stop.as_ref(), &info);
+            }
+            if P::fork_epoch() == epoch {
+                own.threads.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        match handle {
+            Ok(handle) => {
+                // The entry's last thread has ended; its handle is no longer of use.
+                *worker.handle.lock() = Some(handle);
+                true
+            }
+            Err(_) => {
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                false
+            }
+        }
+    }
+
+    /// A refused nice value is reported once a runtime, not once a thread.
+    fn once_refused(&self, mut spec: ThreadSpec) -> ThreadSpec {
+        if spec.nice.is_some() && self.nice_warned.swap(1, Ordering::Relaxed) != 0 {
+            spec.refused = None;
+        }
+        spec
+    }
+
+    /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
+    /// that is the widest one.
+    fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
+        let allowed = self.surroundings().allowed();
+        // Where a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
+        let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
+        if away || pool.key.allowed == allowed && !pool.key.strict {
+            self.widest_mask()
+        } else {
+            pool.key.allowed.clone()
+        }
+    }
+
+    /// All that the process may use. Where nothing but the cpuset limits that, the mask is every CPU there could be: the
+    /// system cuts it to the cpuset, and lets it grow with the cpuset.
+    pub(crate) fn widest_mask(&self) -> CpuSet {
+        let surroundings = self.surroundings();
+        let limits = &surroundings.limits;
+        let whole = limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
+            && limits.online.is_subset(&limits.affinity);
+        if whole { surroundings.topology.possible().clone() } else { surroundings.allowed() }
+    }
+
+    /// Ends every thread, and waits for them unless the caller is one.
+    pub(super) fn stop(&self) {
+        self.tell_to_stop();
+        let me = core::ptr::from_ref(self);
+        let from_within =
+            crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
+        if from_within == Some(true) || self.monitor.is_current() || self.timer.is_current() {
+            return;
+        }
+        self.join_threads();
+        // A thread that was being started when the handles were taken ends by itself.
+        while self.threads.load(Ordering::SeqCst) != 0 {
+            P::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Has every thread end as soon as it has nothing in its hands.
+    pub(crate) fn tell_to_stop(&self) {
+        self.stopping.store(1, Ordering::SeqCst);
+        P::model_fence();
+        self.monitor.stop();
+        self.timer.stop();
+        for worker in self.table.iter() {
+            worker.parker.unpark();
+        }
+    }
+
+    /// Waits until the threads have ended that were told to stop. Not by one of them.
+    pub(crate) fn join_threads(&self) {
+        for worker in self.table.iter() {
+            let handle = worker.handle.lock().take();
+            if let Some(handle) = handle {
+                P::join(handle);
+            }
+        }
+        self.monitor.join();
+        self.timer.join();
+    }
+}
+
+/// A worker's entry on its way into the worker's thread.
+struct Entry<P: Platform>(*const Worker<P>);
+
+// SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
+unsafe impl<P: Platform> Send for Entry<P> {}
