@@ -40,8 +40,12 @@ impl Gate {
         Gate { work, entered, open }
     }
 
-    fn wait_until_entered(&self, times: u32) {
-        common::eventually("the gate is entered", || self.entered.load(Ordering::SeqCst) >= times);
+    /// One whose item runs on the queue.
+    fn entered(queue: &Workqueue) -> Self {
+        let gate = Self::new();
+        assert!(queue.queue(&gate.work));
+        common::eventually("it runs", || gate.entered.load(Ordering::SeqCst) == 1);
+        gate
     }
 
     fn open(&self) {
@@ -62,9 +66,7 @@ fn counter() -> (Work, Arc<AtomicU32>) {
 #[test]
 fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
     let queue = queue(1);
-    let gate = Gate::new();
-    queue.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&queue);
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let works: Vec<Work> = (0..4)
         .map(|number| {
@@ -97,13 +99,7 @@ fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
 fn what_was_cancelled_again_and_again_is_freed() {
     for max_active in [1, 8] {
         let queue = queue(max_active);
-        let gates: Vec<_> = (0..max_active).map(|_| Gate::new()).collect();
-        for gate in &gates {
-            assert!(queue.queue(&gate.work));
-        }
-        for gate in &gates {
-            gate.wait_until_entered(1);
-        }
+        let gates: Vec<_> = (0..max_active).map(|_| Gate::entered(&queue)).collect();
         let captured = Arc::new(());
         let alive = Arc::downgrade(&captured);
         let work = Work::new(move |_: &Work| drop(Arc::clone(&captured)));
@@ -124,9 +120,7 @@ fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_agai
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
     let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
     let wide = runtime.workqueue("wide").build().unwrap();
-    let gate = Gate::new();
-    narrow.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&narrow);
     let ((work, runs), (behind, _)) = (counter(), counter());
     narrow.queue(&work);
     narrow.queue(&behind);
@@ -135,9 +129,7 @@ fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_agai
     // Whoever lets it in has come by the cancelled one before.
     behind.flush().unwrap();
     // Let in at once, and waiting for the only worker.
-    let gate = Gate::new();
-    wide.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&wide);
     assert!(wide.queue(&work) && work.cancel());
     assert_eq!((wide.inactive(), narrow.inactive()), (0, 0));
     assert!(wide.queue(&work));
@@ -202,9 +194,7 @@ fn a_disabled_item_refuses_until_it_is_enabled_as_often() {
 #[test]
 fn disabling_takes_a_queueing_back() {
     let queue = queue(1);
-    let gate = Gate::new();
-    queue.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&queue);
     let (work, runs) = counter();
     queue.queue(&work);
     assert!(work.disable());
@@ -240,9 +230,7 @@ fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
 #[test]
 fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution() {
     let queue = queue(1);
-    let gate = Gate::new();
-    queue.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&queue);
     let waiter = {
         let work = gate.work.clone();
         std::thread::spawn(move || work.flush())
@@ -273,9 +261,7 @@ fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution()
 #[test]
 fn a_cancel_ends_the_waiting_for_what_was_queued() {
     let queue = queue(1);
-    let gate = Gate::new();
-    queue.queue(&gate.work);
-    gate.wait_until_entered(1);
+    let gate = Gate::entered(&queue);
     let (work, runs) = counter();
     queue.queue(&work);
     let waiter = std::thread::spawn({
@@ -362,30 +348,12 @@ fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
         }
         inside.fetch_sub(1, Ordering::SeqCst);
     });
-    let threads: Vec<_> = (0..4_u32)
-        .map(|seed| {
-            let (queues, work) = (Arc::clone(&queues), work.clone());
-            std::thread::spawn(move || {
-                let mut dice = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
-                for _ in 0..5000 {
-                    dice ^= dice << 13;
-                    dice ^= dice >> 17;
-                    dice ^= dice << 5;
-                    match dice % 8 {
-                        0..=3 => _ = queues[dice as usize / 8 % 3].queue(&work),
-                        4 | 5 => _ = work.cancel(),
-                        6 => _ = work.flush().unwrap(),
-                        _ => {
-                            work.cancel_sync().unwrap();
-                        }
-                    }
-                }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    common::from_all_sides(5000, |dice| match dice % 8 {
+        0..=3 => _ = queues[dice as usize / 8 % 3].queue(&work),
+        4 | 5 => _ = work.cancel(),
+        6 => _ = work.flush().unwrap(),
+        _ => _ = work.cancel_sync().unwrap(),
+    });
     work.cancel_sync().unwrap();
     assert!(!work.is_pending() && !work.is_running());
     let before = runs.load(Ordering::SeqCst);

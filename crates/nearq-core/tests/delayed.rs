@@ -189,7 +189,7 @@ fn it_may_be_delayed_from_inside_and_its_runs_do_not_overlap() {
 #[test]
 fn everything_at_once_from_all_sides() {
     let (first, second) = (runtime(), runtime());
-    let queues = Arc::new([queue_on(&first), queue_on(&first), queue_on(&second)]);
+    let queues = [queue_on(&first), queue_on(&first), queue_on(&second)];
     let (inside, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let (own, count) = (Arc::clone(&inside), Arc::clone(&runs));
     let work = Work::new(move |_: &Work| {
@@ -197,32 +197,18 @@ fn everything_at_once_from_all_sides() {
         count.fetch_add(1, Ordering::SeqCst);
         own.fetch_sub(1, Ordering::SeqCst);
     });
-    let threads: Vec<_> = (0..4_u64)
-        .map(|seed| {
-            let (queues, work) = (Arc::clone(&queues), work.clone());
-            std::thread::spawn(move || {
-                let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
-                for _ in 0..4000 {
-                    dice ^= dice << 13;
-                    dice ^= dice >> 7;
-                    dice ^= dice << 17;
-                    let queue = &queues[(dice >> 8) as usize % 3];
-                    let delay = Duration::from_micros(dice >> 20 & 0x7f);
-                    match dice % 9 {
-                        0..=2 => _ = queue.queue_delayed(&work, delay),
-                        3 | 4 => _ = queue.modify_delayed(&work, delay),
-                        5 => _ = queue.queue(&work),
-                        6 => _ = work.cancel(),
-                        7 => _ = work.flush_delayed().unwrap(),
-                        _ => _ = work.cancel_sync().unwrap(),
-                    }
-                }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    common::from_all_sides(4000, |dice| {
+        let queue = &queues[(dice >> 8) as usize % 3];
+        let delay = Duration::from_micros(dice >> 20 & 0x7f);
+        match dice % 9 {
+            0..=2 => _ = queue.queue_delayed(&work, delay),
+            3 | 4 => _ = queue.modify_delayed(&work, delay),
+            5 => _ = queue.queue(&work),
+            6 => _ = work.cancel(),
+            7 => _ = work.flush_delayed().unwrap(),
+            _ => _ = work.cancel_sync().unwrap(),
+        }
+    });
     work.cancel_sync().unwrap();
     assert!(!work.is_pending() && !work.is_running());
     let before = runs.load(Ordering::SeqCst);

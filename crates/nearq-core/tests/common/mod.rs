@@ -98,6 +98,24 @@ pub fn alone_with_runtime() -> (MutexGuard<'static, ()>, Runtime, Watchdog) {
     (alone, runtime, watchdog)
 }
 
+/// Four threads that call `part` so many times each, with what a dice of their own says.
+pub fn from_all_sides(times: usize, part: impl Fn(u64) + Sync) {
+    std::thread::scope(|threads| {
+        for seed in 0..4_u64 {
+            let part = &part;
+            threads.spawn(move || {
+                let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+                for _ in 0..times {
+                    dice ^= dice << 13;
+                    dice ^= dice >> 7;
+                    dice ^= dice << 17;
+                    part(dice);
+                }
+            });
+        }
+    });
+}
+
 /// Where items wait until it is opened.
 #[derive(Clone, Default)]
 pub struct Barrier(Arc<AtomicBool>);
