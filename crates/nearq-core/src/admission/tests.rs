@@ -158,6 +158,16 @@ impl Stub {
         spawn(move || stub.issue(&work))
     }
 
+    /// A thread that queues the item for a CPU.
+    fn issuer_on(
+        self: &Arc<Self>,
+        cpu: usize,
+        work: &Work<Loom>,
+    ) -> <Loom as Platform>::JoinHandle {
+        let (stub, work) = (Arc::clone(self), work.clone());
+        spawn(move || stub.issue_on(cpu, &work))
+    }
+
     /// Works until nothing is on the pool; when nobody else is there any more.
     pub(crate) fn run_out(&self) {
         while self.work(0) {}

@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use super::{Delay, arm};
 use crate::admission::tests::Stub;
 use crate::item::PENDING;
-use crate::item::tests::{model, spawn};
+use crate::item::tests::{Tail, model, spawn};
 use crate::work::Work;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -26,14 +26,6 @@ struct Subject {
     runs: Arc<AtomicU32>,
     frees: Arc<AtomicU32>,
     work: Work<Loom>,
-}
-
-struct Tail(Arc<AtomicU32>);
-
-impl Drop for Tail {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 impl Subject {

@@ -11,7 +11,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::Scope;
 
 use crate::admission::tests::{Stub, idle};
-use crate::item::tests::{model, model_for, spawn};
+use crate::item::tests::{Tail, model, model_for, spawn};
 use crate::work::Work;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -22,15 +22,6 @@ struct Known {
     begun: Arc<AtomicU32>,
     ended: Arc<AtomicU32>,
     freed: Arc<AtomicU32>,
-}
-
-/// Says when it is dropped.
-struct Tail(Arc<AtomicU32>);
-
-impl Drop for Tail {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 impl Known {

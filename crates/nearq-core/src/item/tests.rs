@@ -314,10 +314,11 @@ fn requeueing_from_inside_and_from_outside_at_once() {
 }
 
 /// Says when it is dropped, and that it is dropped once.
-struct Tail(Arc<AtomicU32>);
+pub(crate) struct Tail(pub(crate) Arc<AtomicU32>);
 
 impl Drop for Tail {
     fn drop(&mut self) {
+        // Relaxed: who frees must see what was done before by other means than this.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

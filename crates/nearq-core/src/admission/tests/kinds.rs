@@ -37,10 +37,7 @@ fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
         let works = [(); 3].map(|()| idle());
         stub.issue_on(0, &works[0]);
         stub.issue_on(1, &works[1]);
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[2].clone());
-            spawn(move || stub.issue_on(0, &work))
-        };
+        let issuer = stub.issuer_on(0, &works[2]);
         stub.work(1);
         stub.work(1);
         Loom::join(issuer);
@@ -58,10 +55,7 @@ fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
         let works = [(); 3].map(|()| idle());
         stub.issue_on(0, &works[0]);
         stub.issue_on(1, &works[1]);
-        let issuer = {
-            let (stub, work) = (Arc::clone(&stub), works[2].clone());
-            spawn(move || stub.issue_on(1, &work))
-        };
+        let issuer = stub.issuer_on(1, &works[2]);
         // Each node's share is two.
         stub.set_max_active(4);
         Loom::join(issuer);
