@@ -1,7 +1,6 @@
 //! What can be said of a runtime before it exists: settings, hooks, and what the environment adds.
 
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nearq_platform::Platform;
@@ -10,6 +9,7 @@ use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
 use crate::attributes::Surroundings;
 use crate::broken::Variant;
 use crate::error::Error;
+use crate::outcome::contain;
 use crate::runtime::Runtime;
 
 /// A worker that slept this long ends, as in the kernel.
@@ -45,7 +45,7 @@ impl Config {
     /// Calls a hook. It is foreign code; its panic must not end a worker.
     pub(crate) fn call(hook: Option<&Hook>, info: &WorkerInfo) {
         if let Some(hook) = hook {
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(info)));
+            contain(|| hook(info));
         }
     }
 }

@@ -37,12 +37,12 @@
 //! there and only there, and their panics end with them.
 
 use core::task::Waker;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, PlatformCell, Wait};
 
 use crate::context::blocking;
+use crate::outcome::contain;
 
 const AWAITED: u32 = 1;
 const ASLEEP: u32 = 1 << 1;
@@ -277,7 +277,7 @@ impl<P: Platform> Notification<P> {
             if let Some(waker) = registration.leave(TAKEN) {
                 armed += 1;
                 // Foreign code; its panic must not end a worker.
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                contain(|| waker.wake());
             }
         }
         armed

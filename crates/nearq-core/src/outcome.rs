@@ -91,17 +91,22 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Runs foreign code whose panic must go no further: what a user's value does when it is dropped or woken must not end a
-/// worker. The panic hook has told about it. True if it panicked.
+/// Runs foreign code whose panic must go no further: what a user's function, hook or waker does, or a user's value when it is
+/// dropped, must not end a worker. The panic hook has told about it. True if it panicked.
+#[inline]
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
-    let Err(mut payload) = catch_unwind(AssertUnwindSafe(f)) else { return false };
-    // The payload is foreign too, and so is what its drop panics with; in the end it is forgotten.
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    outcome.map_err(discard).is_err()
+}
+
+/// Drops what somebody panicked with. That is foreign too, and so is what its drop panics with; in the end it is forgotten.
+#[cold]
+fn discard(mut payload: Box<dyn Any + Send>) {
     for _ in 0..8 {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            Ok(()) => return true,
+            Ok(()) => return,
             Err(next) => payload = next,
         }
     }
     core::mem::forget(payload);
-    true
 }

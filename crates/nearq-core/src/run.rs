@@ -494,7 +494,7 @@ pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
         crate::context::with_current::<P, _>(|context| context.item.replace(core::ptr::null()));
     // SAFETY: as the caller says.
     let free = || unsafe { (item.as_ref().table().free)(item) };
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(free));
+    crate::outcome::contain(free);
     if let Some(executed) = executed {
         crate::context::with_current::<P, _>(|context| context.item.set(executed));
     }

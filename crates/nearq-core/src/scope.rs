@@ -29,7 +29,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
 use crate::bell::Bell;
 use crate::context::{blocking, with_current};
-use crate::outcome::Panic;
+use crate::outcome::{Panic, contain};
 use crate::workqueue::Workqueue;
 
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
@@ -151,7 +151,7 @@ impl<P: Platform> Within<P> {
                     continue;
                 }
                 let Some(closure) = ticket.take() else { continue };
-                if catch_unwind(AssertUnwindSafe(closure)).is_err() {
+                if contain(closure) {
                     // The scope has the panic already.
                     count_panicked::<P>();
                 }

@@ -1,12 +1,12 @@
 //! [`Work`]: a function that can be queued again and again.
 
 use core::ptr::NonNull;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nearq_platform::{Linux, Platform, PlatformCell};
 
 use crate::broken::{self, Broken};
 use crate::item::{Executed, Item, ItemTable};
+use crate::outcome::contain;
 
 /// A function that can be queued, as often as wanted, without allocating.
 ///
@@ -76,12 +76,11 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         }
         // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
         let handle = core::mem::ManuallyDrop::new(Work { item });
-        let outcome = this.function.with_mut(|function| {
+        let panicked = this.function.with_mut(|function| {
             // SAFETY: RUNNING is exclusive: nobody else runs the function or frees the item meanwhile.
             let function = unsafe { &mut *function };
-            catch_unwind(AssertUnwindSafe(|| function(&handle)))
+            contain(|| function(&handle))
         });
-        let panicked = outcome.is_err();
         if early {
             if this.item.drop_reference() {
                 // SAFETY: nobody else has it any more.

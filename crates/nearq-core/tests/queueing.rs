@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -132,6 +134,39 @@ fn a_panic_is_counted_and_the_item_runs_again() {
         assert!(std::time::Instant::now() < deadline, "{:?}", queue.statistics());
     }
     assert_eq!(queue.statistics().iter().map(|link| link.panicked).sum::<u64>(), 1);
+}
+
+/// Panics when it is dropped, with one that panics less often.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
+#[test]
+fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
+    let runtime =
+        Runtime::builder().on_worker_start(|_| std::panic::panic_any(Bomb(2))).build().unwrap();
+    let queue = runtime.workqueue("bombs").build_in().unwrap();
+    let _watchdog = common::watch(Some(&runtime));
+    let bomb = Bomb(2);
+    let work = Work::new(move |_: &Work| {
+        let _ = &bomb;
+        std::panic::panic_any(Bomb(2));
+    });
+    for _ in 0..3 {
+        assert!(queue.queue(&work));
+        work.flush().unwrap();
+    }
+    assert!(queue.queue(&work));
+    drop(work);
+    queue.drain().unwrap();
+    assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
+    assert_eq!(queue.statistics().iter().map(|link| link.panicked).sum::<u64>(), 4);
 }
 
 #[test]
