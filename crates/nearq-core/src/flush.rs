@@ -323,10 +323,7 @@ impl<P: Platform> Queue<P> {
         if crate::run::serves(self) {
             return Err(Error::Deadlock(WITHIN_DRAIN));
         }
-        let mut draining = Draining::begin(self);
-        while !self.flushing.event.wait_until(draining.next, || self.is_empty()) {
-            draining.warn_if_late();
-        }
+        Draining::begin(self).wait();
         Ok(())
     }
 
@@ -335,9 +332,7 @@ impl<P: Platform> Queue<P> {
         // It is closed; who was in it has counted its item afterwards.
         crate::context::blocking::<P, _>(|| self.gate.wait_until_quiet());
         let mut draining = Draining::begin(self);
-        while !self.flushing.event.wait_until(draining.next, || self.is_empty()) {
-            draining.warn_if_late();
-        }
+        draining.wait();
         core::mem::forget(draining);
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
         let inner = self.inner();
@@ -385,6 +380,14 @@ impl<'a, P: Platform> Draining<'a, P> {
         let begun = P::now();
         let next = Some(begun + FIRST_WARNING);
         Draining { queue, begun, warnings: 0, next, epoch: P::fork_epoch() }
+    }
+
+    /// Waits until the queue is empty.
+    fn wait(&mut self) {
+        let queue = self.queue;
+        while !queue.flushing.event.wait_until(self.next, || queue.is_empty()) {
+            self.warn_if_late();
+        }
     }
 
     fn warn_if_late(&mut self) {

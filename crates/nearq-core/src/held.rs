@@ -339,17 +339,12 @@ impl<P: Platform> Held<'_, P> {
 
     /// Gives the lock back. For who has a handle.
     pub(crate) fn unlock(self) {
-        let finished = self.release();
+        let finished = self.unlock_by_worker();
         debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
     }
 
-    /// Gives the lock back. For who has none: says whether the item is to be freed.
+    /// Does what was left to the holder, and gives the lock back. For who has no handle: says whether the item is to be freed.
     pub(crate) fn unlock_by_worker(self) -> Finished {
-        self.release()
-    }
-
-    /// Does what was left to the holder, and gives the lock back.
-    fn release(self) -> Finished {
         let item = self.item;
         // Foreign code, which is called when the item is not touched any more.
         let mut waiters = Vec::new();

@@ -49,7 +49,6 @@ use crate::runtime::Inner;
 use crate::wheel::Wheel;
 use inbox::Inbox;
 use node::{Decision, NONE, deadline_of};
-#[cfg_attr(not(test), allow(unused_imports, reason = "delayed items use it"))]
 pub(crate) use node::{TimerNode, TimerTable};
 
 /// So many requests that are not urgent wake the thread: few enough that it has them done in some 10 µs, enough that each

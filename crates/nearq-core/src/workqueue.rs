@@ -58,6 +58,7 @@ impl<P: Platform> Workqueue<P> {
         Workqueue { queue: Some(queue) }
     }
 
+    #[inline]
     fn shared(&self) -> &Arc<Queue<P>> {
         match &self.queue {
             Some(queue) => queue,
@@ -67,10 +68,7 @@ impl<P: Platform> Workqueue<P> {
 
     #[inline]
     fn inside(&self) -> &Queue<P> {
-        match &self.queue {
-            Some(queue) => queue,
-            None => unreachable!("taken by drop only"),
-        }
+        self.shared()
     }
 
     // ---- queueing ----------------------------------------------------------------------------------------
@@ -256,7 +254,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// The way of a future that is woken.
     pub(crate) fn route(&self) -> Weak<Queue<P>> {
-        self.queue.as_ref().map(Arc::downgrade).unwrap_or_default()
+        Arc::downgrade(self.shared())
     }
 
     /// Queues closures that borrow, and waits until all have ended.
