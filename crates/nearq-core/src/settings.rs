@@ -29,7 +29,7 @@ impl WorkqueueBuilder<Linux> {
     /// Makes the queue.
     ///
     /// # Errors
-    /// The machine cannot be described, or an attribute cannot be carried out (the error says which are possible).
+    /// The machine cannot be described; or as [`build_on`](Self::build_on).
     pub fn build(mut self) -> Result<Workqueue, Error> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,

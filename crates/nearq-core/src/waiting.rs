@@ -89,6 +89,9 @@ impl<P: Platform> Work<P> {
     /// assert!(!work.is_pending());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] where it is polled inside the item's own function.
     pub fn flushed(&self) -> Flushed<P> {
         let waiting = if self.is_busy() { Waiting::begin(self, true) } else { None };
         Flushed { waiting, listener: Listener::new(), waited: false }
@@ -116,10 +119,13 @@ impl<P: Platform> Work<P> {
     /// Takes the queueing back, and waits until the item does not run. True if it was pending, and is not executed for it.
     ///
     /// Meanwhile the item refuses to be queued; so an item that queues itself again and again cannot escape. When this returns,
-    /// it is neither pending nor running, unless somebody has queued it since.
+    /// it is neither pending nor running, unless somebody has queued it since. What its executions did is visible.
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
+    ///
+    /// # Panics
+    /// Where the item is [disabled](Self::disable) 4095 times.
     pub fn cancel_sync(&self) -> Result<bool, Error> {
         self.refuse_own(CANCEL_OWN)?;
         let synced = self.header().disable_for_now();
@@ -129,10 +135,13 @@ impl<P: Platform> Work<P> {
         Ok(cancelled)
     }
 
-    /// As [`disable`](Self::disable), and waits until the item does not run.
+    /// As [`disable`](Self::disable), and waits until the item does not run. What its executions did is visible.
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; it is not disabled then.
+    ///
+    /// # Panics
+    /// As [`disable`](Self::disable).
     pub fn disable_sync(&self) -> Result<bool, Error> {
         self.refuse_own(CANCEL_OWN)?;
         let cancelled = self.disable();

@@ -76,8 +76,9 @@ impl<P: Platform> Workqueue<P> {
     /// Queues `work` for the pod of the CPU that the caller runs on. False if it is pending already: then it stays
     /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
     ///
-    /// False as well where the queue is being [drained](Self::drain) and the caller is not one of its own items; that is
-    /// reported once a queue. [`try_queue`](Self::try_queue) tells the two apart.
+    /// False as well where the item is [disabled](Work::disable); and where the queue is being [drained](Self::drain) and the
+    /// caller is not one of its own items, or the runtime was [shut down](Runtime::shutdown) and the caller is not one of the
+    /// runtime's: that is reported once a queue, and [`try_queue`](Self::try_queue) tells it apart.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
         self.inside().queue(work.item())
@@ -86,7 +87,8 @@ impl<P: Platform> Workqueue<P> {
     /// As [`queue`](Self::queue), with an error where the item is refused.
     ///
     /// # Errors
-    /// The queue is being [drained](Self::drain), and the caller is not one of its own items.
+    /// The queue is being [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut
+    /// down](Runtime::shutdown), and the caller is not one of the runtime's.
     pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
         self.inside().try_queue(work.item())
     }
@@ -112,7 +114,8 @@ impl<P: Platform> Workqueue<P> {
     }
 
     /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
-    /// already, on a timer or on a queue, or disabled. A delay of zero queues it at once, without a timer.
+    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](Runtime::shutdown). A delay of zero queues it at
+    /// once, without a timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
     /// [`Workqueue::flush`](Self::flush) do not wait for it. An item whose queue is gone when its time comes does not run, and is not
@@ -183,7 +186,7 @@ impl<P: Platform> Workqueue<P> {
     /// As [`spawn`](Self::spawn), with an error where the closure is refused: it has been dropped then.
     ///
     /// # Errors
-    /// The queue is being [drained](Self::drain), and the caller is not one of its own items.
+    /// As [`try_queue`](Self::try_queue).
     pub fn try_spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -257,7 +260,7 @@ impl<P: Platform> Workqueue<P> {
         Arc::downgrade(self.shared())
     }
 
-    /// Queues closures that borrow, and waits until all have ended.
+    /// Queues closures that borrow, and waits until all have ended. What they wrote is visible then.
     ///
     /// ```
     /// use nearq_core::Workqueue;
@@ -333,7 +336,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go
     /// on queueing each other until they are done. Several threads may drain at once; the queue refuses until the last of them
-    /// has ended. Afterwards it works again.
+    /// has ended. Afterwards it works again. What the items wrote is visible to the caller.
     ///
     /// Where it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
     ///
