@@ -5,8 +5,8 @@
 //!
 //! # Steps, all under the item's lock
 //! * **arm** (user): `PENDING | TIMED`, the queue and the deadline are written, the timer is told.
-//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where the item is
-//!   locked it leaves `ARRIVED`, and the lock's holder does it instead, after the lock.
+//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where
+//!   the item is locked it leaves `ARRIVED`, and the lock's holder does it instead, after the lock.
 //! * **cancel** (user): clears both and tells the timer. `expire` may be on its way all the same. It finds no `TIMED`; or one of
 //!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
 //!   So an item never starts before its time.
@@ -14,9 +14,9 @@
 //!
 //! # Who may be freed when
 //! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone, or going, when its time
-//! comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a reference of the item, and one of the delay; the item has
-//! another one of its delay. An item that goes to another runtime, or comes out of a fork, gets a new delay; the old one
-//! goes when the timer lets go of it.
+//! comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer
+//! takes of a node is a reference of the item, and one of the delay; the item has another one of its delay. An item that goes
+//! to another runtime, or comes out of a fork, gets a new delay; the old one goes when the timer lets go of it.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};

@@ -24,11 +24,11 @@
 //! child anyhow. They are made anew there, with an empty value, unlocked; the old value may be half changed and is not looked at.
 //! All else is single words, which are whole at any time.
 //!
-//! Things that the runtime has no list of (items, tasks, sets, scopes, bells, futures that wait) have the epoch, and compare it when they
-//! are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for cancelled (`task`),
-//! what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the parent's is never called, so
-//! a future that waited is to be polled once more in the child. What was on a timer is on none (`timer`, `delayed`). A frozen
-//! runtime stays frozen.
+//! Things that the runtime has no list of (items, tasks, sets, scopes, bells, futures that wait) have the epoch, and compare it
+//! when they are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for
+//! cancelled (`task`), what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the
+//! parent's is never called, so a future that waited is to be polled once more in the child. What was on a timer is on none
+//! (`timer`, `delayed`). A frozen runtime stays frozen.
 //!
 //! # How a structure takes part
 //! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread
@@ -52,9 +52,9 @@
 //! must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
 //!
 //! # What leaks in the child
-//! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or runtime that
-//! another thread was dropping or had the last handle of; a few small vectors of the leaf locks. A child that lives long and
-//! inherits many pending items is better made before they are.
+//! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or
+//! runtime that another thread was dropping or had the last handle of; a few small vectors of the leaf locks. A child that
+//! lives long and inherits many pending items is better made before they are.
 //!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand (see `Platform::follow_forks`); nothing of nearq may be used in such a child

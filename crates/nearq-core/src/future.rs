@@ -23,9 +23,10 @@
 //! * A wake from within an item of the very queue needs no more: that item is counted, so the queue is there.
 //! * Any other wake has to get in by the queue's gate (`gate`), which the drop closes before it drains.
 //! * After a shutdown of the runtime the queue refuses whoever is not one of the runtime's workers, as the gate does.
-//! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the item's link
-//!   stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own thread;
-//!   where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the spot.
+//! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes;
+//!   the item's link stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own
+//!   thread; where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the
+//!   spot.
 //! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
 //!   properly. Then it pushes it, as a worker does; it has kept the queue alive meanwhile.
 //!

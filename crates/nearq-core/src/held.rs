@@ -3,9 +3,9 @@
 //! # Who waits for whom
 //! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
 //! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
-//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to let it in
-//!   (`INACTIVE`): the queue's kicker is sent.
-//!   Or the timer wanted to queue it (`TIMED`): that is done right after the lock too.
+//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to
+//!   let it in (`INACTIVE`): the queue's kicker is sent. Or the timer wanted to queue it (`TIMED`): that is done right after the
+//!   lock too.
 //! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
 //!   is pushed.
 //!
@@ -14,9 +14,9 @@
 //! looks at anew in each compare-exchange.
 //!
 //! # Cancelling
-//! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the
-//! execution would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Queue::retire`): so nothing
-//! that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
+//! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the execution
+//! would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Queue::retire`): so
+//! nothing that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
 //! cancelled: the canceller unlocks and tries again; that queuer is a few instructions away.
 //!
 //! # Waiting
@@ -127,7 +127,7 @@ impl<P: Platform> Item<P> {
     pub(crate) fn disable_for_now(&self) -> u64 {
         loop {
             let word = self.current();
-            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4094 times");
+            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4095 times");
             let synced = if word & SYNCED == SYNCED { 0 } else { SYNCED_ONCE };
             if self.change(word, word + DISABLED_ONCE + synced) {
                 return synced;

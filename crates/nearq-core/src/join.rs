@@ -92,7 +92,8 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs; once it has started it
     ///   goes on, and this is false. Its place under the queue's limit is free at once.
     /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the poll that runs now returns,
-    ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does not count any more.
+    ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does
+    ///   not count any more.
     ///
     /// What is dropped may panic: that goes no further.
     ///

@@ -67,8 +67,9 @@ impl<P: Platform> Runtime<P> {
     /// Takes nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
     ///
     /// From the call on, queueing is refused: [`queue`](crate::Workqueue::queue) says `false`, `try_queue` and `try_spawn`
-    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` that it is cancelled, and no workqueue can be built. The runtime's
-    /// own running items may go on queueing until they are done; one that queues itself for ever holds up the shutdown.
+    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` that it is cancelled, and no workqueue can be built.
+    /// The runtime's own running items may go on queueing until they are done; one that queues itself for ever holds up the
+    /// shutdown.
     ///
     /// After `Ok`, no thread of the runtime is left, and its workqueues can be dropped at any time; nothing waits on them.
     ///

@@ -5,17 +5,17 @@
 //! allocated for this one queueing: an item without a function, whose target is the real one.
 //!
 //! # Protocol
-//! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and `AWAY`. The node
-//!   has a reference of the target. It is accounted, held back, activated and pushed like any item.
+//! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
+//!   `AWAY`. The node has a reference of the target. It is accounted, held back, activated and pushed like any item.
 //! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
 //!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
 //!   it. Else the target starts, and the node is gone.
 //! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
 //!   on none (`DEFERRED`), the canceller frees it.
 //!
-//! A node's own word has `PENDING | AWAY`, or `STALE | AWAY` once it is cancelled, and `INACTIVE` like any item's; it is never `LOCKED` or `RUNNING`.
-//! `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both change under the
-//! target's lock only.
+//! A node's own word has `PENDING | AWAY`, or `STALE | AWAY` once it is cancelled, and `INACTIVE` like any item's; it is never
+//! `LOCKED` or `RUNNING`. `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both
+//! change under the target's lock only.
 
 use core::ptr::NonNull;
 

@@ -223,7 +223,8 @@ pub(crate) fn left_behind<P: Platform>(word: u64) -> Option<bool> {
 }
 
 impl<P: Platform> Head<P> {
-    /// The result of a closure, whose header is `item`, is there. True if the caller is to free the task; if not, it must not touch it any more.
+    /// The result of a closure, whose header is `item`, is there. True if the caller is to free the task; if not, it must not
+    /// touch it any more.
     #[inline]
     fn complete<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
         if !O::TOLD {

@@ -2,12 +2,12 @@
 //! the same in words.
 //!
 //! # What keeps a program from waiting for itself
-//! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than
-//! the queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of
-//! its own and of lower queues alone. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread, its *owner*, changes a queue's attributes: so it is known at any time
-//! which of them may be in effect. The first issuer owns the runtime's settings and the machine's limits. It also freezes, and thaws
-//! before it does anything else. Only the last queue may be freezable: what runs on it waits for nothing, so freezing comes to its
-//! end.
+//! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than the
+//! queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of its own and of
+//! lower queues alone. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread,
+//! its *owner*, changes a queue's attributes: so it is known at any time which of them may be in effect. The first issuer owns
+//! the runtime's settings and the machine's limits. It also freezes, and thaws before it does anything else. Only the last
+//! queue may be freezable: what runs on it waits for nothing, so freezing comes to its end.
 
 use std::fmt;
 use std::sync::Arc;
