@@ -12,7 +12,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `item` | the state word: who owns an item |
-//! | `inbox`, `batch`, `pause` | where items wait: for a pool, for a worker; who lost a race for a word |
+//! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
+//! | `pause`, `pad` | who lost a race for a word; keeping apart what different CPUs write |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
@@ -26,7 +27,7 @@
 //! | `fork` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
 //! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
-//! | `work`, `waiting`, `workqueue`, `settings`, `default` | what users see |
+//! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
 
 mod admission;
 mod attributes;
