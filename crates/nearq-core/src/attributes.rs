@@ -1,9 +1,12 @@
 //! What can be set of a workqueue, and which pools follow from it.
 
+use core::time::Duration;
+
 use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
 use crate::domain::{Bounds, Domain};
 use crate::error::Error;
+use crate::priority::Priority;
 
 /// What can be set of a workqueue, also while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +23,18 @@ pub struct Attributes {
     pub affinity: bool,
     /// The CPUs that the queue's items may run on; `None` is all that the process may use.
     pub cpumask: Option<CpuSet>,
-    /// The nice value of the workers, -20 to 19.
+    /// The nice value of the workers, -20 (most favoured) to 19; 0 is what the maker of the runtime had. No effect with `idle`.
     pub nice: i32,
+    /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
+    /// effect meanwhile, and are in effect again when this is switched off.
+    pub idle: bool,
+    /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. A shorter one
+    /// has it run sooner after a sleep, and be interrupted more often. Linux has them from 6.12 on; elsewhere no effect.
+    pub slice: Option<Duration>,
 }
 
 impl Default for Attributes {
-    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0.
+    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0, not idle, the system's slice.
     fn default() -> Self {
         Attributes {
             scope: None,
@@ -35,6 +44,8 @@ impl Default for Attributes {
             affinity: true,
             cpumask: None,
             nice: 0,
+            idle: false,
+            slice: None,
         }
     }
 }
@@ -57,8 +68,17 @@ impl Kind {
         if self != Kind::PerCpu {
             return Ok(());
         }
-        let Attributes { scope, strict, localize, helping, affinity, cpumask, nice: _ } =
-            attributes;
+        let Attributes {
+            scope,
+            strict,
+            localize,
+            helping,
+            affinity,
+            cpumask,
+            nice: _,
+            idle: _,
+            slice: _,
+        } = attributes;
         let free = Attributes::default();
         let set = [
             (*scope != free.scope, "a scope"),
@@ -78,7 +98,7 @@ impl Kind {
 pub(crate) struct PoolKey {
     /// Of one CPU, for per-CPU queues: its workers come back to it whenever they can.
     pub(crate) bound: bool,
-    pub(crate) nice: i32,
+    pub(crate) priority: Priority,
     pub(crate) strict: bool,
     pub(crate) helping: bool,
     /// Where its workers belong.
@@ -215,7 +235,7 @@ impl Surroundings {
             let pod = CpuSet::single(cpu);
             pools.push(PoolKey {
                 bound: true,
-                nice: attributes.nice,
+                priority: Priority::of(attributes),
                 strict: true,
                 helping: false,
                 allowed: pod.clone(),
@@ -251,8 +271,8 @@ impl Surroundings {
             let known = pools.iter().position(|pool| pool.pod == pod);
             *index = known.unwrap_or_else(|| {
                 let allowed = if strict { pod.clone() } else { effective.clone() };
-                let nice = attributes.nice;
-                pools.push(PoolKey { bound: false, nice, strict, helping, pod, allowed });
+                let priority = Priority::of(attributes);
+                pools.push(PoolKey { bound: false, priority, strict, helping, pod, allowed });
                 pools.len() - 1
             }) as u32;
         }
@@ -385,7 +405,9 @@ mod tests {
         assert_eq!(layout.by_cpu, [0, 1, 2, 3]);
         assert_eq!(layout.domains, [0, 1, 2, 3].map(Domain::Cpu));
         assert!(layout.pools.iter().all(|pool| pool.bound && pool.strict && !pool.helping));
-        assert!(layout.pools.iter().all(|pool| pool.nice == 5 && pool.allowed == pool.pod));
+        assert!(
+            layout.pools.iter().all(|pool| pool.priority.nice == 5 && pool.allowed == pool.pod)
+        );
         assert_eq!(layout.limit(Domain::Cpu(3), Bounds::new(100, None)), 100, "for each CPU");
     }
 

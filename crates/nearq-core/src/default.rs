@@ -52,6 +52,7 @@ impl<T: Send + Sync> Once<T> {
 static RUNTIME: Once<Runtime> = Once::new();
 static PERCPU: Once<Workqueue> = Once::new();
 static UNBOUND: Once<Workqueue> = Once::new();
+static HIGHPRI: Once<Workqueue> = Once::new();
 static LONG: Once<Workqueue> = Once::new();
 static UNBOUND_LONG: Once<Workqueue> = Once::new();
 static FREEZABLE: Once<Workqueue> = Once::new();
@@ -103,6 +104,20 @@ pub fn system_percpu() -> &'static Workqueue {
 /// Where [`Runtime::try_default`] fails.
 pub fn system_unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
+}
+
+/// As [`system_percpu`], [favoured](WorkqueueBuilder::highpri) by the scheduler: for short items that must not wait for the CPU.
+///
+/// ```
+/// let answer = nearq_core::system_highpri().spawn(|| 42);
+/// assert_eq!(answer.join()?, 42);
+/// # Ok::<(), nearq_core::JoinError>(())
+/// ```
+///
+/// # Panics
+/// Where [`Runtime::try_default`] fails.
+pub fn system_highpri() -> &'static Workqueue {
+    system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu(true).highpri())
 }
 
 /// As [`system_percpu`], for items that take long, so that others can be waited for without them.

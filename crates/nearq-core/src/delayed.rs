@@ -206,7 +206,9 @@ pub(crate) fn arm<P: Platform>(
         }
     });
     let timer = &queue.inner().timer;
-    timer.serve(queue.nice());
+    if let Some(priority) = queue.priority() {
+        timer.serve(priority);
+    }
     tell(held, delay, deadline, timer)
 }
 

@@ -1,6 +1,7 @@
 //! What can be wrong with what the runtime is asked for.
 
 use core::fmt;
+use core::time::Duration;
 
 use nearq_platform::Refused;
 use nearq_topology::CpuSet;
@@ -36,6 +37,8 @@ pub enum Error {
     },
     /// A nice value outside -20 to 19.
     NiceOutOfRange(i32),
+    /// A slice outside 0.1 to 100 ms.
+    SliceOutOfRange(Duration),
     /// A `min_active` above `max_active`.
     MinActive {
         /// What was asked for.
@@ -85,6 +88,10 @@ impl fmt::Display for Error {
             Error::NiceOutOfRange(nice) => {
                 write!(f, "nice {nice} is not between -20 (most favoured) and 19")
             }
+            Error::SliceOutOfRange(slice) => write!(
+                f,
+                "a slice of {slice:?} is not between 0.1 ms (soonest) and 100 ms; no slice is the system's own"
+            ),
             Error::MinActive { asked, max_active } => write!(
                 f,
                 "min_active {asked} is more than this queue's max_active; it may be 0 to {max_active}"
@@ -92,7 +99,7 @@ impl fmt::Display for Error {
             Error::PerCpu(what) => write!(
                 f,
                 "{what} cannot be chosen for a per-CPU queue, whose items run on the CPU that queues them or on that of \
-                 `queue_on`; nice and max_active can, and everything else of a queue that is not per-CPU"
+                 `queue_on`; nice, idle, slice and max_active can, and everything else of a queue that is not per-CPU"
             ),
             Error::Ordered(what) => write!(
                 f,

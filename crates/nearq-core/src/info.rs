@@ -1,5 +1,7 @@
 //! Pools and workers as people see them: copies, made for who asks.
 
+use core::time::Duration;
+
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
@@ -13,6 +15,10 @@ pub struct PoolInfo {
     pub id: u32,
     /// Its workers' nice value as asked for.
     pub nice: i32,
+    /// Whether its workers are of the class `SCHED_IDLE`.
+    pub idle_class: bool,
+    /// Its workers' slice as asked for; `None` is the system's own.
+    pub slice: Option<Duration>,
     /// Whether it is the pool of one CPU, for per-CPU queues.
     pub bound: bool,
     /// Whether its workers never leave the pod.
@@ -34,7 +40,9 @@ impl PoolInfo {
         let (workers, idle) = pool.threads();
         PoolInfo {
             id: pool.id,
-            nice: pool.key.nice,
+            nice: pool.key.priority.nice,
+            idle_class: pool.key.priority.idle,
+            slice: pool.key.priority.slice,
             bound: pool.key.bound,
             strict: pool.key.strict,
             pod: pool.key.pod.clone(),

@@ -30,6 +30,8 @@ use crate::pool::Pool;
 /// The places of one nice level.
 pub(crate) struct Level<P: Platform> {
     pub(crate) nice: i32,
+    /// Of the idle class, which is a level of its own.
+    pub(crate) idle: bool,
     running: Padded<P::AtomicU32>,
     limit: P::AtomicU32,
     /// Places beyond the limit, for those whose holders sleep. Written by the monitor only.
@@ -40,9 +42,10 @@ pub(crate) struct Level<P: Platform> {
 }
 
 impl<P: Platform> Level<P> {
-    pub(crate) fn new(nice: i32, limit: u32) -> Self {
+    pub(crate) fn new(nice: i32, idle: bool, limit: u32) -> Self {
         Level {
             nice,
+            idle,
             running: Padded(P::AtomicU32::new(0)),
             limit: P::AtomicU32::new(limit),
             extra: P::AtomicU32::new(0),

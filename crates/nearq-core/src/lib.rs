@@ -18,7 +18,7 @@
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
 //! | `event`, `flush` | who waits for a queue, and how |
-//! | `attributes`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
+//! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
@@ -68,6 +68,7 @@ mod pad;
 mod pause;
 mod place;
 mod pool;
+mod priority;
 mod queue;
 mod run;
 mod runtime;
@@ -93,7 +94,8 @@ mod workqueue;
 pub use attributes::Attributes;
 pub use builder::{RuntimeBuilder, WorkerInfo};
 pub use default::{
-    system_freezable, system_long, system_percpu, system_unbound, system_unbound_long,
+    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
 };
 pub use domain::{Domain, DomainLimit};
 pub use error::Error;

@@ -119,7 +119,11 @@ impl<P: Platform> Monitor<P> {
             }
             let (own, spec) = (
                 Arc::clone(&own),
-                ThreadSpec { name: "nq/monitor".into(), ..ThreadSpec::default() },
+                ThreadSpec {
+                    name: "nq/monitor".into(),
+                    scheduling: Some(own.priorities.ordinary()),
+                    ..ThreadSpec::default()
+                },
             );
             let main = move || {
                 watch(&own);
@@ -164,6 +168,11 @@ impl<P: Platform> Monitor<P> {
         self.parker.unpark();
     }
 
+    /// Its thread, once that has begun.
+    pub(crate) fn thread(&self) -> Option<P::Thread> {
+        *self.thread.lock()
+    }
+
     /// Whether its thread is there, or about to be started.
     pub(crate) fn is_alive(&self) -> bool {
         P::model_fence();
@@ -202,6 +211,7 @@ fn watch<P: Platform>(inner: &Inner<P>) {
     let monitor = &inner.monitor;
     *monitor.thread.lock() = Some(P::current_thread());
     P::wake_exactly();
+    inner.favour_monitor();
     let (mut watcher, mut balance) = (Watcher::new(), Balance::new());
     let mut pace = Pace::Begins;
     let mut quiet = 0;

@@ -650,7 +650,7 @@ impl<P: Platform> Pool<P> {
         let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
         let leaks = self.runtime().broken.is(Broken::StrictLeak);
         (helping || leaks && self.key.strict && other.strict)
-            && self.key.nice == other.nice
+            && self.key.priority == other.priority
             && self.key.pod != other.pod
             && !self.key.pod.intersects(&other.pod)
     }

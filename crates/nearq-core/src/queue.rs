@@ -20,6 +20,7 @@ use crate::gate::Gate;
 use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
+use crate::priority::Priority;
 use crate::runtime::{Inner, Runtime};
 
 mod change;
@@ -159,9 +160,14 @@ impl<P: Platform> Queue<P> {
         self.epoch.with(|epoch| unsafe { *epoch })
     }
 
-    /// The nice value of its workers.
-    pub(crate) fn nice(&self) -> i32 {
-        self.current_table().layout.pools.first().map_or(0, |pool| pool.nice)
+    /// The priority of its workers.
+    pub(crate) fn priority(&self) -> Option<&Priority> {
+        self.current_table().layout.pools.first().map(|pool| &pool.priority)
+    }
+
+    /// The nice value that its workers really have.
+    pub(crate) fn effective_nice(&self) -> i32 {
+        self.priority().map_or(0, |priority| self.inner().priorities.effective_nice(priority))
     }
 
     /// Queues an item when some time has passed; false if it is pending already, or disabled.

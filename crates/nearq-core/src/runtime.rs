@@ -26,6 +26,7 @@ use crate::kept::Kept;
 use crate::level::Level;
 use crate::monitor::Monitor;
 use crate::pool::Pool;
+use crate::priority::{Priorities, Priority};
 use crate::queue::Queue;
 use crate::shutdown::Shutdown;
 use crate::timer::Timer;
@@ -42,6 +43,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) monitor: Monitor<P>,
     pub(crate) timer: Timer<P>,
     pub(crate) freezer: Freezer<P>,
+    pub(crate) priorities: Priorities<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
     pub(crate) broken: Variant,
@@ -69,8 +71,6 @@ pub(crate) struct Inner<P: Platform> {
     /// Functions that used the CPU of a per-CPU pool for too long, and from when on that is so.
     pub(crate) hogs: Hogs<P>,
     cpu_intensive_after: P::AtomicU64,
-    /// Whether a refused nice value was reported.
-    nice_warned: P::AtomicU32,
     /// A worker has let go of the queue that it served; for who wants to free one.
     pub(crate) departures: Event<P>,
     handles: P::AtomicU32,
@@ -135,6 +135,7 @@ impl<P: Platform> Runtime<P> {
             monitor: Monitor::new(),
             timer: Timer::new(),
             freezer: Freezer::new(),
+            priorities: Priorities::new(),
             stopping: P::AtomicU32::new(0),
             shutdown: Shutdown::new(),
             broken,
@@ -157,7 +158,6 @@ impl<P: Platform> Runtime<P> {
             default_max_active_warned: P::AtomicU32::new(0),
             hogs: Hogs::new(),
             cpu_intensive_after: P::AtomicU64::new(settings.cpu_intensive_after.as_nanos() as u64),
-            nice_warned: P::AtomicU32::new(0),
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
         };
@@ -285,11 +285,8 @@ impl<P: Platform> Inner<P> {
 
     // ---- attributes --------------------------------------------------------------------------------------
 
-    /// Whether a nice value, and a mask if there is one, can be carried out here.
-    pub(crate) fn check(&self, nice: i32, mask: Option<&CpuSet>) -> Result<(), Error> {
-        if !(-20..=19).contains(&nice) {
-            return Err(Error::NiceOutOfRange(nice));
-        }
+    /// Whether a mask, if there is one, can be carried out here.
+    pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
         let Some(mask) = mask else { return Ok(()) };
         if mask.is_empty() {
             return Err(Error::EmptyMask);
@@ -375,7 +372,8 @@ impl<P: Platform> Inner<P> {
             let topology = &self.surroundings().topology;
             key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
         };
-        let level = self.level(key.nice);
+        self.serve_priority(&key.priority);
+        let level = self.level(&key.priority);
         let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), level, self));
         pools.push(Arc::clone(&pool));
         // One that does not help changes nothing for the others; a queue may have one for each of many CPUs.
@@ -407,12 +405,13 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    fn level(&self, nice: i32) -> Arc<Level<P>> {
+    fn level(&self, priority: &Priority) -> Arc<Level<P>> {
+        let Priority { nice, idle, slice: _ } = *priority;
         let mut levels = self.levels.lock();
-        if let Some(level) = levels.iter().find(|level| level.nice == nice) {
+        if let Some(level) = levels.iter().find(|level| (level.nice, level.idle) == (nice, idle)) {
             return Arc::clone(level);
         }
-        let level = Arc::new(Level::new(nice, self.surroundings().parallelism()));
+        let level = Arc::new(Level::new(nice, idle, self.surroundings().parallelism()));
         levels.push(Arc::clone(&level));
         level
     }

@@ -1,5 +1,7 @@
 //! What can be said of a workqueue before it exists.
 
+use core::time::Duration;
+
 use nearq_platform::{Linux, Platform};
 use nearq_topology::{CpuSet, Scope};
 
@@ -7,6 +9,7 @@ use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::attributes::{Attributes, Kind};
 use crate::domain::Bounds;
 use crate::error::Error;
+use crate::priority::{MOST_FAVOURED, Priority, SHORT_SLICE};
 use crate::queue::{Nature, Queue};
 use crate::runtime::Runtime;
 use crate::workqueue::Workqueue;
@@ -62,10 +65,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere
     /// else as long as the process may use that CPU. Each CPU has one worker that runs, and another where that blocks; they
-    /// serve all per-CPU queues of their nice value. `max_active` counts for each CPU by itself. For short items, and for data
+    /// serve all per-CPU queues of their priority. `max_active` counts for each CPU by itself. For short items, and for data
     /// that belong to a CPU.
     ///
-    /// Of its other attributes only the nice value can be set. While a CPU is offline its items run on any other.
+    /// Of its other attributes only nice, idle and slice can be set. While a CPU is offline its items run on any other.
     ///
     /// ```
     /// use nearq_core::{Work, Workqueue};
@@ -158,9 +161,53 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// The workers' nice value, -20 to 19; 0 if not set.
+    /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is what the caller had that made the runtime.
+    ///
+    /// A value that is refused for want of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
+    /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
+    /// [`Workqueue::effective_nice`] tells what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
         self.attributes.nice = nice;
+        self
+    }
+
+    /// High priority: nice -20 and slices of 0.1 ms, in pools of their own.
+    ///
+    /// To be queued before other items does not help an item whose worker itself waits for the CPU; a pool of its own with workers that
+    /// the scheduler favours does.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let urgent = Workqueue::builder("urgent").highpri().build()?;
+    /// assert_eq!(urgent.spawn(|| 2 + 3).join()?, 5);
+    /// println!("its workers have nice {}", urgent.effective_nice());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn highpri(self) -> Self {
+        self.nice(MOST_FAVOURED).slice(SHORT_SLICE)
+    }
+
+    /// Low priority: workers of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the slice have no
+    /// effect then. Needs no privilege. Where a container refuses the class, they have nice 19.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("sweep").idle().build()?;
+    /// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn idle(mut self) -> Self {
+        self.attributes.idle = true;
+        self
+    }
+
+    /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter one
+    /// it runs sooner after a sleep, needs no privilege for that, and has no larger share of the CPU. Queues with different slices have
+    /// different pools. Linux heeds slices from 6.12 on; where they are not known they have no effect.
+    pub fn slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
+        self.attributes.slice = slice.into();
         self
     }
 
@@ -195,7 +242,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
             (true, true) => return Err(Error::PerCpu("ordered")),
         };
         kind.check(&self.attributes)?;
-        inner.check(self.attributes.nice, self.attributes.cpumask.as_ref())?;
+        Priority::check(&self.attributes)?;
+        inner.check_mask(self.attributes.cpumask.as_ref())?;
         let bounds = match kind {
             Kind::Ordered if self.max_active.is_some_and(|items| items > 1) => {
                 return Err(Error::Ordered("max_active"));

@@ -45,6 +45,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, Thr
 
 use crate::fork;
 use crate::pad::Padded;
+use crate::priority::{Favoured, Priority};
 use crate::runtime::Inner;
 use crate::wheel::Wheel;
 use inbox::Inbox;
@@ -71,9 +72,6 @@ const FOREVER: u64 = u64::MAX;
 const NOT_STARTED: u32 = 0;
 const STARTED: u32 = 1;
 const ENDED: u32 = 2;
-
-/// Nice values are kept as numbers from 0 on; this one is that of nobody.
-const NOBODY: u32 = 40;
 
 /// Whether the timer holds a node more than before `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +109,8 @@ struct Shared<P: Platform> {
     alive: P::AtomicU32,
     /// Whether the thread could not be started last time.
     refused: P::AtomicU32,
-    /// The most favoured nice value of those that use the timer.
-    nice: P::AtomicU32,
+    /// The most favoured of the queues that use the timer.
+    favoured: Favoured<P>,
     runtime: P::AtomicPtr<Inner<P>>,
     handle: Mutex<Option<P::JoinHandle>, P>,
     thread: Mutex<Option<P::Thread>, P>,
@@ -136,7 +134,7 @@ impl<P: Platform> Timer<P> {
             started: P::AtomicU32::new(NOT_STARTED),
             alive: P::AtomicU32::new(0),
             refused: P::AtomicU32::new(0),
-            nice: P::AtomicU32::new(NOBODY),
+            favoured: Favoured::new(),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             handle: Mutex::new_in(None),
             thread: Mutex::new_in(None),
@@ -197,21 +195,11 @@ impl<P: Platform> Timer<P> {
         wanted.prevented
     }
 
-    /// A queue of this nice value uses the timer: its thread is favoured at least as much from now on.
-    pub(crate) fn serve(&self, nice: i32) {
-        let asked = (nice.clamp(-20, 19) + 20).unsigned_abs();
-        let mut known = self.shared.nice.load(Ordering::Relaxed);
-        while asked < known {
-            // Relaxed: the value is all there is; the parker's permit brings it to a thread that sleeps.
-            match self.shared.nice.compare_exchange_weak(
-                known,
-                asked,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return self.shared.parker.unpark(),
-                Err(now) => known = now,
-            }
+    /// A queue of this priority uses the timer: its thread is favoured at least as much from now on.
+    pub(crate) fn serve(&self, priority: &Priority) {
+        if self.shared.favoured.add(priority) {
+            // The permit brings it to a thread that sleeps.
+            self.shared.parker.unpark();
         }
     }
 
@@ -344,6 +332,7 @@ impl<P: Platform> Shared<P> {
                 name: "nq/timer".into(),
                 // Not those of the worker that happens to start it.
                 affinity: own.as_ref().map(|inner| inner.widest_mask()),
+                scheduling: own.as_ref().map(|inner| inner.priorities.ordinary()),
                 ..ThreadSpec::default()
             };
             let (shared, keep) = (Arc::clone(self), own.clone());
@@ -470,13 +459,12 @@ fn watch<P: Platform>(shared: &Shared<P>) {
     *shared.thread.lock() = Some(P::current_thread());
     P::wake_exactly();
     let mut hands = Hands::new(P::now().as_nanos());
-    let mut nice = (P::nice(P::current_thread()).unwrap_or(0) + 20).unsigned_abs();
-    let mut warned = false;
+    let mut followed = 0;
     while shared.stopped.load(Ordering::SeqCst) == 0 {
-        let asked = shared.nice.load(Ordering::Relaxed);
-        if asked < nice {
-            nice = asked;
-            favour::<P>(asked.cast_signed() - 20, &mut warned);
+        let favoured = shared.favoured.word();
+        if favoured != followed {
+            followed = favoured;
+            shared.favoured.favour(P::current_thread());
         }
         hands.attend(shared, P::now().as_nanos());
         hands.expire(P::now().as_nanos());
@@ -495,15 +483,6 @@ fn watch<P: Platform>(shared: &Shared<P>) {
         shared.sleep.store(AWAKE, Ordering::SeqCst);
     }
     hands.end(shared);
-}
-
-/// Favours the timer's thread, the caller, so much. What is refused is said once.
-fn favour<P: Platform>(nice: i32, warned: &mut bool) {
-    let Err(refused) = P::set_nice(P::current_thread(), nice) else { return };
-    // Nobody asked for more than the ordinary where the whole process has less.
-    if nice < 0 && !core::mem::replace(warned, true) {
-        P::warn(&format!("{refused}; what is delayed for a favoured queue may be late"));
-    }
 }
 
 #[cfg(test)]

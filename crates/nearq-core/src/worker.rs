@@ -273,7 +273,10 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn name(&self) -> String {
         let pool = self.pool();
         match pool.key.pod.first().filter(|_| pool.key.bound) {
-            Some(cpu) => format!("nq/{cpu}:{}", self.index),
+            Some(cpu) => {
+                let favoured = if pool.key.priority.nice < 0 { "H" } else { "" };
+                format!("nq/{cpu}:{}{favoured}", self.index)
+            }
             None => format!("nq/u{}:{}", pool.id, self.index),
         }
     }

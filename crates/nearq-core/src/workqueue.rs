@@ -420,6 +420,25 @@ impl<P: Platform> Workqueue<P> {
         self.inside().layout().effective
     }
 
+    /// The nice value that the queue's workers really have: the one that was set, or the nearest that is allowed. 19 with
+    /// [`idle`](WorkqueueBuilder::idle).
+    ///
+    /// Known from the worker of that nice value that was started last, of whatever queue. Before there was one it is what the caller
+    /// could have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("urgent").highpri().build()?;
+    /// if queue.effective_nice() > -20 {
+    ///     eprintln!("not as urgent as asked for: nice {}", queue.effective_nice());
+    /// }
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn effective_nice(&self) -> i32 {
+        self.inside().effective_nice()
+    }
+
     /// The pods in effect: their CPUs, in the order of their first CPU.
     pub fn pods(&self) -> Vec<CpuSet> {
         self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
@@ -528,6 +547,23 @@ impl<P: Platform> Workqueue<P> {
     /// It is not between -20 and 19.
     pub fn set_nice(&self, nice: i32) -> Result<(), Error> {
         self.change(|attributes| attributes.nice = nice)
+    }
+
+    /// Changes whether the workers run only when nothing else wants the CPU; see [`WorkqueueBuilder::idle`].
+    ///
+    /// # Errors
+    /// None; as the other attributes' functions.
+    pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.idle = idle)
+    }
+
+    /// Changes how long a worker runs in one go; `None` is the system's own. See [`WorkqueueBuilder::slice`].
+    ///
+    /// # Errors
+    /// It is not between 0.1 and 100 ms.
+    pub fn set_slice(&self, slice: impl Into<Option<Duration>>) -> Result<(), Error> {
+        let slice = slice.into();
+        self.change(|attributes| attributes.slice = slice)
     }
 
     /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use nearq_platform::{
     Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, ThreadSpec, Wait,
+    SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -144,6 +144,10 @@ impl Platform for Loom {
         _slice: Option<Duration>,
     ) -> Result<(), Refused> {
         Ok(())
+    }
+
+    fn scheduling(_thread: Thread) -> Result<Scheduling, Refused> {
+        Ok(Scheduling { policy: SchedPolicy::Normal, nice: 0, slice: None })
     }
 
     fn cpu_time(_thread: Thread) -> Result<Duration, Refused> {

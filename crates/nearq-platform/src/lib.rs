@@ -38,6 +38,6 @@ pub use linux::Linux;
 pub use parker::Parker;
 pub use platform::{
     ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
-    ThreadSpec, Wait,
+    Scheduling, ThreadSpec, Wait,
 };
 pub use time::Instant;

@@ -107,7 +107,8 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     // ---- threads ---------------------------------------------------------------------------------------
 
     /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is
-    /// reported to `spec.refused` from the new thread, which runs all the same.
+    /// reported to `spec.refused` from the new thread, which runs all the same. Of `spec.scheduling` it has what
+    /// [`favour`](Self::favour) can give it, and nothing is reported: [`scheduling`](Self::scheduling) tells.
     ///
     /// # Errors
     /// The thread could not be created (limits on processes, memory).
@@ -159,6 +160,29 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         nice: i32,
         slice: Option<Duration>,
     ) -> Result<(), Refused>;
+
+    /// The scheduling class, nice value and slice in effect; a `slice` of `None` is one that the system does not tell. A class
+    /// that [`SchedPolicy`] does not know is `Normal`.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn scheduling(thread: Self::Thread) -> Result<Scheduling, Refused>;
+
+    /// Sets as much of `wanted` as is allowed and known here: where its nice value is refused, the one nearest to it that is not.
+    /// What this system has not (slices, the idle class) is left out without a word; in place of the class `Idle` the nice value
+    /// counts alone.
+    ///
+    /// # Errors
+    /// Something was refused; the rest was done. Or the thread is gone.
+    fn favour(thread: Self::Thread, wanted: Scheduling) -> Result<(), Refused> {
+        Self::set_scheduling(thread, wanted.policy, wanted.nice, wanted.slice)
+    }
+
+    /// The nice value that the caller could have now if it asked for `wanted`: that, or the nearest that is allowed. Leaves the
+    /// caller as it was.
+    fn attainable_nice(wanted: i32) -> i32 {
+        wanted
+    }
 
     /// CPU time that the thread has used.
     ///
@@ -302,6 +326,18 @@ pub enum SchedPolicy {
     Idle,
 }
 
+/// How the scheduler treats a thread of the ordinary classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The class.
+    pub policy: SchedPolicy,
+    /// The nice value, -20 (most favoured) to 19.
+    pub nice: i32,
+    /// How long it runs in one go while others want its CPU, which also says how soon it gets that after a sleep; `None` is the
+    /// system's own.
+    pub slice: Option<Duration>,
+}
+
 /// How a thread is started.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadSpec {
@@ -313,6 +349,8 @@ pub struct ThreadSpec {
     pub affinity: Option<CpuSet>,
     /// Its nice value; `None` inherits the creator's.
     pub nice: Option<i32>,
+    /// Its class, nice value and slice, as far as they are allowed, before anything else; `None` inherits the creator's.
+    pub scheduling: Option<Scheduling>,
     /// Told of a nice value or an affinity that was refused.
     pub refused: Option<fn(&Refused)>,
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use nearq_platform::{
     Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, ThreadSpec, Wait,
+    SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits};
 
@@ -386,8 +386,12 @@ impl Platform for Sim {
             }
             let (me, cpu) = (world.me(), world.cpu);
             // The class and the slice are inherited as well; a nice value of its own keeps the class.
-            let (weight, slice) = (me.weight, me.slice);
-            let idle = weight == costs::IDLE_WEIGHT;
+            let (mut nice, mut slice) = (spec.nice.unwrap_or(me.nice), me.slice);
+            let mut idle = me.weight == costs::IDLE_WEIGHT;
+            if let Some(wanted) = spec.scheduling {
+                (idle, nice) = (wanted.policy == SchedPolicy::Idle, wanted.nice.clamp(-20, 19));
+                slice = allowed_slice(wanted.slice, world.costs.slice);
+            }
             let limits = world.usable.clone();
             let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
             let refused = match (&spec.affinity, usable) {
@@ -395,10 +399,9 @@ impl Platform for Sim {
                 _ => None,
             };
             let affinity = usable.unwrap_or(&me.affinity).clone();
-            let nice = spec.nice.unwrap_or(me.nice);
             let thread = world.threads.add(&spec, affinity, nice, cpu, slice);
             if idle {
-                world.threads.at_mut(thread.slot).weight = weight;
+                world.threads.at_mut(thread.slot).weight = costs::IDLE_WEIGHT;
             }
             (thread, refused)
         };
@@ -488,7 +491,18 @@ impl Platform for Sim {
                 SchedPolicy::Normal => costs::weight(nice),
                 SchedPolicy::Idle => costs::IDLE_WEIGHT,
             };
-            entry.slice = slice.map_or(standard, |slice| nanos(slice).clamp(100_000, 100_000_000));
+            entry.slice = allowed_slice(slice, standard);
+        })
+    }
+
+    fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+        ask(thread, |_, entry| {
+            let idle = entry.weight == costs::IDLE_WEIGHT;
+            Scheduling {
+                policy: if idle { SchedPolicy::Idle } else { SchedPolicy::Normal },
+                nice: entry.nice,
+                slice: Some(Duration::from_nanos(entry.slice)),
+            }
         })
     }
 
@@ -574,6 +588,11 @@ impl Platform for Sim {
         world.trace.text(line);
         world.warnings.push(line.to_owned());
     }
+}
+
+/// The slice that the scheduler gives who asks for one, as on Linux.
+fn allowed_slice(asked: Option<Duration>, standard: u64) -> u64 {
+    asked.map_or(standard, |slice| nanos(slice).clamp(100_000, 100_000_000))
 }
 
 fn no_cpu(cpus: &CpuSet, limits: &CpuSet) -> Refused {

@@ -6,8 +6,9 @@ use nearq_platform::{Linux, Platform};
 use nearq_topology::CpuSet;
 
 use super::Level;
-use crate::attributes::PoolKey;
+use crate::attributes::{Attributes, PoolKey};
 use crate::pool::Pool;
+use crate::priority::Priority;
 use crate::runtime::Runtime;
 
 /// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers without anything that moves
@@ -28,7 +29,7 @@ fn pool<P: Platform>(runtime: &Runtime<P>, cpu: usize) -> Arc<Pool<P>> {
     let pod = CpuSet::single(cpu);
     runtime.inner().pool(&PoolKey {
         bound: false,
-        nice: 0,
+        priority: Priority::of(&Attributes::default()),
         strict: true,
         helping: false,
         allowed: pod.clone(),

@@ -22,6 +22,7 @@ use crate::domain::{Bounds, Domain};
 use crate::error::Error;
 use crate::link::{INTENSIVE, LOCALIZE, Link};
 use crate::pool::Pool;
+use crate::priority::Priority;
 
 impl<P: Platform> Queue<P> {
     /// The attributes as they were set.
@@ -47,7 +48,8 @@ impl<P: Platform> Queue<P> {
         self.kind.check(&attributes)?;
         // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
-        self.inner().check(attributes.nice, mask.and_then(Option::as_ref))?;
+        Priority::check(&attributes)?;
+        self.inner().check_mask(mask.and_then(Option::as_ref))?;
         config.attributes = attributes;
         self.apply(&mut config);
         Ok(())

@@ -40,10 +40,10 @@ impl<P: Platform> Inner<P> {
             name: info.name.clone(),
             stack_size: self.config.stack_size,
             affinity: Some(mask),
-            nice: (pool.key.nice != 0).then_some(pool.key.nice),
+            scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
             refused: Some(|refused| P::warn(&refused.to_string())),
+            ..ThreadSpec::default()
         };
-        let spec = self.once_refused(spec);
         // SAFETY: every Inner is in an Arc, made by `Runtime::start`; this adds the reference that `own` holds.
         let own = unsafe {
             Arc::increment_strong_count(self);
@@ -61,6 +61,7 @@ impl<P: Platform> Inner<P> {
             let worker = unsafe { &*entry.0 };
             // Hooks and items may fork. In the child this thread is not a worker, and not counted.
             let epoch = P::fork_epoch();
+            own.arrive(&pool.key.priority);
             Config::call(own.config.on_start.as_ref(), &info);
             if P::fork_epoch() == epoch {
                 crate::run::run(&own, &pool, worker, place);
@@ -83,14 +84,6 @@ impl<P: Platform> Inner<P> {
                 false
             }
         }
-    }
-
-    /// A refused nice value is reported once a runtime, not once a thread.
-    fn once_refused(&self, mut spec: ThreadSpec) -> ThreadSpec {
-        if spec.nice.is_some() && self.nice_warned.swap(1, Ordering::Relaxed) != 0 {
-            spec.refused = None;
-        }
-        spec
     }
 
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,

@@ -167,6 +167,7 @@ impl Drawer {
                 affinity: !self.dice.one_in(8),
                 cpumask: mask,
                 nice,
+                ..Attributes::default()
             },
         };
         let dropped_early = number != 0 && self.dice.one_in(3);

@@ -20,7 +20,7 @@ use super::{fork, memory, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
     ForkHooks, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, ThreadSpec, Wait,
+    SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -47,8 +47,9 @@ use crate::{
 /// - **Threads** that it spawns block all signals but those that a fault of their own raises (`SIGSEGV`,
 ///   `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers
 ///   run on the program's threads. A stack size of `None` is that of every Rust thread: `RUST_MIN_STACK`,
-///   or 2 MiB. The thread gives itself its affinity and nice value before anything else, so that `main` and
-///   all that it allocates is where it belongs.
+///   or 2 MiB. The thread gives itself its class, nice value and affinity before anything else, so that `main` and
+///   all that it allocates is where it belongs; the first two before the third, so that a favoured thread does not have to
+///   wait for a crowded CPU as an ordinary one.
 /// - **A thread that has ended** is told from one of another program that was given its number: such calls
 ///   end with `ESRCH`, and [`run_state`](Platform::run_state) says `Ended`.
 /// - **Nice** values are of one thread, not of the process, as everywhere on Linux. Out of range, they are cut.
@@ -193,6 +194,18 @@ impl Platform for Linux {
         slice: Option<Duration>,
     ) -> Result<(), Refused> {
         thread::set_scheduling(thread, policy, nice, slice)
+    }
+
+    fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+        thread::scheduling(thread)
+    }
+
+    fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> {
+        thread::favour(thread, wanted)
+    }
+
+    fn attainable_nice(wanted: i32) -> i32 {
+        thread::attainable_nice(wanted)
     }
 
     fn cpu_time(thread: Thread) -> Result<Duration, Refused> {

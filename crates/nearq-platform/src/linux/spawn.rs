@@ -3,8 +3,8 @@
 //! Who does what, in order:
 //!
 //! 1. The creator blocks all its signals; the new thread inherits that.
-//! 2. The new thread names itself, lets its own faults through, restricts itself to its CPUs, takes its nice
-//!    value, reports what was refused, and runs `main`.
+//! 2. The new thread names itself, lets its own faults through, takes its class and nice value, restricts
+//!    itself to its CPUs, reports what was refused, and runs `main`.
 //! 3. The creator, at the same time, gets its signals back.
 
 use std::ffi::CString;
@@ -54,6 +54,11 @@ fn settle(spec: &ThreadSpec) {
             told(&refused);
         }
     };
+    // First: on the CPUs that it goes to it may have to wait for its turn.
+    if let Some(scheduling) = spec.scheduling {
+        // Whoever cares asks what came of it.
+        let _ = thread::favour(Thread::current(), scheduling);
+    }
     if let Some(cpus) = &spec.affinity {
         report(thread::set_affinity(Thread::current(), cpus));
     }

@@ -7,7 +7,7 @@ use nearq_topology::CpuSet;
 
 use super::refusal::{self, gone, refused};
 use crate::sys::{self, Errno, Tid};
-use crate::{Refused, SchedPolicy};
+use crate::{Refused, SchedPolicy, Scheduling};
 
 /// A thread of this process, by the number that the kernel and its tools know.
 ///
@@ -113,6 +113,103 @@ pub(super) fn set_scheduling(
         let most_favoured = sys::nice(tid).map_or(nice, |now| now.min(nice));
         refused(what(), error, refusal::scheduling(most_favoured, error))
     })
+}
+
+pub(super) fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+    let what = || format!("read the class and nice value of {thread}");
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    match sys::scheduling(tid) {
+        Ok(has) => Ok(Scheduling {
+            policy: if is(has.policy, libc::SCHED_IDLE) {
+                SchedPolicy::Idle
+            } else {
+                SchedPolicy::Normal
+            },
+            nice: has.nice,
+            slice: Some(Duration::from_nanos(has.runtime)).filter(|slice| !slice.is_zero()),
+        }),
+        // A filter on system calls: the older call tells the most of it.
+        Err(_) => sys::nice(tid)
+            .map(|nice| Scheduling { policy: SchedPolicy::Normal, nice, slice: None })
+            .map_err(|error| refused(what(), error, "".into())),
+    }
+}
+
+/// Whether a class, as the kernel tells it, is that one.
+fn is(policy: u32, class: i32) -> bool {
+    policy == class.unsigned_abs()
+}
+
+/// The nice value nearest to `wanted` that the limit lets the thread have.
+fn nearest_allowed(tid: Tid, wanted: i32) -> i32 {
+    let now = sys::nice(tid).unwrap_or(wanted);
+    // The kernel's own arithmetic: a limit of 1 to 40 is nice 19 to -20.
+    let limit = sys::nice_limit().map_or(40, |limit| limit.min(40)) as i32;
+    now.min(wanted.max(20 - limit))
+}
+
+pub(super) fn attainable_nice(wanted: i32) -> i32 {
+    let wanted = wanted.clamp(-20, 19);
+    let tid = sys::tid();
+    let Ok(now) = sys::nice(tid) else { return wanted };
+    if wanted >= now {
+        return wanted;
+    }
+    // Only a try tells: a capability may be one of a container, which the kernel does not count.
+    let allowed = match sys::set_nice(tid, wanted) {
+        Ok(()) => wanted,
+        Err(_) => nearest_allowed(tid, wanted),
+    };
+    // To be favoured less is always allowed.
+    let _ = sys::set_nice(tid, now);
+    allowed
+}
+
+pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> {
+    let Scheduling { policy, nice, slice } = wanted;
+    let what = || match policy {
+        SchedPolicy::Normal => format!("give {thread} nice {nice}"),
+        SchedPolicy::Idle => format!("give {thread} the class SCHED_IDLE"),
+    };
+    let tid = thread.alive().ok_or_else(|| gone(what()))?;
+    let has = sys::scheduling(tid).ok();
+    // The nice value by itself: every kernel and every container knows that call.
+    let outcome = sys::set_nice(tid, nice);
+    let mut reached = nice;
+    if outcome.is_err() {
+        reached = nearest_allowed(tid, nice);
+        let _ = sys::set_nice(tid, reached);
+    }
+    // Where the attributes cannot be read they cannot be set either: older than Linux 3.14, or filtered.
+    if let Some(has) = has {
+        let leave = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE, libc::SCHED_IDLE];
+        let class = match policy {
+            SchedPolicy::Idle => libc::SCHED_IDLE.unsigned_abs(),
+            // A real-time class that was inherited is not what was meant; SCHED_BATCH, or that of a loaded scheduler, is.
+            SchedPolicy::Normal if !leave.into_iter().any(|class| is(has.policy, class)) => {
+                has.policy
+            }
+            SchedPolicy::Normal => libc::SCHED_OTHER.unsigned_abs(),
+        };
+        let runtime = slice.map_or(0, |slice| u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX));
+        let flags = has.flags & sys::RESET_ON_FORK;
+        let set = sys::Attributes { policy: class, flags, nice: reached, runtime };
+        let taken = sys::set_attributes(tid, set);
+        // To leave SCHED_IDLE needs the privilege to have the nice value that the thread has.
+        if let Err(error) = taken
+            && policy == SchedPolicy::Normal
+            && is(has.policy, libc::SCHED_IDLE)
+        {
+            let what = format!("bring {thread} out of the class SCHED_IDLE to nice {nice}");
+            return Err(refused(what, error, refusal::scheduling(reached.min(nice), error)));
+        }
+    }
+    match (outcome, policy) {
+        (Err(error), SchedPolicy::Normal) => {
+            Err(refused(what(), error, refusal::scheduling(nice, error)))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn cpu_time(thread: Thread) -> Result<Duration, Refused> {

@@ -21,8 +21,9 @@ pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
-    Tid, affinity, is_thread_of_this_process, nice, nice_limit, set_affinity, set_name, set_nice,
-    set_scheduling, set_timer_slack, tid,
+    Attributes, RESET_ON_FORK, Tid, affinity, is_thread_of_this_process, nice, nice_limit,
+    scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling, set_timer_slack,
+    tid,
 };
 pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
 

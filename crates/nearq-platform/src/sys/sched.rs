@@ -151,13 +151,36 @@ pub(crate) fn set_scheduling(
         SchedPolicy::Normal => libc::SCHED_OTHER,
         SchedPolicy::Idle => libc::SCHED_IDLE,
     };
+    let runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
+    set_attributes(tid, Attributes { policy: policy.unsigned_abs(), flags: 0, nice, runtime })
+}
+
+/// The flag by which what a thread starts is not favoured as itself (`SCHED_FLAG_RESET_ON_FORK`).
+pub(crate) const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+
+/// What `sched_setattr` and `sched_getattr` say of a thread of the ordinary classes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    /// The class: `SCHED_OTHER`, ...
+    pub(crate) policy: u32,
+    pub(crate) flags: u64,
+    pub(crate) nice: i32,
+    /// The slice in nanoseconds; zero is the system's own, or not told.
+    pub(crate) runtime: u64,
+}
+
+/// Sets all of them in one call.
+pub(crate) fn set_attributes(tid: Tid, wanted: Attributes) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: policy.unsigned_abs(),
-        sched_flags: 0,
-        sched_nice: nice,
+        sched_policy: wanted.policy,
+        sched_flags: wanted.flags,
+        sched_nice: wanted.nice,
         sched_priority: 0,
-        sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+        sched_runtime: wanted.runtime,
         sched_deadline: 0,
         sched_period: 0,
     };
@@ -166,4 +189,40 @@ pub(crate) fn set_scheduling(
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_setattr, tid.as_raw(), &raw mut attributes, 0_u32) };
     check(returned).map(drop)
+}
+
+/// What the thread has.
+pub(crate) fn scheduling(tid: Tid) -> Result<Attributes> {
+    if cfg!(miri) {
+        return Ok(Attributes { policy: 0, flags: 0, nice: 0, runtime: 0 });
+    }
+    let size = size_of::<libc::sched_attr>();
+    let mut attributes = libc::sched_attr {
+        size: size as u32,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: validity: `attributes` is `size` bytes that the kernel may write. Aliasing: the only reference is
+    // the one passed. Thread: any thread may ask.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            tid.as_raw(),
+            &raw mut attributes,
+            size as u32,
+            0_u32,
+        )
+    };
+    check(returned)?;
+    Ok(Attributes {
+        policy: attributes.sched_policy,
+        flags: attributes.sched_flags,
+        nice: attributes.sched_nice,
+        runtime: attributes.sched_runtime,
+    })
 }

@@ -9,6 +9,7 @@ use nearq_topology::Topology;
 
 use super::super::{CROWD, Hold, Timer};
 use super::{Owner, end};
+use crate::priority::Priority;
 
 fn simulation(machine: &str, seed: u64) -> Simulation {
     Simulation::new(Topology::from_synthetic(machine).expect("well formed"), seed)
@@ -256,26 +257,33 @@ fn a_far_deadline_makes_no_wake_ups() {
     assert_eq!(outcome.expect(), 1, "the sleeper's own return and nothing else");
 }
 
+fn nice(nice: i32) -> Priority {
+    Priority { nice, idle: false, slice: None }
+}
+
 #[test]
 fn the_thread_is_as_favoured_as_the_most_favoured_that_use_it() {
     let outcome = simulation("core:2", 3).run(|| {
         let timer = Arc::new(Timer::<Sim>::new());
         let owner = Owner::new(&timer);
-        timer.serve(5);
+        timer.serve(&nice(5));
         owner.arm_in(Duration::ZERO);
         owner.wait(1);
         let thread = timer.shared.thread.lock().expect("it runs");
-        let nice = || {
+        let has = || {
             Sim::sleep(Duration::from_millis(1));
-            Sim::nice(thread).expect("alive")
+            Sim::scheduling(thread).expect("alive")
         };
-        assert_eq!(nice(), 0, "it is not favoured less");
-        timer.serve(-10);
-        assert_eq!(nice(), -10);
-        timer.serve(-5);
-        assert_eq!(nice(), -10);
-        timer.serve(-20);
-        assert_eq!(nice(), -20);
+        let own = has().slice;
+        assert_eq!(has().nice, 0, "it is not favoured less");
+        timer.serve(&nice(-10));
+        assert_eq!(has().nice, -10);
+        timer.serve(&nice(-5));
+        assert_eq!(has().nice, -10);
+        timer.serve(&nice(-20));
+        assert_eq!((has().nice, has().slice), (-20, own));
+        timer.serve(&Priority { slice: Some(Duration::from_millis(1)), ..nice(5) });
+        assert_eq!((has().nice, has().slice), (-20, Some(Duration::from_millis(1))));
         end(&timer);
         owner.check();
     });

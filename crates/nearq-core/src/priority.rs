@@ -1,0 +1,265 @@
+//! How the threads of a runtime are favoured: what queues ask for, what the system allows, and what came of it.
+//!
+//! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then look what they got
+//! ([`Inner::arrive`]). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
+//! short slice as well: it asks for no privilege, and has a thread that wakes up run before others that are in the middle of a
+//! longer one. One line tells whoever runs the program, once for each nice value of a runtime, by whichever thread is first.
+//!
+//! **The ordinary** priority is what the caller had that made the runtime: nice 0 in most programs, nice 10 under `nice`. That
+//! is what nice 0 of a queue means; all other values mean themselves. Each thread says what it wants: it would have what the thread
+//! has that happens to start it, which may be an item of another queue.
+//!
+//! **Threads that serve all queues** (`monitor`, `timer`) are as favoured as the most favoured of them. [`Favoured`] is that maximum. Who
+//! makes a pool adds to it, then favours the monitor's thread if there is one; that thread says who it is, then looks. The lock of the
+//! thread's handle orders the two: one of them sees the other.
+//!
+//! Nothing here waits: words are read, written and compared.
+
+use core::time::Duration;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, SchedPolicy, Scheduling};
+
+use crate::attributes::Attributes;
+use crate::error::Error;
+use crate::runtime::Inner;
+
+/// The slice of workers that could not have the nice value below 0 that they should have, and of `highpri()`: the shortest that
+/// Linux gives.
+pub(crate) const SHORT_SLICE: Duration = Duration::from_micros(100);
+/// What Linux cuts slices to.
+const SHORTEST_SLICE: Duration = Duration::from_micros(100);
+const LONGEST_SLICE: Duration = Duration::from_millis(100);
+/// The most favoured nice value.
+pub(crate) const MOST_FAVOURED: i32 = -20;
+const LEAST_FAVOURED: i32 = 19;
+
+/// How the workers of a pool are favoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Priority {
+    pub(crate) nice: i32,
+    /// They run when nothing else wants the CPU.
+    pub(crate) idle: bool,
+    pub(crate) slice: Option<Duration>,
+}
+
+impl Priority {
+    /// What attributes mean. Those of the idle class have neither nice value nor slice, so that all of them share pools.
+    pub(crate) fn of(attributes: &Attributes) -> Self {
+        let Attributes { nice, idle, slice, .. } = *attributes;
+        if idle {
+            Priority { nice: LEAST_FAVOURED, idle, slice: None }
+        } else {
+            Priority { nice, idle, slice }
+        }
+    }
+
+    /// Whether there is such a priority.
+    pub(crate) fn check(attributes: &Attributes) -> Result<(), Error> {
+        if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
+            return Err(Error::NiceOutOfRange(attributes.nice));
+        }
+        match attributes.slice {
+            Some(slice) if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) => {
+                Err(Error::SliceOutOfRange(slice))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The most favoured priority of several: the lowest nice value, and the shortest slice. One word: the nice value, counted from 0,
+/// in the upper half, the slice in nanoseconds in the lower.
+pub(crate) struct Favoured<P: Platform>(P::AtomicU64);
+
+/// No slice was asked for; longer than any.
+const NO_SLICE: u64 = u32::MAX as u64;
+/// Of nobody: less favoured than the least.
+const NOBODY: u64 = 40 << 32 | NO_SLICE;
+
+impl<P: Platform> Favoured<P> {
+    pub(crate) fn new() -> Self {
+        Favoured(P::AtomicU64::new(NOBODY))
+    }
+
+    /// Adds one. True if that makes a difference.
+    #[inline]
+    pub(crate) fn add(&self, priority: &Priority) -> bool {
+        let slice = priority.slice.map_or(NO_SLICE, |slice| slice.as_nanos() as u64);
+        let nice = number(priority.nice);
+        let mut known = self.0.load(Ordering::SeqCst);
+        loop {
+            let more = (known >> 32).min(nice) << 32 | (known & NO_SLICE).min(slice);
+            if more == known {
+                return false;
+            }
+            // SeqCst: before the look at who is to be favoured. The value is all there is.
+            match self.0.compare_exchange_weak(known, more, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                Err(now) => known = now,
+            }
+        }
+    }
+
+    /// All of it in one number: another one whenever `add` has made a difference.
+    #[inline]
+    pub(crate) fn word(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Has a thread that serves them all be as favoured as the most favoured of them, if it was less so, as far as that is allowed.
+    /// Quietly: a worker says what is refused.
+    pub(crate) fn favour(&self, thread: P::Thread) {
+        let Ok(has) = P::scheduling(thread) else { return };
+        let Some(most) = self.beyond(has.nice) else { return };
+        let wanted = Scheduling { policy: has.policy, nice: most.nice, slice: most.slice };
+        if P::favour(thread, wanted).is_err() && most.nice < 0 && most.slice.is_none() {
+            let nice = P::nice(thread).unwrap_or(has.nice);
+            let _ = P::favour(thread, Scheduling { nice, slice: Some(SHORT_SLICE), ..wanted });
+        }
+    }
+
+    /// The most favoured, if it is more favoured than a thread of that nice value without a slice of its own.
+    fn beyond(&self, nice: i32) -> Option<Priority> {
+        let word = self.word();
+        let most = ((word >> 32) as i32 + MOST_FAVOURED).min(nice);
+        let slice = Some(word & NO_SLICE).filter(|slice| *slice < NO_SLICE);
+        let slice = slice.map(Duration::from_nanos);
+        let more = most < nice || slice.is_some();
+        more.then_some(Priority { nice: most, idle: false, slice })
+    }
+}
+
+/// A nice value as a number from 0 on.
+fn number(nice: i32) -> u64 {
+    (nice.clamp(MOST_FAVOURED, LEAST_FAVOURED) - MOST_FAVOURED).unsigned_abs().into()
+}
+
+/// Nice values that fit into one word, at [`BITS`] each.
+const IN_A_WORD: u64 = 10;
+const BITS: u64 = 6;
+const MASK: u64 = (1 << BITS) - 1;
+
+/// What a runtime knows of priorities.
+pub(crate) struct Priorities<P: Platform> {
+    /// What who made the runtime had.
+    ordinary: Scheduling,
+    /// What each nice value came to, as last seen: 0 is not known, else that value's number and 1.
+    reached: [P::AtomicU64; 4],
+    /// A bit for each nice value that was said to be refused.
+    told: P::AtomicU64,
+    /// Of all pools.
+    favoured: Favoured<P>,
+}
+
+impl<P: Platform> Priorities<P> {
+    pub(crate) fn new() -> Self {
+        let ordinary = Scheduling { policy: SchedPolicy::Normal, nice: 0, slice: None };
+        Priorities {
+            ordinary: P::scheduling(P::current_thread()).unwrap_or(ordinary),
+            reached: core::array::from_fn(|_| P::AtomicU64::new(0)),
+            told: P::AtomicU64::new(0),
+            favoured: Favoured::new(),
+        }
+    }
+
+    /// The least favoured that a thread which serves all queues may be.
+    pub(crate) fn ordinary(&self) -> Scheduling {
+        Scheduling { slice: None, ..self.ordinary }
+    }
+
+    /// What a thread of that priority asks the system for.
+    pub(crate) fn scheduling(&self, priority: &Priority) -> Scheduling {
+        Scheduling {
+            policy: if priority.idle { SchedPolicy::Idle } else { self.ordinary.policy },
+            nice: if priority.nice == 0 { self.ordinary.nice } else { priority.nice },
+            slice: priority.slice,
+        }
+    }
+
+    fn reached(&self, nice: i32) -> Option<i32> {
+        let (word, shift) = (number(nice) / IN_A_WORD, number(nice) % IN_A_WORD * BITS);
+        // Relaxed: the value is all there is.
+        let seen = self.reached[word as usize].load(Ordering::Relaxed) >> shift & MASK;
+        (seen != 0).then(|| seen as i32 - 1 + MOST_FAVOURED)
+    }
+
+    fn note_reached(&self, nice: i32, reached: i32) {
+        let (word, shift) = (number(nice) / IN_A_WORD, number(nice) % IN_A_WORD * BITS);
+        let word = &self.reached[word as usize];
+        let mut known = word.load(Ordering::Relaxed);
+        loop {
+            let new = known & !(MASK << shift) | (number(reached) + 1) << shift;
+            if new == known {
+                return;
+            }
+            match word.compare_exchange_weak(known, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => known = now,
+            }
+        }
+    }
+
+    /// The nice value that workers of that priority have; before there was any, the one that the caller could have.
+    pub(crate) fn effective_nice(&self, priority: &Priority) -> i32 {
+        let wanted = self.scheduling(priority).nice;
+        self.reached(wanted).unwrap_or_else(|| P::attainable_nice(wanted))
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    /// The caller, a new thread for `priority`, looks what came of that, and says so where it matters.
+    pub(crate) fn arrive(&self, priority: &Priority) {
+        let priorities = &self.priorities;
+        let wanted = priorities.scheduling(priority);
+        if let Some(nice) = priorities.take(wanted) {
+            priorities.note_reached(wanted.nice, nice);
+        }
+    }
+
+    /// A pool of that priority was made: the threads that serve all queues follow.
+    pub(crate) fn serve_priority(&self, priority: &Priority) {
+        let priorities = &self.priorities;
+        if priorities.favoured.add(priority)
+            && let Some(thread) = self.monitor.thread()
+        {
+            priorities.favoured.favour(thread);
+        }
+    }
+
+    /// The caller, the monitor, is as favoured as the most favoured pool from now on. Before: it has said who it is.
+    pub(crate) fn favour_monitor(&self) {
+        self.priorities.favoured.favour(P::current_thread());
+    }
+}
+
+impl<P: Platform> Priorities<P> {
+    /// Sees to it that the caller, who has asked for `wanted`, has that or what is nearest, and says once what was refused. The
+    /// nice value that it has; none if that cannot be told.
+    fn take(&self, wanted: Scheduling) -> Option<i32> {
+        let me = P::current_thread();
+        let has = P::scheduling(me).ok()?;
+        if has.nice <= wanted.nice && has.policy == wanted.policy {
+            return Some(has.nice);
+        }
+        // What it has was inherited, or is the nearest that is allowed: the same call tells why, or succeeds now.
+        let refused = P::favour(me, wanted).err();
+        let has = P::scheduling(me).ok()?;
+        let slice = wanted.slice.or((wanted.nice < 0).then_some(SHORT_SLICE));
+        if has.nice > wanted.nice && slice != wanted.slice {
+            let _ = P::favour(me, Scheduling { nice: has.nice, slice, ..wanted });
+        }
+        if let Some(refused) = refused {
+            let bit = 1 << number(wanted.nice);
+            // Relaxed: who says it is all there is.
+            if self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                let slice = slice.map(|slice| format!(" and slices of {slice:?}"));
+                let slice = slice.unwrap_or_default();
+                P::warn(&format!("{refused}; its workers have nice {}{slice} instead", has.nice));
+            }
+        }
+        Some(has.nice)
+    }
+}
+
+#[cfg(test)]
+mod tests;
