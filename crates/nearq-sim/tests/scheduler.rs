@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, SchedPolicy, Scheduling, ThreadSpec};
 use nearq_sim::{
     AtomicU32, AtomicU64, Costs, Fair, Kernel, Reason, Scheduler, Sim, Simulation, Thread, compute,
 };
@@ -370,6 +370,120 @@ fn threads_are_balanced_by_weight_too() {
     })
     .expect();
     assert!(share < Duration::from_millis(2_250), "{share:?}");
+}
+
+/// Four threads compute without end on one CPU, as `crowd` says; beside them one of `scheduling` sleeps for a millisecond again and
+/// again, and computes for `busy`: by how much the 95th percentile and the middle one of 200 of its sleeps were too long.
+fn lateness(
+    crowd: Option<Scheduling>,
+    scheduling: Option<Scheduling>,
+    busy: Duration,
+) -> (Duration, Duration) {
+    let outcome = on("core:1", move || {
+        let stop = Arc::new(AtomicU32::new(0));
+        let hogs: Vec<_> = (0..4)
+            .map(|_| {
+                let stop = Arc::clone(&stop);
+                let main = move || {
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        compute(100 * MICROSECOND);
+                    }
+                };
+                let spec = ThreadSpec { scheduling: crowd, ..ThreadSpec::default() };
+                Sim::spawn(spec, main).expect("room")
+            })
+            .collect();
+        let (late, told) = {
+            let late = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
+            (Arc::clone(&late), late)
+        };
+        let main = move || {
+            for _ in 0..200 {
+                let due = Sim::now() + MILLISECOND;
+                Sim::sleep(MILLISECOND);
+                late.lock().push(Sim::now() - due);
+                compute(busy);
+            }
+        };
+        let spec = ThreadSpec { scheduling, ..ThreadSpec::default() };
+        Sim::join(Sim::spawn(spec, main).expect("room"));
+        stop.store(1, Ordering::Relaxed);
+        hogs.into_iter().for_each(Sim::join);
+        let mut late = core::mem::take(&mut *told.lock());
+        late.sort_unstable();
+        (late[late.len() * 19 / 20], late[late.len() / 2])
+    });
+    outcome.expect()
+}
+
+fn scheduling(policy: SchedPolicy, nice: i32, slice: Option<Duration>) -> Option<Scheduling> {
+    Some(Scheduling { policy, nice, slice })
+}
+
+#[test]
+fn who_asks_for_a_short_slice_or_is_favoured_runs_soon_after_a_sleep() {
+    let late = |nice, slice| {
+        let normal = |nice, slice| scheduling(SchedPolicy::Normal, nice, slice);
+        lateness(normal(0, None), normal(nice, slice), 200 * MICROSECOND)
+    };
+    let usual = late(0, None);
+    assert!(usual.0 > MILLISECOND, "it waits for those that run at times: {usual:?}");
+    let short = late(0, Some(100 * MICROSECOND));
+    assert!(short.0 < 50 * MICROSECOND, "with a short slice its deadline is the first: {short:?}");
+    let long = late(0, Some(20 * MILLISECOND));
+    assert!(long.1 > 100 * usual.1, "with a long one the last: {long:?}");
+    let favoured = late(-20, None);
+    assert!(favoured.0 < 200 * MICROSECOND, "so it is by weight: {favoured:?}");
+}
+
+#[test]
+fn the_idle_class_makes_room_at_once_and_never_interrupts() {
+    let idle = scheduling(SchedPolicy::Idle, 0, None);
+    let least = scheduling(SchedPolicy::Normal, 19, None);
+    let late = lateness(idle, least, 10 * MICROSECOND);
+    assert!(late.0 < 50 * MICROSECOND, "beside the idle class the least favoured: {late:?}");
+    let late = lateness(least, idle, 10 * MICROSECOND);
+    assert!(late.1 > MILLISECOND, "the idle class waits even for the least favoured: {late:?}");
+}
+
+#[test]
+fn a_cpu_of_the_idle_class_alone_counts_as_idle_for_others() {
+    let (same, other) = on("core:2", || {
+        let idle = scheduling(SchedPolicy::Idle, 0, None);
+        let stop = Arc::new(AtomicU32::new(0));
+        let spin = |cpu, scheduling| {
+            let (stop, affinity) = (Arc::clone(&stop), Some(CpuSet::single(cpu)));
+            let main = move || {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    compute(100 * MICROSECOND);
+                }
+            };
+            let spec = ThreadSpec { scheduling, affinity, ..ThreadSpec::default() };
+            Sim::spawn(spec, main).expect("room")
+        };
+        // Where a thread of each class wakes up that slept on CPU 0, where an ordinary one computes.
+        let wakes = |scheduling| {
+            let seen = Arc::new(AtomicU32::new(0));
+            let told = Arc::clone(&seen);
+            let main = move || {
+                Sim::set_affinity(Sim::current_thread(), &CpuSet::single(0)).expect("there is one");
+                Sim::set_affinity(Sim::current_thread(), &CpuSet::all(2)).expect("there are two");
+                Sim::sleep(5 * MILLISECOND);
+                told.store(Sim::current_cpu() as u32, Ordering::Relaxed);
+            };
+            let handle = Sim::spawn(ThreadSpec { scheduling, ..ThreadSpec::default() }, main);
+            Sim::join(handle.expect("room"));
+            seen.load(Ordering::Relaxed)
+        };
+        let hogs = [spin(0, None), spin(1, idle)];
+        let seen = (wakes(idle), wakes(None));
+        stop.store(1, Ordering::Relaxed);
+        hogs.into_iter().for_each(Sim::join);
+        seen
+    })
+    .expect();
+    assert_eq!(same, 0, "one of the idle class waits where it was");
+    assert_eq!(other, 1, "an ordinary thread goes where that class is");
 }
 
 #[test]

@@ -28,6 +28,8 @@ const SHORTEST_RUN: u64 = 50_000;
 ///   one of an idle core if there is one; else to one of the node, likewise; else it waits at its previous CPU, however
 ///   idle the rest of the machine may be. There it interrupts the thread that runs if it is owed time and has the
 ///   earlier deadline. ([`waking_within_cache`](Self::waking_within_cache) leaves the node out.)
+/// - **The idle class** has a weight of 3. Its threads interrupt nobody, and any other interrupts them at once; a CPU that has
+///   none but those counts as idle for a woken thread of another class, after those that are.
 /// - **A new thread**, and one that replaces its program, goes to the node with the fewest threads that can run for
 ///   each CPU, there to such a last-level cache, core, and CPU.
 /// - **A CPU that runs out of threads** takes one that waits elsewhere: in its last-level cache, then its node, then the
@@ -54,6 +56,8 @@ pub struct Fair {
     crowded: usize,
     /// A woken thread looks for an idle CPU under its last-level cache alone.
     wakes_within_cache: bool,
+    /// There has been a thread of the idle class.
+    knows_idle_class: bool,
 }
 
 impl Fair {
@@ -198,6 +202,9 @@ impl Scheduler for Fair {
         let queue = &self.queues[cpu];
         let Some(current) = queue.current else { return false };
         let (new, old) = (&self.entities[thread.slot], &self.entities[current]);
+        if new.is_idle_class() || old.is_idle_class() {
+            return !new.is_idle_class();
+        }
         new.virtual_time <= queue.virtual_time(&self.entities) && new.deadline < old.deadline
     }
 
@@ -280,6 +287,7 @@ impl Scheduler for Fair {
         entity.lag =
             (i128::from(entity.lag) * i128::from(entity.weight) / i128::from(weight)) as i64;
         (entity.weight, entity.slice) = (weight, slice);
+        self.knows_idle_class |= entity.is_idle_class();
         entity.set_deadline();
         if waits {
             self.arrive(slot, cpu);
@@ -299,5 +307,6 @@ impl Scheduler for Fair {
             cpu,
             ..Entity::default()
         };
+        self.knows_idle_class |= self.entities[thread.slot].is_idle_class();
     }
 }

@@ -1,8 +1,9 @@
 //! Where threads go in [`Fair`].
 //!
 //! - **A woken thread** goes to its previous CPU if that is idle; else to an idle CPU that shares its last-level
-//!   cache, one of an idle core if there is one; else to one of its node, likewise; else it waits at its previous CPU,
-//!   however idle the rest of the machine may be: that is left to balancing. The search starts behind the previous CPU.
+//!   cache, one of an idle core if there is one; else to one of its node, likewise; else to one under that cache that has
+//!   threads of the idle class alone, unless it is of that class itself; else it waits at its previous CPU, however idle the rest
+//!   of the machine may be: that is left to balancing. The search starts behind the previous CPU.
 //! - **A new thread**, and one that replaces its program, goes where the least is going on: to the node with the fewest
 //!   threads that can run for each CPU, there to such a last-level cache, core, and CPU. Its creator's comes first
 //!   among equals, then the lower number.
@@ -24,11 +25,33 @@ impl Fair {
         let near = |group| idle_in(kernel, group, allowed, previous);
         near(kernel.llc_cpus(previous))
             .or_else(|| near(kernel.node_cpus(previous)).filter(|_| !self.wakes_within_cache))
+            .or_else(|| self.as_good_as_idle(kernel, thread, previous))
             .or(usable.then_some(previous))
             // It may not go back: anywhere, an idle CPU first.
             .or_else(|| near(allowed))
             .or_else(|| behind(allowed, previous))
             .expect("a thread may run somewhere")
+    }
+
+    /// A CPU under the previous one's last-level cache that has threads of the idle class alone, the previous one first.
+    fn as_good_as_idle(
+        &self,
+        kernel: &Kernel<'_>,
+        thread: Thread,
+        previous: usize,
+    ) -> Option<usize> {
+        if !self.knows_idle_class || self.entities[thread.slot].is_idle_class() {
+            return None;
+        }
+        let near = kernel.llc_cpus(previous);
+        core::iter::once(previous)
+            .chain(near.iter().filter(|cpu| *cpu > previous))
+            .chain(near.iter().filter(|cpu| *cpu < previous))
+            .filter(|cpu| kernel.allowed(thread).contains(*cpu))
+            .find(|cpu| {
+                let queue = self.queues.get(*cpu);
+                queue.is_some_and(|queue| queue.is_as_good_as_idle(&self.entities))
+            })
     }
 
     /// The CPU for a thread that is new, or as good as new.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::costs::NORMAL_WEIGHT;
+use crate::costs::{IDLE_WEIGHT, NORMAL_WEIGHT};
 
 /// A thread, as the fair scheduler knows it.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,11 @@ impl Entity {
     /// Nanoseconds of CPU time as virtual time.
     pub(super) fn as_virtual(&self, nanoseconds: u64) -> u64 {
         (u128::from(nanoseconds) * u128::from(NORMAL_WEIGHT) / u128::from(self.weight)) as u64
+    }
+
+    /// Whether it is of the idle class: no nice value has that weight.
+    pub(super) fn is_idle_class(&self) -> bool {
+        self.weight == IDLE_WEIGHT
     }
 
     /// Gives it a new deadline, a slice from its virtual time.
@@ -93,6 +98,13 @@ impl Queue {
             weighted += u128::from(entities[slot].weight) * u128::from(entities[slot].virtual_time);
         }
         if weight == 0 { self.rest } else { (weighted / u128::from(weight)) as u64 }
+    }
+
+    /// Whether there are threads, and all of them are of the idle class: the CPU is as good as idle for any other.
+    pub(super) fn is_as_good_as_idle(&self, entities: &[Entity]) -> bool {
+        // No other weight is as low.
+        self.weight == IDLE_WEIGHT * self.waiting.len() as u64
+            && self.current.is_some_and(|slot| entities[slot].is_idle_class())
     }
 
     /// Whether nobody but perhaps the thread on the CPU is here.
@@ -168,6 +180,22 @@ mod tests {
         assert_eq!((queue.first(&entities), queue.virtual_time(&entities)), (Some(2), 700));
         queue.remove(&mut entities, 2);
         assert_eq!((queue.first(&entities), queue.virtual_time(&entities)), (None, 700));
+    }
+
+    #[test]
+    fn a_cpu_of_the_idle_class_alone_is_as_good_as_idle() {
+        let mut entities = [entity(IDLE_WEIGHT, 0), entity(IDLE_WEIGHT, 5), entity(15, 5)];
+        let mut queue = Queue::default();
+        assert!(!queue.is_as_good_as_idle(&entities), "there is nobody");
+        queue.current = Some(0);
+        assert!(queue.is_as_good_as_idle(&entities));
+        queue.add(1, &mut entities[1]);
+        assert!(queue.is_as_good_as_idle(&entities));
+        queue.add(2, &mut entities[2]);
+        assert!(!queue.is_as_good_as_idle(&entities), "nice 19 is not of that class");
+        queue.remove(&mut entities, 2);
+        queue.current = Some(2);
+        assert!(!queue.is_as_good_as_idle(&entities));
     }
 
     #[test]
