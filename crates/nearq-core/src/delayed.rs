@@ -207,7 +207,7 @@ pub(crate) fn arm<P: Platform>(
     });
     let timer = &queue.inner().timer;
     if let Some(priority) = queue.priority() {
-        timer.serve(priority);
+        timer.serve(&queue.inner().priorities.absolute(priority));
     }
     tell(held, delay, deadline, timer)
 }

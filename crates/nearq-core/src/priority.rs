@@ -81,7 +81,7 @@ impl<P: Platform> Favoured<P> {
         Favoured(P::AtomicU64::new(NOBODY))
     }
 
-    /// Adds one. True if that makes a difference.
+    /// Adds one, with a nice value that means itself. True if that makes a difference.
     #[inline]
     pub(crate) fn add(&self, priority: &Priority) -> bool {
         let slice = priority.slice.map_or(NO_SLICE, |slice| slice.as_nanos() as u64);
@@ -171,9 +171,15 @@ impl<P: Platform> Priorities<P> {
     pub(crate) fn scheduling(&self, priority: &Priority) -> Scheduling {
         Scheduling {
             policy: if priority.idle { SchedPolicy::Idle } else { self.ordinary.policy },
-            nice: if priority.nice == 0 { self.ordinary.nice } else { priority.nice },
+            nice: self.absolute(priority).nice,
             slice: priority.slice,
         }
+    }
+
+    /// The priority with a nice value that means itself.
+    pub(crate) fn absolute(&self, priority: &Priority) -> Priority {
+        let nice = if priority.nice == 0 { self.ordinary.nice } else { priority.nice };
+        Priority { nice, ..*priority }
     }
 
     fn reached(&self, nice: i32) -> Option<i32> {
@@ -219,7 +225,7 @@ impl<P: Platform> Inner<P> {
     /// A pool of that priority was made: the threads that serve all queues follow.
     pub(crate) fn serve_priority(&self, priority: &Priority) {
         let priorities = &self.priorities;
-        if priorities.favoured.add(priority)
+        if priorities.favoured.add(&priorities.absolute(priority))
             && let Some(thread) = self.monitor.thread()
         {
             priorities.favoured.favour(thread);

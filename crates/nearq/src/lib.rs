@@ -35,8 +35,8 @@ pub use nearq_core::{
     Attributes, BorrowScope, CpuSet, Domain, DomainLimit, DrainedQueue, Error, Flushed,
     FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic, PoolInfo,
     Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
-    blocking, set_description, system_freezable, system_long, system_percpu, system_unbound,
-    system_unbound_long,
+    blocking, set_description, system_freezable, system_highpri, system_long, system_percpu,
+    system_unbound, system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.
