@@ -63,6 +63,15 @@ impl World {
         self.next_limits_fault(0);
     }
 
+    /// These things go wrong from now on, and what went wrong before is put right.
+    pub(crate) fn change_faults(&mut self, faults: Faults, now: u64) {
+        self.stop_faults(now);
+        self.injection.faults = faults;
+        self.disturbed = self.schedule != Schedule::Fair || faults.preempted_one_in > 0;
+        self.next_cpu_fault(now);
+        self.next_limits_fault(now);
+    }
+
     /// Nothing goes wrong any more, and what went wrong is put right: CPUs are online again, limits as the program
     /// wants them, threads that stood still go on.
     pub(crate) fn stop_faults(&mut self, now: u64) {

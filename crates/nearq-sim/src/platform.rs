@@ -13,6 +13,7 @@ use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::context::{self, Shared};
 use crate::costs;
 use crate::cpu::FULL_RATE;
+use crate::faults::Faults;
 use crate::memory::{self, Access, Placing};
 use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
@@ -144,6 +145,14 @@ impl Sim {
         shared.sync();
         let world = shared.world.borrow();
         world.threads.find(thread).map(Entry::previous_cpu).ok_or_else(|| gone(thread))
+    }
+
+    /// Begins these faults, in place of those that there were. Which come when still depends on the seed.
+    pub fn start_faults(faults: Faults) {
+        let shared = system_call("Sim::start_faults");
+        let mut world = shared.world.borrow_mut();
+        let now = world.now();
+        world.change_faults(faults, now);
     }
 
     /// Ends all faults: nothing goes wrong from now on, CPUs that a fault took are online again, the limits are those
