@@ -28,6 +28,8 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) has_place: Cell<bool>,
     /// Depth of blocking sections.
     blocking: Cell<u32>,
+    /// Whether it has given its place to another one for a blocking section. A rescuer has none to give.
+    lent: Cell<bool>,
     /// Whether the pool counts it as brisk.
     pub(crate) brisk: Cell<bool>,
     /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
@@ -50,6 +52,7 @@ impl<'a, P: Platform> Context<'a, P> {
             worker,
             has_place: Cell::new(false),
             blocking: Cell::new(0),
+            lent: Cell::new(false),
             brisk: Cell::new(false),
             look_after: Cell::new(false),
             link: Cell::new(core::ptr::null()),
@@ -139,7 +142,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
         fn drop(&mut self) {
             with_current::<P, _>(|context| {
                 context.blocking.set(context.blocking.get() - 1);
-                if context.blocking.get() == 0 {
+                if context.blocking.get() == 0 && context.lent.replace(false) {
                     context.pool.change_away(false);
                     context.pool.level.acquire_anyway();
                     context.set_place(true);
@@ -150,9 +153,11 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     let _back = with_current::<P, _>(|context| {
         context.blocking.set(context.blocking.get() + 1);
         if context.blocking.get() == 1 {
-            context.pool.change_away(true);
             context.set_brisk(false);
-            if context.set_place(false) {
+            if context.has_place.get() {
+                context.lent.set(true);
+                context.pool.change_away(true);
+                context.set_place(false);
                 context.pool.level.release();
             }
             if context.pool.has_waiting() {
