@@ -59,6 +59,13 @@ pub enum Error {
     },
     /// A limit of zero threads.
     NoThreads,
+    /// The rescuer of a workqueue could not be started, or a thread without which it would not know when it is needed.
+    NoRescuer {
+        /// The workqueue's name.
+        queue: String,
+        /// What was refused, and the limits that refuse it.
+        refused: Refused,
+    },
     /// The runtime was shut down, or is being: it takes nothing but what its own running items queue.
     ShutDown,
     /// The machine could not be described.
@@ -108,6 +115,11 @@ impl fmt::Display for Error {
             ),
             Error::Deadlock(text) => f.write_str(text),
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
+            Error::NoRescuer { queue, refused } => write!(
+                f,
+                "the workqueue `{queue}` cannot have a rescuer: {refused}. Raise that limit, or end other threads first; \
+                 without `rescuer(true)` the queue can be built"
+            ),
             Error::Draining { queue } => write!(
                 f,
                 "the workqueue `{queue}` is being drained and takes items from its own running items only; \

@@ -53,8 +53,8 @@
 //!
 //! # What leaks in the child
 //! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or
-//! runtime that another thread was dropping or had the last handle of; a few small vectors of the leaf locks. A child that
-//! lives long and inherits many pending items is better made before they are.
+//! runtime that another thread was dropping or had the last handle of, or whose rescuer was running its items; a few small
+//! vectors of the leaf locks. A child that lives long and inherits many pending items is better made before they are.
 //!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand (see `Platform::follow_forks`); nothing of nearq may be used in such a child
@@ -172,15 +172,21 @@ impl<P: Platform> Inner<P> {
         self.table.iter().for_each(Worker::after_fork_in_child);
         self.pools.lock().iter().for_each(|pool| pool.after_fork_in_child());
         self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
+        let mut has_rescuers = false;
         for queue in self.queues.lock().iter() {
             // SAFETY: as in `held_queues`; the guard lives as long as the loop.
-            unsafe { &*queue.as_ptr() }.after_fork_in_child();
+            let queue = unsafe { &*queue.as_ptr() };
+            queue.after_fork_in_child();
+            has_rescuers |= queue.rescuer().is_some();
         }
+        set(&self.rescuers_missing, u32::from(has_rescuers));
         self.monitor.after_fork_in_child();
         self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();
         set(&self.threads, 0);
+        set(&self.reserved, 0);
+        set(&self.rescuers_tried, 0);
         // Who adopted a queue may not have come to say so.
         set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));
         // A change of the machine or of a default may have reached some levels and queues and not others.

@@ -61,6 +61,8 @@ pub struct WorkerState {
     pub pool: u32,
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
+    /// Whether it is a queue's [rescuer](crate::WorkqueueBuilder::rescuer) that is at the pool.
+    pub rescuer: bool,
     /// Whether it sleeps.
     pub idle: bool,
     /// What it runs, or ran last before it looked for more.
@@ -74,6 +76,7 @@ impl WorkerState {
         WorkerState {
             pool: worker.pool().id,
             thread_id: worker.thread.lock().map(P::thread_id),
+            rescuer: worker.rescues(),
             idle: worker.is_idle(),
             function: worker.function(),
             description: worker.description(),

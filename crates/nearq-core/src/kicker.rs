@@ -48,6 +48,11 @@ impl<P: Platform> Kicker<P> {
         }
     }
 
+    /// Whether that node is it.
+    pub(crate) fn is(&self, item: NonNull<Item<P>>) -> bool {
+        core::ptr::eq(item.as_ptr(), &raw const self.item)
+    }
+
     /// Whether it is on its way or being carried out.
     pub(crate) fn is_active(&self) -> bool {
         self.item.is_pending() || self.item.is_running()

@@ -22,6 +22,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
+//! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
 //! | `fork` | what the child of a fork makes of all that |
@@ -70,6 +71,7 @@ mod place;
 mod pool;
 mod priority;
 mod queue;
+mod rescuer;
 mod run;
 mod runtime;
 mod scope;

@@ -74,6 +74,9 @@ pub(crate) struct Link<P: Platform> {
     stripes: Box<[Padded<Stripe<P>>]>,
     /// Items that were let in, and cancelled before they ran.
     cancelled: P::AtomicU64,
+    /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
+    mayday: P::AtomicU64,
+    rescued: P::AtomicU64,
     /// The queue's next link; see `Queue::links`.
     pub(crate) next: P::AtomicPtr<Link<P>>,
     /// The domain's next link; see `Admission::links`.
@@ -118,6 +121,8 @@ impl<P: Platform> Link<P> {
             held: Padded(P::AtomicU64::new(0)),
             stripes: (0..stripes).map(|_| stripe()).collect(),
             cancelled: P::AtomicU64::new(0),
+            mayday: P::AtomicU64::new(0),
+            rescued: P::AtomicU64::new(0),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
             next_of_domain: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -183,6 +188,16 @@ impl<P: Platform> Link<P> {
         }
     }
 
+    /// Counts a call of the queue's rescuer.
+    pub(crate) fn count_mayday(&self) {
+        self.mayday.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what the queue's rescuer runs.
+    pub(crate) fn count_rescued(&self) {
+        self.rescued.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts one item that was let in and cancelled.
     pub(crate) fn count_cancelled(&self) {
         // SeqCst: as in `count_completed`.
@@ -242,6 +257,21 @@ impl<P: Platform> Link<P> {
     /// What has ended, as it is compared with what has entered.
     pub(crate) fn ended(&self) -> u32 {
         self.completed() as u32
+    }
+
+    /// Who runs its items now: workers of the pool, and the queue's rescuer.
+    fn running(&self) -> u64 {
+        let link = core::ptr::from_ref(self);
+        let rescuer = self.queue().rescuer().is_some_and(|rescuer| rescuer.serves(link));
+        self.pool.workers_of(link) + u64::from(rescuer)
+    }
+
+    /// Whether more was let in than has ended or is run by workers of the pool. What helpers and the rescuer run counts as
+    /// waiting. What waits never counts as running, unless a worker looks for its next item at this very moment.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let ended = self.ended();
+        let running = self.pool.workers_of(core::ptr::from_ref(self));
+        u64::from(self.entered().wrapping_sub(ended)) > running
     }
 
     /// Items held back.
@@ -326,7 +356,7 @@ impl<P: Platform> Link<P> {
         };
         // First what has ended, then what runs: an item that ends in between counts twice for a moment, never not at all.
         let completed = sum(|stripe| &stripe.completed);
-        let running = self.pool.workers_of(core::ptr::from_ref(self));
+        let running = self.running();
         LinkStatistics {
             pool: self.pool.id,
             pod: self.pool.key.pod.clone(),
@@ -338,6 +368,8 @@ impl<P: Platform> Link<P> {
             helped: sum(|stripe| &stripe.helped),
             concurrency_wakeups: sum(|stripe| &stripe.replaced),
             cpu_intensive: sum(|stripe| &stripe.hogged),
+            mayday: self.mayday.load(Ordering::Relaxed),
+            rescued: self.rescued.load(Ordering::Relaxed),
         }
     }
 }
@@ -353,6 +385,8 @@ impl LinkStatistics {
         self.helped += other.helped;
         self.concurrency_wakeups += other.concurrency_wakeups;
         self.cpu_intensive += other.cpu_intensive;
+        self.mayday += other.mayday;
+        self.rescued += other.rescued;
     }
 }
 
@@ -382,4 +416,8 @@ pub struct LinkStatistics {
     /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see
     /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after). Counted when the item has ended.
     pub cpu_intensive: u64,
+    /// How often the queue's [rescuer](crate::WorkqueueBuilder::rescuer) was called, because no worker could be started.
+    pub mayday: u64,
+    /// Executions that the rescuer has begun.
+    pub rescued: u64,
 }

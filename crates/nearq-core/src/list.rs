@@ -67,10 +67,35 @@ impl<P: Platform> List<P> {
         Some(item)
     }
 
+    /// The first item.
+    pub(crate) fn front(&self) -> Option<NonNull<Item<P>>> {
+        NonNull::new(self.head)
+    }
+
     /// Puts all of `other` at the end.
     pub(crate) fn append(&mut self, other: &mut List<P>) {
-        while let Some(item) = other.pop_front() {
-            self.push_back(item);
+        let Some(first) = other.front() else { return };
+        match NonNull::new(self.tail) {
+            None => self.head = first.as_ptr(),
+            // SAFETY: the tail is on this list, which has its PENDING.
+            Some(tail) => unsafe { tail.as_ref() }.next.store(first.as_ptr(), Ordering::Relaxed),
         }
+        self.tail = other.tail;
+        self.len += other.len;
+        *other = List::new();
+    }
+
+    /// Moves what is wanted to the front. Both parts keep their order.
+    pub(crate) fn prefer(&mut self, wanted: impl Fn(NonNull<Item<P>>) -> bool) {
+        let (mut first, mut rest) = (List::new(), List::new());
+        while let Some(item) = self.pop_front() {
+            if wanted(item) {
+                first.push_back(item);
+            } else {
+                rest.push_back(item);
+            }
+        }
+        first.append(&mut rest);
+        *self = first;
     }
 }

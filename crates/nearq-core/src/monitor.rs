@@ -17,7 +17,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Ordering, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, Ordering, Parker, Platform, Refused, ThreadSpec};
 
 use crate::balance::Balance;
 use crate::fork;
@@ -44,6 +44,10 @@ const DISARMED: u32 = 0;
 const ARMED: u32 = 1;
 const STOPPED: u32 = 2;
 
+const NOT_STARTED: u32 = 0;
+const STARTING: u32 = 1;
+const STARTED: u32 = 2;
+
 /// The monitor of one runtime.
 pub(crate) struct Monitor<P: Platform> {
     armed: P::AtomicU32,
@@ -64,7 +68,7 @@ impl<P: Platform> Monitor<P> {
             armed: P::AtomicU32::new(DISARMED),
             parker: Parker::new(),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
-            started: P::AtomicU32::new(0),
+            started: P::AtomicU32::new(NOT_STARTED),
             alive: P::AtomicU32::new(0),
             refused: P::AtomicU32::new(0),
             handle: Mutex::new_in(None),
@@ -93,14 +97,43 @@ impl<P: Platform> Monitor<P> {
         if armed.is_err() {
             return;
         }
-        if self.started.load(Ordering::Acquire) == 0 && self.started.swap(1, Ordering::AcqRel) == 0
+        if self.begin_start()
+            && self.start().is_err()
+            && self.refused.swap(1, Ordering::Relaxed) == 0
         {
-            self.start();
+            P::warn(
+                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no \
+                 worker waits until more is queued",
+            );
         }
         self.parker.unpark();
     }
 
-    fn start(&self) {
+    /// Has its thread started now, for who will need it where none can be.
+    pub(crate) fn reserve(&self) -> Result<(), Refused> {
+        loop {
+            if self.begin_start() {
+                return self.start();
+            }
+            // Somebody else may be about to fail.
+            let starting = self.started.load(Ordering::Acquire) == STARTING;
+            if !starting || self.armed.load(Ordering::SeqCst) == STOPPED {
+                return Ok(());
+            }
+            P::sleep(FIRST_PAUSE);
+        }
+    }
+
+    /// Whether the caller starts the thread.
+    fn begin_start(&self) -> bool {
+        self.started.load(Ordering::Acquire) == NOT_STARTED
+            && self
+                .started
+                .compare_exchange(NOT_STARTED, STARTING, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    fn start(&self) -> Result<(), Refused> {
         let runtime = self.runtime.load(Ordering::Acquire);
         // SAFETY: an Inner is in an Arc, and whoever arms the monitor keeps it alive; this adds a reference of our own.
         let own = unsafe {
@@ -110,6 +143,7 @@ impl<P: Platform> Monitor<P> {
         // After it has been in vain for long enough, one try for each push, so that pushers need not wait each time.
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;
+        let mut refusal = Ok(());
         for left in (0..tries).rev() {
             // Who stops the monitor writes `armed`, then reads `alive`.
             self.alive.store(1, Ordering::SeqCst);
@@ -129,10 +163,14 @@ impl<P: Platform> Monitor<P> {
                 watch(&own);
                 own.monitor.alive.store(0, Ordering::SeqCst);
             };
-            if let Ok(handle) = P::spawn(spec, main) {
-                *self.handle.lock() = Some(handle);
-                self.refused.store(0, Ordering::Relaxed);
-                return;
+            match P::spawn(spec, main) {
+                Ok(handle) => {
+                    *self.handle.lock() = Some(handle);
+                    self.refused.store(0, Ordering::Relaxed);
+                    self.started.store(STARTED, Ordering::Release);
+                    return Ok(());
+                }
+                Err(error) => refusal = Err(error),
             }
             if left == 0 || self.armed.load(Ordering::SeqCst) == STOPPED {
                 break;
@@ -142,17 +180,12 @@ impl<P: Platform> Monitor<P> {
         }
         self.alive.store(0, Ordering::SeqCst);
         if self.armed.load(Ordering::SeqCst) == STOPPED {
-            return;
+            return Ok(());
         }
-        if self.refused.swap(1, Ordering::Relaxed) == 0 {
-            P::warn(
-                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no \
-                 worker waits until more is queued",
-            );
-        }
-        self.started.store(0, Ordering::SeqCst);
+        self.started.store(NOT_STARTED, Ordering::SeqCst);
         // Not over `STOPPED`. The next push that finds nobody tries again.
         let _ = self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+        refusal
     }
 
     /// Has it look now, if it is armed.
@@ -192,7 +225,7 @@ impl<P: Platform> Monitor<P> {
         if self.armed.load(Ordering::Relaxed) != STOPPED {
             fork::set(&self.armed, DISARMED);
         }
-        fork::set(&self.started, 0);
+        fork::set(&self.started, NOT_STARTED);
         fork::set(&self.alive, 0);
         fork::set(&self.refused, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
@@ -236,6 +269,9 @@ fn watch<P: Platform>(inner: &Inner<P>) {
         let now = P::now();
         let pools = inner.all_pools();
         let waiting = balance.adjust(inner, &pools, &mut watcher, now);
+        if crate::rescuer::attend(inner, &pools, now) {
+            pace = Pace::Looks;
+        }
         inner.look_at_machine(now);
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {

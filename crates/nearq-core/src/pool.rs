@@ -50,6 +50,7 @@ use crate::level::Level;
 use crate::link::Link;
 use crate::list::List;
 use crate::pad::Padded;
+use crate::rescuer::Hardship;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
@@ -73,6 +74,8 @@ pub(crate) struct Pool<P: Platform> {
     workers: P::AtomicU32,
     /// Workers that have said that they block: so many threads more than hands.
     away: P::AtomicU32,
+    /// Whether its workers can be started.
+    pub(crate) hardship: Hardship<P>,
     /// Its workers' entries, newest first; entries are never removed.
     first_worker: P::AtomicPtr<Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
@@ -140,6 +143,7 @@ impl<P: Platform> Pool<P> {
             }),
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
+            hardship: Hardship::new(),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -383,6 +387,37 @@ impl<P: Platform> Pool<P> {
         0
     }
 
+    /// Takes the first item that is wanted, for a rescuer. What is wanted comes first from now on, and what was in batches is
+    /// here. Not counted as taken: see `rescuer`.
+    pub(crate) fn take_one(
+        &self,
+        wanted: impl Fn(NonNull<Item<P>>) -> bool,
+    ) -> Option<NonNull<Item<P>>> {
+        if !self.has_waiting() {
+            return None;
+        }
+        let listed = &*self.listed;
+        let mut ready = listed.ready.lock();
+        for worker in self.entries() {
+            let mut batch = List::new();
+            let mut half = List::new();
+            // The youngest half comes first.
+            while worker.batch.steal(&mut half) != 0 {
+                half.append(&mut batch);
+                core::mem::swap(&mut half, &mut batch);
+            }
+            batch.append(&mut ready);
+            core::mem::swap(&mut *ready, &mut batch);
+        }
+        ready.append(&mut self.inbox.take_all());
+        if !ready.front().is_some_and(&wanted) {
+            ready.prefer(&wanted);
+        }
+        let item = if ready.front().is_some_and(&wanted) { ready.pop_front() } else { None };
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        item
+    }
+
     /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
     /// are about to take.
     pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
@@ -497,17 +532,28 @@ impl<P: Platform> Pool<P> {
     #[cold]
     pub(crate) fn start_worker(&self, with_place: bool) -> bool {
         let runtime = self.runtime();
-        let Some(worker) = self.free_entry() else { return false };
+        if runtime.rescuers_missing.load(Ordering::Relaxed) != 0 {
+            // The first thread that is started in the child of a fork: the monitor starts the rescuers as well.
+            runtime.monitor.arm();
+        }
+        let Some(worker) = self.free_entry() else {
+            self.hardship.begin();
+            runtime.monitor.arm();
+            return false;
+        };
         if with_place {
             worker.grant();
         }
         self.workers.fetch_add(1, Ordering::SeqCst);
         self.idle.begin_search();
         let started = runtime.start_thread(self, worker);
-        if !started {
+        if started {
+            self.hardship.end();
+        } else {
             self.idle.end_search();
             self.workers.fetch_sub(1, Ordering::SeqCst);
             worker.not_started();
+            self.hardship.begin();
             runtime.monitor.arm();
         }
         started
@@ -543,6 +589,12 @@ impl<P: Platform> Pool<P> {
                 Err(found) => first = found,
             }
         }
+    }
+
+    /// An entry of which there is no thread.
+    #[cfg(test)]
+    pub(crate) fn entry_for_test(&self) -> &Worker<P> {
+        self.free_entry().expect("there is room")
     }
 
     /// Every entry that the pool has ever used.
@@ -627,6 +679,7 @@ impl<P: Platform> Pool<P> {
         fork::set(&self.called.hands, self.cpus);
         fork::set(&self.workers, 0);
         fork::set(&self.away, 0);
+        self.hardship.after_fork_in_child();
     }
 
     // ---- siblings --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
 use crate::link::{Link, LinkStatistics};
 use crate::priority::Priority;
+use crate::rescuer::Rescuer;
 use crate::runtime::{Inner, Runtime};
 
 mod change;
@@ -54,6 +55,8 @@ pub(crate) struct Nature {
     pub(crate) freezable: bool,
     /// Its items do not count as running, if it is a per-CPU queue.
     pub(crate) cpu_intensive: bool,
+    /// It has a rescuer.
+    pub(crate) rescuer: bool,
 }
 
 /// The inside of a workqueue.
@@ -72,6 +75,7 @@ pub(crate) struct Queue<P: Platform> {
     /// Threads that touch the queue although nothing of theirs is counted there.
     visitors: P::AtomicU32,
     pub(crate) flushing: Flushing<P>,
+    rescuer: Option<Arc<Rescuer<P>>>,
     /// By which those come in who wake a future.
     pub(crate) gate: Gate<P>,
     config: Mutex<Config<P>, P>,
@@ -104,6 +108,7 @@ impl<P: Platform> Queue<P> {
             visitors: P::AtomicU32::new(0),
             gate: Gate::new(),
             flushing: Flushing::new(),
+            rescuer: nature.rescuer.then(|| Arc::new(Rescuer::new())),
             config: Mutex::new_in(Config {
                 attributes,
                 bounds,
@@ -124,6 +129,11 @@ impl<P: Platform> Queue<P> {
 
     pub(crate) fn inner(&self) -> &Inner<P> {
         self.runtime.inner()
+    }
+
+    /// Its rescuer, if it was built with one.
+    pub(crate) fn rescuer(&self) -> Option<&Arc<Rescuer<P>>> {
+        self.rescuer.as_ref()
     }
 
     // ---- the issuer's way --------------------------------------------------------------------------------
@@ -483,6 +493,9 @@ impl<P: Platform> Queue<P> {
         drop(config);
         fork::set(&self.visitors, 0);
         self.flushing.after_fork_in_child();
+        if let Some(rescuer) = &self.rescuer {
+            rescuer.after_fork_in_child();
+        }
         self.gate.after_fork_in_child();
     }
 
@@ -528,6 +541,10 @@ impl<P: Platform> Drop for Queue<P> {
     fn drop(&mut self) {
         // Before anything goes: whoever has the list's lock may look at every queue on it.
         self.inner().remove_queue(self);
+        if let Some(rescuer) = &self.rescuer {
+            // It may be the caller. Where somebody had a handle to the last, he has ended it before and waited for it.
+            rescuer.end(false);
+        }
         self.domains().for_each(Admission::throw_away);
     }
 }

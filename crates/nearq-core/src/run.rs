@@ -63,12 +63,12 @@ enum Why {
 
 /// Whether the thread is still a worker after an item, or the child's copy of one (`fork`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
+pub(crate) enum Ran {
     Here,
     Forked,
 }
 
-struct Runner<'a, P: Platform> {
+pub(crate) struct Runner<'a, P: Platform> {
     context: &'a Context<'a, P>,
     inner: &'a Inner<P>,
     pool: &'a Arc<Pool<P>>,
@@ -94,27 +94,12 @@ pub(crate) fn run<P: Platform>(
     inner: &Inner<P>,
     pool: &Arc<Pool<P>>,
     worker: &Worker<P>,
-    mut place: Place,
+    place: Place,
 ) {
     let context = Context::new(inner, pool, worker);
     let _entered = context.enter();
     *worker.thread.lock() = Some(P::current_thread());
-    place.begin::<P>();
-    let now = P::now();
-    let mut runner = Runner {
-        context: &context,
-        inner,
-        pool,
-        worker,
-        place,
-        limit: 1,
-        each: Duration::MAX,
-        turn: now,
-        cpu_time: Duration::ZERO,
-        accounted: now,
-        yields: None,
-        epoch: P::fork_epoch(),
-    };
+    let mut runner = Runner::new(&context, inner, pool, worker, place);
     if runner.live() == Ran::Forked {
         return;
     }
@@ -125,7 +110,33 @@ pub(crate) fn run<P: Platform>(
     }
 }
 
-impl<P: Platform> Runner<'_, P> {
+impl<'a, P: Platform> Runner<'a, P> {
+    /// For the caller, whose context that is.
+    pub(crate) fn new(
+        context: &'a Context<'a, P>,
+        inner: &'a Inner<P>,
+        pool: &'a Arc<Pool<P>>,
+        worker: &'a Worker<P>,
+        mut place: Place,
+    ) -> Self {
+        place.begin::<P>();
+        let now = P::now();
+        Runner {
+            context,
+            inner,
+            pool,
+            worker,
+            place,
+            limit: 1,
+            each: Duration::MAX,
+            turn: now,
+            cpu_time: P::cpu_time(P::current_thread()).unwrap_or_default(),
+            accounted: now,
+            yields: None,
+            epoch: P::fork_epoch(),
+        }
+    }
+
     fn live(&mut self) -> Ran {
         loop {
             if !self.take_place() {
@@ -218,7 +229,7 @@ impl<P: Platform> Runner<'_, P> {
         loop {
             let mut count = 0;
             while let Some(item) = self.worker.next() {
-                if self.run_item(item) == Ran::Forked {
+                if self.run_item::<false>(item) == Ran::Forked {
                     return Ran::Forked;
                 }
                 count += 1;
@@ -291,8 +302,20 @@ impl<P: Platform> Runner<'_, P> {
         self.limit == CAPACITY
     }
 
+    /// Runs an item by itself, for a rescuer.
+    pub(crate) fn run_one(&mut self, item: NonNull<Item<P>>) -> Ran {
+        let ran = self.run_item::<true>(item);
+        if ran == Ran::Here {
+            let now = P::now();
+            if now - self.accounted >= ACCOUNT_EVERY {
+                self.account(now);
+            }
+        }
+        ran
+    }
+
     #[inline]
-    fn run_item(&mut self, item: NonNull<Item<P>>) -> Ran {
+    fn run_item<const RESCUES: bool>(&mut self, item: NonNull<Item<P>>) -> Ran {
         // SAFETY: it came off our batch, which keeps it alive: by PENDING, or by STALE.
         let header = unsafe { item.as_ref() };
         // Before it starts; after that the next queuer may write it.
@@ -324,6 +347,9 @@ impl<P: Platform> Runner<'_, P> {
         }
         if !core::ptr::eq(Arc::as_ptr(&served.pool), Arc::as_ptr(self.pool)) {
             served.count_helped(self.worker.index);
+        }
+        if RESCUES {
+            served.count_rescued();
         }
         self.worker.set_running(table);
         self.context.item.set(item.as_ptr());
@@ -423,16 +449,22 @@ impl<P: Platform> Runner<'_, P> {
         }
     }
 
-    /// Sleeps until there is work. The caller is searching; it is again when this returns `Woken`.
-    fn rest(&mut self) -> Rested {
+    /// Serves nobody, and knows of no item. The time.
+    pub(crate) fn let_go(&mut self) -> Instant {
         let now = P::now();
         if !self.context.link.get().is_null() {
             self.account(now);
             self.worker.set_running(core::ptr::null());
             self.serve(core::ptr::null());
         }
-        // It may be gone, and what is freed here is foreign code.
+        // It may be gone, and what is freed from here on is foreign code.
         self.context.item.set(core::ptr::null());
+        now
+    }
+
+    /// Sleeps until there is work. The caller is searching; it is again when this returns `Woken`.
+    fn rest(&mut self) -> Rested {
+        let now = self.let_go();
         self.inner.reap_orphans();
         self.worker.set_idle();
         self.pool.idle().settle(self.worker);

@@ -34,6 +34,8 @@ use crate::worker::{Table, Worker};
 
 mod threads;
 
+pub(crate) use threads::Entry;
+
 /// The machine, affinity and quota are read again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -58,7 +60,12 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) queues: Mutex<Vec<std::sync::Weak<Queue<P>>>, P>,
     pub(crate) orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
     pub(crate) has_orphans: P::AtomicU32,
-    config: Config,
+    pub(crate) config: Config,
+    /// Threads of rescuers, which are no workers and do not count under the limit.
+    pub(crate) reserved: P::AtomicU32,
+    /// In the child of a fork: rescuers are to be started anew; and when that was tried last.
+    pub(crate) rescuers_missing: P::AtomicU32,
+    pub(crate) rescuers_tried: P::AtomicU64,
     pub(crate) threads: P::AtomicU32,
     thread_limit: P::AtomicU32,
     spin: P::AtomicU32,
@@ -148,6 +155,9 @@ impl<P: Platform> Runtime<P> {
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
             config: settings.config,
+            reserved: P::AtomicU32::new(0),
+            rescuers_missing: P::AtomicU32::new(0),
+            rescuers_tried: P::AtomicU64::new(0),
             threads: P::AtomicU32::new(0),
             thread_limit: P::AtomicU32::new(settings.thread_limit),
             spin: P::AtomicU32::new(settings.spin),
@@ -259,7 +269,12 @@ impl<P: Platform> Runtime<P> {
 
     /// Every worker, for people.
     pub fn workers(&self) -> Vec<WorkerState> {
-        let workers = self.inner.table.iter().filter(|worker| worker.is_alive());
+        // A rescuer is one as long as it is at a pool.
+        let workers = self
+            .inner
+            .table
+            .iter()
+            .filter(|worker| worker.is_alive() && !(worker.rescues() && worker.is_idle()));
         workers.map(WorkerState::of).collect()
     }
 }

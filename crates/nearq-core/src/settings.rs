@@ -125,6 +125,36 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
+    /// A thread that is reserved for the queue, so that its items run also where no worker can be started. Off if not set. Goes with
+    /// every kind of queue.
+    ///
+    /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a want of memory
+    /// may forbid that when all workers there are sleep inside their items. On most queues work waits then until one comes back. Where
+    /// the very items that sleep wait for some that do not start, that is for ever. For work that has to go on, such
+    /// as that which gives memory or threads back, this thread is started with the queue. 10 ms after a worker was refused, if
+    /// nothing has been started since, it runs the queue's own items, **one at a time**, in the pool where they wait, until workers
+    /// can be started again or nothing of the queue's is left there.
+    ///
+    /// * It is one thread: an item of the queue that waits for another one of it may wait in vain. Where such work depends on
+    ///   other such work, give each step a queue with a rescuer.
+    /// * It is called `nq/R-` and the queue's name, favoured as much as the process may (nice -20 with the privilege), and runs the
+    ///   hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: not
+    ///   under the limit of threads, nor in [`Runtime::threads`].
+    /// * Its work is counted ([`rescued`](crate::LinkStatistics::rescued)).
+    /// * In the child of a fork it is started again with the first worker.
+    ///
+    /// ```
+    /// use nearq_core::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("writeback").rescuer(true).build()?;
+    /// queue.spawn(|| println!("written")).join().unwrap();
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn rescuer(mut self, rescuer: bool) -> Self {
+        self.nature.rescuer = rescuer;
+        self
+    }
+
     /// How CPUs are grouped; the runtime's default scope if not set.
     pub fn scope(mut self, scope: impl Into<Option<Scope>>) -> Self {
         self.attributes.scope = scope.into();
@@ -231,8 +261,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Makes the queue on `runtime`.
     ///
     /// # Errors
-    /// An attribute cannot be carried out; the error says which are possible. The runtime was [shut
-    /// down](Runtime::shutdown).
+    /// An attribute cannot be carried out; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The
+    /// runtime was [shut down](Runtime::shutdown).
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
         let kind = match (self.per_cpu, self.ordered) {
@@ -261,11 +291,13 @@ impl<P: Platform> WorkqueueBuilder<P> {
         inner.add_queue(&queue);
         // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
         queue.relayout();
+        let rescuer = queue.rescuer().map_or(Ok(()), |rescuer| rescuer.start(&queue));
         let queue = Workqueue::of(queue);
         // After it was put on the list, where who shuts the runtime down finds it if we do not find that.
         if inner.is_shut() {
             return Err(Error::ShutDown);
         }
+        rescuer?;
         Ok(queue)
     }
 

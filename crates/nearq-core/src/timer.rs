@@ -41,7 +41,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, Refused, ThreadSpec};
 
 use crate::fork;
 use crate::pad::Padded;
@@ -203,6 +203,14 @@ impl<P: Platform> Timer<P> {
         }
     }
 
+    /// Has the thread started now, for who will need it where none can be. Nothing if it is there, or somebody starts it.
+    pub(crate) fn reserve(&self) -> Result<(), Refused> {
+        if self.shared.started.load(Ordering::Relaxed) != NOT_STARTED {
+            return Ok(());
+        }
+        self.shared.start()
+    }
+
     /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
     pub(crate) fn retry(&self) {
         if self.shared.refused.load(Ordering::Relaxed) != 0 {
@@ -293,13 +301,24 @@ impl<P: Platform> Shared<P> {
 
     #[inline]
     fn see_to_the_thread(self: &Arc<Self>) {
-        if self.started.load(Ordering::Relaxed) == NOT_STARTED {
-            self.start();
+        if self.started.load(Ordering::Relaxed) == NOT_STARTED && self.start().is_err() {
+            self.say_refused();
         }
     }
 
     #[cold]
-    fn start(self: &Arc<Self>) {
+    fn say_refused(&self) {
+        let ends = self.stopped.load(Ordering::SeqCst) != 0;
+        if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
+            P::warn(
+                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until \
+                 it can be",
+            );
+        }
+    }
+
+    #[cold]
+    fn start(self: &Arc<Self>) -> Result<(), Refused> {
         let turn = self.started.compare_exchange(
             NOT_STARTED,
             STARTED,
@@ -307,7 +326,7 @@ impl<P: Platform> Shared<P> {
             Ordering::Relaxed,
         );
         if turn.is_err() {
-            return;
+            return Ok(());
         }
         let runtime = NonNull::new(self.runtime.load(Ordering::Acquire));
         // The thread keeps the runtime alive: callbacks use it.
@@ -321,6 +340,7 @@ impl<P: Platform> Shared<P> {
         // After it has been in vain for long enough, one try for each request, so that owners need not wait each time.
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;
+        let mut refusal = Ok(());
         for left in (0..tries).rev() {
             // Who stops the timer writes `stopped`, then reads `alive`.
             self.alive.store(1, Ordering::SeqCst);
@@ -341,10 +361,13 @@ impl<P: Platform> Shared<P> {
                 shared.alive.store(0, Ordering::SeqCst);
                 drop(keep);
             };
-            if let Ok(handle) = P::spawn(spec, main) {
-                *self.handle.lock() = Some(handle);
-                self.refused.store(0, Ordering::Relaxed);
-                return;
+            match P::spawn(spec, main) {
+                Ok(handle) => {
+                    *self.handle.lock() = Some(handle);
+                    self.refused.store(0, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => refusal = Err(error),
             }
             if left > 0 {
                 P::sleep(pause);
@@ -352,18 +375,12 @@ impl<P: Platform> Shared<P> {
             }
         }
         self.alive.store(0, Ordering::SeqCst);
-        let ends = self.stopped.load(Ordering::SeqCst) != 0;
-        if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
-            P::warn(
-                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until \
-                 it can be",
-            );
-        }
         self.started.store(NOT_STARTED, Ordering::SeqCst);
         P::model_fence();
         if self.stopped.load(Ordering::SeqCst) != 0 {
             self.end_without_thread();
         }
+        refusal
     }
 
     /// At the end: does what the thread would do, if there was none and will be none.

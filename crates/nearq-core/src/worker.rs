@@ -45,7 +45,8 @@ pub(crate) enum Counted {
     Hogged,
 }
 
-/// One worker, as others see it.
+/// One worker, or a rescuer (`rescuer`), as others see it. A rescuer's entry is on no stack: its status says whether it sleeps,
+/// and it writes that itself.
 #[repr(align(128))]
 pub(crate) struct Worker<P: Platform> {
     /// Its number in the runtime's table.
@@ -56,7 +57,8 @@ pub(crate) struct Worker<P: Platform> {
     pub(crate) parker: Parker<P>,
     /// The next worker of the same pool; written before the entry is published.
     pub(crate) next_of_pool: P::AtomicPtr<Worker<P>>,
-    pool: *const Pool<P>,
+    /// The pool it belongs to; of a rescuer, the one that it was at last. Never null.
+    pool: P::AtomicPtr<Pool<P>>,
     /// What was taken and not yet started.
     pub(crate) batch: Batch<P>,
     /// Whether it counts as loaded in its pool. The worker's own.
@@ -76,13 +78,11 @@ pub(crate) struct Worker<P: Platform> {
     /// The right to wait for the thread's end; stays after it, until the entry is used again.
     pub(crate) handle: Mutex<Option<P::JoinHandle>, P>,
     description: Mutex<String, P>,
+    /// The entry is for rescuers (`rescuer`), and no pool's.
+    rescues: bool,
+    /// The thread's name, where it is not made of the pool's number.
+    title: Mutex<String, P>,
 }
-
-// SAFETY: `pool` points to the pool that this worker belongs to; pools live as long as the runtime, and so does the
-// table that holds the worker. Everything else is `Sync` by itself.
-unsafe impl<P: Platform> Sync for Worker<P> {}
-// SAFETY: as above.
-unsafe impl<P: Platform> Send for Worker<P> {}
 
 impl<P: Platform> Worker<P> {
     /// A worker of `pool`, about to be started.
@@ -93,7 +93,7 @@ impl<P: Platform> Worker<P> {
             next_idle: P::AtomicU32::new(0),
             parker: Parker::new(),
             next_of_pool: P::AtomicPtr::new(core::ptr::null_mut()),
-            pool,
+            pool: P::AtomicPtr::new(pool.cast_mut()),
             batch: Batch::new(),
             loaded: P::AtomicU32::new(0),
             link: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -104,13 +104,36 @@ impl<P: Platform> Worker<P> {
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
             description: Mutex::new_in(String::new()),
+            rescues: false,
+            title: Mutex::new_in(String::new()),
         }
     }
 
-    /// The pool it belongs to.
+    /// An entry for rescuers, the first of which is about to be started.
+    pub(crate) fn rescuer(index: u32, pool: *const Pool<P>) -> Self {
+        Worker { rescues: true, ..Worker::new(index, pool) }
+    }
+
+    /// Whether it is an entry for rescuers.
+    pub(crate) fn rescues(&self) -> bool {
+        self.rescues
+    }
+
+    /// The pool it belongs to; of a rescuer, the one that it was at last.
     pub(crate) fn pool(&self) -> &Pool<P> {
-        // SAFETY: see the impl of Sync.
-        unsafe { &*self.pool }
+        // Acquire: pairs with the release in `set_pool`.
+        // SAFETY: pools live as long as the runtime, and so does the table that holds the worker.
+        unsafe { &*self.pool.load(Ordering::Acquire) }
+    }
+
+    /// A rescuer goes to that pool.
+    pub(crate) fn set_pool(&self, pool: *const Pool<P>) {
+        self.pool.store(pool.cast_mut(), Ordering::Release);
+    }
+
+    /// Names the thread of a rescuer, which is about to be started.
+    pub(crate) fn set_title(&self, title: &str) {
+        title.clone_into(&mut self.title.lock());
     }
 
     /// Moves up to `count` items from the front of `list` into the batch, which is empty; how many. The worker itself only.
@@ -154,7 +177,12 @@ impl<P: Platform> Worker<P> {
         self.status.store(FREE, Ordering::Release);
     }
 
-    /// The worker is about to settle.
+    /// A rescuer goes to work.
+    pub(crate) fn set_awake(&self) {
+        self.status.store(AWAKE, Ordering::Release);
+    }
+
+    /// The worker is about to settle, or a rescuer to sleep.
     pub(crate) fn set_idle(&self) {
         self.status.store(IDLE, Ordering::Release);
     }
@@ -192,6 +220,8 @@ impl<P: Platform> Worker<P> {
         unsafe { self.handle.renew(None) };
         // SAFETY: as above.
         unsafe { self.description.renew(String::new()) };
+        // SAFETY: as above.
+        unsafe { self.title.renew(String::new()) };
     }
 
     /// Whether a thread belongs to the entry.
@@ -271,6 +301,9 @@ impl<P: Platform> Worker<P> {
 
     /// The name of its thread.
     pub(crate) fn name(&self) -> String {
+        if self.rescues {
+            return self.title.lock().clone();
+        }
         let pool = self.pool();
         match pool.key.pod.first().filter(|_| pool.key.bound) {
             Some(cpu) => {

@@ -393,6 +393,11 @@ impl<P: Platform> Workqueue<P> {
         self.inside().nature.freezable
     }
 
+    /// Whether it has a [rescuer](WorkqueueBuilder::rescuer).
+    pub fn has_rescuer(&self) -> bool {
+        self.inside().rescuer().is_some()
+    }
+
     /// The attributes as they were set.
     pub fn attributes(&self) -> Attributes {
         self.inside().attributes()
@@ -617,6 +622,9 @@ impl<P: Platform> Drop for Workqueue<P> {
             return;
         }
         queue.end();
+        if let Some(rescuer) = queue.rescuer() {
+            rescuer.end(true);
+        }
     }
 }
 

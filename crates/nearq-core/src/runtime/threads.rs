@@ -29,13 +29,8 @@ impl<P: Platform> Inner<P> {
             self.threads.fetch_sub(1, Ordering::SeqCst);
             return false;
         }
-        let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
-        let place = if pool.key.bound {
-            Place::bound(pod.clone())
-        } else {
-            Place::new(pod.clone(), mask.clone())
-        };
-        let info = WorkerInfo { name: worker.name(), pod };
+        let (mask, place) = self.place_of(pool);
+        let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
         let spec = ThreadSpec {
             name: info.name.clone(),
             stack_size: self.config.stack_size,
@@ -86,6 +81,13 @@ impl<P: Platform> Inner<P> {
         }
     }
 
+    /// The mask of a pool's workers, and where they belong.
+    pub(crate) fn place_of(&self, pool: &Pool<P>) -> (CpuSet, Place) {
+        let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
+        let place = if pool.key.bound { Place::bound(pod) } else { Place::new(pod, mask.clone()) };
+        (mask, place)
+    }
+
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
     /// that is the widest one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
@@ -120,9 +122,14 @@ impl<P: Platform> Inner<P> {
         }
         self.join_threads();
         // A thread that was being started when the handles were taken ends by itself.
-        while self.threads.load(Ordering::SeqCst) != 0 {
+        while self.has_threads() {
             P::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Whether a worker or a rescuer is left.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.threads.load(Ordering::SeqCst) != 0 || self.reserved.load(Ordering::SeqCst) != 0
     }
 
     /// Has every thread end as soon as it has nothing in its hands.
@@ -150,7 +157,7 @@ impl<P: Platform> Inner<P> {
 }
 
 /// A worker's entry on its way into the worker's thread.
-struct Entry<P: Platform>(*const Worker<P>);
+pub(crate) struct Entry<P: Platform>(pub(crate) *const Worker<P>);
 
 // SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
 unsafe impl<P: Platform> Send for Entry<P> {}

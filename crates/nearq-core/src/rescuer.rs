@@ -1,0 +1,551 @@
+//! A thread that a queue has for itself, for when no worker can be started: `nq/R-QUEUE`.
+//!
+//! Workers are started when they are needed. Where a limit on threads or on memory forbids that, and all that there are sleep
+//! inside their items, nothing would ever start; and it may be those very items that wait for one that does not start. A queue
+//! built with `rescuer(true)` has a thread that was started with it, which runs its items then.
+//!
+//! # Who calls
+//! * Whoever tries to start a worker for a pool and fails says so in the pool's [`Hardship`], until somebody succeeds.
+//! * The monitor ([`attend`]) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
+//!   [`FIRST`] since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`].
+//!   What rescuers start does not count as started: else one of them could keep the others from being called.
+//! * The monitor's own thread is started with the first rescuer, for it could not be started then; so is the timer's, without which
+//!   no delayed item would ever be queued.
+//!
+//! # What a rescuer does
+//! It takes the calls one after the other. For each it goes to the pool (takes the affinity of its workers), and runs items of
+//! its own queue there, one at a time, as long as the pool is in hardship, has nobody asleep, and has such items; then it comes back.
+//! One at a time: what it has not started stays where workers find it, should there be any again. After [`BATCH`] items another
+//! pool that has called comes first.
+//!
+//! It is a worker in all that items can see: it has an entry in the runtime's table and a `Context`, and runs items by `Runner`. It
+//! is none in how workers are counted: it takes no place of a level, and belongs to no pool, so nobody wakes it for work, steals
+//! from it, or waits for its place. So it needs nothing that a worker asleep in an item may have taken.
+//!
+//! # Which items are its own
+//! Those on a link of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the kickers of its
+//! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose link is gone;
+//! so links are compared as addresses and never followed. An address that was given out again may have the rescuer take a
+//! cancelled node of another queue: it throws it away, as any worker does.
+//!
+//! What workers have in their batches is put back onto the pool's list, in front: it came before what is there. Then its own
+//! items are moved to the front, in their order, so that taking the next ones does not walk past all others again. (The order is
+//! promised within a queue's pool only.)
+//!
+//! # Calling against going back to sleep
+//! A call is put on the list (CALL), then the parker gets a permit (WAKE). The rescuer takes the list (TAKE), and parks where it was
+//! empty (SLEEP). The list is under a lock, so TAKE sees CALL or comes before it; then WAKE comes after TAKE, and SLEEP finds the
+//! permit. A rescuer that finds nothing to do, because what waited has been started meanwhile, has lost some
+//! microseconds.
+//! An item that is queued after the rescuer has looked, and before it leaves, waits for the next call: what has been rescued begins
+//! the hardship's time anew, so that call comes after [`FIRST`].
+//!
+//! # Its end
+//! The thread has no handle of its queue, and upgrades a weak one for each call: so the queue may go at any time, and does so in the
+//! rescuer where that was the last to have it. Who drops the queue's handle drains it, then ends the thread and waits for it
+//! ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and waits for
+//! nothing: who frees it may be a worker, or the rescuer itself. Whoever ends the runtime waits until no such thread is left
+//! (`Inner::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
+//! all `SeqCst`).
+//!
+//! Handles of threads are in the entries of the table. An entry is used again after its thread has ended; so who ends a thread
+//! takes the handle first, and then says so to the thread. `turn` has starting and ending come one after the other.
+//!
+//! # Forks
+//! In the child there is no rescuer at first: most children `exec`. `Inner::rescuers_missing` is set, and the first thread that is to
+//! be started there, for whatever queue, has the monitor start the rescuers too ([`Inner::see_to_rescuers`]). Where
+//! that fails it is said once, and tried again while work waits.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, ThreadSpec};
+
+use crate::builder::{Config, WorkerInfo};
+use crate::context::Context;
+use crate::error::Error;
+use crate::fork;
+use crate::item::Item;
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::priority::{Favoured, MOST_FAVOURED, Priority};
+use crate::queue::Queue;
+use crate::run::{Ran, Runner};
+use crate::runtime::{Entry, Inner};
+use crate::worker::Worker;
+
+/// A pool whose workers could not be started, and that has started nothing for so long, calls. As in the kernel.
+const FIRST: Duration = Duration::from_millis(10);
+/// And again after so long.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// So many items in one place while others call.
+const BATCH: u32 = 16;
+/// What a rescuer asks for, as in the kernel: what it runs has waited for long enough.
+const PRIORITY: Priority = Priority { nice: MOST_FAVOURED, idle: false, slice: None };
+/// How often rescuers that could not be started in the child of a fork are tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
+// ---- the pools ---------------------------------------------------------------------------------------------
+
+/// Whether a pool's workers can be started. All relaxed: times, which need not be exact.
+pub(crate) struct Hardship<P: Platform> {
+    /// When one was refused, after which none has been started; 0 where the last one was.
+    refused: P::AtomicU64,
+    /// The rest is the monitor's. When something was started last, or was first seen to wait; 0 if nothing waits.
+    since: P::AtomicU64,
+    /// When rescuers were called last after that; 0 if they were not.
+    called: P::AtomicU64,
+    signature: P::AtomicU64,
+}
+
+impl<P: Platform> Hardship<P> {
+    pub(crate) fn new() -> Self {
+        Hardship {
+            refused: P::AtomicU64::new(0),
+            since: P::AtomicU64::new(0),
+            called: P::AtomicU64::new(0),
+            signature: P::AtomicU64::new(0),
+        }
+    }
+
+    /// A worker could not be started. Whoever is told of the first time of several in a row is told first.
+    #[cold]
+    pub(crate) fn begin(&self) {
+        let now = P::now().as_nanos().max(1);
+        let _ = self.refused.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// A worker has been started.
+    pub(crate) fn end(&self) {
+        fork::set(&self.refused, 0);
+    }
+
+    /// Whether the last worker that was wanted could not be started.
+    pub(crate) fn lasts(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) != 0
+    }
+
+    /// Something waits, and the pool's workers have moved on as `signature` says. Whether rescuers are to be called now. By the monitor.
+    fn is_due(&self, signature: u64, now: Instant) -> bool {
+        let now = now.as_nanos().max(1);
+        let first = FIRST.as_nanos() as u64;
+        let refused = self.refused.load(Ordering::Relaxed);
+        let mut since = self.since.load(Ordering::Relaxed);
+        if since == 0 {
+            // What waits has done so since then; or the refusal is an old one, and something else waits now.
+            since = if now.saturating_sub(refused) < first { refused } else { now };
+            self.called.store(0, Ordering::Relaxed);
+        } else if signature != self.signature.load(Ordering::Relaxed) {
+            since = now;
+            self.called.store(0, Ordering::Relaxed);
+        }
+        self.since.store(since, Ordering::Relaxed);
+        self.signature.store(signature, Ordering::Relaxed);
+        let due = match self.called.load(Ordering::Relaxed) {
+            0 => since.max(refused) + first,
+            called => called + INTERVAL.as_nanos() as u64,
+        };
+        let is_due = now >= due;
+        if is_due {
+            self.called.store(now, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Nothing waits, or a rescuer has run something: what waits from now on waits anew.
+    fn begin_anew(&self) {
+        fork::set(&self.since, 0);
+    }
+
+    /// Nobody has tried to start a worker. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        fork::set(&self.refused, 0);
+        fork::set(&self.since, 0);
+    }
+}
+
+/// Calls the rescuers that are needed. By the monitor, on each of its looks, when it has done what it can to start workers. Whether
+/// it must look again soon, because some may be needed.
+pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now: Instant) -> bool {
+    inner.see_to_rescuers(now);
+    let mut any = false;
+    for pool in pools.iter().filter(|pool| pool.hardship.lasts()) {
+        if !pool.has_waiting() {
+            pool.hardship.begin_anew();
+            continue;
+        }
+        any = true;
+        if pool.hardship.is_due(pool.signature(), now) && !call(inner, pool) {
+            // Nothing that could be rescued. Something may come that can be.
+            pool.hardship.begin_anew();
+        }
+    }
+    any && inner.reserved.load(Ordering::Relaxed) != 0
+}
+
+/// Calls the rescuers of the queues that have something at the pool. Whether there were any.
+fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
+    let mut any = false;
+    for queue in inner.live_queues() {
+        let Some(rescuer) = queue.rescuer() else { continue };
+        let Some(link) = waiting_link(&queue, pool) else { continue };
+        any = true;
+        if rescuer.call(pool) {
+            link.count_mayday();
+        }
+    }
+    any
+}
+
+/// A link of the queue of which something may wait at the pool. It may be one that runs, or waits elsewhere; none although
+/// something waits only where a worker will find it.
+fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
+    let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
+    let kicked = || queue.domains().any(|domain| domain.kicker.is_active());
+    queue
+        .links()
+        .filter(here)
+        .find(|link| link.has_waiting())
+        .or_else(|| kicked().then(|| queue.links().find(here)).flatten())
+        // A helper of this pool may have it.
+        .or_else(|| {
+            queue.links().find(|link| link.pool.may_be_helped_by(&pool.key) && link.has_waiting())
+        })
+}
+
+// ---- the rescuer -------------------------------------------------------------------------------------------
+
+/// The rescuer of one queue, which has it together with the thread.
+pub(crate) struct Rescuer<P: Platform> {
+    /// The pools that call, in the order in which they did. Taken by the monitor and the thread only.
+    calls: Mutex<VecDeque<Arc<Pool<P>>>, P>,
+    /// The thread's entry; null if there is no thread.
+    worker: P::AtomicPtr<Worker<P>>,
+    stopped: P::AtomicU32,
+    /// Of who starts or ends the thread.
+    turn: Mutex<(), P>,
+}
+
+impl<P: Platform> Rescuer<P> {
+    pub(crate) fn new() -> Self {
+        Rescuer {
+            // Room for a few, so that a call needs no memory where there is none.
+            calls: Mutex::new_in(VecDeque::with_capacity(8)),
+            worker: P::AtomicPtr::new(core::ptr::null_mut()),
+            stopped: P::AtomicU32::new(0),
+            turn: Mutex::new_in(()),
+        }
+    }
+
+    fn entry(&self) -> Option<&Worker<P>> {
+        // Acquire: pairs with the release in `start`.
+        // SAFETY: null, or an entry, which lives as long as the runtime; the queue and the thread keep that.
+        unsafe { self.worker.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The pool needs help. False if it has said so already.
+    fn call(&self, pool: &Arc<Pool<P>>) -> bool {
+        let mut calls = self.calls.lock();
+        if calls.iter().any(|known| Arc::ptr_eq(known, pool)) {
+            return false;
+        }
+        // CALL.
+        calls.push_back(Arc::clone(pool));
+        drop(calls);
+        if let Some(worker) = self.entry() {
+            // WAKE.
+            worker.parker.unpark();
+        }
+        true
+    }
+
+    fn take_call(&self) -> Option<Arc<Pool<P>>> {
+        self.calls.lock().pop_front()
+    }
+
+    fn has_calls(&self) -> bool {
+        !self.calls.lock().is_empty()
+    }
+
+    fn is_stopped(&self) -> bool {
+        // SeqCst: nothing else is to be ordered; the parker's permit brings it.
+        self.stopped.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether its thread runs an item of that link.
+    pub(crate) fn serves(&self, link: *const Link<P>) -> bool {
+        self.entry().is_some_and(|worker| worker.link() == link && worker.function().is_some())
+    }
+
+    /// Starts the thread of the queue's rescuer, and those without which it would not be called. Nothing if they are there.
+    ///
+    /// # Errors
+    /// One of them could not be started; the runtime was shut down.
+    pub(crate) fn start(self: &Arc<Self>, queue: &Arc<Queue<P>>) -> Result<(), Error> {
+        let failed = |refused| Error::NoRescuer { queue: queue.name.clone(), refused };
+        let inner = queue.inner();
+        let _turn = self.turn.lock();
+        if self.is_stopped() || self.entry().is_some() {
+            return Ok(());
+        }
+        inner.monitor.reserve().map_err(failed)?;
+        inner.timer.reserve().map_err(failed)?;
+        // Counted first, then looked: see "its end".
+        inner.reserved.fetch_add(1, Ordering::SeqCst);
+        P::model_fence();
+        if inner.is_stopping() {
+            inner.reserved.fetch_sub(1, Ordering::SeqCst);
+            return Err(Error::ShutDown);
+        }
+        let started = self.start_thread(inner, queue);
+        if started.is_err() {
+            inner.reserved.fetch_sub(1, Ordering::SeqCst);
+        }
+        started.map_err(failed)
+    }
+
+    fn start_thread(
+        self: &Arc<Self>,
+        inner: &Inner<P>,
+        queue: &Arc<Queue<P>>,
+    ) -> Result<(), Refused> {
+        let first = queue.links().next().expect("a queue has a link");
+        let worker = inner.table.iter().find(|worker| worker.rescues() && worker.claim_free());
+        let new = |index| Worker::rescuer(index, Arc::as_ptr(&first.pool));
+        let Some(worker) = worker.or_else(|| inner.table.add(new)) else {
+            let remedy =
+                "the runtime has had as many threads as it can; build fewer queues with a rescuer";
+            return Err(Refused::new("find a number for another rescuer", 0, remedy));
+        };
+        worker.set_title(&format!("nq/R-{}", queue.name));
+        let info = WorkerInfo { name: worker.name(), pod: queue.layout().effective };
+        let spec = ThreadSpec {
+            name: info.name.clone(),
+            stack_size: inner.config.stack_size,
+            affinity: Some(inner.widest_mask()),
+            scheduling: Some(inner.priorities.scheduling(&PRIORITY)),
+            ..ThreadSpec::default()
+        };
+        // SAFETY: every Inner is in an Arc, and the queue keeps it alive; this adds the reference that `own` holds.
+        let own = unsafe {
+            Arc::increment_strong_count(inner);
+            Arc::from_raw(core::ptr::from_ref(inner))
+        };
+        let entry = Entry(core::ptr::from_ref(worker));
+        let (rescuer, queue) = (Arc::clone(self), Arc::downgrade(queue));
+        self.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
+        let main = move || {
+            let entry = entry;
+            // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
+            let worker = unsafe { &*entry.0 };
+            // Hooks and items may fork. In the child this thread is not a rescuer, and not counted.
+            let epoch = P::fork_epoch();
+            favour::<P>();
+            Config::call(own.config.on_start.as_ref(), &info);
+            if P::fork_epoch() == epoch {
+                live(&own, &rescuer, &queue, worker);
+            }
+            if P::fork_epoch() == epoch {
+                Config::call(own.config.on_stop.as_ref(), &info);
+            }
+            if P::fork_epoch() == epoch {
+                *worker.thread.lock() = None;
+                worker.not_started();
+                own.reserved.fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        match P::spawn(spec, main) {
+            Ok(handle) => {
+                *worker.handle.lock() = Some(handle);
+                Ok(())
+            }
+            Err(refused) => {
+                self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+                worker.not_started();
+                Err(refused)
+            }
+        }
+    }
+
+    /// Ends the thread, for good; waits for its end where the caller wants to. The queue is empty, and nobody queues to it.
+    pub(crate) fn end(&self, wait: bool) {
+        let turn = self.turn.lock();
+        let worker = self.entry();
+        // First the handle: once the thread has ended, the entry is another one's.
+        let handle = worker.and_then(|worker| worker.handle.lock().take());
+        self.stopped.store(1, Ordering::SeqCst);
+        self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+        drop(turn);
+        if let Some(worker) = worker {
+            worker.parker.unpark();
+        }
+        if let Some(handle) = handle.filter(|_| wait) {
+            crate::context::blocking::<P, _>(|| P::join(handle));
+        }
+    }
+
+    /// There is no thread: it is the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        fork::set(&self.worker, core::ptr::null_mut());
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
+        unsafe { self.calls.renew(VecDeque::new()) };
+        // SAFETY: as above.
+        unsafe { self.turn.renew(()) };
+    }
+}
+
+/// Favours the caller as much as it may be. Nothing is said of a refusal: who has not the privilege gets what there is.
+fn favour<P: Platform>() {
+    let most = Favoured::<P>::new();
+    most.add(&PRIORITY);
+    most.favour(P::current_thread());
+}
+
+/// The life of a rescuer's thread.
+fn live<P: Platform>(
+    inner: &Inner<P>,
+    rescuer: &Rescuer<P>,
+    queue: &Weak<Queue<P>>,
+    worker: &Worker<P>,
+) -> Ran {
+    *worker.thread.lock() = Some(P::current_thread());
+    worker.set_idle();
+    while !rescuer.is_stopped() && !inner.is_stopping() {
+        // TAKE.
+        let Some(pool) = rescuer.take_call() else {
+            // SLEEP.
+            worker.parker.park(None);
+            continue;
+        };
+        let Some(queue) = queue.upgrade() else { break };
+        worker.set_awake();
+        let ran = visit(inner, rescuer, queue, &pool, worker);
+        if ran == Ran::Forked {
+            return ran;
+        }
+        worker.set_idle();
+    }
+    Ran::Here
+}
+
+/// Goes to the pool, runs what is the queue's there as long as it must, and comes back.
+fn visit<P: Platform>(
+    inner: &Inner<P>,
+    rescuer: &Rescuer<P>,
+    queue: Arc<Queue<P>>,
+    pool: &Arc<Pool<P>>,
+    worker: &Worker<P>,
+) -> Ran {
+    let me = P::current_thread();
+    let (mask, place) = inner.place_of(pool);
+    // Where the system does not let it, it runs where it is.
+    let _ = P::set_affinity(me, &mask);
+    worker.set_pool(Arc::as_ptr(pool));
+    let context = Context::new(inner, pool, worker);
+    let entered = context.enter();
+    let mut runner = Runner::new(&context, inner, pool, worker, place);
+    if rescue(rescuer, &queue, pool, &mut runner) == Ran::Forked {
+        // In the child it is an ordinary thread, whose reference of the queue is the child's own.
+        return Ran::Forked;
+    }
+    runner.let_go();
+    inner.reap_orphans();
+    if pool.has_work() {
+        // What was put back from batches may have come when everybody was on the way to sleep.
+        pool.call_worker();
+    }
+    // It may be the last to have the queue, and the queue the last to have the runtime: then it is still within one of its threads.
+    drop(queue);
+    drop(entered);
+    let _ = P::set_affinity(me, &inner.widest_mask());
+    Ran::Here
+}
+
+fn rescue<P: Platform>(
+    rescuer: &Rescuer<P>,
+    queue: &Queue<P>,
+    pool: &Arc<Pool<P>>,
+    runner: &mut Runner<'_, P>,
+) -> Ran {
+    let mut own = Own { queue, newest: core::ptr::null(), links: Vec::new() };
+    let mut items = 0;
+    // Who sleeps there will be woken for what waits.
+    while pool.hardship.lasts() && !pool.idle().has_idle() {
+        own.refresh();
+        let Some(item) = pool.take_one(|item| own.has(item)) else { break };
+        if runner.run_one(item) == Ran::Forked {
+            return Ran::Forked;
+        }
+        pool.hardship.begin_anew();
+        items += 1;
+        if items >= BATCH && rescuer.has_calls() {
+            rescuer.call(pool);
+            break;
+        }
+    }
+    Ran::Here
+}
+
+/// What belongs to a queue.
+struct Own<'a, P: Platform> {
+    queue: &'a Queue<P>,
+    newest: *const Link<P>,
+    /// The addresses of its links, sorted.
+    links: Vec<*const Link<P>>,
+}
+
+impl<P: Platform> Own<'_, P> {
+    /// Takes note of links that are new.
+    fn refresh(&mut self) {
+        let newest = self.queue.newest_link();
+        if newest != self.newest {
+            self.newest = newest;
+            self.links = self.queue.links().map(core::ptr::from_ref).collect();
+            self.links.sort_unstable();
+        }
+    }
+
+    /// Whether the node, which is on a list of the caller's, is the queue's. See "which items are its own".
+    fn has(&self, item: core::ptr::NonNull<Item<P>>) -> bool {
+        // SAFETY: it is on a list, which keeps it alive: by PENDING, or by STALE.
+        let link = unsafe { item.as_ref() }.link();
+        if link.is_null() {
+            return self.queue.domains().any(|domain| domain.kicker.is(item));
+        }
+        self.links.binary_search(&link).is_ok()
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    /// In the child of a fork: starts the rescuers anew. By the monitor.
+    fn see_to_rescuers(&self, now: Instant) {
+        if self.rescuers_missing.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let last = self.rescuers_tried.load(Ordering::Relaxed);
+        if last != 0 && now.as_nanos() < last + RETRY.as_nanos() as u64 {
+            return;
+        }
+        self.rescuers_tried.store(now.as_nanos().max(1), Ordering::Relaxed);
+        // Before the queues are looked at: a fork after this sets it again, in the child.
+        self.rescuers_missing.store(0, Ordering::Relaxed);
+        for queue in self.live_queues() {
+            let Some(rescuer) = queue.rescuer() else { continue };
+            if let Err(error) = rescuer.start(&queue) {
+                if self.is_stopping() {
+                    return;
+                }
+                self.rescuers_missing.store(1, Ordering::Relaxed);
+                if last == 0 {
+                    P::warn(&error.to_string());
+                }
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! When rescuers are called; what one takes from a pool, and in which order; and, under the model checker, that no call is lost
+//! on one that goes back to sleep.
+
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Instant, Linux, Ordering, Platform};
+use nearq_topology::{CpuSet, Scope};
+
+use super::{FIRST, Hardship, INTERVAL};
+use crate::attributes::{Attributes, PoolKey};
+use crate::item::Item;
+use crate::item::tests::blank;
+use crate::list::List;
+use crate::pool::Pool;
+use crate::runtime::Runtime;
+use crate::worker::Worker;
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+/// In hardship since that time.
+fn refused_at(millis: u64) -> Hardship<Linux> {
+    let hardship = Hardship::<Linux>::new();
+    hardship.refused.store(at(millis).as_nanos(), Ordering::Relaxed);
+    hardship
+}
+
+#[test]
+fn first_after_ten_milliseconds_then_every_hundred() {
+    assert_eq!((FIRST, INTERVAL), (Duration::from_millis(10), Duration::from_millis(100)));
+    let hardship = refused_at(1000);
+    let calls: Vec<_> = (1000..1400).filter(|now| hardship.is_due(7, at(*now))).collect();
+    assert_eq!(calls, [1010, 1110, 1210, 1310]);
+}
+
+#[test]
+fn what_is_started_begins_the_time_anew() {
+    let hardship = refused_at(1000);
+    // Something is started each 9 ms; then nothing more.
+    let calls: Vec<_> =
+        (1000..1130).filter(|now| hardship.is_due((*now).min(1090) / 9, at(*now))).collect();
+    assert_eq!(calls, [1099], "{calls:?}");
+}
+
+#[test]
+fn an_old_refusal_says_nothing_of_what_has_come_now() {
+    let hardship = refused_at(1000);
+    assert!(!hardship.is_due(7, at(5000)));
+    assert!(!hardship.is_due(7, at(5009)));
+    assert!(hardship.is_due(7, at(5010)));
+    // What waited has been run by a rescuer; more has come.
+    hardship.begin_anew();
+    let calls: Vec<_> = (5020..5200).filter(|now| hardship.is_due(7, at(*now))).collect();
+    assert_eq!(calls, [5030, 5130]);
+}
+
+#[test]
+fn a_worker_that_is_started_ends_it() {
+    let hardship = Hardship::<Linux>::new();
+    assert!(!hardship.lasts());
+    hardship.begin();
+    let first = hardship.refused.load(Ordering::Relaxed);
+    hardship.begin();
+    assert_eq!(hardship.refused.load(Ordering::Relaxed), first, "the first refusal counts");
+    assert!(hardship.lasts());
+    hardship.end();
+    assert!(!hardship.lasts());
+}
+
+/// A pool of a runtime that starts no threads, and so many items.
+struct Still {
+    pool: Arc<Pool<Linux>>,
+    items: Vec<Item<Linux>>,
+    runtime: Runtime<Linux>,
+}
+
+impl Still {
+    fn new(items: usize) -> Self {
+        let runtime = Runtime::<Linux>::builder_in().spin(0).build().expect("the machine is known");
+        runtime.inner().monitor.stop();
+        runtime.inner().stopping.store(1, Ordering::SeqCst);
+        let pod = CpuSet::single(0);
+        let key = PoolKey {
+            bound: false,
+            priority: crate::priority::Priority::of(&Attributes::default()),
+            strict: true,
+            helping: false,
+            allowed: pod.clone(),
+            pod,
+        };
+        let pool = runtime.inner().pool(&key);
+        Still { pool, items: (0..items).map(|_| blank()).collect(), runtime }
+    }
+
+    fn push(&self, numbers: core::ops::Range<usize>) {
+        numbers.for_each(|number| self.pool.push(NonNull::from(&self.items[number])));
+    }
+
+    fn number(&self, item: NonNull<Item<Linux>>) -> usize {
+        (item.as_ptr().addr() - self.items.as_ptr().addr()) / size_of::<Item<Linux>>()
+    }
+
+    /// Takes all whose numbers are wanted, one at a time.
+    fn take(&self, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+        let take = || self.pool.take_one(|item| wanted(self.number(item)));
+        core::iter::from_fn(take).map(|item| self.number(item)).collect()
+    }
+
+    /// A worker's entry with items in its batch.
+    fn worker_with(&self, count: usize) -> &Worker<Linux> {
+        let worker = self.pool.entry_for_test();
+        assert_eq!(self.pool.take(worker, count), count);
+        worker
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn one_takes_its_own_in_order_and_leaves_the_others_in_theirs() {
+    let still = Still::new(10);
+    still.push(0..6);
+    assert_eq!(
+        still.pool.take_one(|item| still.number(item) % 3 == 1).map(|item| still.number(item)),
+        Some(1)
+    );
+    still.push(6..10);
+    assert_eq!(still.take(|number| number % 3 == 1), [4, 7]);
+    assert_eq!(still.take(|_| false), []);
+    assert_eq!(still.pool.listed(), 7);
+    assert_eq!(still.take(|_| true), [0, 2, 3, 5, 6, 8, 9]);
+    assert!(!still.pool.has_waiting());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn what_is_in_batches_comes_before_what_is_not() {
+    let still = Still::new(12);
+    still.push(0..5);
+    let first = still.worker_with(5);
+    still.push(5..8);
+    let second = still.worker_with(3);
+    still.push(8..12);
+    let before = still.pool.signature();
+    // Nothing is taken where nothing waits for it, but it is where everybody finds it.
+    let taken = still.take(|number| number % 2 == 1);
+    assert_eq!((first.batch.len(), second.batch.len()), (0, 0));
+    assert_ne!(still.pool.signature(), before, "batches have changed, once");
+    let after = still.pool.signature();
+    // Those of one batch keep their order; which batch comes first is not said.
+    let of = |range: core::ops::Range<usize>| -> Vec<usize> {
+        taken.iter().copied().filter(|number| range.contains(number)).collect()
+    };
+    assert_eq!((of(0..5), of(5..8)), (vec![1, 3], vec![5, 7]));
+    assert_eq!(taken[4..], [9, 11]);
+    let mut rest = still.take(|_| true);
+    assert_eq!(rest[4..], [8, 10]);
+    rest.sort_unstable();
+    assert_eq!(rest, [0, 2, 4, 6, 8, 10]);
+    assert_eq!(still.pool.signature(), after, "what rescuers take does not count as started");
+    drop(still.runtime);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn lists_are_joined_in_order() {
+    let items: Vec<Item<Linux>> = (0..5).map(|_| blank()).collect();
+    let list = |numbers: core::ops::Range<usize>| {
+        let mut list = List::new();
+        numbers.for_each(|number| list.push_back(NonNull::from(&items[number])));
+        list
+    };
+    let numbers = |list: &mut List<Linux>| -> Vec<usize> {
+        core::iter::from_fn(|| list.pop_front())
+            .map(|item| (item.as_ptr().addr() - items.as_ptr().addr()) / size_of::<Item<Linux>>())
+            .collect()
+    };
+    for (first, second) in [(0..0, 0..0), (0..0, 0..2), (0..2, 2..2), (0..2, 2..5)] {
+        let wanted: Vec<_> = first.clone().chain(second.clone()).collect();
+        let (mut first, mut second) = (list(first), list(second));
+        first.append(&mut second);
+        assert!(second.is_empty() && second.pop_front().is_none());
+        assert_eq!(first.len(), wanted.len());
+        assert_eq!(numbers(&mut first), wanted);
+    }
+    let mut all = list(0..5);
+    all.prefer(|item| core::ptr::eq(item.as_ptr(), &raw const items[3]));
+    assert_eq!(all.len(), 5);
+    assert_eq!(numbers(&mut all), [3, 0, 1, 2, 4]);
+}
+
+#[cfg(not(miri))]
+mod modelled {
+    use nearq_model::Loom;
+
+    use super::super::{Rescuer, call, live};
+    use super::*;
+    use crate::attributes::Kind;
+    use crate::domain::Bounds;
+    use crate::item::tests::{model_for, spawn};
+    use crate::queue::{Nature, Queue};
+    use crate::run::Ran;
+    use crate::workqueue::Workqueue;
+
+    /// For models that take minutes as a whole: as much of them as fits.
+    const LONG_ENOUGH: Duration = Duration::from_secs(4);
+
+    /// A runtime that may start no worker and has no other threads, and a queue whose rescuer is a thread of the model.
+    struct Stub {
+        queue: Workqueue<Loom>,
+        inside: Arc<Queue<Loom>>,
+        rescuer: Arc<Rescuer<Loom>>,
+        thread: <Loom as Platform>::JoinHandle,
+        runtime: Runtime<Loom>,
+    }
+
+    impl Stub {
+        fn new() -> Self {
+            let mut builder = Runtime::<Loom>::builder_in().spin(0);
+            builder.thread_limit = 1;
+            let runtime = builder.build().expect("the machine is constant");
+            let inner = runtime.inner();
+            inner.threads.store(1, Ordering::Relaxed);
+            inner.monitor.stop();
+            let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+            let bounds = Bounds::new(4, None);
+            let nature = Nature { rescuer: true, ..Nature::default() };
+            let inside =
+                Queue::new(&runtime, "m".into(), Kind::Unbound, nature, attributes, bounds);
+            inner.add_queue(&inside);
+            let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
+            let pool = Arc::as_ptr(&inside.links().next().expect("one").pool);
+            let worker = inner.table.add(|index| Worker::rescuer(index, pool)).expect("room");
+            rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
+            let (own, weak, index) = (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);
+            let handle = runtime.clone();
+            let thread = spawn(move || {
+                let inner = handle.inner();
+                assert_eq!(live(inner, &own, &weak, inner.table.get(index)), Ran::Here);
+            });
+            Stub { queue: Workqueue::of(Arc::clone(&inside)), inside, rescuer, thread, runtime }
+        }
+
+        /// What the monitor does when the time has come.
+        fn call(&self) {
+            for pool in self.runtime.inner().all_pools() {
+                if pool.hardship.lasts() && pool.has_waiting() {
+                    call(self.runtime.inner(), &pool);
+                }
+            }
+        }
+
+        fn end(self) {
+            self.rescuer.end(false);
+            Loom::join(self.thread);
+            drop(self.inside);
+            drop(self.queue);
+            self.runtime.inner().threads.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_call_meets_a_rescuer_that_begins_or_goes_back_to_sleep() {
+        model_for(Some(LONG_ENOUGH), 2, || {
+            let stub = Stub::new();
+            for number in 0..2 {
+                let handle = stub.queue.spawn(move || number);
+                // The rescuer may have taken it by itself: it has not left yet.
+                stub.call();
+                assert_eq!(handle.join().expect("no panic"), number);
+            }
+            stub.end();
+        });
+    }
+
+    #[test]
+    fn a_call_meets_the_end() {
+        model_for(Some(LONG_ENOUGH), 2, || {
+            let stub = Stub::new();
+            let handle = stub.queue.spawn(|| 5);
+            stub.call();
+            assert_eq!(handle.join().expect("no panic"), 5);
+            // A call for nothing: it may find the rescuer on its way back, or ended.
+            for pool in stub.runtime.inner().all_pools() {
+                stub.rescuer.call(&pool);
+            }
+            stub.end();
+        });
+    }
+}
