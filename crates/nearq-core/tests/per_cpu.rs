@@ -169,9 +169,11 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         assert!(!work.is_pending());
         assert_eq!(queue.attributes(), Attributes { nice: 3, ..Attributes::default() });
         queue.set_nice(4).unwrap();
+        queue.set_slice(std::time::Duration::from_millis(1)).unwrap();
+        queue.set_idle(true).unwrap();
         queue.set_max_active(7).unwrap();
         let text = queue.set_scope(Scope::Cpu).unwrap_err().to_string();
-        assert!(text.contains("a scope") && text.contains("nice and max_active can"), "{text}");
+        assert!(text.contains("a scope") && text.contains("nice, idle, slice and max_active can"), "{text}");
     });
     outcome.expect();
 }
