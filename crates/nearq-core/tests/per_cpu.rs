@@ -173,7 +173,10 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         queue.set_idle(true).unwrap();
         queue.set_max_active(7).unwrap();
         let text = queue.set_scope(Scope::Cpu).unwrap_err().to_string();
-        assert!(text.contains("a scope") && text.contains("nice, idle, slice and max_active can"), "{text}");
+        assert!(
+            text.contains("a scope") && text.contains("nice, idle, slice and max_active can"),
+            "{text}"
+        );
     });
     outcome.expect();
 }

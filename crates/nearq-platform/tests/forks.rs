@@ -5,7 +5,7 @@
 
 mod common;
 
-use nearq_platform::{ForkHooks, Linux, Ordering, Platform};
+use nearq_platform::{ForkHooks, Linux, Ordering, Platform, ThreadSpec};
 
 type Word = <Linux as Platform>::AtomicU32;
 
@@ -131,4 +131,41 @@ fn hooks_and_the_epoch_follow_forks() {
 fn a_command_runs() {
     let output = std::process::Command::new("/bin/echo").arg("x").output().unwrap();
     assert_eq!(output.stdout, b"x\n");
+}
+
+/// Starts a thread, and waits for its end.
+fn start_one() {
+    let handle = Linux::spawn(ThreadSpec::default(), || {}).expect("room for a thread");
+    Linux::join(handle);
+}
+
+/// In a process of its own, where nobody else forks or starts threads; a child that hangs is ended by its alarm.
+#[test]
+fn a_child_starts_threads_although_others_were_starting_and_ending() {
+    const CHILDREN: u32 = 500;
+    let counted = Counted::new();
+    let code = fork(move || {
+        counted.follow();
+        let over: &'static Word = Box::leak(Box::new(Word::new(0)));
+        for _ in 0..6 {
+            let busy = move || {
+                while over.load(Ordering::Relaxed) == 0 {
+                    start_one();
+                }
+            };
+            Linux::spawn(ThreadSpec::default(), busy).expect("room for a thread");
+        }
+        for number in 0..CHILDREN {
+            let code = fork(|| {
+                // SAFETY: validity: no pointer. The signal ends this process only.
+                unsafe { libc::alarm(20) };
+                start_one();
+                0
+            });
+            assert_eq!(code, 0, "child {number}");
+        }
+        over.store(1, Ordering::Relaxed);
+        0
+    });
+    assert_eq!(code, 0);
 }

@@ -11,6 +11,8 @@
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
 //! are enough, and no thread ever sees it change but the one that forked.
 //!
+//! Threads of ours that begin or end hold locks of the standard library; a fork waits for them (`transit`).
+//!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand do not go through the C library's handlers. The first two are for who
 //! calls `exec` at once; their children must not touch anything of this library.
@@ -23,6 +25,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::transit;
 use crate::ForkHooks;
 use crate::sys;
 
@@ -85,6 +88,8 @@ extern "C" fn prepare() {
         // SAFETY: it is on the list, and stays there until we give the lock back.
         unsafe { (hooks.prepare)(*address) };
     }
+    // Last: who creates a thread may hold what a hook takes.
+    transit::close();
     // SAFETY: we have the lock.
     unsafe { *HELD.0.get() = Some(subjects) };
 }
@@ -97,6 +102,7 @@ fn take_held() -> MutexGuard<'static, Subjects> {
 
 extern "C" fn parent() {
     let subjects = take_held();
+    transit::open();
     for Subject { address, hooks } in &subjects.list {
         // SAFETY: as in `prepare`, which was called for it.
         unsafe { (hooks.parent)(*address) };
@@ -105,6 +111,7 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     let subjects = take_held();
+    transit::open_in_child();
     EPOCH.fetch_add(1, Ordering::Relaxed);
     for Subject { address, hooks } in &subjects.list {
         // SAFETY: as in `prepare`, which was called for it.

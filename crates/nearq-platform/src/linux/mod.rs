@@ -10,6 +10,7 @@ mod refusal;
 mod run_state;
 mod spawn;
 mod thread;
+mod transit;
 
 pub use platform::Linux;
 

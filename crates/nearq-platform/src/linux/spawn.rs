@@ -6,12 +6,15 @@
 //! 2. The new thread names itself, lets its own faults through, takes its class and nice value, restricts
 //!    itself to its CPUs, reports what was refused, and runs `main`.
 //! 3. The creator, at the same time, gets its signals back.
+//!
+//! A fork waits while a thread is between 1 and 2, or ends (`transit`).
 
 use std::ffi::CString;
 use std::thread::{Builder, JoinHandle};
 
 use super::refusal::{self, refused};
 use super::thread::{self, Thread};
+use super::transit::{Begins, Ends};
 use crate::sys::{self, BlockedSignals, Errno};
 use crate::{Refused, ThreadSpec};
 
@@ -33,8 +36,11 @@ pub(super) fn spawn(
     }
     let what = format!("start the thread {:?}", core::mem::take(&mut spec.name));
 
+    let begins = Begins::new();
     let signals = BlockedSignals::block();
     let started = builder.spawn(move || {
+        drop(begins);
+        let _ends = Ends::new();
         sys::unblock_synchronous_signals();
         settle(&spec);
         main();
