@@ -221,6 +221,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Low priority: workers of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the slice have no
     /// effect then. Needs no privilege. Where a container refuses the class, they have nice 19.
     ///
+    /// To leave the class does need the privilege. A process without it in which an item of this queue is the first to queue onto
+    /// another one may have that queue's first worker in the class as well: it is started by that item's worker. The platform's
+    /// warning says so. A thread of the program that uses the other queue first avoids it.
+    ///
     /// ```
     /// use nearq_core::Workqueue;
     ///

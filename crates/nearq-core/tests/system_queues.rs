@@ -3,13 +3,15 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
 use nearq_core::{
-    Runtime, system_freezable, system_long, system_percpu, system_unbound, system_unbound_long,
+    Runtime, system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
 };
 
 #[test]
 fn they_are_as_in_the_kernel() {
     let rows = [
         (system_percpu(), "events", true, 1024, false),
+        (system_highpri(), "events_highpri", true, 1024, false),
         (system_unbound(), "events_unbound", false, 2048, false),
         (system_long(), "events_long", true, 1024, false),
         (system_unbound_long(), "events_dfl_long", false, 2048, false),
