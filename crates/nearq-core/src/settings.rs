@@ -240,6 +240,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter one
     /// it runs sooner after a sleep, needs no privilege for that, and has no larger share of the CPU. Queues with different slices have
     /// different pools. Linux heeds slices from 6.12 on; where they are not known they have no effect.
+    ///
+    /// Measured on one of two CPUs (Linux 6.18), from queueing to start, with 0.1 ms and without. At nice 0: beside one busy thread median 0.03
+    /// and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice -20
+    /// it made no difference: p99 0.05 to 0.07 ms in all cases.
     pub fn slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
         self.attributes.slice = slice.into();
         self

@@ -374,11 +374,7 @@ fn threads_are_balanced_by_weight_too() {
 
 /// Four threads compute without end on one CPU, as `crowd` says; beside them one of `scheduling` sleeps for a millisecond again and
 /// again, and computes for `busy`: by how much the 95th percentile and the middle one of 200 of its sleeps were too long.
-fn lateness(
-    crowd: Option<Scheduling>,
-    scheduling: Option<Scheduling>,
-    busy: Duration,
-) -> (Duration, Duration) {
+fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Duration, Duration) {
     let outcome = on("core:1", move || {
         let stop = Arc::new(AtomicU32::new(0));
         let hogs: Vec<_> = (0..4)
@@ -389,7 +385,7 @@ fn lateness(
                         compute(100 * MICROSECOND);
                     }
                 };
-                let spec = ThreadSpec { scheduling: crowd, ..ThreadSpec::default() };
+                let spec = ThreadSpec { scheduling: Some(crowd), ..ThreadSpec::default() };
                 Sim::spawn(spec, main).expect("room")
             })
             .collect();
@@ -405,7 +401,7 @@ fn lateness(
                 compute(busy);
             }
         };
-        let spec = ThreadSpec { scheduling, ..ThreadSpec::default() };
+        let spec = ThreadSpec { scheduling: Some(scheduling), ..ThreadSpec::default() };
         Sim::join(Sim::spawn(spec, main).expect("room"));
         stop.store(1, Ordering::Relaxed);
         hogs.into_iter().for_each(Sim::join);
@@ -416,8 +412,8 @@ fn lateness(
     outcome.expect()
 }
 
-fn scheduling(policy: SchedPolicy, nice: i32, slice: Option<Duration>) -> Option<Scheduling> {
-    Some(Scheduling { policy, nice, slice })
+fn scheduling(policy: SchedPolicy, nice: i32, slice: Option<Duration>) -> Scheduling {
+    Scheduling { policy, nice, slice }
 }
 
 #[test]
@@ -449,7 +445,7 @@ fn the_idle_class_makes_room_at_once_and_never_interrupts() {
 #[test]
 fn a_cpu_of_the_idle_class_alone_counts_as_idle_for_others() {
     let (same, other) = on("core:2", || {
-        let idle = scheduling(SchedPolicy::Idle, 0, None);
+        let idle = Some(scheduling(SchedPolicy::Idle, 0, None));
         let stop = Arc::new(AtomicU32::new(0));
         let spin = |cpu, scheduling| {
             let (stop, affinity) = (Arc::clone(&stop), Some(CpuSet::single(cpu)));
