@@ -4,7 +4,9 @@ use crate::machine::on_help;
 use crate::output::Failure;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
-use nearq_experiments::{Common, DispatchOptions, Error, HERE, Progress, ScopesOptions};
+use nearq_experiments::{
+    BlockingOptions, Common, DispatchOptions, Error, HERE, Progress, ScopesOptions,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +40,24 @@ Examples:
   nearq bench dispatch --on grace-72 --svg grace.svg
   nearq bench dispatch --on \"l3:2 core:8 pu:2\" --items 500";
 
+const BLOCKING_EXAMPLES: &str = "\
+40,000 items that compute 50 us, of which one in 32 is blocked for 20 ms half-way: asleep, in a futex, in a pipe, in the read of a
+disk. How long until all is done, on two CPUs, for nearq with and without nearq::blocking, rayon, tokio, async-executor,
+threadpool and what tokio can be told of blocking, in the same run, in alternating order; and how long it would take if
+nobody ever waited, to which every time is given as a ratio.
+
+With --detection: how soon it is noticed that workers are blocked, beside 1, 16 and 64 of them, and what the watching costs.
+
+On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs.
+
+Examples:
+  nearq bench blocking
+  nearq bench blocking --quick --json - | jq '.rows[] | select(.metric == \"ratio_to_ideal\")'
+  nearq bench blocking --way futex --ours --runs 9
+  nearq bench blocking --folder /mnt/disk --way disk
+  nearq bench blocking --detection
+  nearq bench blocking --on ryzen-3900x --workers 12";
+
 /// The experiments that there are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
@@ -47,6 +67,9 @@ pub(crate) enum Experiment {
     /// Queue items that do nothing: time per item and latency, beside other pools
     #[command(after_help = DISPATCH_EXAMPLES)]
     Dispatch(Dispatch),
+    /// Items that compute and items that sleep: how long until all is done, beside other pools
+    #[command(after_help = BLOCKING_EXAMPLES)]
+    Blocking(Blocking),
 }
 
 /// What every experiment can be told.
@@ -119,6 +142,49 @@ pub(crate) struct Dispatch {
     items: Option<usize>,
 }
 
+/// What `nearq bench blocking` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Blocking {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Items of a run, 1 to 10000000; 40000 if not given. With --detection: blocks of a round
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    items: Option<usize>,
+
+    /// Microseconds that an item computes, 1 to 1000000; 50 if not given
+    #[arg(long, value_name = "US", value_parser = number, allow_negative_numbers = true)]
+    item_us: Option<usize>,
+
+    /// One item in so many is blocked; 32 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    every: Option<usize>,
+
+    /// For so many milliseconds, 1 to 10000; 20 if not given
+    #[arg(long, value_name = "MS", value_parser = number, allow_negative_numbers = true)]
+    sleep_ms: Option<usize>,
+
+    /// Workers, and CPUs, of every pool, 1 to the CPUs of the machine; 2 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    workers: Option<usize>,
+
+    /// Only one way to be blocked: `sleep`, `futex`, `pipe` or `disk`
+    #[arg(long, value_name = "WAY")]
+    way: Option<String>,
+
+    /// Where the file of 64 MiB is made that is read; the folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+
+    /// Leave the other pools out
+    #[arg(long)]
+    ours: bool,
+
+    /// How soon a blocked worker is noticed and what that costs, instead
+    #[arg(long)]
+    detection: bool,
+}
+
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
@@ -140,6 +206,21 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 items: options.items,
             };
             options.shared.run(|progress| nearq_experiments::dispatch(&given, progress))
+        }
+        Experiment::Blocking(options) => {
+            let given = BlockingOptions {
+                common: options.shared.common(),
+                items: options.items,
+                item_us: options.item_us,
+                every: options.every,
+                sleep_ms: options.sleep_ms,
+                workers: options.workers,
+                way: options.way.clone(),
+                folder: options.folder.clone(),
+                ours: options.ours,
+                detection: options.detection,
+            };
+            options.shared.run(|progress| nearq_experiments::blocking(&given, progress))
         }
     }
 }

@@ -83,3 +83,34 @@ fn a_simulated_machine_gives_the_same_figures_in_every_process() {
     let row = |name: &str| rows.iter().any(|row| row["row"] == name && row["scenario"] == "LOW");
     assert!(row("cache") && row("cache+helping") && row("cache+strict"));
 }
+
+#[test]
+fn blocking_writes_the_ratio_of_every_row_to_the_ideal() {
+    let folder = Folder::new("blocking");
+    let (json, svg) = (folder.path("blocking.json"), folder.path("blocking.svg"));
+    let output = nearq()
+        .args(["bench", "blocking", "--runs", "1", "--items", "64", "--sleep-ms", "1"])
+        .args(["--json", &json, "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("bare threads, no sleep"));
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"blocking".into(), &"here".into()));
+    let ratio = |scenario: &str, row: &str| {
+        let found = json["rows"].as_array().unwrap().iter().find(|found| {
+            found["scenario"] == scenario
+                && found["row"] == row
+                && found["metric"] == "ratio_to_ideal"
+        });
+        found.unwrap_or_else(|| panic!("no {row} in {scenario}"))["median"].as_f64().unwrap()
+    };
+    for row in ["nearq", "nearq, blocking()", "rayon", "tokio", "async-executor", "threadpool"] {
+        assert!(ratio("sleep", row) > 0.5, "{row}");
+    }
+    for scenario in ["sleep", "futex", "pipe"] {
+        assert!(ratio(scenario, "tokio spawn_blocking, all") > 0.5, "{scenario}");
+        assert!((ratio(scenario, "ideal") - 1.0).abs() < 1e-9, "{scenario}");
+    }
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("block_in_place"));
+}

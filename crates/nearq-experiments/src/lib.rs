@@ -10,6 +10,7 @@
 #![allow(clippy::missing_errors_doc)]
 
 pub mod allocator;
+pub mod blocking;
 pub mod dispatch;
 mod error;
 pub mod executor;
@@ -30,6 +31,7 @@ pub mod store;
 mod usage;
 
 pub use allocator::Allocator;
+pub use blocking::{BlockingOptions, blocking};
 pub use dispatch::{DispatchOptions, dispatch};
 pub use error::Error;
 pub use machine::{HERE, Machine};

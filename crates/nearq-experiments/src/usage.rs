@@ -1,13 +1,24 @@
-//! How much CPU time this process uses.
+//! How much CPU time this process uses, and how often its threads took turns.
 
 use std::time::Duration;
 
-/// User and system time of the process so far, all threads together.
-pub(crate) fn cpu_time() -> Duration {
+fn of_process() -> libc::rusage {
     // SAFETY: rusage is made of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes into a live rusage. The call cannot fail with these arguments.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    usage
+}
+
+/// Context switches of the process so far, wanted and unwanted, all threads together.
+pub(crate) fn switches() -> u64 {
+    let usage = of_process();
+    (usage.ru_nvcsw + usage.ru_nivcsw) as u64
+}
+
+/// User and system time of the process so far, all threads together.
+pub(crate) fn cpu_time() -> Duration {
+    let usage = of_process();
     let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     time(usage.ru_utime) + time(usage.ru_stime)
 }
@@ -16,6 +27,13 @@ pub(crate) fn cpu_time() -> Duration {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn who_sleeps_switches() {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(switches() > before);
+    }
 
     #[test]
     fn a_thread_that_computes_uses_time_of_the_clock_on_the_wall_and_of_the_cpu() {

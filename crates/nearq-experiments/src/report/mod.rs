@@ -63,6 +63,26 @@ pub mod metric {
     pub const HELPED_PERCENT: Metric = metric("helped_percent", "%");
     /// Times that a worker was brought back into its pod, in percent of the items.
     pub const REPATRIATED_PERCENT: Metric = metric("repatriated_percent", "%");
+    /// Wall time of everything that was to be done.
+    pub const ELAPSED: Metric = metric("elapsed_s", "s");
+    /// That time as a multiple of the ideal one.
+    pub const RATIO: Metric = metric("ratio_to_ideal", "ratio");
+    /// CPU time of the process meanwhile.
+    pub const CPU_SECONDS: Metric = metric("cpu_seconds", "s");
+    /// Threads that a contestant had at most.
+    pub const THREADS: Metric = metric("threads_max", "threads");
+    /// Context switches of the process.
+    pub const SWITCHES: Metric = metric("context_switches", "switches");
+    /// From the moment at which the last running worker is blocked to the start of the next item, median.
+    pub const DETECTION_P50: Metric = metric("detection_ms_p50", "ms");
+    /// The same, 99th percentile.
+    pub const DETECTION_P99: Metric = metric("detection_ms_p99", "ms");
+    /// The same, longest.
+    pub const DETECTION_MAX: Metric = metric("detection_ms_max", "ms");
+    /// CPU time of the monitor's thread while work waits, in percent of one CPU.
+    pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
+    /// How often the monitor's thread was put on a CPU in a second while work waits.
+    pub const MONITOR_WAKES: Metric = metric("monitor_wakes_per_second", "1/s");
 }
 
 use metric::Metric;

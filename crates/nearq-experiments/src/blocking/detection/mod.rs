@@ -1,0 +1,242 @@
+//! `nearq bench blocking --detection`: how soon it is noticed that workers are blocked, and what the watching costs.
+//!
+//! In every case all CPUs are taken by items that compute, and at a known moment all of these are blocked while another item
+//! waits; measured is the time until that one starts. Beside them the pool has workers that are blocked already, or that sleep and
+//! compute in turn: the more of them, the more there is to watch. Then all CPUs compute for a while with work waiting, and
+//! nothing to be noticed: what does the monitor's thread use?
+
+mod monitor;
+mod render;
+mod scene;
+
+pub use monitor::{Cost, Monitor};
+pub use scene::{Fillers, Scene};
+
+use super::{BlockingOptions, Stage as _};
+use crate::dispatch::Stage as _;
+use crate::report::{Collector, Report, Row, Watch, find, metric};
+use crate::{Error, Machine, Progress};
+use nearq_platform::Linux;
+use nearq_topology::{CpuSet, Scope};
+use serde::Serialize;
+use serde_json::json;
+use std::thread;
+use std::time::Duration;
+
+/// The scenario's name in the results.
+pub const SCENARIO: &str = "detection";
+
+/// How many workers are busy, and with what.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    row: &'static str,
+    busy: usize,
+    fillers: Fillers,
+    /// What the monitor may use, in percent of one CPU.
+    goal_percent: Option<f64>,
+}
+
+/// The cases. One worker is one CPU.
+const CASES: [Case; 5] = [
+    Case { row: "1 worker", busy: 1, fillers: Fillers::Asleep, goal_percent: None },
+    Case { row: "16 workers", busy: 16, fillers: Fillers::Asleep, goal_percent: Some(1.0) },
+    Case { row: "64 workers", busy: 64, fillers: Fillers::Asleep, goal_percent: Some(2.0) },
+    Case { row: "16 workers, restless", busy: 16, fillers: Fillers::Restless, goal_percent: None },
+    Case { row: "64 workers, restless", busy: 64, fillers: Fillers::Restless, goal_percent: None },
+];
+
+/// What the median and the 99th percentile shall stay below, in milliseconds.
+const GOALS_MS: [f64; 2] = [2.0, 5.0];
+
+/// How often, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    rounds: usize,
+    /// Blocks of a round.
+    blocks: usize,
+    /// Longest pause between two of them: shorter and longer than the time after which the monitor sleeps.
+    pause: Duration,
+    /// For how long its cost is measured.
+    window: Duration,
+}
+
+impl Plan {
+    fn of(options: &BlockingOptions) -> Self {
+        let quick = options.common.quick;
+        let (rounds, blocks, window) = if quick { (1, 100, 1000) } else { (3, 300, 2000) };
+        Self {
+            rounds: options.common.runs.unwrap_or(rounds),
+            blocks: options.items.unwrap_or(blocks),
+            pause: Duration::from_millis(40),
+            window: Duration::from_millis(window),
+        }
+    }
+}
+
+/// A goal, and what was reached.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Goal {
+    /// How many workers are busy.
+    pub row: &'static str,
+    /// What was measured.
+    pub metric: &'static str,
+    /// Its median over the rounds.
+    pub value: f64,
+    /// What it shall stay below.
+    pub goal: f64,
+    /// Whether it does.
+    pub met: bool,
+}
+
+/// What one round of a case measured.
+struct Measured {
+    /// Sorted, in milliseconds.
+    latencies: Vec<f64>,
+    monitor: Option<Cost>,
+}
+
+/// Runs it.
+pub fn detection(
+    options: &BlockingOptions,
+    machine: &Machine,
+    progress: &Progress,
+) -> Result<Report, Error> {
+    if machine.model().is_some() {
+        return Err(Error::input(format!(
+            "--detection --on {:?}: what the monitor costs is asked of this machine; leave out --on",
+            machine.name()
+        )));
+    }
+    options.plan(machine)?;
+    let plan = Plan::of(options);
+    let cpus = machine.pods(Scope::System).remove(0);
+    let watch = Watch::start(machine.parallelism());
+    let mut collector = Collector::default();
+    progress.begin(plan.rounds * CASES.len());
+    for round in 0..plan.rounds {
+        for case in &CASES {
+            progress.step(format!("round {} of {}: {}", round + 1, plan.rounds, case.row));
+            // Where one worker is busy there is one CPU, or another one would be free for the item that waits.
+            let cpus = if case.busy == 1 { cpus.iter().take(1).collect() } else { cpus.clone() };
+            let measured = measure(&cpus, case, &plan, round as u64)?;
+            collect(&mut collector, case.row, &measured, plan.window);
+            progress.done();
+        }
+    }
+    let rows = collector.rows();
+    let goals = judge(&rows);
+    let environment = watch.finish();
+    let text = render::text(&rows, &goals, &plan, cpus.len(), &environment);
+    let svg = render::picture(&rows, &environment);
+    let parameters = json!({
+        "quick": options.common.quick,
+        "rounds": plan.rounds,
+        "blocks": plan.blocks,
+        "longest_pause_ms": plan.pause.as_secs_f64() * 1e3,
+        "window_s": plan.window.as_secs_f64(),
+        "cpus": cpus.to_list(),
+        "targets": goals,
+    });
+    let machine = machine.name().to_owned();
+    Ok(Report { experiment: "blocking", machine, environment, parameters, rows, text, svg })
+}
+
+fn measure(cpus: &CpuSet, case: &Case, plan: &Plan, seed: u64) -> Result<Measured, Error> {
+    let body = || {
+        let scene = Scene::set(cpus, case.busy, case.fillers)?;
+        let mut pauses = Pauses(seed.wrapping_mul(2).wrapping_add(1));
+        let mut latencies = Vec::with_capacity(plan.blocks);
+        for _ in 0..plan.blocks {
+            thread::sleep(pauses.next(plan.pause));
+            latencies.push(scene.round()?.as_secs_f64() * 1e3);
+        }
+        latencies.sort_by(f64::total_cmp);
+        Ok(Measured { latencies, monitor: scene.cost(plan.window)? })
+    };
+    Linux::confined(cpus, || Linux::alone(body))
+}
+
+/// Pauses of any length up to a limit, the same for every run: no phase of the monitor's clock is preferred.
+struct Pauses(u64);
+
+impl Pauses {
+    fn next(&mut self, longest: Duration) -> Duration {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        longest.mul_f64((self.0 >> 40) as f64 / (1_u64 << 24) as f64)
+    }
+}
+
+fn collect(collector: &mut Collector, row: &str, measured: &Measured, window: Duration) {
+    let mut add = |metric, value| collector.add(SCENARIO, row, metric, value);
+    let last = measured.latencies.len() - 1;
+    let at = |percent: usize| measured.latencies[(last * percent).div_ceil(100)];
+    add(metric::DETECTION_P50, at(50));
+    add(metric::DETECTION_P99, at(99));
+    add(metric::DETECTION_MAX, at(100));
+    if let Some(cost) = measured.monitor {
+        let percent = |time: Duration| time.as_secs_f64() / window.as_secs_f64() * 100.0;
+        add(metric::MONITOR_PERCENT, percent(cost.cpu));
+        add(metric::MONITOR_WAKES, cost.turns as f64 / window.as_secs_f64());
+    }
+}
+
+/// Compares the medians with the goals.
+fn judge(rows: &[Row]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for case in &CASES {
+        let goals_of_case = [
+            (metric::DETECTION_P50, Some(GOALS_MS[0])),
+            (metric::DETECTION_P99, Some(GOALS_MS[1])),
+            (metric::MONITOR_PERCENT, case.goal_percent),
+        ];
+        for (metric, goal) in goals_of_case {
+            let found = find(rows, SCENARIO, case.row, metric).zip(goal);
+            goals.extend(found.map(|(found, goal)| {
+                let value = found.summary.median;
+                Goal { row: case.row, metric: metric.name, value, goal, met: value < goal }
+            }));
+        }
+    }
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_its_latencies_and_the_monitors_cost() {
+        let options = BlockingOptions {
+            common: crate::Common { runs: Some(1), ..crate::Common::default() },
+            items: Some(3),
+            ..BlockingOptions::default()
+        };
+        let machine = Machine::here().unwrap();
+        let report = detection(&options, &machine, &Progress::hidden()).unwrap();
+        for case in &CASES {
+            let value = |metric| report.find(SCENARIO, case.row, metric).unwrap().summary.median;
+            let (p50, max) = (value(metric::DETECTION_P50), value(metric::DETECTION_MAX));
+            assert!(max > 0.0 && p50 <= max, "{}: {p50} {max}", case.row);
+            assert!(value(metric::MONITOR_WAKES) > 1.0, "{}", case.row);
+            assert!(report.text.contains(case.row) && report.svg.contains(case.row));
+        }
+        assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(12));
+    }
+
+    #[test]
+    fn pauses_are_of_every_length() {
+        let (mut pauses, longest) = (Pauses(1), Duration::from_millis(40));
+        let all: Vec<_> = (0..1000).map(|_| pauses.next(longest)).collect();
+        let mean = all.iter().sum::<Duration>() / 1000;
+        assert!(all.iter().all(|pause| *pause <= longest));
+        assert!((17..23).contains(&mean.as_millis()), "{mean:?}");
+    }
+
+    #[test]
+    fn a_simulated_machine_is_refused() {
+        let machine = Machine::named("core:2").unwrap();
+        let error = detection(&BlockingOptions::default(), &machine, &Progress::hidden());
+        assert!(error.unwrap_err().to_string().starts_with("--detection --on \"core:2\""));
+    }
+}
