@@ -37,6 +37,8 @@
 //! either the worker sees the ceiling closed and activates, or the issuer sees the completion; then it sends
 //! the queue's `kicker` (an item whose function activates) to a worker, because an issuer that is
 //! preempted with `turn` in its hand would hold up workers.
+//! A place that an activator has taken, and gives back because what it found was cancelled, may be the one that an issuer has
+//! missed: so the activator looks at the inboxes once more after that. Give back, look; push, read `admitted`: `SeqCst`.
 //! One worker at a time activates; who comes meanwhile asks it to look again (`attention`: NOBODY, LOOKING, AGAIN) and goes
 //! on with its own items. It counted its completion before it asked or saw that somebody had asked, and the activator takes the
 //! question (LOOKING) before it reads the completions: so it sees that one. All `SeqCst`.

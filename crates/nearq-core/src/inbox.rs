@@ -52,10 +52,10 @@ impl<P: Platform> Inbox<P> {
         self.head.load(Ordering::SeqCst).is_null()
     }
 
-    /// Takes everything, first pushed first.
+    /// Takes everything, first pushed first. That nothing is there is `SeqCst` too: who gives a place back looks here (`admission`).
     pub(crate) fn take_all(&self) -> List<P> {
         let mut list = List::new();
-        if self.head.load(Ordering::Relaxed).is_null() {
+        if self.is_empty() {
             return list;
         }
         let mut newest = self.head.swap(core::ptr::null_mut(), Ordering::SeqCst);

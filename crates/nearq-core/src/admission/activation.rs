@@ -119,15 +119,21 @@ impl<P: Platform> Admission<P> {
                 continue;
             }
             if !self.activate_next(turn) {
-                // Nothing was activated with the place that was taken.
+                // Nothing was activated with the place that was taken. Who has held something back meanwhile may have found no
+                // place, and left it to whoever gives one back.
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
-                return;
+                P::model_fence();
+                if !turn.is_empty() {
+                    // The one that is locked.
+                    return;
+                }
+                turn.collect(self);
             }
         }
     }
 
-    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked: then the lock's
-    /// holder sends the kicker, so that no other item gets past it.
+    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked, which stays there: the
+    /// lock's holder sends the kicker, so that no other item gets past it.
     fn activate_next(&self, turn: &mut Turn<P>) -> bool {
         while let Some((place, item)) = turn.pop() {
             // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.

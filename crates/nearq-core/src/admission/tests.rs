@@ -531,3 +531,27 @@ fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
 }
 
 mod kinds;
+
+#[test]
+fn held_back_while_nothing_but_cancelled_ones_is_found() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let [first, second, third] = core::array::from_fn(|_| idle());
+        stub.issue(&first);
+        stub.issue(&second);
+        // Its node stays among those that are held back.
+        assert!(second.cancel());
+        stub.run_out();
+        stub.admission().begin_drain();
+        stub.admission().end_drain();
+        // The kicker takes a place for what it finds, and gives it back.
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || drop(stub.work(1)))
+        };
+        stub.issue(&third);
+        Loom::join(worker);
+        stub.run_out();
+        stub.check(2);
+    });
+}
