@@ -107,7 +107,10 @@ impl<P: Platform> Balance<P> {
         watcher: &mut Watcher<P>,
         now: Instant,
     ) -> bool {
-        let waiting: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
+        let own: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
+        // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
+        let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(&own);
+        let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
         self.count(inner, pools, &waiting, watcher);
         for of in self.levels.iter_mut().filter(|of| of.waiting) {
             of.adjust();

@@ -453,6 +453,12 @@ impl<P: Platform> Pool<P> {
             })
     }
 
+    /// Whether workers of this pool help a pool that is among those that are marked, by their numbers.
+    pub(crate) fn helps_any(&self, marked: &[bool]) -> bool {
+        self.key.helping
+            && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))
+    }
+
     /// Whether a worker may have more in its batch than the item that it runs.
     fn has_loaded(&self) -> bool {
         self.listed.loaded.load(Ordering::Relaxed) != 0

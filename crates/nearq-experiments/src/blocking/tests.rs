@@ -100,3 +100,28 @@ fn a_simulated_run_is_a_function_of_the_seed() {
     let threads = find(&first.rows, "sleep", HINTED, metric::THREADS).unwrap().summary;
     assert!(threads.min >= 2.0 && threads.max <= 8.0, "{threads:?}");
 }
+
+/// The medians of our ratios on a simulated machine, without and with hints.
+fn simulated_ratios(machine: &str, workers: usize, items: usize) -> [f64; 2] {
+    let common = Common { machine: machine.into(), runs: Some(2), ..Common::default() };
+    let (workers, items) = (Some(workers), Some(items));
+    let options = BlockingOptions { common, items, workers, ..BlockingOptions::default() };
+    let report = blocking(&options, &Progress::hidden()).unwrap();
+    [PLAIN, HINTED].map(|row| report.find("sleep", row, metric::RATIO).unwrap().summary.median)
+}
+
+#[test]
+fn two_simulated_cpus_are_kept_busy_although_items_sleep() {
+    // The last item that sleeps adds 0.08; a pool that does not notice takes six times as long.
+    let [plain, hinted] = simulated_ratios("core:2", 2, 10_000);
+    assert!(plain < 1.3, "without hints {plain}");
+    assert!(hinted < 1.25, "with hints {hinted}");
+}
+
+#[test]
+fn helpers_that_sleep_in_items_of_another_pod_are_replaced_too() {
+    // All items come from one CPU, so they are those of one pod. Ratios near 4 are those of that pod's two CPUs alone.
+    let [plain, hinted] = simulated_ratios("l3:4 core:2", 8, 40_000);
+    assert!(plain < 2.1, "without hints {plain}");
+    assert!(hinted < 1.5, "with hints {hinted}");
+}
