@@ -79,6 +79,8 @@ pub mod metric {
     pub const DETECTION_P99: Metric = metric("detection_ms_p99", "ms");
     /// The same, longest.
     pub const DETECTION_MAX: Metric = metric("detection_ms_max", "ms");
+    /// Items that started before the last running worker was blocked, in percent: more were awake than CPUs.
+    pub const EARLY_PERCENT: Metric = metric("early_percent", "%");
     /// CPU time of the monitor's thread while work waits, in percent of one CPU.
     pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
     /// How often the monitor's thread was put on a CPU in a second while work waits.

@@ -17,13 +17,14 @@ pub(super) fn text(
         "nearq bench blocking --detection\n{}\n{} rounds, medians, and the least and most of the rounds; {} blocks a round.\n\
          {cpus} items compute on {cpus} CPUs (on one CPU in the first row) and are all blocked at a known moment, while one more waits: time until that\n\
          one starts. The other workers are blocked all the time, or, where they are restless, sleep 20 ms and compute some 50 us in turn.\n\
+         \"early\" are items that started before that, because more workers than CPUs were awake still; they are not in the times.\n\
          The monitor's CPU use is that of its thread while every CPU computes for {:.1} s and work waits.\n\n",
         environment.describe(),
         plan.rounds,
         plan.blocks,
         plan.window.as_secs_f64(),
     );
-    let headings = ["busy", "ms p50", "p99", "max", "monitor CPU (%)", "turns/s"];
+    let headings = ["busy", "ms p50", "p99", "max", "early (%)", "monitor CPU (%)", "turns/s"];
     let mut table = Table::new("From the block to the start of the next item", &headings);
     for case in &CASES {
         let cell = |metric: Metric| match find(rows, SCENARIO, case.row, metric) {
@@ -41,6 +42,7 @@ pub(super) fn text(
             cell(metric::DETECTION_P50),
             cell(metric::DETECTION_P99),
             cell(metric::DETECTION_MAX),
+            cell(metric::EARLY_PERCENT),
             cell(metric::MONITOR_PERCENT),
             cell(metric::MONITOR_WAKES),
         ]);

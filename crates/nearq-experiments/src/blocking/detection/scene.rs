@@ -144,8 +144,9 @@ impl Scene {
         Ok(scene)
     }
 
-    /// One round: from the moment at which the last runner was blocked to the start of the probe. Zero if that started before.
-    pub fn round(&self) -> Result<Duration, Error> {
+    /// One round: from the moment at which the last runner was blocked to the start of the probe. None if that started before:
+    /// one more worker than there are CPUs was awake still.
+    pub fn round(&self) -> Result<Option<Duration>, Error> {
         let round = Arc::new(Round::new());
         for _ in 0..self.runners {
             let round = Arc::clone(&round);
@@ -167,7 +168,7 @@ impl Scene {
         })?;
         let blocked = round.blocked.load(Ordering::Acquire);
         let started = round.started.load(Ordering::Acquire);
-        Ok(Duration::from_nanos(started.saturating_sub(blocked)))
+        Ok(started.checked_sub(blocked).map(Duration::from_nanos))
     }
 
     /// What the monitor costs in `window` while every CPU computes and work waits. None if there is no monitor.
