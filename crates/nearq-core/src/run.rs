@@ -38,6 +38,15 @@ const SHORT_ITEM: Duration = Duration::from_micros(5);
 const WORTH_WAKING: Duration = Duration::from_micros(100);
 /// Looks at the inbox before others may run: some 2 us.
 const LOOKS: u32 = 64;
+/// Items since it was woken from which on a worker that found nothing lets others run, before it looks again. One that runs a
+/// single item now and then finds nothing by that.
+const STEADY: u32 = 2;
+/// Looking in vain counts up to this: of 32 times that a worker goes to sleep it looks before one, at the least.
+const MOST_IN_VAIN: u32 = 5;
+/// A yield that took so long was not for the one who shall push alone.
+const LONG_YIELD: Duration = Duration::from_micros(50);
+/// Letting others run may cost one part in so many of a worker's time.
+const YIELD_SHARE: u32 = 100;
 /// Items longer than this are taken one by one: others would wait behind them.
 const LONG_ITEM: Duration = Duration::from_micros(20);
 /// How often a busy worker reads its CPU clock (a system call, some 100 ns).
@@ -83,6 +92,13 @@ pub(crate) struct Runner<'a, P: Platform> {
     /// CPU time when it was last read, and when that was.
     cpu_time: Duration,
     accounted: Instant,
+    /// Items that it has run since it was woken.
+    ran: u32,
+    /// How often in a row it has looked for work in vain before it slept, and for how many times more it does not look.
+    in_vain: u32,
+    sleeps_at_once: u32,
+    /// Before that it does not let others run again; see `let_others_run`.
+    keeps_cpu_until: Instant,
     /// It gives up its place although there is work.
     yields: Option<Why>,
     /// The process that it is a worker of.
@@ -132,6 +148,10 @@ impl<'a, P: Platform> Runner<'a, P> {
             turn: now,
             cpu_time: P::cpu_time(P::current_thread()).unwrap_or_default(),
             accounted: now,
+            ran: 0,
+            in_vain: 0,
+            sleeps_at_once: 0,
+            keeps_cpu_until: now,
             yields: None,
             epoch: P::fork_epoch(),
         }
@@ -212,15 +232,50 @@ impl<'a, P: Platform> Runner<'a, P> {
 
     /// Looks at the inbox for a while, letting others run in between: who shall push may be waiting for this very CPU. Where
     /// the process has a single CPU, one look at a time is enough.
-    fn spin(&self) -> bool {
-        let looks = if self.inner.may_spin() { LOOKS } else { 1 };
+    ///
+    /// A worker whose items come now and then finds nothing by that, and pays for it with CPU time of which it may have little. So
+    /// after each time in vain it goes to sleep at once for twice as many times as before.
+    fn spin(&mut self) -> bool {
+        if self.sleeps_at_once > 0 {
+            self.sleeps_at_once -= 1;
+            return self.pool.has_work();
+        }
+        let several = self.inner.may_spin();
+        let looks = if several { LOOKS } else { 1 };
         for _ in 0..self.inner.spin_budget().div_ceil(LOOKS) {
             if self.pool.spin(looks) {
+                self.in_vain = 0;
                 return true;
             }
-            P::yield_now();
+            if !self.let_others_run() && !several {
+                break;
+            }
         }
+        self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
+        self.sleeps_at_once = (1 << self.in_vain) - 1;
         self.pool.has_work()
+    }
+
+    /// Yields, if that is worth it. False if not.
+    ///
+    /// Who yields says that it wants nothing more for now, and a scheduler may believe it: Linux 6.18 moves the thread a whole
+    /// slice back. Beside 3000 busy threads one yield at nice 0 took 4 s, where a sleep ends within some 100 ms. So only a worker
+    /// whose items follow each other yields, and after a yield that took long not before it was a small part of the time.
+    fn let_others_run(&mut self) -> bool {
+        if self.ran < STEADY {
+            return false;
+        }
+        let before = P::now();
+        if before < self.keeps_cpu_until {
+            return false;
+        }
+        P::yield_now();
+        let after = P::now();
+        let took = after - before;
+        if took >= LONG_YIELD {
+            self.keeps_cpu_until = after + took * YIELD_SHARE;
+        }
+        true
     }
 
     /// Runs batches until the pool has no more, or the turn is over.
@@ -235,12 +290,17 @@ impl<'a, P: Platform> Runner<'a, P> {
                 count += 1;
             }
             let end = P::now();
+            self.ran = self.ran.saturating_add(count);
             self.adapt(end - begin, count);
             begin = end;
             if end - self.accounted >= ACCOUNT_EVERY {
                 self.account(end);
             }
-            self.inner.look_at_machine(end);
+            // By the monitor: to read the machine takes a millisecond of CPU time, for which a worker beside many threads would wait
+            // for seconds.
+            if self.inner.is_look_due(end) {
+                self.inner.monitor.arm();
+            }
             let level = &self.pool.level;
             self.yields = if let Some(surplus) = self.context.leave_if_over() {
                 Some(Why::Surplus(surplus))
@@ -486,6 +546,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
             let permit = self.worker.parker.park(deadline);
             if !self.worker.is_idle() {
+                self.ran = 0;
                 return Rested::Woken;
             }
             if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {

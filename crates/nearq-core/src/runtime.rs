@@ -441,10 +441,16 @@ impl<P: Platform> Inner<P> {
     /// Called by threads that are awake anyway: reads the machine again if the last time is long enough ago.
     #[inline]
     pub(crate) fn look_at_machine(&self, now: Instant) {
-        let last = self.last_look.load(Ordering::Relaxed);
-        if now.as_nanos().saturating_sub(last) >= LOOK_EVERY.as_nanos() as u64 {
-            self.look_at_machine_slow(now, last);
+        if self.is_look_due(now) {
+            self.look_at_machine_slow(now, self.last_look.load(Ordering::Relaxed));
         }
+    }
+
+    /// Whether the machine should be read again.
+    #[inline]
+    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
+        let last = self.last_look.load(Ordering::Relaxed);
+        now.as_nanos().saturating_sub(last) >= LOOK_EVERY.as_nanos() as u64
     }
 
     #[cold]
