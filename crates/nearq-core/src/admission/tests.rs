@@ -547,7 +547,9 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
         // The kicker takes a place for what it finds, and gives it back.
         let worker = {
             let stub = Arc::clone(&stub);
-            spawn(move || drop(stub.work(1)))
+            spawn(move || {
+                let _ = stub.work(1);
+            })
         };
         stub.issue(&third);
         Loom::join(worker);
