@@ -11,6 +11,7 @@ use crate::broken::Variant;
 use crate::error::Error;
 use crate::outcome::contain;
 use crate::runtime::Runtime;
+use crate::stall::{OnStall, STALL_AFTER, Stall};
 
 /// A worker that slept this long ends, as in the kernel.
 /// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
@@ -39,6 +40,9 @@ pub(crate) struct Config {
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
+    pub(crate) on_stall: Option<OnStall>,
+    /// Zero: never.
+    pub(crate) stall_after: Duration,
 }
 
 impl Config {
@@ -57,6 +61,7 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) spin: u32,
     pub(crate) idle_timeout: Duration,
     pub(crate) cpu_intensive_after: Duration,
+    stall_after: Option<Duration>,
     default_scope: Option<Scope>,
     shard_size: usize,
     affinity: Option<bool>,
@@ -71,6 +76,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             spin: SPIN,
             idle_timeout: IDLE_TIMEOUT,
             cpu_intensive_after: CPU_INTENSIVE_AFTER,
+            stall_after: None,
             default_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
@@ -96,6 +102,39 @@ impl<P: Platform> RuntimeBuilder<P> {
     #[must_use]
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.config.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// A pool in which work waits, and that has started nothing for so long, is reported, once a period as long as that lasts: to
+    /// [`on_stall`](Self::on_stall), and as an event of the crate `tracing` (target `nearq`, level `WARN`). Where nobody has asked for
+    /// either, the platform's warning says it (on Linux, standard error). Zero: never.
+    ///
+    /// If not set, `NEARQ_STALL_AFTER` says how many seconds; else 30. Nothing is started for the report: the thread that looks is
+    /// the one that is awake anyway while work waits.
+    #[must_use]
+    pub fn stall_after(mut self, period: Duration) -> Self {
+        self.stall_after = Some(period);
+        self
+    }
+
+    /// Called where a pool [has stalled](Self::stall_after), with what its workers do. A panic ends with the call.
+    ///
+    /// It is called by the thread that looks after work that waits (`nq/monitor`), which looks no further before it has returned: it should
+    /// be short, and must not wait for items of this runtime.
+    ///
+    /// ```
+    /// use nearq_core::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .stall_after(Duration::from_secs(10))
+    ///     .on_stall(|stall| eprintln!("{stall}"))
+    ///     .build()?;
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.config.on_stall = Some(Arc::new(callback));
         self
     }
 
@@ -155,7 +194,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     ///
     /// # Errors
     /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
-    pub fn build(self) -> Result<Runtime<P>, Error> {
+    pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
@@ -179,6 +218,12 @@ impl<P: Platform> RuntimeBuilder<P> {
                 }
             },
         };
+        self.config.stall_after = match self.stall_after {
+            Some(period) => period,
+            None => {
+                P::setting("NEARQ_STALL_AFTER").map_or(Ok(STALL_AFTER), |text| seconds(&text))?
+            }
+        };
         let surroundings = Surroundings {
             topology: machine.topology,
             limits: machine.limits,
@@ -189,4 +234,14 @@ impl<P: Platform> RuntimeBuilder<P> {
         let broken = Variant::chosen::<P>()?;
         Ok(Runtime::start(surroundings, self, broken))
     }
+}
+
+/// A time in seconds, as `NEARQ_STALL_AFTER` has it.
+fn seconds(text: &str) -> Result<Duration, Error> {
+    let seconds: Option<f64> = text.trim().parse().ok();
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+        Error::Machine(format!(
+            "NEARQ_STALL_AFTER is `{text}`; it may be a number of seconds, or 0 for never"
+        ))
+    })
 }

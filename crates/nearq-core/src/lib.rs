@@ -22,6 +22,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
+//! | `stall` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
@@ -81,6 +82,7 @@ mod shutdown;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
+mod stall;
 mod stand_in;
 mod table;
 mod task;
@@ -112,6 +114,7 @@ pub use scope::Scope as BorrowScope;
 pub use set::{JoinNext, JoinSet};
 pub use settings::WorkqueueBuilder;
 pub use shutdown::{RunningItem, StillRunning, WaitingItems};
+pub use stall::{Activity, BusyWorker, Stall};
 pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::Workqueue;

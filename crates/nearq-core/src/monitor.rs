@@ -22,6 +22,7 @@ use nearq_platform::{Atomic, Ordering, Parker, Platform, Refused, ThreadSpec};
 use crate::balance::Balance;
 use crate::fork;
 use crate::runtime::Inner;
+use crate::stall::Stalls;
 use crate::watch::Watcher;
 
 /// How often the armed monitor looks: a worker that falls asleep is noticed after half of that on average. A look takes 10 to
@@ -160,8 +161,9 @@ impl<P: Platform> Monitor<P> {
                 },
             );
             let main = move || {
-                watch(&own);
-                own.monitor.alive.store(0, Ordering::SeqCst);
+                if watch(&own) {
+                    own.monitor.alive.store(0, Ordering::SeqCst);
+                }
             };
             match P::spawn(spec, main) {
                 Ok(handle) => {
@@ -240,18 +242,19 @@ impl<P: Platform> Monitor<P> {
     }
 }
 
-fn watch<P: Platform>(inner: &Inner<P>) {
+/// The life of the monitor's thread. False in the child of a fork: there it is the monitor no more.
+fn watch<P: Platform>(inner: &Inner<P>) -> bool {
     let monitor = &inner.monitor;
     *monitor.thread.lock() = Some(P::current_thread());
     P::wake_exactly();
     inner.favour_monitor();
-    let (mut watcher, mut balance) = (Watcher::new(), Balance::new());
+    let (mut watcher, mut balance, mut stalls) = (Watcher::new(), Balance::new(), Stalls::new());
     let mut pace = Pace::Begins;
     let mut quiet = 0;
     let mut still = 0;
     loop {
         match monitor.armed.load(Ordering::SeqCst) {
-            STOPPED => return,
+            STOPPED => return true,
             DISARMED => {
                 monitor.parker.park(None);
                 (quiet, still, pace) = (0, 0, Pace::Begins);
@@ -271,6 +274,9 @@ fn watch<P: Platform>(inner: &Inner<P>) {
         let waiting = balance.adjust(inner, &pools, &mut watcher, now);
         if crate::rescuer::attend(inner, &pools, now) {
             pace = Pace::Looks;
+        }
+        if !stalls.look(inner, &pools, &watcher, now) {
+            return false;
         }
         inner.look_at_machine(now);
         quiet = if waiting { 0 } else { quiet + 1 };

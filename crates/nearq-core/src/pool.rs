@@ -671,6 +671,20 @@ impl<P: Platform> Pool<P> {
         self.listed.len.load(Ordering::Relaxed) as usize + batches
     }
 
+    /// Items that wait, at least. By the monitor, seldom: it moves the inbox onto the list to count it.
+    pub(crate) fn count_waiting(&self) -> usize {
+        // A worker that has it is about to take something.
+        if let Some(mut ready) = self.listed.ready.try_lock() {
+            ready.append(&mut self.inbox.take_all());
+            self.listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        }
+        if self.has_work() {
+            // Who looked in between has seen neither.
+            self.call_worker();
+        }
+        self.ready()
+    }
+
     /// No threads, and nothing that waits: both are the parent's. After the workers' entries, in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.inbox.after_fork_in_child();

@@ -205,6 +205,12 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// As [`run_state`](Self::run_state).
     fn watched_state(watch: &mut Self::Watch) -> Result<RunState, Refused>;
 
+    /// Where a thread sleeps, in the system's own words (on Linux: the kernel's function, or the number of the system call). None if
+    /// it does not sleep, or the system does not tell.
+    fn sleeps_in(_thread: Self::Thread) -> Option<String> {
+        None
+    }
+
     /// Names the caller, for the system's own tools. Cut to what the system allows (15 bytes on Linux).
     fn set_thread_name(name: &str);
 

@@ -6,7 +6,7 @@
 //! no CPU idles while work waits. Every attribute can be changed while items are queued and running.
 //!
 //! ```
-//! use nearq::{Scope, Work, Workqueue};
+//! use nearq::{Scope, Stall, Work, Workqueue};
 //!
 //! let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
 //!
@@ -30,13 +30,14 @@
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
 //! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
+//! | `NEARQ_STALL_AFTER` | seconds | where work waits and nothing starts for so long (30 s), that is reported; `0`: never |
 
 pub use nearq_core::{
-    Attributes, BorrowScope, CpuSet, Domain, DomainLimit, DrainedQueue, Error, Flushed,
-    FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic, PoolInfo,
-    Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder,
-    blocking, set_description, system_freezable, system_highpri, system_long, system_percpu,
-    system_unbound, system_unbound_long,
+    Activity, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit, DrainedQueue,
+    Error, Flushed, FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic,
+    PoolInfo, Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue,
+    WorkqueueBuilder, blocking, set_description, system_freezable, system_highpri, system_long,
+    system_percpu, system_unbound, system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.

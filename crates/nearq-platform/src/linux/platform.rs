@@ -224,6 +224,10 @@ impl Platform for Linux {
         watch.state()
     }
 
+    fn sleeps_in(thread: Thread) -> Option<String> {
+        run_state::sleeps_in(thread)
+    }
+
     fn set_thread_name(name: &str) {
         spawn::name_caller(name);
     }

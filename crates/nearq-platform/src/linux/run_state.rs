@@ -36,6 +36,22 @@ pub(super) fn of(thread: Thread) -> Result<RunState, Refused> {
     }
 }
 
+/// Where a thread sleeps: the kernel's function, where that is shown to this process, or else the number of the system call.
+pub(super) fn sleeps_in(thread: Thread) -> Option<String> {
+    let read = |file| std::fs::read_to_string(format!("/proc/self/task/{}/{file}", thread.id()));
+    place(read("wchan").ok().as_deref(), read("syscall").ok().as_deref())
+}
+
+/// What the two files say; `0` and `running` where there is nothing to say.
+fn place(function: Option<&str>, call: Option<&str>) -> Option<String> {
+    let function = function.map(str::trim).filter(|name| !matches!(*name, "" | "0"));
+    function.map(str::to_owned).or_else(|| {
+        // It begins with the number, -1 where the thread sleeps outside of system calls.
+        let number: u32 = call?.split_whitespace().next()?.parse().ok()?;
+        Some(format!("system call {number}"))
+    })
+}
+
 /// A thread whose state is read often: its file stays open.
 ///
 /// Programs close files that they do not know (`close_range`), and the number may be that of another file afterwards. So before it
@@ -206,6 +222,44 @@ mod tests {
         for letter in *b"R?" {
             assert_eq!(state(letter), RunState::Runnable, "{}", letter as char);
         }
+    }
+
+    #[test]
+    fn a_place_is_a_function_or_the_number_of_a_call() {
+        let call = Some("202 0x7f 0x89\n");
+        for (function, call, wanted) in [
+            (Some("futex_do_wait"), call, Some("futex_do_wait")),
+            (Some("0"), call, Some("system call 202")),
+            (Some(""), call, Some("system call 202")),
+            (None, call, Some("system call 202")),
+            (Some("0\n"), Some("running\n"), None),
+            (Some("0"), Some("-1 0x7f 0x7e\n"), None),
+            (Some("0"), Some(""), None),
+            (None, None, None),
+        ] {
+            assert_eq!(place(function, call).as_deref(), wanted, "{function:?} {call:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    fn a_thread_that_sleeps_says_where() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (begin, end) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            sender.send(Thread::current()).unwrap();
+            let _ = end.recv();
+        });
+        let thread = receiver.recv().unwrap();
+        while of(thread) != Ok(RunState::Blocked) {
+            std::thread::yield_now();
+        }
+        // A container may hide both files.
+        println!("{:?}", sleeps_in(thread));
+        drop(begin);
+        sleeper.join().unwrap();
+        assert_eq!(sleeps_in(Thread::from_raw(i32::MAX)), None);
+        assert_ne!(sleeps_in(Thread::current()), Some(String::new()));
     }
 
     #[test]
