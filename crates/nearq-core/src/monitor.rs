@@ -258,7 +258,6 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             DISARMED => {
                 monitor.parker.park(None);
                 (quiet, still, pace) = (0, 0, Pace::Begins);
-                watcher.forget();
                 // What the clocks show now is what the first look compares with.
                 watcher.look(&inner.table);
                 continue;

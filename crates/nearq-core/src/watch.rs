@@ -71,11 +71,6 @@ impl<P: Platform> Watcher<P> {
         Watcher { workers: Vec::new(), next: 0, blind: false }
     }
 
-    /// Forgets everything: the monitor has slept.
-    pub(crate) fn forget(&mut self) {
-        self.workers.clear();
-    }
-
     /// What is known of the worker, if it has a place.
     pub(crate) fn seen(&self, worker: &Worker<P>) -> Option<&Seen<P>> {
         self.workers.get(worker.index as usize)?.as_ref()
