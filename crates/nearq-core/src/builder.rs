@@ -13,9 +13,9 @@ use crate::outcome::contain;
 use crate::runtime::Runtime;
 use crate::stall::{OnStall, STALL_AFTER, Stall};
 
-/// A worker that slept this long ends, as in the kernel.
 /// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
+/// A worker that slept this long ends, as in the kernel.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
 /// woken costs.
