@@ -5,7 +5,7 @@ use crate::output::Failure;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
 use nearq_experiments::{
-    BlockingOptions, Common, DispatchOptions, Error, HERE, Progress, ScopesOptions,
+    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, Progress, ScopesOptions,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,6 +58,22 @@ Examples:
   nearq bench blocking --detection
   nearq bench blocking --on ryzen-3900x --workers 12";
 
+const HIGHPRI_EXAMPLES: &str = "\
+One CPU has 3000 threads that sleep 1 ms in a loop; from another one an item is queued every 4 ms. The table shows how long it
+waits until it starts: on a queue of ordinary priority, on a high-priority one with and without a short slice, on one delayed by a
+timer, and on one whose privilege to be favoured is refused; beside the figures that were published for the kernel in 2012. A
+plain thread, tokio and rayon on the same CPU, ordinary and favoured, stand beside them, and a real-time thread that only sleeps,
+which shows what the machine itself adds. Nice values below zero need CAP_SYS_NICE or RLIMIT_NICE.
+
+On a simulated machine the same threads and queues run in virtual time, without the other pools, which are Linux programs.
+
+Examples:
+  nearq bench highpri
+  nearq bench highpri --quick --json - | jq '.parameters.ratios'
+  nearq bench highpri --duration 300 --svg highpri.svg
+  nearq bench highpri --threads 500 --interval 10
+  nearq bench highpri --on opteron-2s";
+
 /// The experiments that there are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
@@ -70,6 +86,9 @@ pub(crate) enum Experiment {
     /// Items that compute and items that sleep: how long until all is done, beside other pools
     #[command(after_help = BLOCKING_EXAMPLES)]
     Blocking(Blocking),
+    /// Queue an item where 3000 threads want the CPU: how long a normal and a high-priority one wait
+    #[command(after_help = HIGHPRI_EXAMPLES)]
+    Highpri(Highpri),
 }
 
 /// What every experiment can be told.
@@ -185,6 +204,21 @@ pub(crate) struct Blocking {
     detection: bool,
 }
 
+/// What `nearq bench highpri` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Highpri {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    threads: Option<usize>,
+
+    /// How often the item is queued, in milliseconds, 0.1 to 10000; 4 if not given, a jiffy at 250 Hz
+    #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
+    interval: Option<Duration>,
+}
+
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
@@ -221,6 +255,14 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 detection: options.detection,
             };
             options.shared.run(|progress| nearq_experiments::blocking(&given, progress))
+        }
+        Experiment::Highpri(options) => {
+            let given = HighpriOptions {
+                common: options.shared.common(),
+                threads: options.threads,
+                interval: options.interval,
+            };
+            options.shared.run(|progress| nearq_experiments::highpri(&given, progress))
         }
     }
 }
@@ -260,4 +302,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "give a number of seconds, 0.01 to 3600".into())
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let milliseconds: Option<f64> = text.parse().ok();
+    milliseconds
+        .and_then(|number| Duration::try_from_secs_f64(number / 1000.0).ok())
+        .ok_or_else(|| "give a number of milliseconds, 0.1 to 10000".into())
 }

@@ -114,3 +114,39 @@ fn blocking_writes_the_ratio_of_every_row_to_the_ideal() {
     }
     assert!(std::fs::read_to_string(&svg).unwrap().contains("block_in_place"));
 }
+
+#[test]
+fn highpri_has_the_published_figures_beside_ours() {
+    let folder = Folder::new("highpri");
+    let svg = folder.path("highpri.svg");
+    let output = nearq()
+        .args(["bench", "highpri", "--on", "core:2", "--quick", "--json", "-", "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let row = |row: &str, metric: &str| {
+        let found = rows.iter().find(|found| found["row"] == row && found["metric"] == metric);
+        found.unwrap_or_else(|| panic!("no {metric} of {row}"))
+    };
+    assert_eq!(row("normal", "latency_ms_top20")["published"], 1268.0);
+    assert_eq!(row("high", "latency_ms_max")["published"], 16.0);
+    let ratios = json["parameters"]["ratios"].as_array().unwrap();
+    assert!(ratios.iter().any(|ratio| ratio["fast"] == "high+slice" && ratio["met"] == true));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_limit_on_threads_is_named_with_how_many_could_be_started() {
+    // Each thread takes address space for its stack.
+    let command = format!(
+        "ulimit -v 1500000; exec {} bench highpri --threads 200000 --duration 0.01",
+        env!("CARGO_BIN_EXE_nearq")
+    );
+    let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+    let line = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(line.contains("--threads 200000: ") && line.contains("could be started"), "{line}");
+    assert!(line.contains("RLIMIT_AS"), "{line}");
+}

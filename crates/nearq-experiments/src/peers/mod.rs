@@ -1,17 +1,19 @@
-//! The pools that the `dispatch` experiment compares with, each behind one trait, in its usual way of use.
+//! The pools that experiments compare with, each behind one trait, in its usual way of use.
 //!
-//! Every pool gets as many threads as there are CPUs to use. A pool allocates a closure for each item (and what it
+//! A pool allocates a closure for each item (and what it
 //! needs to join one); a reused `Work` allocates nothing.
 
 mod async_executor;
 mod block_on;
 mod channel;
+mod plain;
 mod rayon;
 mod threadpool;
 mod tokio;
 
 pub use self::async_executor::AsyncExecutor;
 pub use self::channel::{Bounded, Unbounded};
+pub use self::plain::Plain;
 pub use self::rayon::Rayon;
 pub use self::threadpool::ThreadPool;
 pub use self::tokio::Tokio;
@@ -113,6 +115,7 @@ mod tests {
         works::<Tokio>();
         works::<AsyncExecutor>();
         works::<ThreadPool>();
+        works::<Plain>();
         works::<Bounded>();
         works::<Unbounded>();
     }

@@ -1,5 +1,6 @@
 //! What an experiment hands over: one shape of JSON for all of them, tables in plain text, and a picture.
 
+pub mod curves;
 mod environment;
 pub mod heat;
 mod output;
@@ -51,6 +52,24 @@ pub mod metric {
     pub const START_LATENCY_P99: Metric = metric("start_latency_us_p99", "us");
     /// From before the call that queues to the item's first instruction, longest.
     pub const START_LATENCY_MAX: Metric = metric("start_latency_us_max", "us");
+    /// Latencies that were measured.
+    pub const SAMPLES: Metric = metric("samples", "1");
+    /// Those of them during which the host took time from the CPU.
+    pub const SAMPLES_STOLEN: Metric = metric("samples_stolen", "1");
+    /// From queueing to start: longest.
+    pub const LATENCY_MAX: Metric = metric("latency_ms_max", "ms");
+    /// From queueing to start: longest of those during which the host took nothing.
+    pub const LATENCY_MAX_UNSTOLEN: Metric = metric("latency_ms_max_unstolen", "ms");
+    /// From queueing to start: mean of the longest twenty.
+    pub const LATENCY_TOP20: Metric = metric("latency_ms_top20", "ms");
+    /// From queueing to start: standard deviation of the longest twenty.
+    pub const LATENCY_TOP20_DEVIATION: Metric = metric("latency_ms_top20_deviation", "ms");
+    /// From queueing to start: median.
+    pub const LATENCY_P50: Metric = metric("latency_ms_p50", "ms");
+    /// From queueing to start: 99th percentile.
+    pub const LATENCY_P99: Metric = metric("latency_ms_p99", "ms");
+    /// From queueing to start: 99.9th percentile.
+    pub const LATENCY_P999: Metric = metric("latency_ms_p999", "ms");
     /// Data that went the whole way and verified, per second of wall time.
     pub const THROUGHPUT: Metric = metric("throughput_mib_s", "MiB/s");
     /// By how much a conclusion holds; negative where it fails.

@@ -1,4 +1,4 @@
-//! Pictures of results in bars. The plotting library is young, so it is used in this file and `heat` alone.
+//! Pictures of results in bars. The plotting library is young, so it is used in this file, `curves` and `heat` alone.
 
 use super::Summary;
 use kuva::backend::svg::SvgBackend;

@@ -1,0 +1,124 @@
+//! What follows from the rows: how many times as long one waits as the other, and whether that reaches the goals.
+
+use super::contestant::row;
+use crate::report::metric::{self, Metric};
+use crate::report::{Collector, Row, find};
+use serde::Serialize;
+
+/// How many times as long one row waits as another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The one that waits longer.
+    pub slow: &'static str,
+    /// The one that it is compared with.
+    pub fast: &'static str,
+    /// What is compared.
+    pub metric: &'static str,
+    /// The first's median.
+    pub slow_ms: f64,
+    /// The second's median.
+    pub fast_ms: f64,
+    /// The first as a multiple of the second.
+    pub ratio: f64,
+    /// The published ratio, if there is one.
+    pub published: Option<f64>,
+    /// What the ratio shall be at least, where there is a goal.
+    pub goal: Option<f64>,
+    /// Whether it is.
+    pub met: Option<bool>,
+}
+
+/// The document's figures before and after, in milliseconds: the longest latency, the mean of the longest twenty and their
+/// deviation; 300 seconds each, 3000 threads, one CPU, Linux 3.5 and the patches of 9 July 2012.
+const PUBLISHED: [(&str, [f64; 3]); 2] =
+    [(row::NORMAL, [1624.0, 1268.0, 927.0]), (row::HIGH, [16.0, 3.8, 5.6])];
+
+/// Whose figures these are, for the table.
+pub(super) const SOURCE: &str = "T. Heo, \"[PATCHSET] workqueue: reimplement high priority using a separate worker pool\", \
+     linux-kernel, 9 July 2012: 300 s, one CPU; \"before\" beside `normal`, \"after\" beside `high`";
+
+/// What is compared: slow, fast, and the goals for the 99th percentile and for the worst twenty.
+const COMPARED: [(&str, &str, [Option<f64>; 2]); 5] = [
+    (row::NORMAL, row::HIGH, [None, None]),
+    (row::NORMAL, row::HIGH_SLICE, [Some(300.0), Some(100.0)]),
+    (row::NORMAL, row::HIGH_DELAYED, [None, None]),
+    (row::NORMAL, row::REFUSED, [None, None]),
+    (row::HIGH_SLICE, row::HICCUP, [None, None]),
+];
+
+/// Adds the published figures, if what was measured is the document's load.
+pub(super) fn publish(collector: &mut Collector, scenario: &str, same_load: bool) {
+    if !same_load {
+        return;
+    }
+    for (row, [max, top, deviation]) in PUBLISHED {
+        collector.publish(scenario, row, metric::LATENCY_MAX, max);
+        collector.publish(scenario, row, metric::LATENCY_TOP20, top);
+        collector.publish(scenario, row, metric::LATENCY_TOP20_DEVIATION, deviation);
+    }
+}
+
+/// The ratios of the medians; those whose rows are missing are left out.
+pub(super) fn ratios(rows: &[Row], scenario: &str) -> Vec<Ratio> {
+    let mut ratios = Vec::new();
+    for (slow, fast, goals) in COMPARED {
+        for (metric, goal) in [metric::LATENCY_P99, metric::LATENCY_TOP20].into_iter().zip(goals) {
+            ratios.extend(ratio(rows, scenario, slow, fast, metric, goal));
+        }
+    }
+    ratios
+}
+
+fn ratio(
+    rows: &[Row],
+    scenario: &str,
+    slow: &'static str,
+    fast: &'static str,
+    metric: Metric,
+    goal: Option<f64>,
+) -> Option<Ratio> {
+    let [slow_row, fast_row] = [slow, fast].map(|name| find(rows, scenario, name, metric));
+    let (slow_row, fast_row) = (slow_row?, fast_row?);
+    let (slow_ms, fast_ms) = (slow_row.summary.median, fast_row.summary.median);
+    let ratio = slow_ms / fast_ms;
+    let published = slow_row.published.zip(fast_row.published).map(|(slow, fast)| slow / fast);
+    let met = goal.map(|goal| ratio >= goal);
+    Some(Ratio { slow, fast, metric: metric.name, slow_ms, fast_ms, ratio, published, goal, met })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(same_load: bool) -> Vec<Row> {
+        let mut collector = Collector::default();
+        let mut add = |row, metric, runs: [f64; 3]| {
+            for run in runs {
+                collector.add("beside", row, metric, run);
+            }
+        };
+        add(row::NORMAL, metric::LATENCY_P99, [90.0, 100.0, 500.0]);
+        add(row::NORMAL, metric::LATENCY_TOP20, [120.0; 3]);
+        add(row::HIGH, metric::LATENCY_TOP20, [3.0; 3]);
+        add(row::HIGH_SLICE, metric::LATENCY_P99, [0.2, 0.2, 0.1]);
+        publish(&mut collector, "beside", same_load);
+        collector.rows()
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_judged_where_there_is_a_goal() {
+        let ratios = ratios(&rows(true), "beside");
+        assert_eq!(ratios.len(), 2, "{ratios:?}");
+        assert_eq!((ratios[0].fast, ratios[0].ratio, ratios[0].met), (row::HIGH, 40.0, None));
+        assert!((ratios[0].published.unwrap() - 1268.0 / 3.8).abs() < 1e-9);
+        assert_eq!((ratios[1].fast, ratios[1].metric), (row::HIGH_SLICE, "latency_ms_p99"));
+        assert_eq!((ratios[1].ratio, ratios[1].met), (500.0, Some(true)));
+    }
+
+    #[test]
+    fn another_load_has_no_published_figures() {
+        assert!(rows(false).iter().all(|row| row.published.is_none()));
+        let max = rows(true).into_iter().find(|row| row.metric == "latency_ms_top20").unwrap();
+        assert_eq!(max.published, Some(1268.0));
+    }
+}

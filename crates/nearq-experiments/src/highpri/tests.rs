@@ -1,0 +1,114 @@
+//! The experiment as a whole: a short run here, and simulated ones.
+
+use super::*;
+use crate::report::metric::Metric;
+use serde_json::Value;
+
+const ROWS_OF_OURS: [&str; 4] = ["normal", "high", "high+slice", "high+slice delayed"];
+
+fn short(machine: &str, threads: usize, milliseconds: u64) -> Report {
+    let duration = Some(Duration::from_millis(milliseconds));
+    let common = Common { machine: machine.into(), runs: Some(1), duration, ..Common::default() };
+    let options = HighpriOptions { common, threads: Some(threads), interval: None };
+    highpri(&options, &Progress::hidden()).unwrap()
+}
+
+fn figure(report: &Report, row: &str, metric: Metric) -> f64 {
+    let scenario = &report.rows[0].scenario;
+    let found = report.find(scenario, row, metric);
+    found.unwrap_or_else(|| panic!("no {} of {row}", metric.name)).summary.median
+}
+
+#[test]
+fn a_short_run_here_has_every_row_and_column() {
+    let report = short("here", 50, 100);
+    let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"highpri".into(), &"here".into()));
+    assert_eq!(json["parameters"]["threads"], 50);
+    let mut expected = ROWS_OF_OURS.to_vec();
+    expected.extend(["high refused", "thread", "tokio", "rayon"]);
+    if privilege::may(|| privilege::favour(privilege::MOST_FAVOURED)).is_ok() {
+        expected.extend(["thread nice -20", "tokio nice -20", "rayon nice -20"]);
+    }
+    if privilege::may(privilege::real_time).is_ok() {
+        expected.push("hiccup");
+    }
+    for row in expected {
+        let samples = figure(&report, row, metric::SAMPLES);
+        assert!((1.0..=26.0).contains(&samples), "{row}: {samples}");
+        let [p50, p99, max] = [metric::LATENCY_P50, metric::LATENCY_P99, metric::LATENCY_MAX]
+            .map(|metric| figure(&report, row, metric));
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{row}: {p50} {p99} {max}");
+        assert!(figure(&report, row, metric::LATENCY_MAX_UNSTOLEN) <= max, "{row}");
+        assert!(figure(&report, row, metric::SAMPLES_STOLEN) <= samples, "{row}");
+        assert!(report.text.lines().any(|line| line.starts_with(&format!("{row} "))), "{row}");
+        assert!(report.svg.contains(row), "{row} is not in the picture");
+    }
+    assert!(report.rows.iter().all(|row| row.published.is_none()), "not the document's load");
+    assert!(report.text.contains("normal / high+slice"), "{}", report.text);
+}
+
+#[test]
+fn where_a_row_is_left_out_it_says_why() {
+    // By a thread that may favour nobody, as a user without the privilege.
+    let report = std::thread::spawn(|| {
+        let _limit = privilege::give_up().unwrap();
+        short("here", 10, 30)
+    });
+    let report = report.join().unwrap();
+    for row in ["thread nice -20", "rayon nice -20", "hiccup"] {
+        assert!(report.rows.iter().all(|found| found.row != row), "{row}");
+        let said =
+            report.text.lines().any(|line| line.starts_with("left out") && line.contains(row));
+        assert!(said, "{}", report.text);
+    }
+    assert!(report.text.contains("CAP_SYS_NICE") && report.text.contains("RLIMIT_RTPRIO"));
+    assert!(figure(&report, "high+slice", metric::SAMPLES) >= 1.0, "ours runs all the same");
+}
+
+#[test]
+fn high_priority_wins_on_a_simulated_machine_and_the_same_each_time() {
+    let report = short("core:2", 800, 150);
+    assert_eq!(report.to_json(), short("core:2", 800, 150).to_json());
+    for row in ROWS_OF_OURS {
+        assert!(figure(&report, row, metric::SAMPLES) >= 10.0, "{row}");
+    }
+    for row in &ROWS_OF_OURS[1..] {
+        let of = |row| figure(&report, row, metric::LATENCY_P99);
+        let (normal, high) = (of("normal"), of(row));
+        assert!(normal > 30.0 * high, "{row}: {high} ms, normal: {normal} ms");
+    }
+    assert_eq!(report.parameters["crowd_work_us"], 1.0);
+    assert!(report.rows.iter().all(|row| row.row != "tokio"));
+}
+
+#[test]
+fn the_document_s_load_has_its_figures_beside_ours() {
+    let report = short("core:2", THREADS, 30);
+    let row = report.find("beside 3000 threads", "normal", metric::LATENCY_MAX).unwrap();
+    assert_eq!(row.published, Some(1624.0));
+    assert!(report.text.contains("9 July 2012"), "{}", report.text);
+}
+
+#[test]
+fn the_issuer_has_a_core_of_its_own_where_there_is_one() {
+    let of = |machine: &str| places(&Machine::named(machine).unwrap());
+    assert_eq!(of("core:2 pu:2"), (3, 0));
+    assert_eq!(of("core:1 pu:2"), (1, 0));
+    assert_eq!(of("core:1"), (0, 0));
+    assert!(short("core:1", 100, 20).text.contains("There is one CPU"));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_option_and_value() {
+    let refused = |options: HighpriOptions| {
+        let error = highpri(&options, &Progress::hidden()).unwrap_err();
+        assert_eq!(error.exit_status(), 2);
+        error.to_string()
+    };
+    let threads = |threads| HighpriOptions { threads: Some(threads), ..HighpriOptions::default() };
+    assert_eq!(refused(threads(0)), "--threads 0: give a number from 1 to 1000000");
+    let interval =
+        |interval| HighpriOptions { interval: Some(interval), ..HighpriOptions::default() };
+    assert_eq!(refused(interval(Duration::ZERO)), "--interval 0: give 0.1 to 10000 milliseconds");
+}

@@ -1,0 +1,98 @@
+//! Pictures of distributions: falling curves over axes that grow by factors of ten.
+
+use kuva::backend::svg::SvgBackend;
+use kuva::plot::LinePlot;
+use kuva::plot::legend::LegendPosition;
+use kuva::render::layout::Layout;
+use kuva::render::plots::Plot;
+use kuva::render::render::render_multiple;
+
+/// Colours that people with any colour vision can tell apart (Okabe and Ito), on white; where they are used up they come
+/// again, dashed.
+const COLOURS: [&str; 7] =
+    ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"];
+/// Size of a picture, in pixels.
+const SIZE: (f64, f64) = (1100.0, 640.0);
+
+/// One curve.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve {
+    /// What it shows.
+    pub name: String,
+    /// Its points from the left to the right, all above zero.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Curves over common axes.
+#[derive(Clone, Debug, Default)]
+pub struct Curves {
+    /// What is shown.
+    pub title: String,
+    /// What goes to the right.
+    pub across: String,
+    /// What goes up.
+    pub up: String,
+    /// The curves.
+    pub curves: Vec<Curve>,
+}
+
+/// Draws them.
+pub fn draw(curves: &Curves) -> String {
+    let plots: Vec<Plot> = curves.curves.iter().enumerate().map(plot).collect();
+    let layout = Layout::auto_from_plots(&plots)
+        .with_title(&curves.title)
+        .with_title_size(16)
+        .with_label_size(13)
+        .with_tick_size(11)
+        .with_width(SIZE.0)
+        .with_height(SIZE.1)
+        .with_x_label(&curves.across)
+        .with_y_label(&curves.up)
+        .with_log_scale()
+        .with_legend_position(LegendPosition::OutsideRightTop);
+    SvgBackend::new().render_scene(&render_multiple(plots, layout))
+}
+
+fn plot((index, curve): (usize, &Curve)) -> Plot {
+    /// What a logarithm can be taken of: a tenth of the shortest time that is ever measured.
+    const LEAST: f64 = 1e-5;
+    let points = curve.points.iter().map(|&(x, y)| (x.max(LEAST), y));
+    let line = LinePlot::new()
+        .with_data(points)
+        .with_color(COLOURS[index % COLOURS.len()])
+        .with_stroke_width(2.0)
+        .with_legend(&curve.name);
+    Plot::Line(if index < COLOURS.len() { line } else { line.with_dashed() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_names_its_curves_and_axes() {
+        let curve = |name: &str, factor: f64| Curve {
+            name: name.into(),
+            points: vec![(factor, 1.0), (factor * 10.0, 0.1), (factor * 100.0, 0.001)],
+        };
+        let many: Vec<Curve> =
+            (0..9).map(|row| curve(&format!("row {row}"), f64::from(row + 1))).collect();
+        let svg = draw(&Curves {
+            title: "Latencies".into(),
+            across: "ms".into(),
+            up: "share".into(),
+            curves: many,
+        });
+        for word in ["Latencies", "ms", "share", "row 0", "row 8"] {
+            assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
+        }
+        assert!(svg.contains("stroke-dasharray"), "the eighth has the first one's colour, dashed");
+    }
+
+    #[test]
+    fn a_latency_of_nothing_is_drawn_at_the_left() {
+        let curves = vec![Curve { name: "a".into(), points: vec![(0.0, 1.0), (1.0, 0.5)] }];
+        let svg = draw(&Curves { curves, ..Curves::default() });
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}
