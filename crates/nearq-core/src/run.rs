@@ -43,8 +43,8 @@ const LOOKS: u32 = 64;
 const STEADY: u32 = 2;
 /// Looking in vain counts up to this: of 32 times that a worker goes to sleep it looks before one, at the least.
 const MOST_IN_VAIN: u32 = 5;
-/// A yield that took so long was not for the one who shall push alone.
-const LONG_YIELD: Duration = Duration::from_micros(50);
+/// A yield that took so long was for a crowd: some time slices of others are no more than that.
+const LONG_YIELD: Duration = Duration::from_millis(20);
 /// Letting others run may cost one part in so many of a worker's time.
 const YIELD_SHARE: u32 = 100;
 /// Items longer than this are taken one by one: others would wait behind them.
@@ -236,7 +236,8 @@ impl<'a, P: Platform> Runner<'a, P> {
     /// A worker whose items come now and then finds nothing by that, and pays for it with CPU time of which it may have little. So
     /// after each time in vain it goes to sleep at once for twice as many times as before.
     fn spin(&mut self) -> bool {
-        if self.sleeps_at_once > 0 {
+        let sparse = self.ran < STEADY;
+        if sparse && self.sleeps_at_once > 0 {
             self.sleeps_at_once -= 1;
             return self.pool.has_work();
         }
@@ -251,8 +252,10 @@ impl<'a, P: Platform> Runner<'a, P> {
                 break;
             }
         }
-        self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
-        self.sleeps_at_once = (1 << self.in_vain) - 1;
+        if sparse {
+            self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
+            self.sleeps_at_once = (1 << self.in_vain) - 1;
+        }
         self.pool.has_work()
     }
 

@@ -254,8 +254,9 @@ fn no_more_run_at_once_than_there_are_cpus() {
     }
     let (most, places) = (crowd.most.load(Ordering::SeqCst), runtime.parallelism());
     println!("{most} at once on {places} CPUs");
-    // A pool that started nothing for 10 ms, because the machine was busy with others, gets one more.
-    assert!(most <= places + 1, "{most} at once on {places} CPUs");
+    // A pool that started nothing for 10 ms, because the machine was busy with others, gets one more, until that is seen to be too many.
+    // Without a limit it would be one for each CPU of each queue, and helpers.
+    assert!(most <= places + 2, "{most} at once on {places} CPUs");
 }
 
 #[test]
