@@ -12,6 +12,8 @@
 //! | `Unknown` | read once | cannot be read, or not asked yet | runnable: nobody starts a thread on a guess |
 //!
 //! A blocked worker that is woken and has not got a CPU yet still counts as blocked; it is seen as soon as it has run.
+//! One that has run a bit since it was asleep is taken to be asleep again until its turn comes to be asked about: those that were awake
+//! come first, as one of them may have fallen asleep, and there are only so many questions in a look.
 //!
 //! Belongs to the monitor's thread. What it reads of workers is relaxed: a look may be a moment old.
 
@@ -25,6 +27,8 @@ use crate::worker::{Table, Worker};
 const CLOCKS: usize = 64;
 /// Workers of which the system is asked in one look at most: some 30 us.
 const STATES: usize = 8;
+/// So many of them about workers that were asleep before, where there are others.
+const SLEEPERS: usize = 2;
 
 /// What a worker that has a place was doing when it was looked at last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,32 +96,45 @@ impl<P: Platform> Watcher<P> {
         for worker in others {
             self.workers[worker.index as usize] = None;
         }
-        let mut states = STATES;
         let mut moved = false;
-        let first = self.next;
         let count = placed.len().min(CLOCKS);
+        let (mut fresh, mut asleep) = (Vec::new(), Vec::new());
         for turn in 0..count {
-            let worker = placed[(first + turn) % placed.len()];
-            moved |= self.look_at(worker, &mut states);
-            if states == 0 {
-                // The others come first next time.
-                self.next = (first + turn + 1) % placed.len();
-                return moved;
+            let at = (self.next + turn) % placed.len();
+            let (ran, asks) = self.read_clock(placed[at]);
+            moved |= ran;
+            match asks {
+                Asks::Nothing => {}
+                Asks::Fresh => fresh.push(at),
+                Asks::Again => asleep.push(at),
             }
         }
-        self.next = if placed.is_empty() { 0 } else { (first + count) % placed.len() };
+        // Who was awake before is the one that may have fallen asleep, so they come first. Some of the others all the same, or one that has
+        // come back for good would not be seen.
+        let others = asleep.len().min(STATES - fresh.len().min(STATES - SLEEPERS));
+        for at in fresh.iter().take(STATES - others).chain(asleep.iter().take(others)) {
+            self.ask(placed[*at]);
+        }
+        let left = asleep.get(others).copied();
+        self.next = match left {
+            // They come first next time.
+            Some(at) => at,
+            None if placed.is_empty() => 0,
+            None => (self.next + count) % placed.len(),
+        };
         moved
     }
 
-    fn look_at(&mut self, worker: &Worker<P>, states: &mut usize) -> bool {
+    /// Whether the worker has run since the last look, and whether the system is to be asked about it.
+    fn read_clock(&mut self, worker: &Worker<P>) -> (bool, Asks) {
         let slot = &mut self.workers[worker.index as usize];
         let Some(thread) = *worker.thread.lock() else {
             *slot = None;
-            return false;
+            return (false, Asks::Nothing);
         };
         let Ok(cpu_time) = P::cpu_time(thread) else {
             *slot = None;
-            return false;
+            return (false, Asks::Nothing);
         };
         let now = P::now();
         let item = worker.batch.signature();
@@ -134,7 +151,7 @@ impl<P: Platform> Watcher<P> {
                 burst: cpu_time,
                 hog: false,
             });
-            return true;
+            return (true, Asks::Nothing);
         };
         let used = cpu_time.saturating_sub(seen.cpu_time);
         let passed = now - seen.at;
@@ -143,32 +160,56 @@ impl<P: Platform> Watcher<P> {
         if seen.item != item {
             (seen.item, seen.since, seen.burst, seen.hog) = (item, now, cpu_time, false);
         }
-        if used * 8 >= passed * 7 && !worker.take_hint() {
+        let asks = if used * 8 >= passed * 7 && !worker.take_hint() {
             seen.doing = Doing::Runs;
-        } else if seen.ran && *states != 0 {
-            *states -= 1;
-            seen.doing = match P::watched_state(&mut seen.watch) {
-                Ok(RunState::Runnable) => Doing::Waits,
-                Ok(RunState::Blocked) => Doing::Blocked,
-                Ok(RunState::Ended) => Doing::Unknown,
-                Err(refused) => {
-                    if !core::mem::replace(&mut self.blind, true) {
-                        P::warn(&format!(
-                            "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
-                             nearq::blocking where an item may sleep"
-                        ));
-                    }
-                    Doing::Unknown
-                }
-            };
-            // Its clock was read before: if it has run in between, that shows next time.
-            seen.ran = false;
-        } else if seen.ran {
+            Asks::Nothing
+        } else if !seen.ran {
+            Asks::Nothing
+        } else if seen.doing == Doing::Blocked {
+            // It sleeps and computes in turn: until it is asked about, it counts as asleep again.
+            Asks::Again
+        } else {
             seen.doing = Doing::Unknown;
-        }
+            Asks::Fresh
+        };
         if seen.doing == Doing::Blocked {
             seen.burst = cpu_time;
         }
-        used != Duration::ZERO
+        (used != Duration::ZERO, asks)
     }
+
+    /// Asks the system what a worker does whose clock has been read.
+    fn ask(&mut self, worker: &Worker<P>) {
+        let Some(seen) = self.seen_mut(worker) else { return };
+        seen.doing = match P::watched_state(&mut seen.watch) {
+            Ok(RunState::Runnable) => Doing::Waits,
+            Ok(RunState::Blocked) => Doing::Blocked,
+            Ok(RunState::Ended) => Doing::Unknown,
+            Err(refused) => {
+                seen.doing = Doing::Unknown;
+                if !core::mem::replace(&mut self.blind, true) {
+                    P::warn(&format!(
+                        "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
+                         nearq::blocking where an item may sleep"
+                    ));
+                }
+                return;
+            }
+        };
+        // Its clock was read before: if it has run in between, that shows next time.
+        seen.ran = false;
+        if seen.doing == Doing::Blocked {
+            seen.burst = seen.cpu_time;
+        }
+    }
+}
+
+/// Whether the system is to be asked about a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    Nothing,
+    /// It was awake when it was looked at last.
+    Fresh,
+    /// It was asleep, and has run a bit since.
+    Again,
 }
