@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct Plan {
     /// Items of a run.
     pub items: usize,
-    /// What one computes, in time and in rounds of [`compute`](super::work::compute).
+    /// What one computes, in time and in rounds of the calibrated loop.
     pub item: Duration,
     /// The same in rounds.
     pub rounds: u64,
