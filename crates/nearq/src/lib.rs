@@ -6,7 +6,7 @@
 //! no CPU idles while work waits. Every attribute can be changed while items are queued and running.
 //!
 //! ```
-//! use nearq::{Scope, Stall, Work, Workqueue};
+//! use nearq::{Scope, Work, Workqueue};
 //!
 //! let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
 //!
@@ -35,7 +35,7 @@
 pub use nearq_core::{
     Activity, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit, DrainedQueue,
     Error, Flushed, FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic,
-    PoolInfo, Runtime, RuntimeBuilder, Scope, Work, WorkerInfo, WorkerState, Workqueue,
+    PoolInfo, Runtime, RuntimeBuilder, Scope, Stall, Work, WorkerInfo, WorkerState, Workqueue,
     WorkqueueBuilder, blocking, set_description, system_freezable, system_highpri, system_long,
     system_percpu, system_unbound, system_unbound_long,
 };

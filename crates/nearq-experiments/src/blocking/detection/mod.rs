@@ -226,7 +226,9 @@ mod tests {
                 (Some(p50), Some(max)) => assert!(p50 > 0.0 && p50 <= max && early < 100.0),
                 none => assert!(none == (None, None) && early == 100.0, "{}", case.row),
             }
-            assert!(value(metric::MONITOR_WAKES).unwrap() > 1.0, "{}", case.row);
+            // There is no monitor where nobody ever had to wait.
+            let wakes = value(metric::MONITOR_WAKES);
+            assert!(wakes.map_or(early == 100.0, |wakes| wakes > 1.0), "{}", case.row);
             assert!(report.text.contains(case.row) && report.svg.contains(case.row));
         }
         assert!(report.parameters["targets"].as_array().unwrap().len() >= 2);
