@@ -116,7 +116,7 @@ pub(crate) enum Entry {
 fn is_shut<P: Platform>(link: &Link<P>) -> bool {
     let inner = link.pool.runtime();
     P::model_fence();
-    inner.is_shut() && !crate::run::works_for(inner)
+    inner.is_shut() && !crate::context::works_for(inner)
 }
 
 /// The limit of one domain.
@@ -298,7 +298,7 @@ impl<P: Platform> Admission<P> {
         P::model_fence();
         // SeqCst: who drains says so before it looks whether the queue is empty.
         let drainers = self.drainers.load(Ordering::SeqCst);
-        if drainers == 0 || crate::run::serves(link.queue) {
+        if drainers == 0 || crate::context::serves(link.queue) {
             return false;
         }
         // The only one who drains may be who shuts down.

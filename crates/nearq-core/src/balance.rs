@@ -122,7 +122,7 @@ impl<P: Platform> Balance<P> {
                 continue;
             }
             if of.adjust(pool) {
-                count_replaced(inner, pool, watcher);
+                count_replaced(pool, watcher);
             }
             of.see_to_progress(pool, now);
         }
@@ -211,20 +211,20 @@ impl OfPool {
     fn adjust<P: Platform>(&mut self, pool: &Pool<P>) -> bool {
         let (hands, cpus) = (pool.hands(), pool.cpus());
         let runnable = self.counts.runnable();
+        let may_call = || !pool.level.is_full() && !pool.idle().has_searching();
         if runnable < cpus {
             self.surplus = 0;
             let wanted = cpus + self.counts.away;
             if hands < wanted {
                 pool.set_hands(wanted);
             }
-            let free = !pool.level.is_full() && !pool.idle().has_searching();
-            return free && pool.call_hand() && self.counts.away != 0;
+            return may_call() && pool.call_hand() && self.counts.away != 0;
         }
         if is_lasting(&mut self.surplus, runnable > cpus && hands > cpus) {
             pool.set_hands(hands - 1);
         }
         // Other CPUs may be free.
-        if pool.key.helping && !pool.level.is_full() && !pool.idle().has_searching() {
+        if pool.key.helping && may_call() {
             pool.call_hand();
         }
         false
@@ -260,15 +260,13 @@ impl OfPool {
 }
 
 /// Counts the call for one of the pool's workers that are asleep.
-fn count_replaced<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, watcher: &Watcher<P>) {
-    let asleep = |worker: &&crate::worker::Worker<P>| {
-        watcher.seen(worker).is_some_and(|seen| seen.doing == Doing::Blocked)
+fn count_replaced<P: Platform>(pool: &Pool<P>, watcher: &Watcher<P>) {
+    let since = |worker| {
+        watcher.seen(worker).filter(|seen| seen.doing == Doing::Blocked).map(|seen| seen.since)
     };
-    let of_pool = inner.table.iter().filter(|worker| core::ptr::eq(worker.pool(), pool));
-    // The one that fell asleep last.
-    let last =
-        of_pool.filter(asleep).max_by_key(|worker| watcher.seen(worker).map(|seen| seen.since));
-    if let Some(worker) = last {
+    // The one whose item was begun last.
+    let asleep = pool.entries().filter(|worker| since(worker).is_some());
+    if let Some(worker) = asleep.max_by_key(|worker| since(worker)) {
         worker.count(Counted::Replaced);
     }
 }

@@ -1,12 +1,14 @@
-//! What a worker's thread knows of itself: the value in the platform's slot.
+//! What a worker's thread knows of itself: the value in the platform's slot; and what others ask it: who the caller is.
 
 use core::cell::Cell;
 
 use nearq_platform::Platform;
 
+use crate::admission::Admission;
 use crate::item::Item;
 use crate::link::Link;
 use crate::pool::Pool;
+use crate::queue::Queue;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
@@ -180,4 +182,34 @@ pub(crate) fn polling<P: Platform, R>(poll: impl FnOnce() -> R) -> R {
 /// Whether the current item is a future of the runtime's that is polled.
 pub(crate) fn is_polling<P: Platform>() -> bool {
     with_current::<P, _>(|context| context.polls.get()).unwrap_or(false)
+}
+
+/// Whether the caller is a worker that executes `item` right now.
+pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
+    with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item)).unwrap_or(false)
+}
+
+/// Whether the caller is a worker that serves a link of that domain right now.
+pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
+    with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        unsafe { context.link.get().as_ref() }
+            .is_some_and(|link| core::ptr::eq(link.admission(), domain))
+    })
+    .unwrap_or(false)
+}
+
+/// Whether the caller is a worker of `inner`.
+pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
+    with_current::<P, _>(|context| core::ptr::eq(context.inner, inner)).unwrap_or(false)
+}
+
+/// Whether the caller is a worker that serves `queue` right now.
+pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
+    with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        unsafe { context.link.get().as_ref() }
+            .is_some_and(|link| core::ptr::eq(link.queue(), queue))
+    })
+    .unwrap_or(false)
 }

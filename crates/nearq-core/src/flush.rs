@@ -176,7 +176,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until everything that was queued before the call has ended.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        if crate::run::serves(self) {
+        if crate::context::serves(self) {
             return Err(Error::Deadlock(WITHIN_FLUSH));
         }
         let mut flush = Flush::default();
@@ -320,7 +320,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left; the queue works again afterwards.
     pub(crate) fn drain(&self) -> Result<(), Error> {
-        if crate::run::serves(self) {
+        if crate::context::serves(self) {
             return Err(Error::Deadlock(WITHIN_DRAIN));
         }
         Draining::begin(self).wait();
@@ -355,7 +355,7 @@ impl<P: Platform> Queue<P> {
 /// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
 /// is not ready.
 fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
-    crate::run::serves(queue) && !crate::context::is_polling::<P>()
+    crate::context::serves(queue) && !crate::context::is_polling::<P>()
 }
 
 /// Counts of 32 bits, in 32 bits.
@@ -474,7 +474,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let DrainedQueue { queue, draining, listener } = self.get_mut();
         // Also a future: when it is woken because the queue is empty, the queue has it.
-        if crate::run::serves(*queue) {
+        if crate::context::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }
         draining.take_if(|draining| draining.epoch != P::fork_epoch());

@@ -216,7 +216,7 @@ impl<P: Platform> Item<P> {
         let link = node.and_then(|node| unsafe { node.accounted().as_ref() });
         let domain = link.map(|link| core::ptr::from_ref(link.admission()));
         held.unlock();
-        domain.filter(|domain| crate::run::serves_domain(*domain))
+        domain.filter(|domain| crate::context::serves_domain(*domain))
     }
 
     /// Waits no longer.

@@ -67,28 +67,13 @@ impl<P: Platform> Level<P> {
     /// Gives a place back if more are taken than there are. Nobody can wait for one then that is free.
     #[inline]
     pub(crate) fn leave_if_over(&self) -> bool {
-        self.running.load(Ordering::Relaxed) > self.places() && self.leave()
-    }
-
-    #[cold]
-    fn leave(&self) -> bool {
-        let mut running = self.running.load(Ordering::Relaxed);
-        while running > self.places() {
-            match self.running.compare_exchange(
-                running,
-                running - 1,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    // The number of places may have grown meanwhile, and a pool have queued up before that.
-                    self.look_at_waiting();
-                    return true;
-                }
-                Err(found) => running = found,
-            }
+        let left = self.running.load(Ordering::Relaxed) > self.places()
+            && leave::<P>(&self.running, || self.places());
+        if left {
+            // The number of places may have grown meanwhile, and a pool have queued up before that.
+            self.look_at_waiting();
         }
-        false
+        left
     }
 
     /// Whether a pool waits for a place.
@@ -211,6 +196,19 @@ impl<P: Platform> Level<P> {
         self.limit.store(limit, Ordering::SeqCst);
         self.hand_out();
     }
+}
+
+/// Takes one off a count, if it is more than `may` allows. SeqCst: as where the counts are taken off otherwise.
+#[cold]
+pub(crate) fn leave<P: Platform>(count: &P::AtomicU32, may: impl Fn() -> u32) -> bool {
+    let mut seen = count.load(Ordering::Relaxed);
+    while seen > may() {
+        match count.compare_exchange(seen, seen - 1, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(found) => seen = found,
+        }
+    }
+    false
 }
 
 #[cfg(test)]

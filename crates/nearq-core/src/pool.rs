@@ -46,7 +46,7 @@ use crate::fork;
 use crate::idle::{Idle, Wakeup};
 use crate::inbox::Inbox;
 use crate::item::Item;
-use crate::level::Level;
+use crate::level::{Level, leave};
 use crate::link::Link;
 use crate::list::List;
 use crate::pad::Padded;
@@ -256,20 +256,8 @@ impl<P: Platform> Pool<P> {
     /// Counts the caller as awake no more if more are than may be.
     #[inline]
     pub(crate) fn leave_if_over(&self) -> bool {
-        self.called.awake.load(Ordering::Relaxed) > self.hands() && self.leave()
-    }
-
-    #[cold]
-    fn leave(&self) -> bool {
         let awake = &self.called.awake;
-        let mut seen = awake.load(Ordering::Relaxed);
-        while seen > self.hands() {
-            match awake.compare_exchange(seen, seen - 1, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(found) => seen = found,
-            }
-        }
-        false
+        awake.load(Ordering::Relaxed) > self.hands() && leave::<P>(awake, || self.hands())
     }
 
     /// How many may be awake at once.

@@ -596,38 +596,6 @@ pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
     }
 }
 
-/// Whether the caller is a worker that executes `item` right now.
-pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
-    crate::context::with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item))
-        .unwrap_or(false)
-}
-
-/// Whether the caller is a worker that serves a link of that domain right now.
-pub(crate) fn serves_domain<P: Platform>(domain: *const crate::admission::Admission<P>) -> bool {
-    crate::context::with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }
-            .is_some_and(|link| core::ptr::eq(link.admission(), domain))
-    })
-    .unwrap_or(false)
-}
-
-/// Whether the caller is a worker of `inner`.
-pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
-    crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, inner))
-        .unwrap_or(false)
-}
-
-/// Whether the caller is a worker that serves `queue` right now.
-pub(crate) fn serves<P: Platform>(queue: *const crate::queue::Queue<P>) -> bool {
-    crate::context::with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }
-            .is_some_and(|link| core::ptr::eq(link.queue(), queue))
-    })
-    .unwrap_or(false)
-}
-
 impl<P: Platform> Inner<P> {
     /// Whether the runtime is being shut down.
     #[inline]

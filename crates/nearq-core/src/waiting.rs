@@ -154,7 +154,11 @@ impl<P: Platform> Work<P> {
     }
 
     fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
-        if crate::run::executes(self.item().as_ptr()) { Err(Error::Deadlock(why)) } else { Ok(()) }
+        if crate::context::executes(self.item().as_ptr()) {
+            Err(Error::Deadlock(why))
+        } else {
+            Ok(())
+        }
     }
 }
 

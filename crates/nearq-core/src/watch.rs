@@ -67,7 +67,7 @@ pub(crate) struct Watcher<P: Platform> {
     /// Whose turn it is where there are too many for one look.
     next: usize,
     /// Whether the system tells what threads do. Said once if it does not.
-    pub(crate) blind: bool,
+    blind: bool,
 }
 
 impl<P: Platform> Watcher<P> {
@@ -180,20 +180,19 @@ impl<P: Platform> Watcher<P> {
 
     /// Asks the system what a worker does whose clock has been read.
     fn ask(&mut self, worker: &Worker<P>) {
-        let Some(seen) = self.seen_mut(worker) else { return };
+        let Some(seen) = &mut self.workers[worker.index as usize] else { return };
         seen.doing = match P::watched_state(&mut seen.watch) {
             Ok(RunState::Runnable) => Doing::Waits,
             Ok(RunState::Blocked) => Doing::Blocked,
             Ok(RunState::Ended) => Doing::Unknown,
             Err(refused) => {
-                seen.doing = Doing::Unknown;
                 if !core::mem::replace(&mut self.blind, true) {
                     P::warn(&format!(
                         "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
                          nearq::blocking where an item may sleep"
                     ));
                 }
-                return;
+                Doing::Unknown
             }
         };
         // Its clock was read before: if it has run in between, that shows next time.

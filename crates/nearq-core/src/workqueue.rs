@@ -252,7 +252,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Whether the caller is within an item of this queue.
     pub(crate) fn is_served_here(&self) -> bool {
-        crate::run::serves::<P>(self.inside())
+        crate::context::serves::<P>(self.inside())
     }
 
     /// The way of a future that is woken.
@@ -601,7 +601,7 @@ impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         let Some(queue) = self.queue.take() else { return };
         queue.gate.close();
-        if crate::run::serves::<P>(Arc::as_ptr(&queue)) {
+        if crate::context::serves::<P>(Arc::as_ptr(&queue)) {
             // One of its own items drops it; waiting for that item would be waiting for ourselves.
             let runtime = queue.runtime().clone();
             runtime.inner().adopt(queue);
