@@ -9,7 +9,6 @@ use crate::Error;
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux};
 use nearq_topology::{CpuSet, Scope};
-use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,59 +61,53 @@ const REFUSED: Asked = Asked {
 };
 
 /// A queue whose workers are confined to the crowd's CPU.
-struct Ours<P>(Asked, PhantomData<P>);
-
-/// The same on Linux, by a thread that has given up the privilege to be favoured.
-struct Refused(Asked);
+struct Ours {
+    asked: Asked,
+    /// One run, on the platform that the row is for.
+    measure: fn(Asked, &Plan) -> Result<Samples, Error>,
+}
 
 /// The rows of ours that any platform has.
 pub(crate) fn contestants<P: Stage>() -> Vec<Rc<dyn Contestant>> {
-    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED]
-        .into_iter()
-        .map(|asked| Rc::new(Ours::<P>(asked, PhantomData)) as Rc<dyn Contestant>)
-        .collect()
+    let ours = |asked| Rc::new(Ours { asked, measure: as_it_is::<P> }) as Rc<dyn Contestant>;
+    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].into_iter().map(ours).collect()
 }
 
 /// Those that have a privilege to lose.
 pub(crate) fn refused() -> Vec<Rc<dyn Contestant>> {
-    vec![Rc::new(Refused(REFUSED))]
+    vec![Rc::new(Ours { asked: REFUSED, measure: without_privilege })]
 }
 
-impl<P: Stage> Contestant for Ours<P> {
+impl Contestant for Ours {
     fn row(&self) -> &'static str {
-        self.0.row
+        self.asked.row
     }
 
     fn about(&self) -> &'static str {
-        self.0.about
+        self.asked.about
     }
 
     fn measure(&self, plan: &Plan) -> Result<Samples, Error> {
-        let (asked, plan) = (self.0, plan.clone());
-        as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(asked, &plan))
+        (self.measure)(self.asked, plan)
     }
 }
 
-impl Contestant for Refused {
-    fn row(&self) -> &'static str {
-        self.0.row
-    }
+fn as_it_is<P: Stage>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
+    let own = plan.clone();
+    as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(asked, &own))
+}
 
-    fn about(&self) -> &'static str {
-        self.0.about
-    }
-
-    fn measure(&self, plan: &Plan) -> Result<Samples, Error> {
-        let (asked, plan) = (self.0, plan.clone());
-        as_issuer::<Linux, _>(plan.issuer_cpu, move || {
-            let limit = privilege::give_up().map_err(|error| {
-                Error::run(format!("the privilege to be favoured cannot be given up: {error}"))
-            })?;
-            let samples = issue::<Linux>(asked, &plan);
-            drop(limit);
-            samples
-        })
-    }
+/// On Linux, by a thread that has given up the privilege to be favoured.
+fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
+    let own = plan.clone();
+    as_issuer::<Linux, _>(plan.issuer_cpu, move || {
+        let limit = privilege::give_up().map_err(|error| {
+            Error::run(format!("the privilege to be favoured cannot be given up: {error}"))
+        })?;
+        let samples = issue::<Linux>(asked, &own);
+        drop(limit);
+        samples
+    })
 }
 
 /// Builds the queue on a runtime of its own, measures, and ends both. By the issuer, from whom the workers inherit what they may.
