@@ -124,7 +124,11 @@ impl<P: Platform> Balance<P> {
             if of.adjust(pool) {
                 count_replaced(pool, watcher);
             }
-            of.see_to_progress(pool, now);
+            if own[index] {
+                of.see_to_progress(pool, now);
+            } else {
+                of.progress = None;
+            }
         }
         waiting.contains(&true)
     }

@@ -531,14 +531,16 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.inner.reap_orphans();
         self.worker.set_idle();
         self.pool.idle().settle(self.worker);
-        if self.context.set_place(false) {
+        let had_place = self.context.set_place(false);
+        if had_place {
             self.pool.level.release();
         }
         if self.inner.broken.is(Broken::LostWakeUp) {
             // The look that is left out.
         } else if self.pool.has_work() {
             self.pool.call_worker();
-        } else if self.yields.is_none() && self.pool.siblings_need_help() {
+        } else if had_place && self.yields.is_none() && self.pool.siblings_need_help() {
+            // Who got no place need not call another one that would get none.
             self.pool.wake_another();
         }
         let mut deadline = Some(now + self.inner.idle_timeout());

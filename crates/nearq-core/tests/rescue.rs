@@ -6,29 +6,13 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nearq_core::{Error, JoinHandle, LinkStatistics, Runtime, Workqueue};
 
-use common::{alone, command, eventually, part, said, threads, watch};
-
-/// Closed at first; once opened, it stays open.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    fn wait(&self) {
-        let (open, changed) = &*self.0;
-        drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
-    }
-
-    fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-}
+use common::{Gate, alone, command, eventually, part, said, threads, watch};
 
 fn join_all(handles: Vec<JoinHandle<()>>) {
     for handle in handles {

@@ -52,6 +52,24 @@ impl Drop for Watchdog {
     }
 }
 
+/// Closed at first; once opened, it stays open.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Sleeps until it is open.
+    pub fn wait(&self) {
+        let (open, changed) = &*self.0;
+        drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+    }
+
+    /// Opens it for good.
+    pub fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
 /// A runtime in words.
 pub fn state(runtime: &Runtime) -> String {
     let mut text = format!("{runtime:?}\n");
