@@ -141,6 +141,7 @@ fn start_one() {
 
 /// In a process of its own, where nobody else forks or starts threads; a child that hangs is ended by its alarm.
 #[test]
+#[cfg_attr(tsan, ignore = "ThreadSanitizer starts no thread in a child of several threads")]
 fn a_child_starts_threads_although_others_were_starting_and_ending() {
     const CHILDREN: u32 = 500;
     let counted = Counted::new();
