@@ -18,20 +18,10 @@
 //! A worker that begins a batch sees to it that one more worker is there, asleep, until there are as many threads as may be awake:
 //! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
 //!
-//! # Cores that are shared
-//! Where two CPUs are one core, each of them does some 60 % of the work while both are busy: more is lost by that than by
-//! bringing an item's data to another cache. So once a pool has as many workers awake as its pod has cores (less one
-//! for the pusher, who runs there too), a push first calls a helper of a near pool that has a core to itself. That one may
-//! find other work before it comes here; the pool's own workers and the monitor come for what it left.
-//!
-//! # Brisk workers
-//! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU
-//! from the issuer. So while a worker runs items that have taken less than some microseconds each, pushers wake nobody: it
-//! will be back at the inbox in a moment. It calls another worker itself when what it sees waiting is worth it. A
-//! brisk worker that meets a long item after all is noticed by the monitor within a few milliseconds. Push, then read
-//! `brisk`; leave `brisk`, then look at the inbox: all `SeqCst`, so the last item is not forgotten.
-//!
 //! Pools live as long as the runtime; a pool that is not used has no threads after a while.
+
+mod calling;
+mod threads;
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -43,7 +33,7 @@ use crate::attributes::PoolKey;
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::fork;
-use crate::idle::{Idle, Wakeup};
+use crate::idle::Idle;
 use crate::inbox::Inbox;
 use crate::item::Item;
 use crate::level::{Level, leave};
@@ -53,9 +43,6 @@ use crate::pad::Padded;
 use crate::rescuer::Hardship;
 use crate::runtime::Inner;
 use crate::worker::Worker;
-
-/// Pools that a pusher looks at for a free core: a look costs it a line that others write.
-const POOLS_LOOKED_AT: usize = 8;
 
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
@@ -163,84 +150,12 @@ impl<P: Platform> Pool<P> {
         self.call_worker();
     }
 
-    /// Sees to it that somebody comes for what is there.
-    #[inline]
-    pub(crate) fn call_worker(&self) {
-        P::model_fence();
-        if self.called.queued_at_level.load(Ordering::SeqCst)
-            + self.called.brisk.load(Ordering::SeqCst)
-            != 0
-        {
-            // A place that becomes free comes to us, or a worker comes by in a moment.
-            self.runtime().monitor.arm();
-            return;
-        }
-        self.call_idle_worker();
-    }
-
-    /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
-    #[inline]
-    pub(crate) fn call_idle_worker(&self) {
-        if self.shares_cores() && self.cores_are_busy() && self.call_free_core() {
-            return;
-        }
-        match self.pop_to_wake() {
-            Wakeup::Unneeded => {}
-            Wakeup::Worker(worker) => worker.parker.unpark(),
-            Wakeup::Nobody => self.nobody_sleeps(),
-        }
-    }
-
-    /// Pops a worker to be woken, if none is searching and one more may be awake.
-    #[inline]
-    fn pop_to_wake(&self) -> Wakeup<'_, P> {
-        self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
-    }
-
     /// Whether as many are awake as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.called.awake.load(Ordering::SeqCst) >= self.called.hands.load(Ordering::SeqCst)
     }
 
-    // ---- cores -----------------------------------------------------------------------------------------
-
-    /// Whether a core of the pod is several CPUs, and other pods may help.
-    #[inline]
-    fn shares_cores(&self) -> bool {
-        self.key.helping && self.cores < self.cpus
-    }
-
-    /// Whether one more worker would share a core with another one, or with the pusher.
-    fn cores_are_busy(&self) -> bool {
-        let outside = u32::from(P::slot().is_null());
-        self.called.awake.load(Ordering::Relaxed) + outside >= self.cores
-    }
-
-    /// Calls a worker of a near pool that has a core to itself. False if there is none, or one is not needed.
-    #[cold]
-    fn call_free_core(&self) -> bool {
-        if self.idle.has_searching() || self.level.is_full() {
-            return false;
-        }
-        let free = |pool: &&Pool<P>| {
-            pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
-        };
-        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(free) {
-            let called = match sibling.pop_to_wake() {
-                Wakeup::Worker(worker) => {
-                    worker.parker.unpark();
-                    true
-                }
-                Wakeup::Nobody => sibling.wants_workers() && sibling.start_worker(false),
-                Wakeup::Unneeded => false,
-            };
-            if called {
-                self.runtime().monitor.arm();
-                return true;
-            }
-        }
-        false
-    }
+    // ---- who is awake ----------------------------------------------------------------------------------
 
     /// A worker has got a place of the level, or has none any more.
     pub(crate) fn change_awake(&self, more: bool) {
@@ -274,46 +189,6 @@ impl<P: Platform> Pool<P> {
     /// CPUs of the pod.
     pub(crate) fn cpus(&self) -> u32 {
         self.cpus
-    }
-
-    /// Every worker is busy.
-    fn nobody_sleeps(&self) {
-        if self.level.is_full() {
-            // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
-            self.runtime().monitor.arm();
-        } else {
-            self.find_hands();
-        }
-    }
-
-    /// CPUs are free, but this pool has nobody asleep: another thread, or a helper.
-    #[cold]
-    fn find_hands(&self) {
-        if self.wants_workers() && self.start_worker(false) {
-            return;
-        }
-        // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
-        self.runtime().monitor.arm();
-        self.call_helper();
-    }
-
-    /// Calls a worker of a near pool. False if there is none.
-    fn call_helper(&self) -> bool {
-        if self.key.helping {
-            for sibling in self.siblings() {
-                if sibling.idle.has_searching() {
-                    return true;
-                }
-                if let Wakeup::Worker(worker) = sibling.pop_to_wake() {
-                    worker.parker.unpark();
-                    return true;
-                }
-                if sibling.wants_workers() && sibling.start_worker(false) {
-                    return true;
-                }
-            }
-        }
-        false
     }
 
     /// The caller runs short items one after the other, or does so no longer; then it looks at the inbox.
@@ -472,135 +347,7 @@ impl<P: Platform> Pool<P> {
         self.inbox.spin(budget)
     }
 
-    /// Wakes one more worker although others may be searching; true if one was there.
-    pub(crate) fn wake_another(&self) -> bool {
-        match self.idle.pop_another(&self.runtime().table, false) {
-            Wakeup::Worker(worker) => {
-                worker.parker.unpark();
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
-    pub(crate) fn start_with_place(&self) -> bool {
-        if !self.has_waiting() || self.is_full() {
-            return false;
-        }
-        match self.idle.pop_another(&self.runtime().table, true) {
-            Wakeup::Worker(worker) => {
-                worker.parker.unpark();
-                true
-            }
-            _ => self.wants_workers() && self.start_worker(true),
-        }
-    }
-
-    /// True if the pool was not queued at its level, and is now.
-    pub(crate) fn mark_queued_at_level(&self) -> bool {
-        self.called.queued_at_level.swap(1, Ordering::SeqCst) == 0
-    }
-
-    /// It is not any more; pushers call for workers again.
-    pub(crate) fn clear_queued_at_level(&self) {
-        self.called.queued_at_level.store(0, Ordering::SeqCst);
-        P::model_fence();
-    }
-
-    // ---- threads ---------------------------------------------------------------------------------------
-
-    fn wants_workers(&self) -> bool {
-        self.workers.load(Ordering::Relaxed) < self.hands() + self.away.load(Ordering::Relaxed)
-    }
-
-    /// Called by a worker that begins a batch: one more worker shall be there, until there are as many as may be awake.
-    #[inline]
-    pub(crate) fn keep_spare(&self) {
-        if self.wants_workers() && !self.idle.has_idle() && !self.idle.has_searching() {
-            self.start_worker(false);
-        }
-    }
-
-    /// Starts a thread, which searches (with a place of the level, if `with_place`). False if it could not be started.
-    #[cold]
-    pub(crate) fn start_worker(&self, with_place: bool) -> bool {
-        let runtime = self.runtime();
-        if runtime.rescuers_missing.load(Ordering::Relaxed) != 0 {
-            // The first thread that is started in the child of a fork: the monitor starts the rescuers as well.
-            runtime.monitor.arm();
-        }
-        let Some(worker) = self.free_entry() else {
-            self.hardship.begin();
-            runtime.monitor.arm();
-            return false;
-        };
-        if with_place {
-            worker.grant();
-        }
-        self.workers.fetch_add(1, Ordering::SeqCst);
-        self.idle.begin_search();
-        let started = runtime.start_thread(self, worker);
-        if started {
-            self.hardship.end();
-        } else {
-            self.idle.end_search();
-            self.workers.fetch_sub(1, Ordering::SeqCst);
-            worker.not_started();
-            self.hardship.begin();
-            runtime.monitor.arm();
-        }
-        started
-    }
-
-    /// The thread of an entry has ended.
-    pub(crate) fn worker_ended(&self) {
-        self.workers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// For tests: a thread belongs to the pool.
-    #[cfg(test)]
-    pub(crate) fn count_worker(&self) {
-        self.workers.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn free_entry(&self) -> Option<&Worker<P>> {
-        if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
-            return Some(worker);
-        }
-        let worker = self.runtime().table.add(|index| Worker::new(index, self))?;
-        let mut first = self.first_worker.load(Ordering::Relaxed);
-        loop {
-            worker.next_of_pool.store(first, Ordering::Relaxed);
-            // Release: pairs with the acquire in `entries`.
-            match self.first_worker.compare_exchange_weak(
-                first,
-                core::ptr::from_ref(worker).cast_mut(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(worker),
-                Err(found) => first = found,
-            }
-        }
-    }
-
-    /// An entry of which there is no thread.
-    #[cfg(test)]
-    pub(crate) fn entry_for_test(&self) -> &Worker<P> {
-        self.free_entry().expect("there is room")
-    }
-
-    /// Every entry that the pool has ever used.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Worker<P>> {
-        let mut next = self.first_worker.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            // SAFETY: null, or an entry, which lives as long as the runtime.
-            let worker = unsafe { next.as_ref() }?;
-            next = worker.next_of_pool.load(Ordering::Relaxed);
-            Some(worker)
-        })
-    }
+    // ---- what is seen from outside ---------------------------------------------------------------------
 
     /// Workers that serve `link` now.
     pub(crate) fn workers_of(&self, link: *const Link<P>) -> u64 {
@@ -633,17 +380,6 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn cpu_time(&self) -> core::time::Duration {
         let threads = self.entries().filter_map(|worker| *worker.thread.lock());
         threads.filter_map(|thread| P::cpu_time(thread).ok()).sum()
-    }
-
-    /// One more worker may be awake here, and places are free: wakes or starts one, or a helper. Whether it did.
-    pub(crate) fn call_hand(&self) -> bool {
-        self.clear_queued_at_level();
-        if !self.is_full()
-            && (self.wake_another() || self.wants_workers() && self.start_worker(false))
-        {
-            return true;
-        }
-        self.call_helper()
     }
 
     /// Threads of the pool, and how many of them sleep.

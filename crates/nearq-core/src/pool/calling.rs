@@ -1,0 +1,183 @@
+//! Who is called for work that waits at a pool: a worker of its own that sleeps, a new one, a helper.
+//!
+//! # Cores that are shared
+//! Where two CPUs are one core, each of them does some 60 % of the work while both are busy: more is lost by that than by
+//! bringing an item's data to another cache. So once a pool has as many workers awake as its pod has cores (less one
+//! for the pusher, who runs there too), a push first calls a helper of a near pool that has a core to itself. That one may
+//! find other work before it comes here; the pool's own workers and the monitor come for what it left.
+//!
+//! # Brisk workers
+//! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU
+//! from the issuer. So while a worker runs items that have taken less than some microseconds each, pushers wake nobody: it
+//! will be back at the inbox in a moment. It calls another worker itself when what it sees waiting is worth it. A
+//! brisk worker that meets a long item after all is noticed by the monitor within a few milliseconds. Push, then read
+//! `brisk`; leave `brisk`, then look at the inbox: all `SeqCst`, so the last item is not forgotten.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Pool;
+use crate::idle::Wakeup;
+
+/// Pools that a pusher looks at for a free core: a look costs it a line that others write.
+const POOLS_LOOKED_AT: usize = 8;
+
+impl<P: Platform> Pool<P> {
+    /// Sees to it that somebody comes for what is there.
+    #[inline]
+    pub(crate) fn call_worker(&self) {
+        P::model_fence();
+        if self.called.queued_at_level.load(Ordering::SeqCst)
+            + self.called.brisk.load(Ordering::SeqCst)
+            != 0
+        {
+            // A place that becomes free comes to us, or a worker comes by in a moment.
+            self.runtime().monitor.arm();
+            return;
+        }
+        self.call_idle_worker();
+    }
+
+    /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
+    #[inline]
+    pub(crate) fn call_idle_worker(&self) {
+        if self.shares_cores() && self.cores_are_busy() && self.call_free_core() {
+            return;
+        }
+        match self.pop_to_wake() {
+            Wakeup::Unneeded => {}
+            Wakeup::Worker(worker) => worker.parker.unpark(),
+            Wakeup::Nobody => self.nobody_sleeps(),
+        }
+    }
+
+    /// Pops a worker to be woken, if none is searching and one more may be awake.
+    #[inline]
+    fn pop_to_wake(&self) -> Wakeup<'_, P> {
+        self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
+    }
+
+    /// Every worker is busy.
+    fn nobody_sleeps(&self) {
+        if self.level.is_full() {
+            // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
+            self.runtime().monitor.arm();
+        } else {
+            self.find_hands();
+        }
+    }
+
+    /// CPUs are free, but this pool has nobody asleep: another thread, or a helper.
+    #[cold]
+    fn find_hands(&self) {
+        if self.wants_workers() && self.start_worker(false) {
+            return;
+        }
+        // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
+        self.runtime().monitor.arm();
+        self.call_helper();
+    }
+
+    /// Calls a worker of a near pool. False if there is none.
+    fn call_helper(&self) -> bool {
+        if self.key.helping {
+            for sibling in self.siblings() {
+                if sibling.idle.has_searching() {
+                    return true;
+                }
+                if let Wakeup::Worker(worker) = sibling.pop_to_wake() {
+                    worker.parker.unpark();
+                    return true;
+                }
+                if sibling.wants_workers() && sibling.start_worker(false) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Wakes one more worker although others may be searching; true if one was there.
+    pub(crate) fn wake_another(&self) -> bool {
+        match self.idle.pop_another(&self.runtime().table, false) {
+            Wakeup::Worker(worker) => {
+                worker.parker.unpark();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
+    pub(crate) fn start_with_place(&self) -> bool {
+        if !self.has_waiting() || self.is_full() {
+            return false;
+        }
+        match self.idle.pop_another(&self.runtime().table, true) {
+            Wakeup::Worker(worker) => {
+                worker.parker.unpark();
+                true
+            }
+            _ => self.wants_workers() && self.start_worker(true),
+        }
+    }
+
+    /// One more worker may be awake here, and places are free: wakes or starts one, or a helper. Whether it did.
+    pub(crate) fn call_hand(&self) -> bool {
+        self.clear_queued_at_level();
+        if !self.is_full()
+            && (self.wake_another() || self.wants_workers() && self.start_worker(false))
+        {
+            return true;
+        }
+        self.call_helper()
+    }
+
+    /// True if the pool was not queued at its level, and is now.
+    pub(crate) fn mark_queued_at_level(&self) -> bool {
+        self.called.queued_at_level.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// It is not any more; pushers call for workers again.
+    pub(crate) fn clear_queued_at_level(&self) {
+        self.called.queued_at_level.store(0, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    /// Whether a core of the pod is several CPUs, and other pods may help.
+    #[inline]
+    fn shares_cores(&self) -> bool {
+        self.key.helping && self.cores < self.cpus
+    }
+
+    /// Whether one more worker would share a core with another one, or with the pusher.
+    fn cores_are_busy(&self) -> bool {
+        let outside = u32::from(P::slot().is_null());
+        self.called.awake.load(Ordering::Relaxed) + outside >= self.cores
+    }
+
+    /// Calls a worker of a near pool that has a core to itself. False if there is none, or one is not needed.
+    #[cold]
+    fn call_free_core(&self) -> bool {
+        if self.idle.has_searching() || self.level.is_full() {
+            return false;
+        }
+        let free = |pool: &&Pool<P>| {
+            pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
+        };
+        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(free) {
+            let called = match sibling.pop_to_wake() {
+                Wakeup::Worker(worker) => {
+                    worker.parker.unpark();
+                    true
+                }
+                Wakeup::Nobody => sibling.wants_workers() && sibling.start_worker(false),
+                Wakeup::Unneeded => false,
+            };
+            if called {
+                self.runtime().monitor.arm();
+                return true;
+            }
+        }
+        false
+    }
+}

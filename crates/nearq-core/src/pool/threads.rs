@@ -1,0 +1,101 @@
+//! A pool's threads: when one more is started, and the entries that they use.
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::Pool;
+use crate::worker::Worker;
+
+impl<P: Platform> Pool<P> {
+    /// Whether there may be more threads.
+    pub(super) fn wants_workers(&self) -> bool {
+        self.workers.load(Ordering::Relaxed) < self.hands() + self.away.load(Ordering::Relaxed)
+    }
+
+    /// Called by a worker that begins a batch: one more worker shall be there, until there are as many as may be awake.
+    #[inline]
+    pub(crate) fn keep_spare(&self) {
+        if self.wants_workers() && !self.idle.has_idle() && !self.idle.has_searching() {
+            self.start_worker(false);
+        }
+    }
+
+    /// Starts a thread, which searches (with a place of the level, if `with_place`). False if it could not be started.
+    #[cold]
+    pub(crate) fn start_worker(&self, with_place: bool) -> bool {
+        let runtime = self.runtime();
+        if runtime.rescuers_missing.load(Ordering::Relaxed) != 0 {
+            // The first thread that is started in the child of a fork: the monitor starts the rescuers as well.
+            runtime.monitor.arm();
+        }
+        let Some(worker) = self.free_entry() else {
+            self.hardship.begin();
+            runtime.monitor.arm();
+            return false;
+        };
+        if with_place {
+            worker.grant();
+        }
+        self.workers.fetch_add(1, Ordering::SeqCst);
+        self.idle.begin_search();
+        let started = runtime.start_thread(self, worker);
+        if started {
+            self.hardship.end();
+        } else {
+            self.idle.end_search();
+            self.workers.fetch_sub(1, Ordering::SeqCst);
+            worker.not_started();
+            self.hardship.begin();
+            runtime.monitor.arm();
+        }
+        started
+    }
+
+    /// The thread of an entry has ended.
+    pub(crate) fn worker_ended(&self) {
+        self.workers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// For tests: a thread belongs to the pool.
+    #[cfg(test)]
+    pub(crate) fn count_worker(&self) {
+        self.workers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn free_entry(&self) -> Option<&Worker<P>> {
+        if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
+            return Some(worker);
+        }
+        let worker = self.runtime().table.add(|index| Worker::new(index, self))?;
+        let mut first = self.first_worker.load(Ordering::Relaxed);
+        loop {
+            worker.next_of_pool.store(first, Ordering::Relaxed);
+            // Release: pairs with the acquire in `entries`.
+            match self.first_worker.compare_exchange_weak(
+                first,
+                core::ptr::from_ref(worker).cast_mut(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(worker),
+                Err(found) => first = found,
+            }
+        }
+    }
+
+    /// An entry of which there is no thread.
+    #[cfg(test)]
+    pub(crate) fn entry_for_test(&self) -> &Worker<P> {
+        self.free_entry().expect("there is room")
+    }
+
+    /// Every entry that the pool has ever used.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Worker<P>> {
+        let mut next = self.first_worker.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: null, or an entry, which lives as long as the runtime.
+            let worker = unsafe { next.as_ref() }?;
+            next = worker.next_of_pool.load(Ordering::Relaxed);
+            Some(worker)
+        })
+    }
+}
