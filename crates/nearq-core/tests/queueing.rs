@@ -153,17 +153,24 @@ fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
         Runtime::builder().on_worker_start(|_| std::panic::panic_any(Bomb(2))).build().unwrap();
     let queue = runtime.workqueue("bombs").build_in().unwrap();
     let _watchdog = common::watch(Some(&runtime));
-    let bomb = Bomb(2);
+    let (bomb, held) = (Bomb(2), Arc::new(AtomicBool::new(false)));
+    let hold = Arc::clone(&held);
     let work = Work::new(move |_: &Work| {
         let _ = &bomb;
+        while hold.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         std::panic::panic_any(Bomb(2));
     });
     for _ in 0..3 {
         assert!(queue.queue(&work));
         work.flush().unwrap();
     }
+    // It is a worker that drops it, and not this thread.
+    held.store(true, Ordering::Relaxed);
     assert!(queue.queue(&work));
     drop(work);
+    held.store(false, Ordering::Relaxed);
     queue.drain().unwrap();
     assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
     assert_eq!(queue.statistics().iter().map(|link| link.panicked).sum::<u64>(), 4);
