@@ -168,11 +168,15 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Counts the caller as awake no more if more are than may be.
+    /// Whether more are awake than may be.
     #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.called.awake.load(Ordering::Relaxed) > self.hands()
+    }
+
+    /// Counts the caller as awake no more if more are than may be.
     pub(crate) fn leave_if_over(&self) -> bool {
-        let awake = &self.called.awake;
-        awake.load(Ordering::Relaxed) > self.hands() && leave::<P>(awake, || self.hands())
+        leave::<P>(&self.called.awake, || self.hands())
     }
 
     /// How many may be awake at once.
@@ -310,7 +314,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn siblings_need_help(&self) -> bool {
         self.key.helping
             && self.siblings().any(|sibling| {
-                (sibling.has_work() || sibling.has_loaded())
+                (sibling.has_work() || sibling.has_loaded() && sibling.has_batches())
                     && !sibling.idle.has_searching()
                     && !sibling.idle.has_idle()
             })
@@ -322,7 +326,8 @@ impl<P: Platform> Pool<P> {
             && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))
     }
 
-    /// Whether a worker may have more in its batch than the item that it runs.
+    /// Whether a worker may have more in its batch than the item that it runs. One that is asleep in an item may have been relieved
+    /// of the rest.
     fn has_loaded(&self) -> bool {
         self.listed.loaded.load(Ordering::Relaxed) != 0
     }
@@ -366,7 +371,12 @@ impl<P: Platform> Pool<P> {
 
     /// Whether anything waits here, batches included.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.has_work() || self.entries().any(|worker| worker.batch.len() != 0)
+        self.has_work() || self.has_batches()
+    }
+
+    /// Whether a worker's batch has something that it has not started.
+    fn has_batches(&self) -> bool {
+        self.entries().any(|worker| worker.batch.len() != 0)
     }
 
     /// A number that changes as long as items are started here.
