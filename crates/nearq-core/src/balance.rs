@@ -6,8 +6,8 @@
 //! often another one has fallen asleep meanwhile. So where items sleep all the time, there soon are as many workers awake or asleep
 //! as it takes, and nothing needs to be detected any more.
 //!
-//! Places and hands are taken away one at a time, when on two looks in a row more workers could run than there are CPUs. Then one
-//! worker leaves at the end of its batch (`Context::leave_if_over`).
+//! Places and hands are taken away when on two looks in a row more workers could run than there are CPUs: half of what was too much on
+//! both. Then as many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`).
 //!
 //! # Progress
 //! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
@@ -30,7 +30,7 @@ use crate::worker::Counted;
 const STUCK: Duration = Duration::from_millis(10);
 /// The longest time between two that it gets so.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Looks in a row with too many workers that can run, until one place is taken away.
+/// Looks in a row with too many workers that can run, until places are taken away.
 const SURPLUS: u32 = 2;
 
 /// What workers are doing, counted.
@@ -52,7 +52,7 @@ impl Counts {
 #[derive(Debug, Default)]
 struct OfPool {
     counts: Counts,
-    surplus: u32,
+    surplus: Surplus,
     progress: Option<Progress>,
 }
 
@@ -61,8 +61,8 @@ struct OfPool {
 struct Progress {
     signature: u64,
     since: Instant,
-    /// CPU time of the pool's workers then.
-    used: Duration,
+    /// CPU time of the pool's workers, and when that was read: at the second look, as most often there is none.
+    used: Option<(Instant, Duration)>,
     patience: Duration,
 }
 
@@ -70,9 +70,20 @@ struct Progress {
 struct OfLevel<P: Platform> {
     level: Arc<Level<P>>,
     counts: Counts,
-    surplus: u32,
+    surplus: Surplus,
     /// Whether work waits at one of its pools.
     waiting: bool,
+    /// Whether it is not known of one of them whether those that run are too many.
+    unknown: bool,
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Adjusted {
+    /// Work waits somewhere.
+    pub(crate) waiting: bool,
+    /// Somebody was called because a worker is asleep, or hogs its CPU.
+    pub(crate) replaced: bool,
 }
 
 /// Places and hands, as the monitor gives them.
@@ -91,22 +102,22 @@ impl<P: Platform> Balance<P> {
     pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
         for of in &mut self.levels {
             of.level.set_extra(of.level.extra().min(of.counts.away));
-            of.surplus = 0;
+            of.surplus = Surplus::default();
         }
         for (pool, of) in pools.iter().zip(&mut self.pools) {
             pool.set_hands(pool.hands().min(pool.cpus() + of.counts.away));
-            (of.surplus, of.progress) = (0, None);
+            (of.surplus, of.progress) = (Surplus::default(), None);
         }
     }
 
-    /// Gives places and hands after a look at the workers. Whether work waits somewhere.
+    /// Gives places and hands after a look at the workers.
     pub(crate) fn adjust(
         &mut self,
         inner: &Inner<P>,
         pools: &[Arc<Pool<P>>],
         watcher: &mut Watcher<P>,
         now: Instant,
-    ) -> bool {
+    ) -> Adjusted {
         let own: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
         // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
         let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(&own);
@@ -115,22 +126,25 @@ impl<P: Platform> Balance<P> {
         for of in self.levels.iter_mut().filter(|of| of.waiting) {
             of.adjust();
         }
+        let mut replaced = false;
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools[index];
             if !waiting[index] {
-                (of.surplus, of.progress) = (0, None);
+                (of.surplus, of.progress) = (Surplus::default(), None);
                 continue;
             }
-            if of.adjust(pool) {
+            if of.adjust(pool, watcher.is_left_alone(pool.id)) {
                 count_replaced(pool, watcher);
+                replaced = true;
             }
+            watcher.suspect(pool.id, of.may_have_surplus(pool));
             if own[index] {
                 of.see_to_progress(pool, now);
             } else {
                 of.progress = None;
             }
         }
-        waiting.contains(&true)
+        Adjusted { waiting: waiting.contains(&true), replaced }
     }
 
     fn count(
@@ -143,7 +157,7 @@ impl<P: Platform> Balance<P> {
         self.pools.resize_with(pools.len(), OfPool::default);
         self.pools.iter_mut().for_each(|of| of.counts = Counts::default());
         for of in &mut self.levels {
-            (of.counts, of.waiting) = (Counts::default(), false);
+            (of.counts, of.waiting, of.unknown) = (Counts::default(), false, false);
         }
         let limit = inner.cpu_intensive_after();
         for worker in inner.table.iter() {
@@ -175,8 +189,9 @@ impl<P: Platform> Balance<P> {
                     self.levels.push(OfLevel {
                         level: Arc::clone(&pool.level),
                         counts: Counts::default(),
-                        surplus: 0,
+                        surplus: Surplus::default(),
                         waiting: false,
+                        unknown: false,
                     });
                     self.levels.last_mut().expect("just pushed")
                 }
@@ -184,18 +199,35 @@ impl<P: Platform> Balance<P> {
             level.counts.placed += of.counts.placed;
             level.counts.away += of.counts.away;
             level.waiting |= waiting;
+            level.unknown |= watcher.is_left_alone(pool.id);
         }
     }
 }
 
-/// Whether it is the second look in a row with a surplus, if this one has one.
-fn is_lasting(surplus: &mut u32, now: bool) -> bool {
-    *surplus = if now { *surplus + 1 } else { 0 };
-    let lasting = *surplus >= SURPLUS;
-    if lasting {
-        *surplus = 0;
+/// What is too much, look after look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Surplus {
+    /// Looks in a row with one.
+    looks: u32,
+    /// The least of them.
+    least: u32,
+}
+
+impl Surplus {
+    /// How much to take away after a look that saw `now` too many: half of what was too much in [`SURPLUS`] looks in a row.
+    fn take(&mut self, now: u32) -> u32 {
+        if now == 0 {
+            *self = Surplus::default();
+            return 0;
+        }
+        self.least = if self.looks == 0 { now } else { self.least.min(now) };
+        self.looks += 1;
+        if self.looks < SURPLUS {
+            return 0;
+        }
+        self.looks = 0;
+        self.least.div_ceil(2)
     }
-    lasting
 }
 
 impl<P: Platform> OfLevel<P> {
@@ -204,28 +236,34 @@ impl<P: Platform> OfLevel<P> {
         let runnable = self.counts.runnable();
         if runnable < limit && extra < self.counts.away {
             self.level.set_extra(self.counts.away);
-        } else if is_lasting(&mut self.surplus, runnable > limit && extra > 0) {
-            self.level.set_extra(extra - 1);
+        } else if !self.unknown {
+            let take = self.surplus.take(runnable.saturating_sub(limit).min(extra));
+            if take != 0 {
+                self.level.set_extra(extra - take);
+            }
         }
     }
 }
 
 impl OfPool {
-    /// Whether somebody was called because workers are away.
-    fn adjust<P: Platform>(&mut self, pool: &Pool<P>) -> bool {
+    /// Whether somebody was called because workers are away. `unknown` is whether those that run may be too many.
+    fn adjust<P: Platform>(&mut self, pool: &Pool<P>, unknown: bool) -> bool {
         let (hands, cpus) = (pool.hands(), pool.cpus());
         let runnable = self.counts.runnable();
         let may_call = || !pool.level.is_full() && !pool.idle().has_searching();
         if runnable < cpus {
-            self.surplus = 0;
+            self.surplus = Surplus::default();
             let wanted = cpus + self.counts.away;
             if hands < wanted {
                 pool.set_hands(wanted);
             }
             return may_call() && pool.call_hand() && self.counts.away != 0;
         }
-        if is_lasting(&mut self.surplus, runnable > cpus && hands > cpus) {
-            pool.set_hands(hands - 1);
+        if !unknown {
+            let take = self.surplus.take((runnable - cpus).min(hands.saturating_sub(cpus)));
+            if take != 0 {
+                pool.set_hands(hands - take);
+            }
         }
         // Other CPUs may be free.
         if pool.key.helping && may_call() {
@@ -234,9 +272,15 @@ impl OfPool {
         false
     }
 
+    /// Whether more may run than CPUs, and places or hands could be taken away.
+    fn may_have_surplus<P: Platform>(&self, pool: &Pool<P>) -> bool {
+        self.counts.runnable() > pool.cpus()
+            && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
+    }
+
     fn see_to_progress<P: Platform>(&mut self, pool: &Pool<P>, now: Instant) {
         let signature = pool.signature();
-        let start = |patience| Progress { signature, since: now, used: pool.cpu_time(), patience };
+        let start = |patience| Progress { signature, since: now, used: None, patience };
         let progress = self.progress.get_or_insert_with(|| start(STUCK));
         if progress.signature != signature {
             *progress = start(progress.patience);
@@ -246,12 +290,12 @@ impl OfPool {
             // A worker that ran short items has met a long one: pushers wake somebody again.
             pool.wake_another();
         }
-        let waited = now - progress.since;
-        if waited < progress.patience {
+        let (begin, used) = *progress.used.get_or_insert_with(|| (now, pool.cpu_time()));
+        if now - progress.since < progress.patience {
             return;
         }
         // At least half a CPU's worth: the items are long, not asleep.
-        let busy = pool.cpu_time().saturating_sub(progress.used) >= waited / 2;
+        let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
         let (extra, hands) = (pool.level.extra(), pool.hands());
         pool.level.set_extra(extra + 1);
         pool.set_hands(hands + 1);

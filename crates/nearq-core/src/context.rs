@@ -1,8 +1,9 @@
 //! What a worker's thread knows of itself: the value in the platform's slot; and what others ask it: who the caller is.
 
 use core::cell::Cell;
+use core::time::Duration;
 
-use nearq_platform::Platform;
+use nearq_platform::{Instant, Platform};
 
 use crate::admission::Admission;
 use crate::item::Item;
@@ -11,6 +12,9 @@ use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::runtime::Inner;
 use crate::worker::Worker;
+
+/// How long more may be awake than shall be, once some have come back from blocking.
+const SURPLUS_STAYS: Duration = Duration::from_millis(2);
 
 /// Where more are awake than may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub(crate) struct Context<'a, P: Platform> {
     blocking: Cell<u32>,
     /// Whether it has given its place to another one for a blocking section. A rescuer has none to give.
     lent: Cell<bool>,
+    /// Since when, at the ends of its batches, more are awake than may be.
+    over_since: Cell<Option<Instant>>,
     /// Whether the pool counts it as brisk.
     pub(crate) brisk: Cell<bool>,
     /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
@@ -55,6 +61,7 @@ impl<'a, P: Platform> Context<'a, P> {
             has_place: Cell::new(false),
             blocking: Cell::new(0),
             lent: Cell::new(false),
+            over_since: Cell::new(None),
             brisk: Cell::new(false),
             look_after: Cell::new(false),
             link: Cell::new(core::ptr::null()),
@@ -80,12 +87,25 @@ impl<'a, P: Platform> Context<'a, P> {
         changes
     }
 
-    /// Gives its place back if it is one too many, of the pool's hands or the level's places.
+    /// Gives its place back if it is one too many for some time, of the pool's hands or the level's places. At the end of a batch.
+    ///
+    /// Not at once: most often another worker is about to block, which then need not call anybody. And the system may have put
+    /// two of them onto one CPU; who leaves then is as likely as not the one that has the other CPU to itself.
     #[inline]
-    pub(crate) fn leave_if_over(&self) -> Option<Surplus> {
-        if !self.has_place.get() {
-            None
-        } else if self.pool.leave_if_over() {
+    pub(crate) fn leave_if_over(&self, now: Instant) -> Option<Surplus> {
+        if !self.has_place.get() || !(self.pool.is_over() || self.pool.level.is_over()) {
+            self.over_since.set(None);
+            return None;
+        }
+        let since = self.over_since.get().unwrap_or(now);
+        self.over_since.set(Some(since));
+        if now - since >= SURPLUS_STAYS { self.leave() } else { None }
+    }
+
+    #[cold]
+    fn leave(&self) -> Option<Surplus> {
+        self.over_since.set(None);
+        if self.pool.leave_if_over() {
             self.note_place(false);
             self.pool.level.release();
             Some(Surplus::OfPool)

@@ -64,11 +64,15 @@ impl<P: Platform> Level<P> {
         self.running.load(Ordering::SeqCst) >= self.places()
     }
 
-    /// Gives a place back if more are taken than there are. Nobody can wait for one then that is free.
+    /// Whether more places are taken than there are.
     #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > self.places()
+    }
+
+    /// Gives a place back if more are taken than there are. Nobody can wait for one then that is free.
     pub(crate) fn leave_if_over(&self) -> bool {
-        let left = self.running.load(Ordering::Relaxed) > self.places()
-            && leave::<P>(&self.running, || self.places());
+        let left = leave::<P>(&self.running, || self.places());
         if left {
             // The number of places may have grown meanwhile, and a pool have queued up before that.
             self.look_at_waiting();
@@ -199,7 +203,6 @@ impl<P: Platform> Level<P> {
 }
 
 /// Takes one off a count, if it is more than `may` allows. SeqCst: as where the counts are taken off otherwise.
-#[cold]
 pub(crate) fn leave<P: Platform>(count: &P::AtomicU32, may: impl Fn() -> u32) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
     while seen > may() {

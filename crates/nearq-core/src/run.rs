@@ -305,7 +305,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                 self.inner.monitor.arm();
             }
             let level = &self.pool.level;
-            self.yields = if let Some(surplus) = self.context.leave_if_over() {
+            self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
                 Some(Why::Surplus(surplus))
             } else if level.has_waiting() && end - self.turn >= TURN {
                 Some(Why::Turn)

@@ -4,7 +4,7 @@
 //! a fault: items may be long, or many. Most often it is one: items that wait for each other, a lock that nobody gives back, a
 //! limit on threads. Nobody else would say anything, so the monitor does, once a period as long as it lasts.
 //!
-//! It looks as often as it looks at all while work waits, and knows what it has seen in its looks (`watch`): since when an item runs is
+//! It looks a hundred times in a period while work waits, and knows what it has seen in its looks at the workers (`watch`): since when an item runs is
 //! the time when it saw that first, so an item may have run for longer than is said. What it does not know of a thread (workers
 //! that have said that they block are not watched) it asks the system when a stall is reported, and where threads sleep as well: that
 //! takes some 10 us a thread.
@@ -27,6 +27,8 @@ use crate::worker::Worker;
 
 /// The period if nothing is said, as in the kernel.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
+/// So many looks in a period.
+const LOOKS: u32 = 100;
 /// Workers that a report names: a person reads it, and each costs the monitor some 10 us.
 const MOST_NAMED: usize = 64;
 /// Workers that its text names.
@@ -162,11 +164,13 @@ struct Seen {
 pub(crate) struct Stalls {
     /// By the pool's place in the list of all.
     pools: Vec<Option<Seen>>,
+    /// When the next look is due.
+    next: Option<Instant>,
 }
 
 impl Stalls {
     pub(crate) fn new() -> Self {
-        Stalls { pools: Vec::new() }
+        Stalls { pools: Vec::new(), next: None }
     }
 
     /// Looks whether anything has stalled, and tells of it. By the monitor. False where the callback has forked, and this is the child.
@@ -181,6 +185,10 @@ impl Stalls {
         if period.is_zero() {
             return true;
         }
+        if self.next.is_some_and(|next| now < next) {
+            return true;
+        }
+        self.next = Some(now + period / LOOKS);
         self.pools.resize_with(pools.len(), || None);
         for (pool, seen) in pools.iter().zip(&mut self.pools) {
             if !pool.has_waiting() {

@@ -11,7 +11,9 @@
 //! | `Blocked` | stands still | asleep | not there |
 //! | `Unknown` | read once | cannot be read, or not asked yet | runnable: nobody starts a thread on a guess |
 //!
-//! A blocked worker that is woken and has not got a CPU yet still counts as blocked; it is seen as soon as it has run.
+//! Where the clocks of a pool's workers moved by about as much as its CPUs can give, nobody is asked in three looks of four.
+//! The clock of one that was found asleep and has stood still since is read in one look of four: nobody waits for what it says.
+//! A blocked worker that is woken and has not got a CPU yet still counts as blocked; it is seen once it has run.
 //! One that has run a bit since it was asleep is taken to be asleep again until its turn comes to be asked about: those that were awake
 //! come first, as one of them may have fallen asleep, and there are only so many questions in a look.
 //!
@@ -29,6 +31,8 @@ const CLOCKS: usize = 64;
 const STATES: usize = 8;
 /// So many of them about workers that were asleep before, where there are others.
 const SLEEPERS: usize = 2;
+/// What need not be known soon is looked at in one look of so many.
+const SELDOM: u32 = 4;
 
 /// What a worker that has a place was doing when it was looked at last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,15 +68,36 @@ pub(crate) struct Seen<P: Platform> {
 pub(crate) struct Watcher<P: Platform> {
     /// By the worker's number; none without a place.
     workers: Vec<Option<Seen<P>>>,
-    /// Whose turn it is where there are too many for one look.
-    next: usize,
+    /// The number of the worker whose turn it is where there are too many for one look.
+    next: u32,
+    /// Looks so far.
+    looks: u32,
+    /// By the pool's number.
+    loads: Vec<Load>,
     /// Whether the system tells what threads do. Said once if it does not.
     blind: bool,
 }
 
+/// How busy a pool is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    cpus: u32,
+    /// What its workers used since the last look, in 1024ths of a CPU.
+    used: u64,
+    /// Whether there may be more that run than there should be, and that can be changed.
+    suspect: bool,
+}
+
+impl Load {
+    /// Whether hardly anything of the CPUs was left.
+    fn is_full(self) -> bool {
+        self.cpus != 0 && self.used * 8 >= u64::from(self.cpus) * 1024 * 7
+    }
+}
+
 impl<P: Platform> Watcher<P> {
     pub(crate) fn new() -> Self {
-        Watcher { workers: Vec::new(), next: 0, blind: false }
+        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new(), blind: false }
     }
 
     /// What is known of the worker, if it has a place.
@@ -87,56 +112,89 @@ impl<P: Platform> Watcher<P> {
 
     /// Looks at the workers. Whether any has run since the last look.
     pub(crate) fn look(&mut self, table: &Table<P>) -> bool {
-        // Others may be added meanwhile, and an entry may be missing that is about to be written.
-        let workers: Vec<&Worker<P>> = table.iter().collect();
-        let len = workers.last().map_or(0, |worker| worker.index as usize + 1);
-        self.workers.resize_with(len.max(self.workers.len()), || None);
-        let (placed, others): (Vec<_>, Vec<_>) =
-            workers.into_iter().partition(|worker| worker.is_placed());
-        for worker in others {
-            self.workers[worker.index as usize] = None;
-        }
-        let mut moved = false;
-        let count = placed.len().min(CLOCKS);
-        let (mut fresh, mut asleep) = (Vec::new(), Vec::new());
-        for turn in 0..count {
-            let at = (self.next + turn) % placed.len();
-            let (ran, asks) = self.read_clock(placed[at]);
-            moved |= ran;
-            match asks {
-                Asks::Nothing => {}
-                Asks::Fresh => fresh.push(at),
-                Asks::Again => asleep.push(at),
+        self.looks = self.looks.wrapping_add(1);
+        // In the order of their numbers. An entry may be missing that is about to be written.
+        let mut due = Vec::new();
+        for worker in table.iter() {
+            let index = worker.index as usize;
+            if index >= self.workers.len() {
+                self.workers.resize_with(index + 1, || None);
+            }
+            if !worker.is_placed() {
+                self.workers[index] = None;
+            } else if self.is_due(worker) {
+                due.push(worker);
             }
         }
+        let first = due.partition_point(|worker| worker.index < self.next);
+        let mut turns = due[first..].iter().chain(&due[..first]);
+        let now = P::now();
+        let mut moved = false;
+        let (mut fresh, mut asleep) = (Vec::new(), Vec::new());
+        self.loads.iter_mut().for_each(|load| load.used = 0);
+        for worker in turns.by_ref().take(CLOCKS) {
+            let (used, asks) = self.read_clock(worker, now);
+            moved |= used != 0;
+            self.count_load(worker, used);
+            match asks {
+                Asks::Nothing => {}
+                Asks::Fresh => fresh.push(worker),
+                Asks::Again => asleep.push(worker),
+            }
+        }
+        fresh.retain(|worker| !self.is_left_alone(worker.pool().id));
+        asleep.retain(|worker| !self.is_left_alone(worker.pool().id));
         // Who was awake before is the one that may have fallen asleep, so they come first. Some of the others all the same, or one that has
         // come back for good would not be seen.
         let others = asleep.len().min(STATES - fresh.len().min(STATES - SLEEPERS));
-        for at in fresh.iter().take(STATES - others).chain(asleep.iter().take(others)) {
-            self.ask(placed[*at]);
+        for worker in fresh.iter().take(STATES - others).chain(asleep.iter().take(others)) {
+            self.ask(worker);
         }
-        let left = asleep.get(others).copied();
-        self.next = match left {
-            // They come first next time.
-            Some(at) => at,
-            None if placed.is_empty() => 0,
-            None => (self.next + count) % placed.len(),
-        };
+        // Those that were not asked about come first next time.
+        let left = asleep.get(others).copied().or_else(|| turns.next());
+        self.next = left.map_or(self.next, |worker| worker.index);
         moved
     }
 
-    /// Whether the worker has run since the last look, and whether the system is to be asked about it.
-    fn read_clock(&mut self, worker: &Worker<P>) -> (bool, Asks) {
+    /// Whether the worker's clock is to be read in this look.
+    fn is_due(&self, worker: &Worker<P>) -> bool {
+        let sleeps = |seen: &Seen<P>| seen.doing == Doing::Blocked && !seen.ran;
+        !self.seen(worker).is_some_and(sleeps)
+            || self.looks.wrapping_add(worker.index).is_multiple_of(SELDOM)
+    }
+
+    fn count_load(&mut self, worker: &Worker<P>, used: u64) {
+        let (pool, cpus) = (worker.pool().id as usize, worker.pool().cpus());
+        self.loads.resize(self.loads.len().max(pool + 1), Load::default());
+        let load = &mut self.loads[pool];
+        (load.cpus, load.used) = (cpus, load.used + used);
+    }
+
+    /// Whether the system was not asked about the pool's workers in this look: they use its CPUs, so whoever of them sleeps, nobody
+    /// needs to be called.
+    pub(crate) fn is_left_alone(&self, pool: u32) -> bool {
+        self.loads.get(pool as usize).is_some_and(|load| !load.suspect && load.is_full())
+            && !self.looks.is_multiple_of(SELDOM)
+    }
+
+    /// Whether more of the pool's workers may run than should, so that it must be known what they do.
+    pub(crate) fn suspect(&mut self, pool: u32, suspect: bool) {
+        if let Some(load) = self.loads.get_mut(pool as usize) {
+            load.suspect = suspect;
+        }
+    }
+
+    /// How much of a CPU the worker has used since the last look, in 1024ths, and whether the system is to be asked about it.
+    fn read_clock(&mut self, worker: &Worker<P>, now: Instant) -> (u64, Asks) {
         let slot = &mut self.workers[worker.index as usize];
         let Some(thread) = *worker.thread.lock() else {
             *slot = None;
-            return (false, Asks::Nothing);
+            return (0, Asks::Nothing);
         };
         let Ok(cpu_time) = P::cpu_time(thread) else {
             *slot = None;
-            return (false, Asks::Nothing);
+            return (0, Asks::Nothing);
         };
-        let now = P::now();
         let item = worker.batch.signature();
         let Some(seen) = slot.as_mut().filter(|seen| seen.thread == thread) else {
             *slot = Some(Seen {
@@ -151,7 +209,7 @@ impl<P: Platform> Watcher<P> {
                 burst: cpu_time,
                 hog: false,
             });
-            return (true, Asks::Nothing);
+            return (1, Asks::Nothing);
         };
         let used = cpu_time.saturating_sub(seen.cpu_time);
         let passed = now - seen.at;
@@ -175,7 +233,9 @@ impl<P: Platform> Watcher<P> {
         if seen.doing == Doing::Blocked {
             seen.burst = cpu_time;
         }
-        (used != Duration::ZERO, asks)
+        // However little it was.
+        let share = used.as_nanos() as u64 * 1024 / passed.as_nanos().max(1) as u64;
+        (if used == Duration::ZERO { 0 } else { share.max(1) }, asks)
     }
 
     /// Asks the system what a worker does whose clock has been read.

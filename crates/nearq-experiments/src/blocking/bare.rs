@@ -1,7 +1,9 @@
-//! What the items' computing takes without any pool: the ideal, and what the machine itself adds to it.
+//! What the items take without any pool: the ideal, and what the machine and its scheduler add to it.
 
 use super::contestant::{Plan, Sample, Since};
+use super::items::Items;
 use super::stage::Stage;
+use super::ways::Block;
 use crate::Error;
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 /// The row of threads that compute and nothing else.
 pub const BARE: &str = "bare threads, no sleep";
+/// The row of threads that compute and sleep: as many as it takes.
+pub const ENOUGH: &str = "bare threads, enough";
 /// The row of the ideal.
 pub const IDEAL: &str = "ideal";
 
@@ -50,6 +54,52 @@ pub(super) fn measure<P: Stage>(plan: &Plan) -> Result<Bare, Error> {
         Ok(Bare { sample, ideal: used / workers as u32 })
     };
     P::confined(&plan.cpus, || P::alone(body))
+}
+
+/// Runs all items on so many threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nobody
+/// need notice anything: what this takes longer than the ideal is the system's scheduler's, and no pool can do without that.
+pub(super) fn measure_enough<P: Stage>(
+    plan: &Plan,
+    block: &Arc<dyn Block>,
+) -> Result<Sample, Error> {
+    let threads = enough(plan);
+    let body = || {
+        let items =
+            Arc::new(Items::<P>::new(plan.items, plan.rounds, plan.every, Arc::clone(block)));
+        let next = Arc::new(P::AtomicU64::new(0));
+        let since = Since::<P>::now();
+        let mut started = Vec::new();
+        for _ in 0..threads {
+            let (items, next) = (Arc::clone(&items), Arc::clone(&next));
+            let main = move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    if number >= items.count() {
+                        return;
+                    }
+                    items.run(number);
+                }
+            };
+            let spec = ThreadSpec {
+                name: "enough".into(),
+                affinity: Some(plan.cpus.clone()),
+                ..ThreadSpec::default()
+            };
+            started.push(P::spawn(spec, main).map_err(|no| Error::run(no.to_string()))?);
+        }
+        items.wait()?;
+        let sample = Sample { threads: Some(threads as u64), ..since.sample() };
+        started.into_iter().for_each(P::join);
+        Ok(sample)
+    };
+    P::confined(&plan.cpus, || P::alone(body))
+}
+
+/// A worker for each CPU and one for each that sleeps meanwhile, and half as many again, because they do not sleep in turn.
+fn enough(plan: &Plan) -> usize {
+    let computing = plan.item * plan.every.max(1) as u32;
+    let asleep = plan.sleep.as_secs_f64() / computing.as_secs_f64() * plan.workers as f64;
+    ((plan.workers as f64 + asleep) * 1.5).ceil() as usize
 }
 
 #[cfg(test)]

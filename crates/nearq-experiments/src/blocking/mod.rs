@@ -23,7 +23,7 @@ mod threads;
 mod ways;
 mod work;
 
-pub use bare::{BARE, Bare, IDEAL};
+pub use bare::{BARE, Bare, ENOUGH, IDEAL};
 pub use contestant::{Contestant, Plan, Pool, Sample, measure};
 pub use items::Items;
 pub use others::others;
@@ -177,7 +177,7 @@ fn here(
     let first = ways[0];
     let takes_part = |way, contestant: &dyn Contestant<Linux>| way == first || contestant.always();
     let steps = |&way: &Way| {
-        1 + contestants.iter().filter(|contestant| takes_part(way, &***contestant)).count()
+        2 + contestants.iter().filter(|contestant| takes_part(way, &***contestant)).count()
     };
     progress.begin(rounds * ways.iter().map(steps).sum::<usize>());
     for way in ways {
@@ -240,6 +240,9 @@ fn one_round(
         // In the order of the tables, whatever the order of the measurements.
         samples.reverse();
     }
+    progress.step(format!("{scenario}, round {}: {ENOUGH}", round + 1));
+    samples.push((ENOUGH, bare::measure_enough::<Linux>(plan, &blocked.block)?));
+    progress.done();
     progress.step(format!("{scenario}, round {}: {BARE}", round + 1));
     let bare = bare::measure::<Linux>(plan)?;
     progress.done();
@@ -289,7 +292,7 @@ fn simulated(
         ));
     }
     let mut collector = Collector::default();
-    progress.begin(rounds * 3);
+    progress.begin(rounds * 4);
     for round in 0..rounds {
         progress.step(format!("seed {round}, {BARE}"));
         let bare = simulated_bare(machine, &plan, round as u64)?;
@@ -302,6 +305,9 @@ fn simulated(
             add(row, &simulated_run(machine, hints, &plan, round as u64)?);
             progress.done();
         }
+        progress.step(format!("seed {round}, {ENOUGH}"));
+        add(ENOUGH, &simulated_enough(machine, &plan, round as u64)?);
+        progress.done();
         add(BARE, &bare.sample);
         add(IDEAL, &Sample { elapsed: bare.ideal, cpu: None, threads: None, switches: None });
     }
@@ -336,6 +342,16 @@ pub fn simulated_run(
     let ended = simulate(machine, seed, limit(&plan), move || {
         let block: Arc<dyn Block> = Arc::new(Sleeps::<Sim>::new(plan.sleep));
         measure::<Sim>(&Nearq { hints }, &plan, &block)
+    })?;
+    ended.result
+}
+
+/// Threads that compute and sleep on a fresh simulated machine.
+fn simulated_enough(machine: &Machine, plan: &Plan, seed: u64) -> Result<Sample, Error> {
+    let plan = plan.clone();
+    let ended = simulate(machine, seed, limit(&plan), move || {
+        let block: Arc<dyn Block> = Arc::new(Sleeps::<Sim>::new(plan.sleep));
+        bare::measure_enough::<Sim>(&plan, &block)
     })?;
     ended.result
 }

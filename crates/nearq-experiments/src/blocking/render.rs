@@ -1,7 +1,7 @@
 //! The tables and the picture of `blocking`.
 
 use super::Facts;
-use super::bare::{BARE, IDEAL};
+use super::bare::{BARE, ENOUGH, IDEAL};
 use super::ours::{HINTED, PLAIN};
 use super::ways::Way;
 use crate::report::metric::{self, Metric};
@@ -16,8 +16,9 @@ fn names(rows: &[Row], way: Way) -> Vec<&str> {
             names.push(&row.row);
         }
     }
-    let last =
-        |name: &&str| [BARE, IDEAL].iter().position(|last| last == name).map_or(0, |at| at + 1);
+    let last = |name: &&str| {
+        [ENOUGH, BARE, IDEAL].iter().position(|last| last == name).map_or(0, |at| at + 1)
+    };
     names.sort_by_key(last);
     names
 }
@@ -100,7 +101,8 @@ impl Facts<'_> {
             Some(ns) => text.push_str(&format!(
                 "An item's computing is a fixed number of rounds of a loop ({}, of {:.3} ns each when it was measured), so that waiting for a\n\
                  CPU does not count as computing. The ideal is the CPU time of threads that do nothing else, over the CPUs, in the same\n\
-                 round; what those threads took includes what else went on on the machine.\n",
+                 round; what those threads took includes what else went on on the machine. \"enough\" are so many plain threads that some\n\
+                 can always compute: what the system's scheduler makes of that.\n",
                 plan.rounds, ns,
             )),
             None => text.push_str(

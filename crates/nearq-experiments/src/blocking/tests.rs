@@ -17,7 +17,7 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
     let report = blocking(&short("here"), &Progress::hidden()).unwrap();
     let of = |scenario, row, metric| report.find(scenario, row, metric).map(|row| row.summary);
     let every = [PLAIN, HINTED, "tokio spawn_blocking, all", "tokio spawn_blocking, sleepers"];
-    let every = every.into_iter().chain(["tokio block_in_place", BARE, IDEAL]);
+    let every = every.into_iter().chain(["tokio block_in_place", ENOUGH, BARE, IDEAL]);
     let once = ["rayon", "tokio", "async-executor", "threadpool"];
     let left_out = report.parameters["left_out"].as_array().unwrap();
     for way in Way::ALL {
@@ -53,7 +53,8 @@ fn one_way_alone_and_nobody_else_if_that_is_asked_for() {
     let report = blocking(&options, &Progress::hidden()).unwrap();
     let mut found: Vec<_> = report.rows.iter().map(|row| (&*row.scenario, &*row.row)).collect();
     found.dedup();
-    assert_eq!(found, [("pipe", PLAIN), ("pipe", HINTED), ("pipe", BARE), ("pipe", IDEAL)]);
+    let rows = [PLAIN, HINTED, ENOUGH, BARE, IDEAL];
+    assert_eq!(found, rows.map(|row| ("pipe", row)));
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn a_simulated_run_is_a_function_of_the_seed() {
     let (first, second) = (run(), run());
     assert_eq!(first.rows, second.rows);
     let ratio = |row| find(&first.rows, "sleep", row, metric::RATIO).unwrap().summary;
-    assert!(ratio(PLAIN).min > 1.0 && ratio(HINTED).min > 1.0);
+    assert!(ratio(PLAIN).min > 1.0 && ratio(HINTED).min > 1.0 && ratio(ENOUGH).min > 1.0);
     assert_eq!(ratio(IDEAL).max, 1.0);
     assert!(first.rows.iter().all(|row| row.row != "rayon"));
     let threads = find(&first.rows, "sleep", HINTED, metric::THREADS).unwrap().summary;
