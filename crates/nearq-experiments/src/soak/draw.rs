@@ -157,8 +157,10 @@ impl Drawer {
         };
         let mask = self.dice.one_in(4).then(|| self.cpus());
         let nice = *self.dice.pick(&[0, 0, 0, 10, -10]);
+        let idle = self.dice.one_in(8);
+        let slice = self.dice.one_in(8).then_some(Duration::from_micros(100));
         let attributes = match kind {
-            Kind::PerCpu => Attributes { nice, ..Attributes::default() },
+            Kind::PerCpu => Attributes { nice, idle, slice, ..Attributes::default() },
             _ => Attributes {
                 scope: (!self.dice.one_in(4)).then(|| self.scope()),
                 strict: self.dice.one_in(3),
@@ -167,17 +169,28 @@ impl Drawer {
                 affinity: !self.dice.one_in(8),
                 cpumask: mask,
                 nice,
-                ..Attributes::default()
+                idle,
+                slice,
             },
         };
         let dropped_early = number != 0 && self.dice.one_in(3);
         let max_active = if kind == Kind::Ordered { 1 } else { self.max_active() };
         let freezable = last && self.dice.one_in(2);
-        QueuePlan { attributes, max_active, dropped_early, kind, freezable }
+        let rescuer = self.dice.one_in(4);
+        let cpu_intensive = kind == Kind::PerCpu && self.dice.one_in(3);
+        QueuePlan { attributes, max_active, dropped_early, kind, freezable, rescuer, cpu_intensive }
     }
 
     fn change(&mut self) -> Change {
-        match self.dice.below(10) {
+        match self.dice.below(12) {
+            10 => Change::Idle(self.dice.one_in(2)),
+            11 => Change::Slice(*self.dice.pick(&[
+                None,
+                Some(Duration::from_micros(100)),
+                Some(Duration::from_millis(5)),
+                // Refused.
+                Some(Duration::from_micros(99)),
+            ])),
             0 => Change::Scope((!self.dice.one_in(4)).then(|| self.scope())),
             1 => Change::Strict(self.dice.one_in(2)),
             2 => Change::Localize(self.dice.one_in(2)),
@@ -388,6 +401,7 @@ impl Drawer {
 
     fn pause(&mut self) -> Step {
         match self.dice.below(8) {
+            0 if self.dice.one_in(3) => Step::Block(self.dice.micros(1..=3000)),
             0 => Step::Sleep(self.dice.micros(1..=3000)),
             1 => Step::Yield,
             2 => Step::Compute(self.dice.micros(50..=400)),

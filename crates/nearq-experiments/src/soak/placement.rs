@@ -33,6 +33,13 @@ pub(crate) struct Runner<'a> {
     pub(crate) cpu: usize,
 }
 
+impl Runner<'_> {
+    /// Whether it is a queue's rescuer.
+    fn rescues(&self) -> bool {
+        self.name.starts_with("nq/R-")
+    }
+}
+
 impl Ground {
     /// Whether `runner` may run what was queued under any of `attributes` and `defaults`, for `cpu` if that is known.
     /// If not: what was expected.
@@ -82,6 +89,8 @@ impl Ground {
         match kind {
             Kind::Unbound => {}
             Kind::PerCpu => return per_cpu(runner, allowed, cpu),
+            // It goes from pool to pool, and has the CPUs of the one where it is.
+            Kind::Ordered if runner.rescues() => return Ok(()),
             Kind::Ordered if *runner.pod == effective => return Ok(()),
             Kind::Ordered => return Err(format!("an ordered queue has one pod, {effective}")),
         }
@@ -93,7 +102,7 @@ impl Ground {
         let inside = whole.intersection(&effective);
         // A pod of which nothing may be used stands for all that may be.
         let expected = if inside.is_empty() { &effective } else { &inside };
-        let right = runner.pod == expected && expected.contains(runner.cpu);
+        let right = (runner.rescues() || runner.pod == expected) && expected.contains(runner.cpu);
         if right {
             return Ok(());
         }
@@ -103,10 +112,16 @@ impl Ground {
 
 /// An item of a per-CPU queue runs where it was queued, in a worker of that CPU.
 fn per_cpu(runner: &Runner<'_>, allowed: &CpuSet, cpu: Option<usize>) -> Result<(), String> {
-    let own = runner.pod.first().filter(|_| runner.pod.len() == 1);
-    let right = own.is_some()
-        && (cpu.is_none() || own == cpu)
-        && own.is_none_or(|own| runner.cpu == own || !allowed.contains(own));
+    let own = if runner.rescues() {
+        Some(runner.cpu)
+    } else {
+        runner.pod.first().filter(|_| runner.pod.len() == 1)
+    };
+    let elsewhere = cpu.is_some_and(|cpu| !allowed.contains(cpu));
+    let right = runner.rescues() && elsewhere
+        || own.is_some()
+            && (cpu.is_none() || own == cpu)
+            && own.is_none_or(|own| runner.cpu == own || !allowed.contains(own));
     let wanted = || cpu.map_or("the CPU that queued it".into(), |cpu| format!("CPU {cpu}"));
     if right { Ok(()) } else { Err(format!("a per-CPU item belongs to {}", wanted())) }
 }

@@ -89,6 +89,8 @@ pub(crate) struct Body {
 pub(crate) enum Step {
     Compute(Duration),
     Sleep(Duration),
+    /// The same, and says so.
+    Block(Duration),
     Yield,
     /// Queues an item, maybe its own; not any more once that item's budget is spent.
     Queue {
@@ -173,6 +175,8 @@ pub(crate) enum Change {
     Affinity(bool),
     Mask(Option<CpuSet>),
     Nice(i32),
+    Idle(bool),
+    Slice(Option<Duration>),
     MaxActive(usize),
     MinActive(usize),
 }
@@ -225,6 +229,8 @@ pub(crate) struct QueuePlan {
     pub(crate) dropped_early: bool,
     pub(crate) kind: Kind,
     pub(crate) freezable: bool,
+    pub(crate) rescuer: bool,
+    pub(crate) cpu_intensive: bool,
 }
 
 /// An item of the program.
@@ -394,6 +400,7 @@ impl fmt::Display for Step {
         match self {
             Step::Compute(time) => write!(f, "compute {time:?}"),
             Step::Sleep(time) => write!(f, "sleep {time:?}"),
+            Step::Block(time) => write!(f, "block for {time:?}"),
             Step::Yield => f.write_str("yield"),
             Step::Queue { item, queue, to } => write!(f, "queue item {item} on queue-{queue}{to}"),
             Step::Spawn { queue, body, handle } => {
@@ -454,6 +461,9 @@ impl fmt::Display for Change {
             Change::Mask(Some(mask)) => write!(f, "cpumask {mask}"),
             Change::Mask(None) => f.write_str("cpumask all"),
             Change::Nice(nice) => write!(f, "nice {nice}"),
+            Change::Idle(on) => write!(f, "idle {on}"),
+            Change::Slice(Some(slice)) => write!(f, "slice {slice:?}"),
+            Change::Slice(None) => f.write_str("slice default"),
             Change::MaxActive(items) => write!(f, "max_active {items}"),
             Change::MinActive(items) => write!(f, "min_active {items}"),
         }
@@ -512,13 +522,17 @@ impl fmt::Display for Plan {
                 Change::Affinity(attributes.affinity),
                 Change::Mask(attributes.cpumask.clone()),
                 Change::Nice(attributes.nice),
+                Change::Idle(attributes.idle),
+                Change::Slice(attributes.slice),
                 Change::MaxActive(queue.max_active),
             ] {
                 write!(f, " {change},")?;
             }
             let kept = if queue.dropped_early { "may be dropped early" } else { "kept" };
             let freezable = if queue.freezable { ", freezable" } else { "" };
-            writeln!(f, " {kept}, {:?}{freezable}", queue.kind)?;
+            let rescuer = if queue.rescuer { ", with a rescuer" } else { "" };
+            let intensive = if queue.cpu_intensive { ", CPU intensive" } else { "" };
+            writeln!(f, " {kept}, {:?}{freezable}{rescuer}{intensive}", queue.kind)?;
         }
         for (number, item) in self.items.iter().enumerate() {
             write!(f, "item {number}: on queues {:?}, {}", item.queues, item.body)?;

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nearq::{CpuSet, Runtime, Work, Workqueue};
+use nearq::{CpuSet, Error, Runtime, Work, Workqueue};
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::Sim;
 
@@ -176,8 +176,9 @@ impl Stage {
     fn build(&self, runtime: &Runtime<Sim>, number: usize) -> Workqueue<Sim> {
         let plan = &self.plan.queues[number];
         let mut attributes = plan.attributes.clone();
+        let mut rescuer = plan.rescuer;
         loop {
-            let built = runtime
+            let builder = runtime
                 .workqueue(queue_name(number))
                 .scope(attributes.scope)
                 .strict(attributes.strict)
@@ -190,12 +191,18 @@ impl Stage {
                 .per_cpu(plan.kind == Kind::PerCpu)
                 .ordered(plan.kind == Kind::Ordered)
                 .freezable(plan.freezable)
-                .build_in();
+                .cpu_intensive(plan.cpu_intensive)
+                .slice(attributes.slice)
+                .rescuer(rescuer);
+            let built =
+                if attributes.idle { builder.idle().build_in() } else { builder.build_in() };
             match built {
                 Ok(queue) => {
                     self.ledger.add_queue(attributes, plan);
                     return queue;
                 }
+                // There is no thread to be had at the moment.
+                Err(Error::NoRescuer { .. }) => rescuer = false,
                 // The process may use no CPU of the mask.
                 Err(error) => {
                     assert!(attributes.cpumask.take().is_some(), "{error}");

@@ -17,6 +17,9 @@ use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
 
+/// The shortest and the longest slice that may be asked for.
+const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
+
 /// A waker that tells the ledger.
 struct Bell(Arc<Ledger>);
 
@@ -41,6 +44,11 @@ impl Stage {
         match step {
             Step::Compute(time) => compute(*time),
             Step::Sleep(time) => Sim::sleep(*time),
+            Step::Block(time) => {
+                let runtime = self.runtime.lock().expect("not held by a panic").clone();
+                let sleep = || Sim::sleep(*time);
+                runtime.map_or_else(sleep, |runtime| runtime.blocking(sleep));
+            }
             Step::Yield => Sim::yield_now(),
             Step::Queue { item, queue, to } => self.queue_item(*item, *queue, *to, actor),
             Step::Spawn { queue, body, handle } => {
@@ -391,6 +399,8 @@ impl Stage {
             Change::Affinity(on) => attributes.affinity = *on,
             Change::Mask(mask) => attributes.cpumask.clone_from(mask),
             Change::Nice(nice) => attributes.nice = *nice,
+            Change::Idle(on) => attributes.idle = *on,
+            Change::Slice(slice) => attributes.slice = *slice,
             Change::MaxActive(_) | Change::MinActive(_) => {}
         });
         let made = match change {
@@ -401,6 +411,8 @@ impl Stage {
             Change::Affinity(on) => queue.set_affinity(*on),
             Change::Mask(mask) => queue.set_cpumask(mask.clone()),
             Change::Nice(nice) => queue.set_nice(*nice),
+            Change::Idle(on) => queue.set_idle(*on),
+            Change::Slice(slice) => queue.set_slice(*slice),
             Change::MaxActive(_) | Change::MinActive(_) => Ok(()),
         };
         self.ledger.end_change(number, made.is_ok());
@@ -456,6 +468,7 @@ impl Stage {
         }
         match change {
             Change::Nice(nice) => Some((-20..=19).contains(nice)),
+            Change::Slice(Some(slice)) => Some((SLICES[0]..=SLICES[1]).contains(slice)),
             Change::Mask(Some(mask)) if !mask.is_subset(&self.plan.possible()) => Some(false),
             Change::Mask(Some(mask)) if mask.is_empty() => Some(false),
             Change::Mask(Some(mask)) => self.allowed().map(|allowed| mask.intersects(&allowed)),

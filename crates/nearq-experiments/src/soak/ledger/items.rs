@@ -89,7 +89,8 @@ pub(crate) struct Enable {
 impl UnitBook {
     /// Nothing is due because of a call that led to nothing.
     pub(super) fn forget_due(&mut self) {
-        let stands = self.accepted.saturating_sub(self.changes.cancelled);
+        let Changes { cancelled, perhaps_cancelled, .. } = self.changes;
+        let stands = self.accepted.saturating_sub(cancelled + perhaps_cancelled);
         self.due = self.due.min(self.started.max(stands));
     }
 

@@ -28,6 +28,8 @@ fn of_kind(max_active: usize, kind: Kind, pod: &str) -> Ledger {
         dropped_early: false,
         kind,
         freezable: true,
+        rescuer: false,
+        cpu_intensive: false,
     };
     ledger.add_queue(attributes, &plan);
     ledger.worker_begins(WORKER, "worker".into(), pod.parse().unwrap());
