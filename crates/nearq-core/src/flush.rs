@@ -266,15 +266,20 @@ impl<P: Platform> Queue<P> {
     /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
     /// then that could have queued something else, and what was held back would have been seen, or had entered since.
     pub(crate) fn is_empty(&self) -> bool {
-        let newest = self.newest_link();
-        let ended = sum(self.links().map(Link::ended));
-        P::model_fence();
-        let held: u64 = self.links().map(Link::held).sum();
-        P::model_fence();
-        let entered = sum(self.links().map(Link::entered));
-        P::model_fence();
-        // A link that came meanwhile was not looked at each time.
-        held == 0 && entered == ended && core::ptr::eq(newest, self.newest_link())
+        loop {
+            let newest = self.newest_link();
+            let ended = sum(self.links().map(Link::ended));
+            P::model_fence();
+            let held: u64 = self.links().map(Link::held).sum();
+            P::model_fence();
+            let entered = sum(self.links().map(Link::entered));
+            P::model_fence();
+            if core::ptr::eq(newest, self.newest_link()) {
+                return held == 0 && entered == ended;
+            }
+            // A link that came meanwhile was not looked at each time. To say no would be to wait for a notification: nobody
+            // notifies of a link on which nothing has ended.
+        }
     }
 
     /// Items that are held back, on pools or running, about.
