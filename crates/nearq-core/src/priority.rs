@@ -23,8 +23,7 @@ use crate::attributes::Attributes;
 use crate::error::Error;
 use crate::runtime::Inner;
 
-/// The slice of workers that could not have the nice value below 0 that they should have, and of `highpri()`: the shortest that
-/// Linux gives.
+/// The slice of workers that could not have the nice value below 0 that they should have: the shortest that Linux gives.
 pub(crate) const SHORT_SLICE: Duration = Duration::from_micros(100);
 /// What Linux cuts slices to.
 const SHORTEST_SLICE: Duration = Duration::from_micros(100);

@@ -121,7 +121,7 @@ fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
 }
 
 #[test]
-fn high_priority_is_nice_minus_20_and_a_short_slice() {
+fn high_priority_is_nice_minus_20() {
     if !may_be_favoured() {
         return;
     }
@@ -130,10 +130,10 @@ fn high_priority_is_nice_minus_20_and_a_short_slice() {
         let runtime = runtime();
         let _watchdog = watch(Some(&runtime));
         let queue = build(runtime.workqueue("urgent").per_cpu(per_cpu).highpri());
-        assert_eq!((queue.attributes().nice, queue.attributes().slice), (-20, Some(SHORT)));
+        assert_eq!((queue.attributes().nice, queue.attributes().slice), (-20, None));
         assert_eq!(queue.effective_nice(), -20, "a try tells");
         assert_eq!(own(), before, "which leaves the caller as it was");
-        assert_eq!(worker_of(&queue), like_caller(-20, Some(SHORT)));
+        assert_eq!(worker_of(&queue), like_caller(-20, None));
         assert_eq!(queue.effective_nice(), -20);
     }
 }
@@ -261,7 +261,7 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
     assert_eq!(told(timer), Some(ordinary));
 
     let urgent = build(runtime.workqueue("urgent").highpri());
-    let favoured = like_caller(-20, Some(SHORT));
+    let favoured = like_caller(-20, None);
     assert_eq!(told(monitor), Some(favoured), "when the queue was made");
     assert_eq!(told(timer), Some(ordinary), "nothing urgent is delayed");
     assert!(urgent.queue_delayed(&later, Duration::from_millis(1)));

@@ -36,12 +36,12 @@ pub(crate) enum Privilege {
 pub(crate) mod row {
     /// Our queue of ordinary priority.
     pub(crate) const NORMAL: &str = "normal";
-    /// Our queue of nice -20 with the system's slice.
+    /// Our high-priority queue.
     pub(crate) const HIGH: &str = "high";
-    /// Our high-priority queue: the same with the short slice.
+    /// The same with the short slice.
     pub(crate) const HIGH_SLICE: &str = "high+slice";
-    /// The same, from the expiry of a timer.
-    pub(crate) const HIGH_DELAYED: &str = "high+slice delayed";
+    /// The high-priority queue, from the expiry of a timer.
+    pub(crate) const HIGH_DELAYED: &str = "high delayed";
     /// A high-priority queue without the privilege to be favoured.
     pub(crate) const REFUSED: &str = "high refused";
     /// A real-time thread that only sleeps.

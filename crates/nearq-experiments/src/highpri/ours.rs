@@ -2,7 +2,7 @@
 
 use super::contestant::{Contestant, row};
 use super::issuer::{Plan, Start, Target, as_issuer, measure};
-use super::privilege::{self, MOST_FAVOURED};
+use super::privilege;
 use super::samples::Samples;
 use super::stage::Stage;
 use crate::Error;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The short slice of a high-priority queue.
+/// The short slice.
 pub(crate) const SLICE: Duration = Duration::from_micros(100);
 
 /// How long the issuer waits for an item that is not off the queue yet.
@@ -36,28 +36,20 @@ const NORMAL: Asked = Asked {
     slice: false,
     delayed: false,
 };
-const HIGH: Asked = Asked {
-    row: row::HIGH,
-    about: "a queue of nice -20, with the system's slice",
-    high: true,
-    ..NORMAL
-};
-const HIGH_SLICE: Asked = Asked {
-    row: row::HIGH_SLICE,
-    about: "a high-priority queue: nice -20 and a slice of 100 us",
-    slice: true,
-    ..HIGH
-};
+const HIGH: Asked =
+    Asked { row: row::HIGH, about: "a high-priority queue: nice -20", high: true, ..NORMAL };
+const HIGH_SLICE: Asked =
+    Asked { row: row::HIGH_SLICE, about: "the same with a slice of 100 us", slice: true, ..HIGH };
 const HIGH_DELAYED: Asked = Asked {
     row: row::HIGH_DELAYED,
-    about: "the same, queued by a timer: from its expiry",
+    about: "the high-priority queue, queued by a timer: from its expiry",
     delayed: true,
-    ..HIGH_SLICE
+    ..HIGH
 };
 const REFUSED: Asked = Asked {
     row: row::REFUSED,
-    about: "such a queue without the privilege: nice 0 and the short slice",
-    ..HIGH_SLICE
+    about: "the high-priority queue without the privilege: nice 0 and the short slice",
+    ..HIGH
 };
 
 /// A queue whose workers are confined to the crowd's CPU.
@@ -130,8 +122,8 @@ fn issue<P: Stage>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
 fn prioritised<P: Stage>(builder: WorkqueueBuilder<P>, asked: Asked) -> WorkqueueBuilder<P> {
     match (asked.high, asked.slice) {
         (false, _) => builder,
-        (true, false) => builder.nice(MOST_FAVOURED),
-        (true, true) => builder.highpri(),
+        (true, false) => builder.highpri(),
+        (true, true) => builder.highpri().slice(SLICE),
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::report::metric::Metric;
 use serde_json::Value;
 
-const ROWS_OF_OURS: [&str; 4] = ["normal", "high", "high+slice", "high+slice delayed"];
+const ROWS_OF_OURS: [&str; 4] = ["normal", "high", "high+slice", "high delayed"];
 
 fn short(machine: &str, threads: usize, milliseconds: u64) -> Report {
     let duration = Some(Duration::from_millis(milliseconds));
