@@ -210,7 +210,7 @@ pub(crate) struct Highpri {
     #[command(flatten)]
     shared: Shared,
 
-    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given
+    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given, 1000 with --quick
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     threads: Option<usize>,
 

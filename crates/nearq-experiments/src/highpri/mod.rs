@@ -47,7 +47,7 @@ use std::time::Duration;
 pub struct HighpriOptions {
     /// What every experiment can be told; `duration` is that of one row.
     pub common: Common,
-    /// Threads that sleep in a loop; `None` is the document's 3000.
+    /// Threads that sleep in a loop; `None` is the document's 3000, and 1000 where it shall be quick.
     pub threads: Option<usize>,
     /// How often the item is queued; `None` is a jiffy at 250 Hz.
     pub interval: Option<Duration>,
@@ -55,6 +55,8 @@ pub struct HighpriOptions {
 
 /// The document's threads.
 const THREADS: usize = 3000;
+/// The same when it shall be quick: to start and to end a thread takes a turn of all others.
+const QUICK_THREADS: usize = 1000;
 /// Most threads that can be asked for.
 const MOST_THREADS: usize = 1_000_000;
 /// A jiffy at 250 Hz.
@@ -64,7 +66,7 @@ const INTERVALS: [Duration; 2] = [Duration::from_micros(100), Duration::from_sec
 /// How long a row lasts; the document's lasted 300 seconds.
 const DURATION: Duration = Duration::from_secs(30);
 /// The same when all rows shall end within 30 seconds.
-const QUICK_DURATION: Duration = Duration::from_millis(1200);
+const QUICK_DURATION: Duration = Duration::from_secs(1);
 /// How long a row lasts in virtual time, which takes about as long in real time.
 const SIMULATED_DURATION: Duration = Duration::from_secs(1);
 /// The same when it shall be quick.
@@ -82,7 +84,8 @@ struct Task {
 impl HighpriOptions {
     fn task(&self, machine: &Machine) -> Result<Task, Error> {
         self.common.check()?;
-        let threads = self.threads.unwrap_or(THREADS);
+        let usual = if self.common.quick { QUICK_THREADS } else { THREADS };
+        let threads = self.threads.unwrap_or(usual);
         within("--threads", threads, 1, MOST_THREADS)?;
         let interval = self.interval.unwrap_or(JIFFY);
         if !(INTERVALS[0]..=INTERVALS[1]).contains(&interval) {
