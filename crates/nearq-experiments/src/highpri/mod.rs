@@ -47,7 +47,7 @@ use std::time::Duration;
 pub struct HighpriOptions {
     /// What every experiment can be told; `duration` is that of one row.
     pub common: Common,
-    /// Threads that sleep in a loop; `None` is the document's 3000, and 1000 where it shall be quick.
+    /// Threads that sleep in a loop; `None` is the document's 3000, and 1000 where it shall be quick on this machine.
     pub threads: Option<usize>,
     /// How often the item is queued; `None` is a jiffy at 250 Hz.
     pub interval: Option<Duration>,
@@ -84,7 +84,8 @@ struct Task {
 impl HighpriOptions {
     fn task(&self, machine: &Machine) -> Result<Task, Error> {
         self.common.check()?;
-        let usual = if self.common.quick { QUICK_THREADS } else { THREADS };
+        let here = machine.model().is_none();
+        let usual = if self.common.quick && here { QUICK_THREADS } else { THREADS };
         let threads = self.threads.unwrap_or(usual);
         within("--threads", threads, 1, MOST_THREADS)?;
         let interval = self.interval.unwrap_or(JIFFY);
@@ -95,11 +96,11 @@ impl HighpriOptions {
                 "--interval {given}: give {shortest} to {longest} milliseconds"
             )));
         }
-        let (runs, duration) = match (machine.model().is_some(), self.common.quick) {
-            (false, false) => (1, DURATION),
-            (false, true) => (1, QUICK_DURATION),
-            (true, false) => (3, SIMULATED_DURATION),
-            (true, true) => (1, SIMULATED_QUICK),
+        let (runs, duration) = match (here, self.common.quick) {
+            (true, false) => (1, DURATION),
+            (true, true) => (1, QUICK_DURATION),
+            (false, false) => (3, SIMULATED_DURATION),
+            (false, true) => (1, SIMULATED_QUICK),
         };
         let duration = self.common.duration.unwrap_or(duration);
         let (cpu, issuer_cpu) = places(machine);
