@@ -313,8 +313,8 @@ fn count_replaced<P: Platform>(pool: &Pool<P>, watcher: &Watcher<P>) {
         watcher.seen(worker).filter(|seen| seen.doing == Doing::Blocked).map(|seen| seen.since)
     };
     // The one whose item was begun last.
-    let asleep = pool.entries().filter(|worker| since(worker).is_some());
-    if let Some(worker) = asleep.max_by_key(|worker| since(worker)) {
+    let asleep = pool.entries().filter_map(|worker| Some((since(worker)?, worker)));
+    if let Some((_, worker)) = asleep.max_by_key(|(since, _)| *since) {
         worker.count(Counted::Replaced);
     }
 }

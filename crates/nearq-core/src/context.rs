@@ -211,12 +211,7 @@ pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
 
 /// Whether the caller is a worker that serves a link of that domain right now.
 pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
-    with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }
-            .is_some_and(|link| core::ptr::eq(link.admission(), domain))
-    })
-    .unwrap_or(false)
+    serves_link::<P>(|link| core::ptr::eq(link.admission(), domain))
 }
 
 /// Whether the caller is a worker of `inner`.
@@ -226,10 +221,14 @@ pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
 
 /// Whether the caller is a worker that serves `queue` right now.
 pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
+    serves_link::<P>(|link| core::ptr::eq(link.queue(), queue))
+}
+
+/// Whether the caller is a worker that serves such a link right now.
+fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
     with_current::<P, _>(|context| {
         // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }
-            .is_some_and(|link| core::ptr::eq(link.queue(), queue))
+        unsafe { context.link.get().as_ref() }.is_some_and(is_it)
     })
     .unwrap_or(false)
 }

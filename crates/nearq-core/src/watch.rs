@@ -1,7 +1,7 @@
 //! What the workers are doing, as the monitor sees it from outside.
 //!
-//! A look reads the CPU clock of each worker that has a place of its level (some 200 ns). One whose clock moved about as much as the
-//! time did has run all the while. Of the others the system is asked what they do (some 3 us), but only if they have run since they
+//! A look reads the CPU clock of each worker that has a place of its level (0.2 to 0.8 us). One whose clock moved about as much as the
+//! time did has run all the while. Of the others the system is asked what they do (3 to 5 us), but only if they have run since they
 //! were asked last: who has not run can neither have fallen asleep nor have ended its item.
 //!
 //! | [`Doing`] | clock | state | counts as |
@@ -25,9 +25,9 @@ use nearq_platform::{Instant, Platform, RunState};
 
 use crate::worker::{Table, Worker};
 
-/// Clocks read in one look at most, which bounds its cost to some 15 us: 1 % of a CPU. Where there are more workers they take turns.
+/// Clocks read in one look at most, which bounds its cost to 15 to 50 us. Where there are more workers they take turns.
 const CLOCKS: usize = 64;
-/// Workers of which the system is asked in one look at most: some 30 us.
+/// Workers of which the system is asked in one look at most: 30 to 40 us.
 const STATES: usize = 8;
 /// So many of them about workers that were asleep before, where there are others.
 const SLEEPERS: usize = 2;
