@@ -13,6 +13,11 @@
 //! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
 //! the states say. Where the workers do use their CPUs, each one more doubles the time until the next, up to [`PATIENCE`].
 //!
+//! That time is counted in looks, none of them for more than [`LONGEST_STEP`]: whatever keeps the monitor from looking keeps the
+//! workers from running as well. And where a look finds as many workers of the level running, or ready to, as there are CPUs, the pool
+//! waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. There it takes [`STUCK`]
+//! without such a look, or [`TURN`] in all, as a state may be misread.
+//!
 //! Belongs to the monitor's thread, as all that it remembers.
 
 use core::time::Duration;
@@ -28,8 +33,12 @@ use crate::worker::Counted;
 
 /// A pool that had work and started nothing for so long gets one more worker.
 const STUCK: Duration = Duration::from_millis(10);
+/// As long as the level is seen to be full of workers that run, so long.
+const TURN: Duration = Duration::from_millis(100);
 /// The longest time between two that it gets so.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// What the time between two looks counts for at most.
+const LONGEST_STEP: Duration = Duration::from_millis(5);
 /// Looks in a row with too many workers that can run, until places are taken away.
 const SURPLUS: u32 = 2;
 
@@ -40,6 +49,8 @@ struct Counts {
     placed: u32,
     /// Those of them that do not use it: asleep, or hogs.
     away: u32,
+    /// Those of them that are known to run, or to be kept from it by nothing but others that do.
+    ready: u32,
 }
 
 impl Counts {
@@ -56,11 +67,13 @@ struct OfPool {
     progress: Option<Progress>,
 }
 
-/// Since when nothing was started at a pool where work waits.
+/// How long nothing has been started at a pool where work waits.
 #[derive(Debug)]
 struct Progress {
     signature: u64,
-    since: Instant,
+    waited: Duration,
+    /// Since a look found the level full of workers that run.
+    doubted: Duration,
     /// CPU time of the pool's workers, and when that was read: at the second look, as most often there is none.
     used: Option<(Instant, Duration)>,
     patience: Duration,
@@ -91,11 +104,13 @@ pub(crate) struct Balance<P: Platform> {
     /// By the pool's number in the runtime's list, which only grows.
     pools: Vec<OfPool>,
     levels: Vec<OfLevel<P>>,
+    /// When it looked last.
+    looked: Option<Instant>,
 }
 
 impl<P: Platform> Balance<P> {
     pub(crate) fn new() -> Self {
-        Balance { pools: Vec::new(), levels: Vec::new() }
+        Balance { pools: Vec::new(), levels: Vec::new(), looked: None }
     }
 
     /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
@@ -126,6 +141,8 @@ impl<P: Platform> Balance<P> {
         for of in self.levels.iter_mut().filter(|of| of.waiting) {
             of.adjust();
         }
+        let passed =
+            now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
         let mut replaced = false;
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools[index];
@@ -133,13 +150,17 @@ impl<P: Platform> Balance<P> {
                 (of.surplus, of.progress) = (Surplus::default(), None);
                 continue;
             }
-            if of.adjust(pool, watcher.is_left_alone(pool.id)) {
+            if of.adjust(pool, watcher.is_left_alone(pool)) {
                 count_replaced(pool, watcher);
                 replaced = true;
             }
             watcher.suspect(pool.id, of.may_have_surplus(pool));
             if own[index] {
-                of.see_to_progress(pool, now);
+                let full = self
+                    .levels
+                    .iter()
+                    .any(|of| Arc::ptr_eq(&of.level, &pool.level) && of.is_full());
+                of.see_to_progress(pool, now, passed, full);
             } else {
                 of.progress = None;
             }
@@ -180,6 +201,8 @@ impl<P: Platform> Balance<P> {
             let counts = &mut self.pools[index].counts;
             counts.placed += 1;
             counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
+            counts.ready +=
+                u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
         }
         for ((pool, of), waiting) in pools.iter().zip(&self.pools).zip(waiting) {
             let level = match self.levels.iter_mut().find(|of| Arc::ptr_eq(&of.level, &pool.level))
@@ -198,8 +221,15 @@ impl<P: Platform> Balance<P> {
             };
             level.counts.placed += of.counts.placed;
             level.counts.away += of.counts.away;
+            // Where nobody was asked, the clocks say that all the pool's CPUs are used.
+            let full = watcher.is_left_alone(pool);
+            level.counts.ready += if full {
+                of.counts.ready.max(pool.cpus().min(of.counts.placed))
+            } else {
+                of.counts.ready
+            };
             level.waiting |= waiting;
-            level.unknown |= watcher.is_left_alone(pool.id);
+            level.unknown |= watcher.is_left_alone(pool);
         }
     }
 }
@@ -231,6 +261,11 @@ impl Surplus {
 }
 
 impl<P: Platform> OfLevel<P> {
+    /// Whether as many workers as should run do, or would if others did not have their CPUs.
+    fn is_full(&self) -> bool {
+        self.counts.ready >= self.level.limit()
+    }
+
     fn adjust(&mut self) {
         let (extra, limit) = (self.level.extra(), self.level.limit());
         let runnable = self.counts.runnable();
@@ -278,20 +313,36 @@ impl OfPool {
             && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
     }
 
-    fn see_to_progress<P: Platform>(&mut self, pool: &Pool<P>, now: Instant) {
+    /// `passed` is the time since the last look, and `full` whether this one found the pool's level full of workers that run.
+    fn see_to_progress<P: Platform>(
+        &mut self,
+        pool: &Pool<P>,
+        now: Instant,
+        passed: Duration,
+        full: bool,
+    ) {
         let signature = pool.signature();
-        let start = |patience| Progress { signature, since: now, used: None, patience };
-        let progress = self.progress.get_or_insert_with(|| start(STUCK));
-        if progress.signature != signature {
-            *progress = start(progress.patience);
+        let start = |patience| Progress {
+            signature,
+            waited: Duration::ZERO,
+            doubted: Duration::ZERO,
+            used: None,
+            patience,
+        };
+        let Some(progress) = self.progress.as_mut().filter(|of| of.signature == signature) else {
+            let patience = self.progress.as_ref().map_or(STUCK, |of| of.patience);
+            self.progress = Some(start(patience));
             return;
-        }
+        };
+        progress.waited += passed;
+        progress.doubted = if full { Duration::ZERO } else { progress.doubted + passed };
         if pool.is_brisk() {
             // A worker that ran short items has met a long one: pushers wake somebody again.
             pool.wake_another();
         }
         let (begin, used) = *progress.used.get_or_insert_with(|| (now, pool.cpu_time()));
-        if now - progress.since < progress.patience {
+        let in_doubt = progress.doubted >= STUCK || progress.waited >= TURN;
+        if progress.waited < progress.patience || !in_doubt {
             return;
         }
         // At least half a CPU's worth: the items are long, not asleep.

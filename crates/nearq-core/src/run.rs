@@ -304,6 +304,8 @@ impl<'a, P: Platform> Runner<'a, P> {
             if self.inner.is_look_due(end) {
                 self.inner.monitor.arm();
             }
+            // From here on it may wait for a lock, and that is no item's doing.
+            self.worker.set_running(core::ptr::null());
             let level = &self.pool.level;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
                 Some(Why::Surplus(surplus))

@@ -23,6 +23,7 @@ use core::time::Duration;
 
 use nearq_platform::{Instant, Platform, RunState};
 
+use crate::pool::Pool;
 use crate::worker::{Table, Worker};
 
 /// Clocks read in one look at most, which bounds its cost to 15 to 50 us. Where there are more workers they take turns.
@@ -81,7 +82,6 @@ pub(crate) struct Watcher<P: Platform> {
 /// How busy a pool is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    cpus: u32,
     /// What its workers used since the last look, in 1024ths of a CPU.
     used: u64,
     /// Whether there may be more that run than there should be, and that can be changed.
@@ -89,9 +89,9 @@ struct Load {
 }
 
 impl Load {
-    /// Whether hardly anything of the CPUs was left.
-    fn is_full(self) -> bool {
-        self.cpus != 0 && self.used * 8 >= u64::from(self.cpus) * 1024 * 7
+    /// Whether hardly anything of so many CPUs was left.
+    fn fills(self, cpus: u32) -> bool {
+        self.used != 0 && self.used * 8 >= u64::from(cpus) * 1024 * 7
     }
 }
 
@@ -142,8 +142,8 @@ impl<P: Platform> Watcher<P> {
                 Asks::Again => asleep.push(worker),
             }
         }
-        fresh.retain(|worker| !self.is_left_alone(worker.pool().id));
-        asleep.retain(|worker| !self.is_left_alone(worker.pool().id));
+        fresh.retain(|worker| !self.is_left_alone(worker.pool()));
+        asleep.retain(|worker| !self.is_left_alone(worker.pool()));
         // Who was awake before is the one that may have fallen asleep, so they come first. Some of the others all the same, or one that has
         // come back for good would not be seen.
         let others = asleep.len().min(STATES - fresh.len().min(STATES - SLEEPERS));
@@ -164,16 +164,16 @@ impl<P: Platform> Watcher<P> {
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
-        let (pool, cpus) = (worker.pool().id as usize, worker.pool().cpus());
+        let pool = worker.pool().id as usize;
         self.loads.resize(self.loads.len().max(pool + 1), Load::default());
-        let load = &mut self.loads[pool];
-        (load.cpus, load.used) = (cpus, load.used + used);
+        self.loads[pool].used += used;
     }
 
     /// Whether the system was not asked about the pool's workers in this look: they use its CPUs, so whoever of them sleeps, nobody
     /// needs to be called.
-    pub(crate) fn is_left_alone(&self, pool: u32) -> bool {
-        self.loads.get(pool as usize).is_some_and(|load| !load.suspect && load.is_full())
+    pub(crate) fn is_left_alone(&self, pool: &Pool<P>) -> bool {
+        let load = self.loads.get(pool.id as usize);
+        load.is_some_and(|load| !load.suspect && load.fills(pool.cpus()))
             && !self.looks.is_multiple_of(SELDOM)
     }
 
@@ -241,8 +241,14 @@ impl<P: Platform> Watcher<P> {
     /// Asks the system what a worker does whose clock has been read.
     fn ask(&mut self, worker: &Worker<P>) {
         let Some(seen) = &mut self.workers[worker.index as usize] else { return };
-        seen.doing = match P::watched_state(&mut seen.watch) {
+        let state = P::watched_state(&mut seen.watch);
+        // Its clock was read before, and it may have ended that item since. Then it is asleep for want of work, or for a lock whose holder
+        // does not run; both will be over without anybody's help. It is asked again.
+        seen.ran =
+            !worker.is_placed() || !worker.is_in_item() || worker.batch.signature() != seen.item;
+        seen.doing = match state {
             Ok(RunState::Runnable) => Doing::Waits,
+            Ok(RunState::Blocked) if seen.ran => Doing::Unknown,
             Ok(RunState::Blocked) => Doing::Blocked,
             Ok(RunState::Ended) => Doing::Unknown,
             Err(refused) => {
@@ -255,8 +261,6 @@ impl<P: Platform> Watcher<P> {
                 Doing::Unknown
             }
         };
-        // Its clock was read before: if it has run in between, that shows next time.
-        seen.ran = false;
         if seen.doing == Doing::Blocked {
             seen.burst = seen.cpu_time;
         }

@@ -71,7 +71,7 @@ pub(crate) struct Worker<P: Platform> {
     hint: P::AtomicU32,
     /// What the monitor has counted of it and it has not passed on to its link: see [`Counted`].
     counted: [P::AtomicU32; 2],
-    /// The table of the item that runs; null between items.
+    /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemTable<P>>,
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
@@ -289,6 +289,11 @@ impl<P: Platform> Worker<P> {
     #[inline]
     pub(crate) fn set_running(&self, table: *const ItemTable<P>) {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Whether it runs an item, as far as one can tell from outside; false between batches, maybe true between items.
+    pub(crate) fn is_in_item(&self) -> bool {
+        !self.running.load(Ordering::Relaxed).is_null()
     }
 
     /// The name of the function that it runs.

@@ -244,7 +244,8 @@ fn no_more_run_at_once_than_there_are_cpus() {
     }
     let [most, crowded] = [&crowd.most, &crowd.crowded].map(|count| count.load(Ordering::SeqCst));
     println!("{most} at once on {places} CPUs; {crowded} visits with more than one for each");
-    // A pool that started nothing for 10 ms, because the machine was busy with others, gets one more, until that is seen to be too many.
+    // An item may wait for the allocator's lock, whose holder does not run because the machine is busy with others: then somebody takes its
+    // place, until that is seen to be one too many.
     // Without a limit there would be one for each CPU of each queue, and helpers, all the time.
     assert!(most <= places + 1, "{most} at once on {places} CPUs");
     assert!(crowded <= 300, "{crowded} of 3000 visits found more than {places} there");
