@@ -14,10 +14,19 @@
 //! ```
 //!
 //! It is a plain three-state mutex today; it becomes NUMA-aware behind the same interface.
-//! It knows nothing of queues.
+//! It knows nothing of work queues.
+//!
+//! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
 
 mod mutex;
+mod osq;
+#[allow(dead_code, reason = "the mutex will tell more than its turn")]
+mod queue;
 mod raw;
+#[allow(dead_code, reason = "the mutex will ask for more")]
+mod room;
+mod table;
 
 pub use mutex::{Mutex, MutexGuard};
+pub use osq::{OsqGuard, OsqLock};
 pub use raw::RawMutex;

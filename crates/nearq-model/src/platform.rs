@@ -17,7 +17,35 @@ const MACHINE: &str = "l3:2 core:2 pu:1";
 loom::thread_local! {
     static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
     static CPU: StdCell<usize> = StdCell::new(0);
+    static NUMBER: StdCell<u32> = StdCell::new(0);
 }
+
+loom::lazy_static! {
+    /// What the locks share. Made anew for each execution of the model.
+    static ref SHARED: Shared = Shared(StdCell::new((core::ptr::null(), nothing)));
+}
+
+type End = unsafe fn(*const ());
+
+/// A pointer, and what takes back what it points to.
+struct Shared(StdCell<(*const (), End)>);
+
+// SAFETY: the threads of a model are coroutines of one thread, and no step of the model is taken while the cell is used.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let (shared, end) = self.0.get();
+        if !shared.is_null() {
+            // SAFETY: made for `end` (`Platform::share`), and the execution's threads have ended.
+            unsafe { end(shared) };
+        }
+    }
+}
+
+unsafe fn nothing(_shared: *const ()) {}
 
 /// The platform for code inside `loom::model`.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +202,27 @@ impl Platform for Loom {
 
     fn set_slot(value: *const ()) {
         SLOT.with(|slot| slot.set(value));
+    }
+
+    fn shared() -> *const () {
+        SHARED.0.get().0
+    }
+
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
+        if SHARED.0.get().0.is_null() {
+            // Making something is no step of the model: nobody comes in between.
+            SHARED.0.set((make(), end));
+        }
+        SHARED.0.get().0
+    }
+
+    fn number() -> u32 {
+        NUMBER.with(StdCell::get)
+    }
+
+    fn set_number(number: u32, _end: fn(u32)) -> bool {
+        NUMBER.with(|own| own.set(number));
+        true
     }
 
     fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {

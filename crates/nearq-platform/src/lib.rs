@@ -25,6 +25,7 @@ mod error;
 #[cfg(target_os = "linux")]
 mod linux;
 mod parker;
+mod places;
 mod platform;
 #[cfg(target_os = "linux")]
 mod sys;
@@ -36,6 +37,7 @@ pub use error::Refused;
 #[cfg(target_os = "linux")]
 pub use linux::Linux;
 pub use parker::Parker;
+pub use places::{Place, Places};
 pub use platform::{
     ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
     Scheduling, ThreadSpec, Wait,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
-use crate::{Atomic, AtomicInt, ConstAtomic, Instant, Ordering, PlatformCell, Refused};
+use crate::{Atomic, AtomicInt, ConstAtomic, Instant, Ordering, Places, PlatformCell, Refused};
 
 /// What a machine can do for the runtime.
 ///
@@ -219,6 +219,33 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
 
     /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
     fn set_slot(value: *const ());
+
+    // ---- what locks need -------------------------------------------------------------------------------
+
+    /// Which CPUs are near each other, read anew; one place with one CPU where the machine cannot be read.
+    fn places() -> Places {
+        Self::machine().map_or_else(|_| Places::single(1), |machine| Places::of(&machine))
+    }
+
+    /// What the locks of this process share, as [`share`](Self::share) returned it; null before, and where there is no
+    /// process to ask (outside of a simulation).
+    fn shared() -> *const ();
+
+    /// What the locks of this process share. `make` makes it where nobody has yet; of several that are made at the same
+    /// time one stays, `end` takes the others back, and also the one that stays where the platform's process ends and
+    /// the program does not. What was done before it was made is visible.
+    ///
+    /// # Safety
+    /// `make` always makes the same kind of thing; it may be used by all threads until the process ends, and `end` may be
+    /// called with it.
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const ();
+
+    /// The caller's number in the locks' tables, as last set by [`set_number`](Self::set_number); 0 before.
+    fn number() -> u32;
+
+    /// Sets the caller's number. When the thread ends, `end` is called by it with the number that it has then, if that is
+    /// not 0 (never in a model). False if the thread is ending and has called `end` already; the number is set all the same.
+    fn set_number(number: u32, end: fn(u32)) -> bool;
 
     // ---- forks -----------------------------------------------------------------------------------------
 

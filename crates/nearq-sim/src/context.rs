@@ -15,6 +15,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use nearq_platform::Refused;
 
 use crate::cpu::FULL_RATE;
+use crate::kept::tell_end;
 use crate::outcome::Panicked;
 use crate::thread::Piece;
 use crate::trace::Kind;
@@ -118,6 +119,7 @@ impl Shared {
     fn run_thread(&self, yielder: &Yielder<(), ()>, main: impl FnOnce()) {
         self.world.borrow_mut().me_mut().yielder = yielder;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
+        tell_end();
         // Its end is seen by others: in order.
         self.sync();
         if let Err(payload) = caught {

@@ -52,6 +52,7 @@ mod faults;
 mod hardware;
 mod hotplug;
 mod injection;
+mod kept;
 mod machine;
 mod machines;
 mod memory;

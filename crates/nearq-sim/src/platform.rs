@@ -4,8 +4,8 @@ use core::cell::UnsafeCell;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, Scheduling, ThreadSpec, Wait,
+    Atomic, Instant, Machine, MemoryPolicy, Ordering, Places, Platform, Refused, Residency,
+    RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits};
 
@@ -14,8 +14,9 @@ use crate::context::{self, Shared};
 use crate::costs;
 use crate::cpu::FULL_RATE;
 use crate::faults::Faults;
+use crate::kept::Kept;
 use crate::memory::{self, Access, Placing};
-use crate::thread::{self, Entry, JoinHandle, State, Thread};
+use crate::thread::{self, Ending, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
 
@@ -556,6 +557,51 @@ impl Platform for Sim {
 
     fn set_slot(value: *const ()) {
         context::expect("Platform::set_slot").world.borrow_mut().me_mut().own = value;
+    }
+
+    /// Free of charge: a program reads it once, at a time of its own choice.
+    fn places() -> Places {
+        let world = context::expect("Platform::places").world.borrow();
+        let topology = world.hardware.topology().clone().with_online(&world.online);
+        Places::of(&Machine { topology, limits: world.limits.clone() })
+    }
+
+    fn shared() -> *const () {
+        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().locks.pointer())
+    }
+
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
+        let shared = context::expect("Platform::share");
+        let there = shared.world.borrow().locks.pointer();
+        if !there.is_null() {
+            return there;
+        }
+        // Others may go on meanwhile, and make one too.
+        let made = Kept::new(make(), end);
+        let mut world = shared.world.borrow_mut();
+        if world.locks.pointer().is_null() {
+            world.locks = made;
+        } else {
+            drop(world);
+            drop(made);
+            world = shared.world.borrow_mut();
+        }
+        world.locks.pointer()
+    }
+
+    fn number() -> u32 {
+        context::current().map_or(0, |shared| shared.world.borrow().me().number)
+    }
+
+    fn set_number(number: u32, end: fn(u32)) -> bool {
+        let mut world = context::expect("Platform::set_number").world.borrow_mut();
+        let me = world.me_mut();
+        me.number = number;
+        let ended = matches!(me.ending, Ending::Told);
+        if !ended {
+            me.ending = Ending::Tell(end);
+        }
+        !ended
     }
 
     /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.

@@ -67,6 +67,17 @@ pub(crate) struct Piece {
     pub(crate) over: bool,
 }
 
+/// Who is told when a thread ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// Nobody.
+    Quiet,
+    /// The one to whom it gave its number.
+    Tell(fn(u32)),
+    /// It was told.
+    Told,
+}
+
 /// A thread that is alive.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -107,6 +118,10 @@ pub(crate) struct Entry {
     pub(crate) placing: Placing,
     /// The platform's slot: the worker that it is.
     pub(crate) own: *const (),
+    /// Its number in the locks' tables.
+    pub(crate) number: u32,
+    /// Who is told of its end.
+    pub(crate) ending: Ending,
     /// Where its coroutine gives up control; null until it runs first.
     pub(crate) yielder: *const Yielder<(), ()>,
 }
@@ -161,6 +176,8 @@ impl Threads {
             process: 1,
             placing: Placing::default(),
             own: std::ptr::null(),
+            number: 0,
+            ending: Ending::Quiet,
             yielder: std::ptr::null(),
         };
         let slot = self.free.pop().unwrap_or(self.entries.len());

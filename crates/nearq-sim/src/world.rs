@@ -18,6 +18,7 @@ use crate::events::{Events, Timer, What};
 use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::injection::Injection;
+use crate::kept::Kept;
 use crate::memory::{Access, AddressMap, Memory};
 use crate::outcome::{Ending, Panicked, Progressed};
 use crate::priorities::Priorities;
@@ -71,6 +72,8 @@ pub(crate) struct World {
     pub(crate) events: Events,
     pub(crate) memory: Memory,
     pub(crate) processes: Processes,
+    /// What the program's locks share.
+    pub(crate) locks: Kept,
     /// Slots of the threads that sleep on a word, in the order in which they came.
     sleepers: AddressMap<VecDeque<usize>>,
     /// Slots of the threads that spin on a word.
@@ -128,6 +131,7 @@ impl World {
             events: Events::new(numbers),
             memory,
             processes: Processes::default(),
+            locks: Kept::default(),
             sleepers: AddressMap::default(),
             watchers: AddressMap::default(),
             rng: Rng::new(seed),

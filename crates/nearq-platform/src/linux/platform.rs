@@ -72,7 +72,30 @@ thread_local! {
     /// One pointer for each thread. Made by the compiler, without a destructor: reading it is one load, and
     /// it can be read until the thread's last instruction.
     static SLOT: Cell<*const ()> = const { Cell::new(ptr::null()) };
+
+    /// The thread's number in the locks' tables. Likewise.
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+
+    /// Whom to tell when the thread ends. With a destructor, and therefore apart: it is touched once.
+    static ENDING: Ending = const { Ending(Cell::new(None)) };
 }
+
+/// Tells that the thread ends, when the thread's locals are dropped.
+struct Ending(Cell<Option<fn(u32)>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let number = NUMBER.replace(0);
+        if let Some(end) = self.0.get()
+            && number != 0
+        {
+            end(number);
+        }
+    }
+}
+
+/// What the locks share; it lives as long as the process.
+static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 impl Platform for Linux {
     type AtomicU32 = AtomicU32;
@@ -242,6 +265,44 @@ impl Platform for Linux {
         SLOT.set(value);
     }
 
+    #[inline]
+    fn shared() -> *const () {
+        // Acquire: pairs with the release in `share`.
+        SHARED.load(Ordering::Acquire)
+    }
+
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
+        let there = Self::shared();
+        if !there.is_null() {
+            return there;
+        }
+        let made = make();
+        // Release: pairs with the acquire of who finds it. Acquire on failure: we use another's.
+        match SHARED.compare_exchange(
+            ptr::null_mut(),
+            made.cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => made,
+            Err(there) => {
+                // SAFETY: ours, made a moment ago and told to nobody.
+                unsafe { end(made) };
+                there
+            }
+        }
+    }
+
+    #[inline]
+    fn number() -> u32 {
+        NUMBER.get()
+    }
+
+    fn set_number(number: u32, end: fn(u32)) -> bool {
+        NUMBER.set(number);
+        ENDING.try_with(|ending| ending.0.set(Some(end))).is_ok()
+    }
+
     #[inline(always)]
     fn fork_epoch() -> u64 {
         fork::epoch()
@@ -316,6 +377,24 @@ mod tests {
     }
 
     static MARK: u8 = 0;
+
+    #[test]
+    fn a_number_is_given_back_when_its_thread_ends() {
+        static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
+        fn end(number: u32) {
+            GIVEN_BACK.fetch_add(number, Ordering::Relaxed);
+        }
+        assert_eq!(Linux::number(), 0);
+        std::thread::spawn(|| {
+            assert!(Linux::set_number(3, end));
+            assert!(Linux::set_number(7, end));
+            assert_eq!(Linux::number(), 7);
+        })
+        .join()
+        .unwrap();
+        std::thread::spawn(|| assert!(Linux::set_number(0, end))).join().unwrap();
+        assert_eq!((GIVEN_BACK.load(Ordering::Relaxed), Linux::number()), (7, 0));
+    }
 
     #[test]
     fn spinning_ends_with_the_budget_or_the_change() {

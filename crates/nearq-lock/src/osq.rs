@@ -1,0 +1,257 @@
+//! The optimistic spin queue as a lock of its own right: strictly first come, first served; each waiter looks at a line
+//! of its own; whoever waits may leave.
+//!
+//! # Protocol
+//! The lock is a queue (`queue.rs`) whose tail is its word, of which two bytes are used: the number of the record that came
+//! last, 0 when the lock is free. **Who is in front holds the lock**; giving it back is to leave the front. So the holder's
+//! record stays in the queue as long as it holds the lock, and the guard knows its number.
+//!
+//! Invariants, beside those of the queue:
+//! 1. One record is in front, so one thread holds the lock.
+//! 2. An unlock does not touch the lock after the step that lets another one have it: either it clears the tail, or it
+//!    tells the next one, and the steps between are on records.
+//!
+//! Orderings: the tail's compare-exchange is acquire and pairs with the release that cleared it; otherwise the message
+//! orders (`queue.rs`). What one holder wrote, the next one sees.
+//!
+//! # Threads and CPUs
+//! A lock that is handed to the one who is next, whether that one runs or not, is slow where there are more threads than CPUs:
+//! each hand-over waits until the next one has been given a CPU. Waiters here sleep after they have spun for a while, so it
+//! does not collapse as queue locks that only spin do; but a lock that may be overtaken ([`Mutex`](crate::Mutex)) is
+//! faster then. This one is what the mutex is built of, to be used where strict order matters, and to be measured.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
+
+use crate::queue::{Heard, TURN, Tail};
+use crate::room::{Room, room};
+
+/// How often a waiter looks before it sleeps: some 100 µs, as it takes several hand-overs until it is its turn.
+const SPIN: u32 = 10_000;
+
+/// A value that one thread at a time may use, in the order in which they asked for it.
+///
+/// Not reentrant. A thread may hold several; each takes one of the process's 65535 waiters' records while it is held or
+/// waited for.
+///
+/// ```
+/// use nearq_lock::OsqLock;
+///
+/// static COUNT: OsqLock<u32> = OsqLock::new(0);
+///
+/// *COUNT.lock() += 1;
+/// assert_eq!(*COUNT.lock(), 1);
+/// assert!(COUNT.lock_spinning(100).is_some());
+/// ```
+pub struct OsqLock<T: ?Sized, P: Platform = Linux> {
+    /// The number of the record that came last, in the lower two bytes; the others are 0.
+    tail: P::AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: moving the lock moves the value; the tail is an atomic and may go anywhere.
+unsafe impl<T: ?Sized + Send, P: Platform> Send for OsqLock<T, P> {}
+// SAFETY: a shared lock hands out the value to one thread at a time (invariant 1), and each hand-over orders what the
+// holder before did before what the next one does. So the value goes from thread to thread, which `Send` allows.
+unsafe impl<T: ?Sized + Send, P: Platform> Sync for OsqLock<T, P> {}
+
+const _: () = assert!(size_of::<OsqLock<(), Linux>>() == 4, "it is embedded as the mutex is");
+
+struct Last<'a, P: Platform>(&'a P::AtomicU32);
+
+impl<P: Platform> Tail for Last<'_, P> {
+    #[inline]
+    fn clear(&self, number: u32) -> bool {
+        // Release: pairs with the acquire of who takes the free lock. Acquire on failure: as `Tail` asks.
+        self.0.compare_exchange(number, 0, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+}
+
+impl<T> OsqLock<T> {
+    /// A free lock around `value`, on Linux.
+    pub const fn new(value: T) -> Self {
+        Self::const_new_in(value)
+    }
+}
+
+impl<T, P: ConstPlatform> OsqLock<T, P> {
+    /// A free lock around `value`, in a constant.
+    pub const fn const_new_in(value: T) -> Self {
+        OsqLock { tail: <P::AtomicU32 as ConstAtomic>::ZERO, value: UnsafeCell::new(value) }
+    }
+}
+
+impl<T, P: Platform> OsqLock<T, P> {
+    /// A free lock around `value`, on any platform.
+    pub fn new_in(value: T) -> Self {
+        OsqLock { tail: P::AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, P: Platform> OsqLock<T, P> {
+    /// Takes the lock when it is the caller's turn; sleeps if that takes long.
+    ///
+    /// A thread that holds it already waits for ever. While 65535 threads wait or hold already, the caller waits
+    /// until one of them is done, and has no place in the queue before.
+    pub fn lock(&self) -> OsqGuard<'_, T, P> {
+        self.wait(SPIN, true, None).expect("without a deadline it waits until it is told")
+    }
+
+    /// Takes the lock if it is free and nobody waits.
+    pub fn try_lock(&self) -> Option<OsqGuard<'_, T, P>> {
+        // Relaxed: decided by the step below.
+        if self.is_locked() {
+            return None;
+        }
+        let room = room::<P>();
+        let number = room.table.take()?;
+        room.table.prepare(number, 0);
+        // Acquire: pairs with the release that cleared it. Release: the record is prepared.
+        match self.tail.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Some(self.guard(room, number)),
+            Err(_) => {
+                room.table.give_back(number);
+                None
+            }
+        }
+    }
+
+    /// Queues up and looks about `looks` times whether it is the caller's turn; leaves the queue if it is not. Never sleeps.
+    pub fn lock_spinning(&self, looks: u32) -> Option<OsqGuard<'_, T, P>> {
+        self.wait(looks, false, None)
+    }
+
+    /// Takes the lock if it is the caller's turn before `deadline`; leaves the queue otherwise.
+    pub fn try_lock_until(&self, deadline: Instant) -> Option<OsqGuard<'_, T, P>> {
+        self.wait(SPIN, true, Some(deadline))
+    }
+
+    /// Takes the lock if it is the caller's turn within `time`; leaves the queue otherwise.
+    pub fn try_lock_for(&self, time: Duration) -> Option<OsqGuard<'_, T, P>> {
+        self.try_lock_until(P::now() + time)
+    }
+
+    fn wait(
+        &self,
+        looks: u32,
+        sleep: bool,
+        deadline: Option<Instant>,
+    ) -> Option<OsqGuard<'_, T, P>> {
+        let room = room::<P>();
+        let number = loop {
+            match room.table.take() {
+                Some(number) => break number,
+                None if !sleep || deadline.is_some_and(|deadline| P::now() >= deadline) => {
+                    return None;
+                }
+                // There is nothing to wait on: 65535 others wait.
+                None => P::sleep(Duration::from_millis(1)),
+            }
+        };
+        let here = room.here();
+        room.table.prepare(number, here);
+        // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
+        let before = self.tail.swap(number, Ordering::AcqRel);
+        if before == 0 || room.table.link(number, before).is_some() {
+            return Some(self.guard(room, number));
+        }
+        let look = |state: &P::AtomicU32| {
+            if sleep {
+                room.spin(here, state, crate::queue::WAITING, looks);
+            } else {
+                P::wait_until_changed(state, crate::queue::WAITING, looks);
+            }
+        };
+        match room.table.wait(number, look, sleep, deadline) {
+            Heard::Message(message) => {
+                debug_assert_eq!(message, TURN, "this queue has no other message");
+                Some(self.guard(room, number))
+            }
+            Heard::Nothing => None,
+        }
+    }
+
+    fn guard<'a>(&'a self, room: &'a Room<P>, number: u32) -> OsqGuard<'a, T, P> {
+        OsqGuard { lock: self, room, number, not_send: PhantomData }
+    }
+
+    /// The value, without locking: nobody else can have the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: a hint, nothing may be concluded from it.
+        self.tail.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqLock<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OsqLock");
+        match self.try_lock() {
+            Some(guard) => shown.field("value", &&*guard),
+            None => shown.field("value", &format_args!("<locked>")),
+        };
+        shown.finish()
+    }
+}
+
+/// The right to use the value of an [`OsqLock`]; hands the lock to the next in line when dropped.
+///
+/// Stays in the thread that took the lock: its record in the queue is the thread's.
+#[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
+pub struct OsqGuard<'a, T: ?Sized, P: Platform = Linux> {
+    lock: &'a OsqLock<T, P>,
+    room: &'a Room<P>,
+    number: u32,
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives `&T` and nothing else.
+unsafe impl<T: ?Sized + Sync, P: Platform> Sync for OsqGuard<'_, T, P> {}
+
+impl<T: ?Sized, P: Platform> Deref for OsqGuard<'_, T, P> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard exists, so we hold the lock: no other thread has a reference (invariant 1), and borrowing the
+        // guard keeps `&T` and `&mut T` apart within this one. The lock outlives the guard.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized, P: Platform> DerefMut for OsqGuard<'_, T, P> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized, P: Platform> Drop for OsqGuard<'_, T, P> {
+    fn drop(&mut self) {
+        // Our record is in front: this is the one guard of the one who holds the lock.
+        let tail = Last::<P>(&self.lock.tail);
+        self.room.table.leave_front(self.number, &tail, TURN, 0, 0);
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqGuard<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! The queue as a lock: alone, on real threads, and under the model checker.
+
+mod linux;
+mod model;

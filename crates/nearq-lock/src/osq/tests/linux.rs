@@ -1,0 +1,142 @@
+//! On Linux; small enough under Miri to run there as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_platform::{AtomicInt, Linux, Platform, ThreadSpec};
+
+use super::super::*;
+
+const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
+const ROUNDS: usize = if cfg!(miri) { 10 } else { 2_000 };
+
+fn on_threads(body: impl Fn(usize) + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|index| {
+            let body = Arc::clone(&body);
+            Linux::spawn(ThreadSpec::default(), move || body(index))
+                .expect("a few threads can be created")
+        })
+        .collect();
+    threads.into_iter().for_each(Linux::join);
+}
+
+#[test]
+fn guards_exclude_and_give_back() {
+    let mut lock: OsqLock<i32> = OsqLock::new(1);
+    let guard = lock.lock();
+    assert!(lock.try_lock().is_none());
+    assert!(lock.lock_spinning(10).is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
+    assert_eq!(format!("{lock:?}"), "OsqLock { value: <locked> }");
+    drop(guard);
+    *lock.try_lock().expect("those who left are passed over") += 1;
+    *lock.lock_spinning(0).expect("it is free") += 1;
+    assert_eq!(format!("{lock:?}"), "OsqLock { value: 3 }");
+    *lock.get_mut() += 1;
+    assert_eq!(lock.into_inner(), 4);
+}
+
+#[test]
+fn several_are_held_at_once_and_given_back_in_any_order() {
+    let (first, second): (OsqLock<i32>, OsqLock<i32>) = (OsqLock::new(1), OsqLock::new(2));
+    for _ in 0..3 {
+        let one = first.lock();
+        let two = second.lock();
+        assert_eq!(*one + *two, 3);
+        drop(one);
+        assert!(!first.is_locked() && second.is_locked());
+        drop(two);
+    }
+    assert!(!second.is_locked());
+}
+
+#[test]
+fn increments_are_not_lost() {
+    let lock = Arc::new(OsqLock::<_>::new((0, 0)));
+    let shared = Arc::clone(&lock);
+    on_threads(move |_| {
+        for round in 0..ROUNDS {
+            let mut pair = shared.lock();
+            pair.0 += 1;
+            if round % 64 == 0 {
+                Linux::yield_now();
+            }
+            pair.1 += 1;
+            assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+        }
+    });
+    assert_eq!(*lock.lock(), (THREADS * ROUNDS, THREADS * ROUNDS));
+}
+
+#[test]
+fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
+    let lock = Arc::new(OsqLock::<_>::new(0));
+    let (shared, entered) = (Arc::clone(&lock), Arc::new(<Linux as Platform>::AtomicU64::new(0)));
+    let counted = Arc::clone(&entered);
+    on_threads(move |index| {
+        for round in 0..ROUNDS {
+            let guard = match (index + round) % 3 {
+                0 => Some(shared.lock()),
+                1 => shared.lock_spinning(50),
+                _ => shared.try_lock_for(Duration::from_micros(20)),
+            };
+            if let Some(mut count) = guard {
+                *count += 1;
+                if round % 32 == 0 {
+                    Linux::yield_now();
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    assert_eq!(*lock.lock(), entered.load(Ordering::Relaxed));
+    assert!(*lock.lock() >= (THREADS * ROUNDS / 3) as u64);
+}
+
+#[test]
+fn first_come_first_served() {
+    let lock = Arc::new(OsqLock::<_>::new(Vec::new()));
+    let guard = lock.lock();
+    let threads: Vec<_> = (0..5)
+        .map(|index| {
+            let before = lock.tail.load(Ordering::Relaxed);
+            let shared = Arc::clone(&lock);
+            let thread = Linux::spawn(ThreadSpec::default(), move || shared.lock().push(index))
+                .expect("a few threads can be created");
+            while lock.tail.load(Ordering::Relaxed) == before {
+                Linux::yield_now();
+            }
+            thread
+        })
+        .collect();
+    drop(guard);
+    threads.into_iter().for_each(Linux::join);
+    assert_eq!(*lock.lock(), [0, 1, 2, 3, 4]);
+}
+
+/// The next holder may free the lock: the unlock before must not touch it any more (Miri sees it).
+#[test]
+fn the_next_holder_may_free_the_lock() {
+    for _ in 0..ROUNDS / 10 {
+        let lock = Arc::new(OsqLock::<_>::new(()));
+        let raw = Arc::into_raw(Arc::clone(&lock)).addr();
+        drop(lock);
+        let pointer = core::ptr::with_exposed_provenance::<OsqLock<()>>(raw);
+        // SAFETY: the count that `into_raw` left keeps it; the other thread takes that back.
+        let guard = unsafe { &*pointer }.lock();
+        let other = Linux::spawn(ThreadSpec::default(), move || {
+            let pointer = core::ptr::with_exposed_provenance::<OsqLock<()>>(raw);
+            // SAFETY: nobody but us frees it.
+            let guard = unsafe { &*pointer }.lock();
+            core::mem::forget(guard);
+            // SAFETY: from `into_raw`; the other thread's last use is the step that let us in.
+            drop(unsafe { Arc::from_raw(pointer) });
+        })
+        .expect("a thread can be created");
+        Linux::yield_now();
+        drop(guard);
+        Linux::join(other);
+    }
+}

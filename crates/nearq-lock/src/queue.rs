@@ -1,0 +1,302 @@
+//! Threads in a row, each waiting on a line of memory of its own, until the one before tells it something.
+//!
+//! The queue itself is a *tail*: the number of the record that came last, 0 if nobody waits. Where it is kept is the
+//! user's affair ([`Tail`]): a lock's word, a domain of a slot. Who is first in a queue is *in front*; what that means is
+//! the user's affair too.
+//!
+//! # Protocol
+//! A record's `state` (its owner waits on it):
+//!
+//! | value | meaning | who may change it, to what |
+//! |---|---|---|
+//! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
+//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
+//! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record |
+//! | a message | its owner has been told, and is in front | its owner, at its next waiting |
+//!
+//! A record's `next`: 0, the number of the one behind it, or `GONE` with a message.
+//!
+//! - *join*: prepare the record (`WAITING`, no next), swap its number into the tail. Was there nobody: in front.
+//!   Otherwise swap the number into the `next` of the one before (*link*). Was there 0: wait. Was there `GONE`: the one
+//!   before left in the meantime and could not wait for us: its message is ours, and its record is ours to free.
+//! - *leave the front* with a message for the one behind: if `next` names somebody, it is told. Otherwise clear the tail
+//!   if it still names us: then nobody is behind. If it does not, somebody has joined and has not linked: swap `GONE`
+//!   with the message into `next`; if it has linked in between, it is told; otherwise it will find the message, and our
+//!   record stays behind for it.
+//! - *tell*: swap the message into `state`. `ASLEEP` before: wake it. `LEFT` before: nobody waits there; go on as if
+//!   that record were the one that leaves the front, with the same message.
+//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for whoever tells it.
+//!
+//! Invariants:
+//! 1. **No step waits for another thread's step.** A thread may be preempted between any two, and delays those behind it
+//!    by not telling them, never by a half-made list.
+//! 2. **Each record in a queue is told exactly once**: by the one before it, or by itself when it found nobody or `GONE`.
+//! 3. **A record is used again only when nobody can reach it.** It is reached through the tail, or through the `next` of the
+//!    one before. Who is told is not in the tail's past any more: the one before has taken the number out of its `next`, and
+//!    a tail that names a record is overwritten by the one who joins or by the one who leaves. A joiner that has read the
+//!    number from the tail will still write to `next`: such a record stays behind (`GONE`) until it has.
+//! 4. **First come, first told.**
+//!
+//! Orderings: the swap of the tail and of `next` are release, and pair with the acquire of who reads them: a record is
+//! prepared before it is found. A message is a release, and pairs with the acquire of who is told: what the one before
+//! did, and wrote into `passed` and `since`, is seen.
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
+
+use crate::table::Table;
+
+/// In a queue, awake. Zero is what a new record has.
+pub(crate) const WAITING: u32 = 0;
+/// In a queue, asleep.
+const ASLEEP: u32 = 1;
+/// In a queue, and nobody waits.
+const LEFT: u32 = 2;
+/// The message: it is your turn.
+pub(crate) const TURN: u32 = 3;
+/// The message: begin anew, this queue is none any more.
+pub(crate) const ANEW: u32 = 4;
+/// The message: you are in front, and nobody has said so where it must be said.
+pub(crate) const FRONT: u32 = 5;
+
+/// In `next`: the record has left the front; the message is in the lower bits.
+const GONE: u32 = 1 << 31;
+
+/// Where a queue keeps the number of who came last.
+pub(crate) trait Tail {
+    /// Replaces `number` by nobody, if it is there. Acquire where it is not; release where it is.
+    fn clear(&self, number: u32) -> bool;
+}
+
+/// Who got the message of one that left the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Nobody is in the queue.
+    Nobody,
+    /// The record of that number.
+    Record(u32),
+    /// One that has joined and will find the message.
+    Joiner,
+}
+
+/// What one that waits was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A message.
+    Message(u32),
+    /// Nothing, and it has given up: its record stays behind.
+    Nothing,
+}
+
+/// Where to hand over from.
+enum Behind {
+    Nobody,
+    Record(u32),
+    Joiner,
+}
+
+impl<P: Platform> Table<P> {
+    /// Makes a record ready to be put into a tail.
+    #[inline]
+    pub(crate) fn prepare(&self, number: u32, place: usize) {
+        let record = self.record(number);
+        // Relaxed: nobody can reach it; published by the swap of the tail.
+        record.state.store(WAITING, Ordering::Relaxed);
+        record.next.store(0, Ordering::Relaxed);
+        record.place.store(place as u32, Ordering::Relaxed);
+    }
+
+    /// Links a record that has been put into a tail to the one that was there before. The message if that one has
+    /// left; `passed` and `since` are copied then.
+    #[inline]
+    pub(crate) fn link(&self, number: u32, before: u32) -> Option<u32> {
+        let ahead = self.record(before);
+        // Release: who finds the number finds the record prepared. Acquire: pairs with the swap of `GONE`.
+        let found = ahead.next.swap(number, Ordering::AcqRel);
+        if found & GONE == 0 {
+            return None;
+        }
+        let mine = self.record(number);
+        // Relaxed: ordered by the swap; both records are ours.
+        mine.passed.store(ahead.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+        mine.since.store(ahead.since.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Nobody can reach it: it was in front, and we were the one behind.
+        self.free(before);
+        Some(found & !GONE)
+    }
+
+    /// Who is behind a record that is in front, if it has linked.
+    #[inline]
+    pub(crate) fn behind(&self, number: u32) -> Option<u32> {
+        // Acquire: pairs with the release in `link`.
+        match self.record(number).next.load(Ordering::Acquire) {
+            0 => None,
+            next => Some(next),
+        }
+    }
+
+    /// The caller's record, which is in front, leaves the queue; the one behind is told `message`, and is handed `passed`
+    /// and `since`. The record is given back.
+    pub(crate) fn leave_front(
+        &self,
+        number: u32,
+        tail: &impl Tail,
+        message: u32,
+        passed: u64,
+        since: u64,
+    ) -> Told {
+        match self.step_out(number, tail, message, passed, since) {
+            Behind::Nobody => {
+                self.give_back(number);
+                Told::Nobody
+            }
+            Behind::Joiner => {
+                self.leave_behind(number);
+                Told::Joiner
+            }
+            Behind::Record(next) => {
+                self.give_back(number);
+                self.tell_first(next, tail, message, passed, since)
+            }
+        }
+    }
+
+    /// Tells the record that is in front; where nobody waits by it any more, the first one behind by which somebody does.
+    pub(crate) fn tell_first(
+        &self,
+        first: u32,
+        tail: &impl Tail,
+        message: u32,
+        passed: u64,
+        since: u64,
+    ) -> Told {
+        let mut first = first;
+        loop {
+            if self.tell(first, message, passed, since) {
+                return Told::Record(first);
+            }
+            // It is ours now.
+            match self.step_out(first, tail, message, passed, since) {
+                Behind::Nobody => {
+                    self.free(first);
+                    return Told::Nobody;
+                }
+                // It stays behind, for the one that has joined.
+                Behind::Joiner => return Told::Joiner,
+                Behind::Record(next) => {
+                    self.free(first);
+                    first = next;
+                }
+            }
+        }
+    }
+
+    /// Takes a record that is in front out of its queue, and says who is behind. A joiner has its message then.
+    fn step_out(
+        &self,
+        number: u32,
+        tail: &impl Tail,
+        message: u32,
+        passed: u64,
+        since: u64,
+    ) -> Behind {
+        if let Some(next) = self.behind(number) {
+            return Behind::Record(next);
+        }
+        if tail.clear(number) {
+            return Behind::Nobody;
+        }
+        let record = self.record(number);
+        // Relaxed: published by the swap.
+        record.passed.store(passed, Ordering::Relaxed);
+        record.since.store(since, Ordering::Relaxed);
+        // Release: the joiner sees what we did. Acquire: pairs with its link.
+        match record.next.swap(GONE | message, Ordering::AcqRel) {
+            0 => Behind::Joiner,
+            next => Behind::Record(next),
+        }
+    }
+
+    /// Tells a record; false if nobody waits by it, and it is the caller's now.
+    #[inline]
+    fn tell(&self, number: u32, message: u32, passed: u64, since: u64) -> bool {
+        let record = self.record(number);
+        // Relaxed: published by the swap.
+        record.passed.store(passed, Ordering::Relaxed);
+        record.since.store(since, Ordering::Relaxed);
+        let state = &raw const record.state;
+        // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
+        match record.state.swap(message, Ordering::AcqRel) {
+            LEFT => false,
+            ASLEEP => {
+                P::wake(state, 1);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.
+    pub(crate) fn rouse(&self, number: u32) {
+        let record = self.record(number);
+        let state = &raw const record.state;
+        // Relaxed: a hint; nothing is published by it.
+        if record.state.load(Ordering::Relaxed) == ASLEEP
+            && record
+                .state
+                .compare_exchange(ASLEEP, WAITING, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            P::wake(state, 1);
+        }
+    }
+
+    /// Waits until the record is told something: looks `budget` times, and sleeps then, at most until `deadline`. Looks
+    /// again whenever it was roused. With `sleep` false it gives up instead of sleeping.
+    pub(crate) fn wait(
+        &self,
+        number: u32,
+        mut look: impl FnMut(&P::AtomicU32),
+        sleep: bool,
+        deadline: Option<Instant>,
+    ) -> Heard {
+        let state = &self.record(number).state;
+        loop {
+            look(state);
+            let next = if sleep { ASLEEP } else { LEFT };
+            // Acquire on failure: pairs with the release in `tell`. Release: who finds `LEFT` has the record.
+            match state.compare_exchange(WAITING, next, Ordering::Release, Ordering::Acquire) {
+                Err(message) => return Heard::Message(message),
+                Ok(_) if !sleep => {
+                    self.leave_behind(number);
+                    return Heard::Nothing;
+                }
+                Ok(_) => {}
+            }
+            loop {
+                let outcome = P::wait(state, ASLEEP, deadline);
+                // Acquire: pairs with the release in `tell`.
+                match state.load(Ordering::Acquire) {
+                    WAITING => break,
+                    ASLEEP if outcome == Wait::TimedOut => {
+                        // Release: who finds it has the record. Acquire on failure: as above.
+                        match state.compare_exchange(
+                            ASLEEP,
+                            LEFT,
+                            Ordering::Release,
+                            Ordering::Acquire,
+                        ) {
+                            Ok(_) => {
+                                self.leave_behind(number);
+                                return Heard::Nothing;
+                            }
+                            Err(WAITING) => break,
+                            Err(message) => return Heard::Message(message),
+                        }
+                    }
+                    ASLEEP => {}
+                    message => return Heard::Message(message),
+                }
+            }
+        }
+    }
+}

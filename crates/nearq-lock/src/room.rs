@@ -1,0 +1,125 @@
+//! What the locks of a process share: the table of waiters, which CPUs are near each other, and how many may spin.
+//!
+//! Made by the first thread that has to wait for a lock, and kept by the platform: a lock of four bytes has no room for a
+//! pointer to it. Nothing in it is ever moved or freed while the process lives.
+//!
+//! # Who may spin
+//! To spin makes sense while another CPU does what is waited for. So no more threads spin in this process than it has
+//! CPUs, less one: then there is a CPU left for the one that everybody waits for. It is counted by domain (last-level
+//! cache), each of which may have as many spinners as CPUs, so that the counting stays within the cache; the first domain has
+//! one less. Where a process may use one CPU, nobody spins. Threads of other programs are not counted: the cap keeps our own
+//! from harming each other, and the budget of each spin bounds what is left.
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Places, Platform};
+
+use crate::table::Table;
+
+/// The most domains that are told apart. More caches than that share domains, neighbours first.
+pub(crate) const MOST_DOMAINS: usize = 32;
+
+/// The CPUs under one last-level cache.
+#[repr(align(64))]
+pub(crate) struct Domain<P: Platform> {
+    /// How many threads spin here.
+    spinners: P::AtomicU32,
+    /// How many may.
+    cap: u32,
+    /// The node that it is on.
+    pub(crate) node: usize,
+}
+
+/// What the locks of a process share.
+pub(crate) struct Room<P: Platform> {
+    pub(crate) table: Table<P>,
+    places: Places,
+    pub(crate) domains: Box<[Domain<P>]>,
+    /// How many domains have CPUs that the process may use.
+    pub(crate) used_domains: usize,
+}
+
+/// The room of the caller's process. Made if it is not there; may read the machine then, which takes a while.
+#[inline]
+pub(crate) fn room<'a, P: Platform>() -> &'a Room<P> {
+    let there = P::shared();
+    let there = if there.is_null() { make::<P>() } else { there };
+    // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and
+    // lives as long as the platform's process, which the caller is a part of.
+    unsafe { &*there.cast::<Room<P>>() }
+}
+
+#[cold]
+fn make<P: Platform>() -> *const () {
+    // SAFETY: always a room, which is `Sync`; ended as it was made.
+    unsafe { P::share(Room::<P>::make, Room::<P>::end) }
+}
+
+/// A thread has ended.
+fn thread_ended<P: Platform>(number: u32) {
+    room::<P>().table.ended(number);
+}
+
+impl<P: Platform> Room<P> {
+    fn make() -> *const () {
+        let places = P::places();
+        let caches = places.caches();
+        let count = caches.len().clamp(1, MOST_DOMAINS);
+        let mut domains: Vec<Domain<P>> = (0..count)
+            .map(|_| Domain { spinners: P::AtomicU32::new(0), cap: 0, node: 0 })
+            .collect();
+        for (index, cache) in caches.iter().enumerate().rev() {
+            let domain = &mut domains[index * count / caches.len()];
+            domain.cap += cache.cpus as u32;
+            domain.node = cache.node;
+        }
+        let used_domains = domains.iter().filter(|domain| domain.cap > 0).count();
+        if let Some(first) = domains.iter_mut().find(|domain| domain.cap > 0) {
+            first.cap -= 1;
+        }
+        let room = Room {
+            table: Table::new(thread_ended::<P>),
+            places,
+            domains: domains.into_boxed_slice(),
+            used_domains,
+        };
+        Box::into_raw(Box::new(room)).cast_const().cast()
+    }
+
+    unsafe fn end(room: *const ()) {
+        // SAFETY: made by `make`, and nobody uses it any more, as `Platform::share` promises.
+        drop(unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) });
+    }
+
+    /// The domain that the caller runs in.
+    #[inline]
+    pub(crate) fn here(&self) -> usize {
+        if self.domains.len() == 1 {
+            return 0;
+        }
+        let cache = self.places.cache_of(P::current_cpu());
+        cache * self.domains.len() / self.places.caches().len()
+    }
+
+    /// Looks at a word until it changes, about `budget` times; less if enough threads spin in the domain. Whether it changed.
+    #[inline]
+    pub(crate) fn spin(&self, domain: usize, word: &P::AtomicU32, value: u32, budget: u32) -> bool {
+        if budget == 0 {
+            return false;
+        }
+        let domain = &self.domains[domain];
+        // Relaxed, all of them: a count and nothing else.
+        if domain.spinners.fetch_add(1, Ordering::Relaxed) >= domain.cap {
+            domain.spinners.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let changed = P::wait_until_changed(word, value, budget);
+        domain.spinners.fetch_sub(1, Ordering::Relaxed);
+        changed
+    }
+
+    /// Whether one more thread of the domain could spin.
+    pub(crate) fn has_room(&self, domain: usize) -> bool {
+        let domain = &self.domains[domain];
+        // Relaxed: a hint.
+        domain.spinners.load(Ordering::Relaxed) < domain.cap
+    }
+}

@@ -1,0 +1,88 @@
+//! Which CPUs are near each other, as little of it as a lock needs: CPU to cache, cache to node.
+
+use nearq_topology::Topology;
+
+use crate::Machine;
+
+/// For each CPU its last-level cache, and for each such cache its node and how many CPUs of it this process may use.
+///
+/// Caches and nodes are named by their index in the machine's [`Topology`]. Looking a CPU up is one load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    by_cpu: Vec<u32>,
+    caches: Vec<Place>,
+}
+
+/// A last-level cache as a place where threads run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index of its node; 0 where the machine does not say.
+    pub node: usize,
+    /// How many of its CPUs the process may use.
+    pub cpus: usize,
+}
+
+impl Places {
+    /// The places of a machine, as far as its limits let this process use them.
+    pub fn of(machine: &Machine) -> Self {
+        let topology: &Topology = &machine.topology;
+        let usable = machine.limits.effective();
+        let end = topology.possible().last().map_or(0, |last| last + 1);
+        let by_cpu = (0..end).map(|cpu| topology.llc_of(cpu).unwrap_or(0) as u32).collect();
+        let caches = topology
+            .llcs()
+            .iter()
+            .map(|cache| Place {
+                node: cache.node.unwrap_or(0),
+                cpus: cache.cpus.intersection(&usable).len(),
+            })
+            .collect();
+        Places { by_cpu, caches }
+    }
+
+    /// One place for all: where nothing is known of the machine but how many CPUs there are.
+    pub fn single(cpus: usize) -> Self {
+        Places { by_cpu: Vec::new(), caches: vec![Place { node: 0, cpus }] }
+    }
+
+    /// The caches.
+    pub fn caches(&self) -> &[Place] {
+        &self.caches
+    }
+
+    /// Index of a CPU's cache; 0 for a CPU that is not known.
+    #[inline]
+    pub fn cache_of(&self, cpu: usize) -> usize {
+        self.by_cpu.get(cpu).map_or(0, |cache| *cache as usize)
+    }
+
+    /// In how many caches the process may use a CPU.
+    pub fn in_use(&self) -> usize {
+        self.caches.iter().filter(|cache| cache.cpus > 0).count()
+    }
+
+    /// How many CPUs the process may use.
+    pub fn cpus(&self) -> usize {
+        self.caches.iter().map(|cache| cache.cpus).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearq_topology::{CpuSet, Limits};
+
+    use super::*;
+
+    #[test]
+    fn caches_count_the_cpus_that_may_be_used() {
+        let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");
+        let limits = Limits::unlimited(CpuSet::from_range(1..6));
+        let places = Places::of(&Machine { topology, limits });
+        let counted: Vec<_> =
+            places.caches().iter().map(|place| (place.node, place.cpus)).collect();
+        assert_eq!(counted, [(0, 1), (0, 2), (1, 2), (1, 0)]);
+        assert_eq!((places.cache_of(0), places.cache_of(5), places.cache_of(7)), (0, 2, 3));
+        assert_eq!((places.cache_of(99), places.in_use(), places.cpus()), (0, 3, 5));
+        assert_eq!(Places::single(3).caches(), [Place { node: 0, cpus: 3 }]);
+    }
+}

@@ -1,0 +1,56 @@
+//! What the locks of a program share: kept by the machine, taken back with it.
+
+use nearq_platform::Platform;
+
+use crate::context;
+use crate::platform::Sim;
+use crate::thread::Ending;
+
+/// A pointer that the program gave to be kept, and what takes back what it points to.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pointer: *const (),
+    end: unsafe fn(*const ()),
+}
+
+impl Kept {
+    pub(crate) fn new(pointer: *const (), end: unsafe fn(*const ())) -> Self {
+        Kept { pointer, end }
+    }
+
+    /// Null where nothing is kept.
+    pub(crate) fn pointer(&self) -> *const () {
+        self.pointer
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        unsafe fn nothing(_pointer: *const ()) {}
+        Kept { pointer: core::ptr::null(), end: nothing }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.pointer.is_null() {
+            // SAFETY: made for `end` (`Platform::share`). Either nobody was told of it, or the run is over, and its threads
+            // never go on.
+            unsafe { (self.end)(self.pointer) };
+        }
+    }
+}
+
+/// The thread that runs ends: says so to whom it gave its number.
+pub(crate) fn tell_end() {
+    let told = {
+        let mut world = context::expect("a thread's end").world.borrow_mut();
+        core::mem::replace(&mut world.me_mut().ending, Ending::Told)
+    };
+    let number = Sim::number();
+    if let Ending::Tell(end) = told
+        && number != 0
+    {
+        end(number);
+    }
+}
