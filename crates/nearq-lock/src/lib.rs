@@ -13,20 +13,28 @@
 //! assert_eq!(*COUNT.lock(), 1);
 //! ```
 //!
-//! It is a plain three-state mutex today; it becomes NUMA-aware behind the same interface.
-//! It knows nothing of work queues.
+//! A free mutex is a word of zero, and one that nobody waits for costs two compare-exchanges. Where threads wait, one word
+//! still decides who holds it; queues decide who looks at the word and who is woken next: one queue, or, while hand-overs
+//! cross last-level caches often, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`];
+//! `waiting.rs` has the protocol).
 //!
 //! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
+//!
+//! It knows nothing of work queues.
 
 mod mutex;
+mod numbered;
 mod osq;
-#[allow(dead_code, reason = "the mutex will tell more than its turn")]
 mod queue;
 mod raw;
-#[allow(dead_code, reason = "the mutex will ask for more")]
 mod room;
+mod settings;
+mod slot;
 mod table;
+mod waiting;
+mod word;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use osq::{OsqGuard, OsqLock};
 pub use raw::RawMutex;
+pub use settings::{Mode, Settings};

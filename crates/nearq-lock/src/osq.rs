@@ -29,7 +29,7 @@ use core::time::Duration;
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
 
 use crate::queue::{Heard, TURN, Tail};
-use crate::room::{Room, room};
+use crate::room::Room;
 
 /// How often a waiter looks before it sleeps: some 100 µs, as it takes several hand-overs until it is its turn.
 const SPIN: u32 = 10_000;
@@ -113,7 +113,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         if self.is_locked() {
             return None;
         }
-        let room = room::<P>();
+        let room = Room::<P>::get();
         let number = room.table.take()?;
         room.table.prepare(number, 0);
         // Acquire: pairs with the release that cleared it. Release: the record is prepared.
@@ -147,7 +147,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         sleep: bool,
         deadline: Option<Instant>,
     ) -> Option<OsqGuard<'_, T, P>> {
-        let room = room::<P>();
+        let room = Room::<P>::get();
         let number = loop {
             match room.table.take() {
                 Some(number) => break number,

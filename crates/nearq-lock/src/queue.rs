@@ -160,6 +160,30 @@ impl<P: Platform> Table<P> {
         }
     }
 
+    /// The caller's record, which is in front, leaves the queue; the one behind is not told, but named: it is in front now. One
+    /// that has joined and is not linked yet finds the message. The record is given back.
+    pub(crate) fn leave_front_quietly(
+        &self,
+        number: u32,
+        tail: &impl Tail,
+        message: u32,
+    ) -> Option<u32> {
+        match self.step_out(number, tail, message, 0, 0) {
+            Behind::Nobody => {
+                self.give_back(number);
+                None
+            }
+            Behind::Joiner => {
+                self.leave_behind(number);
+                None
+            }
+            Behind::Record(next) => {
+                self.give_back(number);
+                Some(next)
+            }
+        }
+    }
+
     /// Tells the record that is in front; where nobody waits by it any more, the first one behind by which somebody does.
     pub(crate) fn tell_first(
         &self,

@@ -1,58 +1,46 @@
-//! The lock itself: one 32-bit word with three states.
+//! The mutex without a value: the word, and the ways through it that do not wait.
 //!
 //! # Protocol
+//! One 32-bit word; zero when the mutex is free and nobody waits.
 //!
-//! | value | meaning | who may change it, to what |
-//! |---|---|---|
-//! | `FREE` (0) | nobody holds the lock | anybody to `LOCKED`; one that has slept or is about to, to `CONTENDED` |
-//! | `LOCKED` (1) | held, and nobody sleeps | the holder to `FREE`; one that is about to sleep, to `CONTENDED` |
-//! | `CONTENDED` (2) | held, and somebody may sleep | the holder to `FREE`, and then it wakes one |
+//! | bits | name | meaning | who may change it |
+//! |---|---|---|---|
+//! | 0 | `LOCKED` | somebody holds the mutex | anybody from 0 to 1, unless `RESERVED`; the holder to 0 |
+//! | 1 | `ASLEEP` | somebody sleeps on the word, or is about to | who is about to sleep, while `LOCKED`, to 1; the holder to 0, together with `LOCKED`, and then it wakes |
+//! | 2 | `RESERVED` | only the one whose turn it is may take it | that one to 1, when it has waited too long, and to 0 when it takes the mutex or gives up; a fair unlock to 1 |
+//! | 3 | `NUMA` | waiters queue up in the slot | the holder, with the slot |
+//! | 4-15 | `SLOT` | the slot's number | the holder |
+//! | 16-31 | `TAIL` | the last record in the plain queue | who joins it; who leaves its front |
 //!
-//! Steps:
-//! - *lock, fast*: compare-exchange `FREE` to `LOCKED`.
-//! - *lock, slow*: look for a while whether `LOCKED` goes away; if the word is `FREE` then, try *fast* again.
-//!   After that swap `CONTENDED` in: if the word was `FREE`, the lock is ours; otherwise sleep while the word is
-//!   `CONTENDED`, look for a while, and swap again.
-//! - *unlock*: swap `FREE` in; if the word was `CONTENDED`, wake one sleeper.
+//! Each change is a compare-exchange of the whole word.
+//!
+//! - *lock, fast*: 0 to `LOCKED`.
+//! - *lock otherwise*: `waiting.rs`. Whoever finds the word not `LOCKED` and not `RESERVED` may take it, waiters or not.
+//! - *unlock*: take `LOCKED` and `ASLEEP` away; where `ASLEEP` was there, wake.
 //!
 //! Invariants:
-//! 1. **Whoever turns `FREE` into anything else holds the lock.** Both transitions are one read-modify-write.
-//! 2. **While a thread sleeps, the word is `CONTENDED`, or a wake-up is on its way, or a thread that was woken
-//!    is on its way to swap `CONTENDED` in.** A sleeper has swapped `CONTENDED` in and sleeps only while it is
-//!    there. Only an unlock takes it away, and that unlock wakes one. The woken one does not know whether others
-//!    sleep, so it takes the lock as `CONTENDED`; its own unlock then wakes the next (or nobody, once too often).
-//! 3. **An unlock does not touch the mutex after its swap.** The next owner may free the memory as soon as the
-//!    word is `FREE`; the wake-up afterwards uses the address alone, which may wake a stranger for no reason, as
-//!    every waiter on this platform must expect.
+//! 1. **Who turns `LOCKED` from 0 to 1 holds the mutex.** Nothing else does: queues only say who may look at the word and who
+//!    is woken. So whatever happens to the queues, two threads never hold it.
+//! 2. **An unlock does not touch the mutex after the compare-exchange that succeeds**: one read-modify-write where nobody
+//!    waits; the wake-up afterwards uses the address alone. The next holder may free the mutex at once.
+//! 3. **A thread that sleeps on the word is woken by the unlock that comes next**: it sleeps only while `LOCKED` and `ASLEEP`
+//!    are both there, and only an unlock takes either away. Usually it is one thread, the one whose turn it is. The others
+//!    that sleep sleep by their records (`queue.rs`).
 //!
-//! The race: the holder unlocks between a locker's swap and its sleep. The platform's `wait` compares the word
-//! with `CONTENDED` and falls asleep in one step, so the locker returns at once; and a new owner that took the
-//! word from `FREE` to `LOCKED` in between makes the comparison fail as well.
-//!
-//! Orderings: every transition out of `FREE` is acquire and pairs with the release in the unlock's swap; what one
-//! holder wrote, the next one sees. A swap of `CONTENDED` over `LOCKED` publishes nothing: the holder replaces it by
-//! its own release swap, and only that one is taken for `FREE`.
-//!
-//! Not fair: a thread that comes by may take the lock before the one that was woken.
+//! Orderings: every step from not `LOCKED` to `LOCKED` is acquire, every step back is release; what one holder wrote the next
+//! one sees. Steps of others in between are read-modify-writes, which keep the release visible through them.
 
-use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Linux, Ordering, Platform};
+use core::time::Duration;
 
-const FREE: u32 = 0;
-const LOCKED: u32 = 1;
-const CONTENDED: u32 = 2;
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
 
-/// How many looks at a held lock before sleeping.
-///
-/// A look is a load and a pause, 10 to 40 ns; falling asleep and being woken costs both sides together 2 to 5 µs.
-/// To spin about as long as the sleep would cost loses at most a factor of two against knowing beforehand how
-/// long the lock will be held (Karlin, Li, Manasse, Owicki: Empirical studies of competitive spinning, 1991).
-/// std's mutex has the same number. On a single CPU the holder cannot run while we look: the looks are in vain
-/// there, unless the platform knows and looks once, as the simulator does.
-const SPIN: u32 = 100;
+use crate::room::Room;
+use crate::waiting::Waiting;
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, slot};
 
-/// A mutex without a value: `lock`, `try_lock`, `unlock`. Four bytes on Linux.
+/// A mutex without a value. Four bytes on Linux.
 pub struct RawMutex<P: Platform = Linux> {
-    state: P::AtomicU32,
+    word: P::AtomicU32,
 }
 
 const _: () = assert!(size_of::<RawMutex<Linux>>() == 4, "the lock is embedded by the thousand");
@@ -67,24 +55,21 @@ impl RawMutex<Linux> {
 impl<P: ConstPlatform> RawMutex<P> {
     /// A free lock, in a constant.
     pub const fn const_new_in() -> Self {
-        RawMutex { state: <P::AtomicU32 as ConstAtomic>::ZERO }
+        RawMutex { word: <P::AtomicU32 as ConstAtomic>::ZERO }
     }
 }
 
 impl<P: Platform> RawMutex<P> {
     /// A free lock, on any platform.
     pub fn new_in() -> Self {
-        RawMutex { state: P::AtomicU32::new(FREE) }
+        RawMutex { word: P::AtomicU32::new(0) }
     }
 
     /// Takes the lock; sleeps while another thread holds it. A thread that holds it already waits for ever.
     #[inline]
     pub fn lock(&self) {
         // Acquire: pairs with the release in `unlock`.
-        if self
-            .state
-            .compare_exchange_weak(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
+        if self.word.compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             self.lock_slow();
         }
@@ -92,43 +77,104 @@ impl<P: Platform> RawMutex<P> {
 
     #[cold]
     fn lock_slow(&self) {
-        P::wait_until_changed(&self.state, LOCKED, SPIN);
-        if self.try_lock() {
-            return;
-        }
-        // Acquire: pairs with the release in `unlock`. From here on we take the lock as `CONTENDED` only,
-        // because others may sleep (invariant 2).
-        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
-            P::wait(&self.state, CONTENDED, None);
-            P::wait_until_changed(&self.state, LOCKED, SPIN);
-        }
+        let locked = Waiting::<P>::new(&self.word).lock(None);
+        debug_assert!(locked, "without a deadline it waits until it has the lock");
     }
 
-    /// Takes the lock if it is free. True if we hold it now.
+    /// Takes the lock if it is free, and not kept for somebody who has waited too long. True if we hold it now.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the release in `unlock`.
-        self.state.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(word) => word & LOCKED == 0 && Waiting::<P>::new(&self.word).try_lock(),
+        }
     }
 
-    /// Gives the lock back, and wakes a thread that sleeps on it.
+    /// Takes the lock if that is possible before `deadline`. True if we hold it now.
+    #[inline]
+    pub fn try_lock_until(&self, deadline: Instant) -> bool {
+        self.try_lock() || Waiting::<P>::new(&self.word).lock(Some(deadline))
+    }
+
+    /// Takes the lock if that is possible within `time`. True if we hold it now.
+    #[inline]
+    pub fn try_lock_for(&self, time: Duration) -> bool {
+        self.try_lock() || Waiting::<P>::new(&self.word).lock(Some(P::now() + time))
+    }
+
+    /// Gives the lock back, and wakes who sleeps for it.
     ///
     /// # Safety
     /// The caller holds the lock: it took it, and has not given it back.
     #[inline]
     pub unsafe fn unlock(&self) {
-        let word: *const P::AtomicU32 = &raw const self.state;
-        // Release: pairs with the acquire of whoever takes the lock next. `*self` may be gone after this line.
-        let before = self.state.swap(FREE, Ordering::Release);
-        debug_assert_ne!(before, FREE, "unlock of a mutex that nobody holds");
-        if before == CONTENDED {
-            Self::wake_one(word);
+        let word = &raw const self.word;
+        // Release: pairs with the acquire of whoever takes the lock next. `*self` may be gone once it has succeeded.
+        if let Err(found) =
+            self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed)
+        {
+            // SAFETY: we still hold the lock, so the mutex is still there.
+            unsafe { Self::unlock_slow(word, found, 0) };
         }
     }
 
+    /// Gives the lock back; if somebody waits for it, the one whose turn it is has it next, and nobody else.
+    ///
+    /// # Safety
+    /// As for [`unlock`](Self::unlock).
+    pub unsafe fn unlock_fair(&self) {
+        // Relaxed: a hint; who joins later is not waiting yet.
+        let found = self.word.load(Ordering::Relaxed);
+        // A slot is the mutex's as long as we hold it.
+        let waited_for = found & TAIL != 0
+            || found & NUMA != 0 && !Room::<P>::get().slots.get(slot(found)).is_quiet();
+        let keep = if waited_for { RESERVED } else { 0 };
+        // SAFETY: as the caller promises.
+        unsafe { Self::unlock_slow(&raw const self.word, found, keep) };
+    }
+
+    /// Lets somebody who waits have the lock, and takes it again. Nothing if nobody waits.
+    ///
+    /// # Safety
+    /// As for [`unlock`](Self::unlock). Afterwards the caller holds the lock again.
+    pub unsafe fn bump(&self) {
+        // Relaxed: a hint.
+        if self.word.load(Ordering::Relaxed) != LOCKED {
+            // SAFETY: as the caller promises.
+            unsafe { self.unlock_fair() };
+            self.lock();
+        }
+    }
+
+    /// Takes `LOCKED` away from a word that is more than that.
+    ///
+    /// # Safety
+    /// The caller holds the lock, of which `word` is the word.
     #[cold]
-    fn wake_one(word: *const P::AtomicU32) {
-        P::wake(word, 1);
+    unsafe fn unlock_slow(word: *const P::AtomicU32, found: u32, keep: u32) {
+        let mut found = found;
+        loop {
+            debug_assert!(found & LOCKED != 0, "unlock of a mutex that nobody holds");
+            let free = found & !(LOCKED | ASLEEP) | keep;
+            // SAFETY: the caller holds the lock, and does so until the step succeeds; nobody may free it before.
+            let step = unsafe { &*word }.compare_exchange(
+                found,
+                free,
+                Ordering::Release, // as in `unlock`
+                Ordering::Relaxed,
+            );
+            match step {
+                Ok(_) => break,
+                Err(other) => found = other,
+            }
+        }
+        if found & ASLEEP != 0 {
+            // Without a queue those that sleep here have no order, and each that is woken says that there may be more. With one,
+            // the one whose turn it is sleeps here, and must not miss this.
+            let count = if found & (TAIL | NUMA) == 0 { 1 } else { usize::MAX };
+            P::wake(word, count);
+        }
     }
 
     /// Makes the lock free, whoever had it and whoever slept on it.
@@ -136,14 +182,55 @@ impl<P: Platform> RawMutex<P> {
     /// # Safety
     /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.
     pub unsafe fn renew(&self) {
+        self.leave_slot();
         // Relaxed: there is nobody to see it but the caller, and threads that it starts.
-        self.state.store(FREE, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
+    }
+
+    /// Binds a slot to a mutex that nobody waits for, as the change to queues by domain would. Whether there was one.
+    #[cfg(test)]
+    pub(crate) fn bind_for_test(&self) -> bool {
+        self.lock();
+        let bound = self.bind_for_test_while_held();
+        // SAFETY: taken above.
+        unsafe { self.unlock() };
+        bound
+    }
+
+    /// Likewise, where the caller holds the mutex, and others may queue up.
+    #[cfg(test)]
+    pub(crate) fn bind_for_test_while_held(&self) -> bool {
+        Waiting::<P>::new(&self.word).bind_in_front()
+    }
+
+    /// Gives the slot back, if there is one. Nobody else uses the mutex.
+    fn leave_slot(&self) {
+        // Relaxed: nobody else uses it.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & NUMA != 0 {
+            Self::leave_slot_of(word);
+        }
+    }
+
+    #[cold]
+    fn leave_slot_of(word: u32) {
+        let there = P::shared();
+        if !there.is_null() {
+            Room::<P>::get().give_slot_back(slot(word));
+        }
     }
 
     /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint, nothing may be concluded from it.
-        self.state.load(Ordering::Relaxed) != FREE
+        self.word.load(Ordering::Relaxed) & (LOCKED | RESERVED) != 0
+    }
+}
+
+impl<P: Platform> Drop for RawMutex<P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.leave_slot();
     }
 }
 

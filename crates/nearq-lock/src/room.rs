@@ -1,4 +1,5 @@
-//! What the locks of a process share: the table of waiters, which CPUs are near each other, and how many may spin.
+//! What the locks of a process share: the table of waiters, the slots, which CPUs are near each other, how many may spin,
+//! and the settings.
 //!
 //! Made by the first thread that has to wait for a lock, and kept by the platform: a lock of four bytes has no room for a
 //! pointer to it. Nothing in it is ever moved or freed while the process lives.
@@ -12,6 +13,9 @@
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Places, Platform};
 
+use crate::numbered::Numbered;
+use crate::settings::Settings;
+use crate::slot::Slot;
 use crate::table::Table;
 
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
@@ -35,16 +39,9 @@ pub(crate) struct Room<P: Platform> {
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
-}
-
-/// The room of the caller's process. Made if it is not there; may read the machine then, which takes a while.
-#[inline]
-pub(crate) fn room<'a, P: Platform>() -> &'a Room<P> {
-    let there = P::shared();
-    let there = if there.is_null() { make::<P>() } else { there };
-    // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and
-    // lives as long as the platform's process, which the caller is a part of.
-    unsafe { &*there.cast::<Room<P>>() }
+    pub(crate) slots: Numbered<P, Slot<P>, 1, 13>,
+    /// The settings, packed.
+    pub(crate) settings: P::AtomicU64,
 }
 
 #[cold]
@@ -55,10 +52,20 @@ fn make<P: Platform>() -> *const () {
 
 /// A thread has ended.
 fn thread_ended<P: Platform>(number: u32) {
-    room::<P>().table.ended(number);
+    Room::<P>::get().table.ended(number);
 }
 
 impl<P: Platform> Room<P> {
+    /// The room of the caller's process. Made if it is not there; may read the machine then, which takes a while.
+    #[inline]
+    pub(crate) fn get<'a>() -> &'a Self {
+        let there = P::shared();
+        let there = if there.is_null() { make::<P>() } else { there };
+        // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and
+        // lives as long as the platform's process, which the caller is a part of.
+        unsafe { &*there.cast::<Self>() }
+    }
+
     fn make() -> *const () {
         let places = P::places();
         let caches = places.caches();
@@ -80,6 +87,8 @@ impl<P: Platform> Room<P> {
             places,
             domains: domains.into_boxed_slice(),
             used_domains,
+            slots: Numbered::new(),
+            settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
         };
         Box::into_raw(Box::new(room)).cast_const().cast()
     }
@@ -87,6 +96,30 @@ impl<P: Platform> Room<P> {
     unsafe fn end(room: *const ()) {
         // SAFETY: made by `make`, and nobody uses it any more, as `Platform::share` promises.
         drop(unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) });
+    }
+
+    /// How mutexes behave.
+    #[inline]
+    pub(crate) fn settings(&self) -> Settings {
+        // Relaxed: a number; nothing is published with it.
+        Settings::unpack(self.settings.load(Ordering::Relaxed))
+    }
+
+    /// Takes a slot and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is free is not
+    /// ready.
+    pub(crate) fn take_slot(&self) -> Option<u32> {
+        let number = self.slots.take(|| Slot::new(self.domains.len()))?;
+        if self.slots.get(number).bind() {
+            return Some(number);
+        }
+        self.slots.free(number);
+        None
+    }
+
+    /// Gives a slot back whose mutex is gone. Nobody waits there.
+    pub(crate) fn give_slot_back(&self, number: u32) {
+        self.slots.get(number).unbind(self);
+        self.slots.free(number);
     }
 
     /// The domain that the caller runs in.

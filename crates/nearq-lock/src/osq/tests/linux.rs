@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{AtomicInt, Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, Platform, ThreadSpec};
 
 use super::super::*;
 

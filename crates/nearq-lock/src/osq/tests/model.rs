@@ -9,7 +9,7 @@ use nearq_model::Loom;
 use nearq_platform::{Platform, PlatformCell, ThreadSpec};
 
 use super::super::OsqLock;
-use crate::room::room;
+use crate::room::Room;
 
 type Watched = <Loom as Platform>::Cell<u32>;
 type Shared = Arc<OsqLock<Watched, Loom>>;
@@ -44,7 +44,7 @@ fn start(
 
 fn new() -> Shared {
     // So that making it is no part of what is explored.
-    room::<Loom>();
+    Room::<Loom>::get();
     Arc::new(OsqLock::new_in(Watched::new(0)))
 }
 
@@ -107,7 +107,7 @@ fn one_in_the_middle_leaves() {
         Loom::join(middle);
         assert!((2..=3).contains(&count(&lock)));
         // What was left behind was found by somebody: beside the records that the three threads keep, none is lost.
-        assert!(room::<Loom>().table.count() <= 3, "{}", room::<Loom>().table.count());
+        assert!(Room::<Loom>::get().table.count() <= 3, "{}", Room::<Loom>::get().table.count());
     });
 }
 

@@ -1,0 +1,209 @@
+//! Things that are named by small numbers and made as they are needed: waiters' records, slots.
+//!
+//! They are in chunks that double in size, made when they are first needed and never moved or given back: a number can be
+//! followed at any time by anybody. With `CHUNKS` chunks, the first of `FIRST` things, the numbers are 1 to
+//! `(FIRST << (CHUNKS - 1)) - 1`.
+//!
+//! Each chunk has a bit for each thing: set while somebody *has* it. Whoever sets the bit has it (acquire), whoever has it
+//! clears the bit (release): what the one before did with it is over and seen.
+
+use core::ptr;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+struct Chunk<P: Platform, T> {
+    /// A bit for each thing that somebody has.
+    had: Box<[P::AtomicU64]>,
+    things: Box<[T]>,
+}
+
+/// Things by number. `T` is made by the function given to each [`take`](Self::take).
+pub(crate) struct Numbered<P: Platform, T: 'static, const FIRST: usize, const CHUNKS: usize> {
+    chunks: [P::AtomicPtr<Chunk<P, T>>; CHUNKS],
+}
+
+impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIRST, CHUNKS> {
+    pub(crate) fn new() -> Self {
+        Numbered { chunks: core::array::from_fn(|_| P::AtomicPtr::new(ptr::null_mut())) }
+    }
+
+    /// How many things a chunk has.
+    fn size(chunk: usize) -> usize {
+        if chunk == 0 { FIRST } else { FIRST << (chunk - 1) }
+    }
+
+    /// The chunk of a thing, and its place there.
+    #[inline]
+    fn find(number: u32) -> (usize, usize) {
+        let index = number as usize - 1;
+        if index < FIRST {
+            return (0, index);
+        }
+        let chunk = (index / FIRST).ilog2() as usize + 1;
+        (chunk, index - Self::size(chunk))
+    }
+
+    /// The number of the thing at a place of a chunk.
+    fn number(chunk: usize, at: usize) -> u32 {
+        let before = if chunk == 0 { 0 } else { Self::size(chunk) };
+        (before + at + 1) as u32
+    }
+
+    #[inline]
+    fn chunk(&self, chunk: usize) -> &Chunk<P, T> {
+        // Acquire: pairs with the release in `make`.
+        let found = self.chunks[chunk].load(Ordering::Acquire);
+        debug_assert!(!found.is_null(), "a number comes from a chunk");
+        // SAFETY: not null, as a number of this chunk was given out after it was made, and who knows the number learnt it
+        // from there. Chunks are freed with the whole only.
+        unsafe { &*found }
+    }
+
+    /// The thing of that number, which somebody was given once.
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> &T {
+        let (chunk, at) = Self::find(number);
+        &self.chunk(chunk).things[at]
+    }
+
+    /// Takes a thing that nobody has; none if all are had. The caller has it until it calls [`free`](Self::free).
+    pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
+        (0..CHUNKS).find_map(|chunk| self.take_from(chunk, &make))
+    }
+
+    fn take_from(&self, chunk: usize, make: &impl Fn() -> T) -> Option<u32> {
+        // Acquire: pairs with the release in `make`.
+        let found = self.chunks[chunk].load(Ordering::Acquire);
+        // SAFETY: as in `chunk`.
+        let there = if found.is_null() { self.make(chunk, make) } else { unsafe { &*found } };
+        for (at, word) in there.had.iter().enumerate() {
+            // Relaxed: decided by the step below.
+            let mut had = word.load(Ordering::Relaxed);
+            while had != u64::MAX {
+                let bit = had.trailing_ones();
+                // Acquire: pairs with the release in `free`.
+                let before = word.fetch_or(1 << bit, Ordering::Acquire);
+                if before & 1 << bit == 0 {
+                    return Some(Self::number(chunk, at * 64 + bit as usize));
+                }
+                had = before;
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn make(&self, chunk: usize, make: &impl Fn() -> T) -> &Chunk<P, T> {
+        let size = Self::size(chunk);
+        let had = (0..size.div_ceil(64)).map(|word| {
+            // What is beyond the chunk's end, and the thing whose number would not fit, are had by nobody for ever.
+            let last = usize::from(chunk == CHUNKS - 1 && (word + 1) * 64 >= size);
+            let there = (size - word * 64).min(64) - last;
+            P::AtomicU64::new(if there == 64 { 0 } else { u64::MAX << there })
+        });
+        let made = Box::into_raw(Box::new(Chunk {
+            had: had.collect(),
+            things: (0..size).map(|_| make()).collect(),
+        }));
+        // Release: pairs with the acquire of whoever finds it. Acquire on failure: we use another's.
+        let there = self.chunks[chunk].compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match there {
+            // SAFETY: in the table from now on, and freed with it.
+            Ok(_) => unsafe { &*made },
+            Err(there) => {
+                // SAFETY: made by us above, and told to nobody.
+                drop(unsafe { Box::from_raw(made) });
+                // SAFETY: as in `chunk`.
+                unsafe { &*there }
+            }
+        }
+    }
+
+    /// Nobody has the thing any more.
+    pub(crate) fn free(&self, number: u32) {
+        let (chunk, at) = Self::find(number);
+        // Release: pairs with the acquire in `take_from`.
+        self.chunk(chunk).had[at / 64].fetch_and(!(1 << (at % 64)), Ordering::Release);
+    }
+
+    /// How many things somebody has.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        let mut count = 0;
+        for (chunk, there) in self.chunks.iter().enumerate() {
+            let there = there.load(Ordering::Acquire);
+            if there.is_null() {
+                continue;
+            }
+            // SAFETY: as in `chunk`.
+            let had = unsafe { &(*there).had };
+            let ones: u32 = had.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+            let never = Self::size(chunk).next_multiple_of(64) - Self::size(chunk);
+            count += ones as usize - never - usize::from(chunk == CHUNKS - 1);
+        }
+        count
+    }
+}
+
+impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Drop
+    for Numbered<P, T, FIRST, CHUNKS>
+{
+    fn drop(&mut self) {
+        for chunk in &self.chunks {
+            let chunk = chunk.load(Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: made as a box, and in one table only, which nobody uses any more.
+                drop(unsafe { Box::from_raw(chunk) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nearq_platform::Linux;
+
+    use super::*;
+
+    type Many = Numbered<Linux, u8, 4, 15>;
+
+    #[test]
+    fn numbers_and_places_are_the_same_thing() {
+        for (number, place) in [(1, (0, 0)), (4, (0, 3)), (5, (1, 0)), (9, (2, 0)), (16, (2, 7))] {
+            assert_eq!((Many::find(number), Many::number(place.0, place.1)), (place, number));
+        }
+        for number in [32_768, 32_769, 65_535] {
+            let (chunk, at) = Many::find(number);
+            assert!(at < Many::size(chunk));
+            assert_eq!(Many::number(chunk, at), number);
+        }
+    }
+
+    fn all<const FIRST: usize, const CHUNKS: usize>(most: u32) {
+        let things = Numbered::<Linux, u32, FIRST, CHUNKS>::new();
+        let all: BTreeSet<u32> = core::iter::from_fn(|| things.take(|| 7)).collect();
+        assert_eq!((all.len() as u32, all.first(), all.last()), (most, Some(&1), Some(&most)));
+        assert_eq!((things.count() as u32, things.take(|| 7), *things.get(most)), (most, None, 7));
+        things.free(most / 2);
+        assert_eq!((things.take(|| 7), things.take(|| 7)), (Some(most / 2), None));
+        for number in all {
+            things.free(number);
+        }
+        assert_eq!(things.count(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many")]
+    fn there_are_as_many_as_fit_and_no_more() {
+        all::<4, 15>(65_535);
+        all::<1, 13>(4_095);
+        all::<64, 1>(63);
+    }
+}

@@ -1,0 +1,196 @@
+//! How the mutexes of a process behave: the mode and the thresholds, and the names that others gave them.
+
+use core::time::Duration;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::room::Room;
+
+/// How a mutex treats those who have to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// No queue: waiters sleep on the mutex itself, in any order. As `std`'s mutex.
+    Off,
+    /// One queue; a queue for each last-level cache while hand-overs cross caches often. The default.
+    ///
+    /// On a machine with one last-level cache, the same as `Plain`.
+    #[default]
+    Auto,
+    /// One queue, whatever the machine. The in-kernel lock of the 2024 document with `dynamic_enable` 0.
+    Plain,
+    /// A queue for each last-level cache as soon as two threads wait, and for ever.
+    Numa,
+}
+
+impl Mode {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name.trim() {
+            "off" => Mode::Off,
+            "auto" | "on" | "1" => Mode::Auto,
+            "plain" | "0" => Mode::Plain,
+            "numa" => Mode::Numa,
+            _ => return None,
+        })
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        [Mode::Off, Mode::Auto, Mode::Plain, Mode::Numa][bits as usize & 3]
+    }
+}
+
+/// The settings of a process's mutexes. A value out of bounds is clamped, which is said once.
+///
+/// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its names are given with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How waiters are treated (`dynamic_enable`). From `NEARQ_LOCK` (`off`, `auto`, `plain`, `numa`) at the start.
+    pub mode: Mode,
+    /// After so many hand-overs in a row it is asked whether to change to a queue for each cache: 16 to 2048, default 50
+    /// (`osq_keep_times`, 32 there; what is counted there is the depth of the queue, `osq_lock_depth`).
+    pub hand_overs: u32,
+    /// It is changed if so many percent of them went to another cache: 1 to 100, default 25.
+    pub remote_percent: u32,
+    /// After so many hand-overs within a cache it is another one's turn: 5 to 2048, default 256 (`osq_node_max`).
+    pub batch: u32,
+    /// For how long at most hand-overs stay within a cache while others wait, and how long the one who is next bears being
+    /// overtaken: 10 µs to 1 s, default 1 ms.
+    pub patience: Duration,
+    /// So often the last waiter must have left without another cache having waited, until there is one queue again: 1 to
+    /// 255, default 8 (the document looks each 60 s whether all is idle).
+    pub quiet: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            mode: Mode::Auto,
+            hand_overs: 50,
+            remote_percent: 25,
+            batch: 256,
+            patience: Duration::from_millis(1),
+            quiet: 8,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of the caller's process.
+    pub fn of_process<P: Platform>() -> Self {
+        Room::<P>::get().settings()
+    }
+
+    /// Makes these the settings of the caller's process. Mutexes that somebody waits for follow as soon as the queues that
+    /// they have are empty.
+    pub fn set_for_process<P: Platform>(self) {
+        let (clamped, complaint) = self.clamped();
+        if let Some(complaint) = complaint {
+            P::warn(&complaint);
+        }
+        // Relaxed: a number; nothing is published with it.
+        Room::<P>::get().settings.store(clamped.pack(), Ordering::Relaxed);
+    }
+
+    /// What is in effect at the start.
+    pub(crate) fn at_start<P: Platform>() -> Self {
+        let mut settings = Settings::default();
+        if let Some(wanted) = P::setting("NEARQ_LOCK") {
+            match Mode::named(&wanted) {
+                Some(mode) => settings.mode = mode,
+                None => P::warn(&format!(
+                    "NEARQ_LOCK={wanted} is no mode of the mutex; it is off, auto, plain or numa. Going on with auto"
+                )),
+            }
+        }
+        settings
+    }
+
+    /// Changes back as soon as it can, for tests.
+    #[cfg(test)]
+    pub(crate) fn eager(self) -> Self {
+        Settings { quiet: 1, ..self }
+    }
+
+    /// Within bounds, and what was not, if anything.
+    fn clamped(self) -> (Self, Option<String>) {
+        let clamped = Settings {
+            mode: self.mode,
+            hand_overs: self.hand_overs.clamp(16, 2048),
+            remote_percent: self.remote_percent.clamp(1, 100),
+            batch: self.batch.clamp(5, 2048),
+            patience: self.patience.clamp(Duration::from_micros(10), Duration::from_secs(1)),
+            quiet: self.quiet.clamp(1, 255),
+        };
+        let complaint = (clamped != self).then(|| {
+            format!(
+                "settings of the mutex out of bounds: wanted {self:?}, going on with {clamped:?}; allowed are hand_overs 16 \
+                 to 2048, remote_percent 1 to 100, batch 5 to 2048, patience 10 µs to 1 s, quiet 1 to 255"
+            )
+        });
+        (clamped, complaint)
+    }
+
+    /// As one number, so that they are read by one load.
+    pub(crate) fn pack(self) -> u64 {
+        self.mode as u64
+            | u64::from(self.hand_overs) << 2
+            | u64::from(self.remote_percent) << 14
+            | u64::from(self.batch) << 21
+            | u64::from(self.quiet) << 33
+            | (self.patience.as_micros() as u64) << 41
+    }
+
+    pub(crate) fn unpack(packed: u64) -> Self {
+        Settings {
+            mode: Mode::from_bits(packed),
+            hand_overs: (packed >> 2) as u32 & 0xfff,
+            remote_percent: (packed >> 14) as u32 & 0x7f,
+            batch: (packed >> 21) as u32 & 0xfff,
+            quiet: (packed >> 33) as u32 & 0xff,
+            patience: Duration::from_micros(packed >> 41),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_fit_into_a_word_and_stay_in_their_bounds() {
+        let all = |value, percent, long| Settings {
+            mode: Mode::Numa,
+            hand_overs: value,
+            remote_percent: percent,
+            batch: value,
+            patience: long,
+            quiet: value,
+        };
+        let (most, complaint) = all(u32::MAX, u32::MAX, Duration::MAX).clamped();
+        assert_eq!((most.hand_overs, most.batch, most.quiet), (2048, 2048, 255));
+        assert!(complaint.expect("out of bounds").contains("batch 5 to 2048"));
+        assert_eq!(Settings::unpack(most.pack()), most);
+        let (least, _) = all(0, 0, Duration::ZERO).clamped();
+        assert_eq!(
+            (least.hand_overs, least.batch, least.quiet, least.remote_percent),
+            (16, 5, 1, 1)
+        );
+        assert_eq!(Settings::unpack(least.pack()), least);
+        let usual = Settings::default();
+        assert_eq!((Settings::unpack(usual.pack()), usual.clamped()), (usual, (usual, None)));
+    }
+
+    #[test]
+    fn modes_have_names() {
+        for (name, mode) in [
+            ("off", Mode::Off),
+            ("auto", Mode::Auto),
+            ("plain", Mode::Plain),
+            (" numa ", Mode::Numa),
+        ] {
+            assert_eq!(Mode::named(name), Some(mode));
+            assert_eq!(Mode::from_bits(mode as u64), mode);
+        }
+        assert_eq!(Mode::named("always"), None);
+    }
+}

@@ -1,0 +1,347 @@
+//! Where the waiters of one mutex queue up by cache: a queue for each domain, and whose turn it is.
+//!
+//! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. A slot is *bound* to one mutex at a
+//! time: from the step that puts its number into the word to the step that takes it out.
+//!
+//! # The turn
+//! One thread at most has the slot's *turn*: it may contend for the mutex, and once it holds it, says whose turn is next.
+//! `top` is one 64-bit word: the slot's *generation*, whether somebody has the turn, and for each domain whether the one in
+//! front of its queue waits for the turn (*stands up*).
+//!
+//! | step | by whom | what |
+//! |---|---|---|
+//! | *stand up* | who is in front of a domain's queue | write its number into the domain's `front`; then in `top`, of the same generation: if nobody has the turn, take it; otherwise set the domain's bit, and wait. Another generation: *begin anew* |
+//! | *within* | who has the turn and the mutex | tell the one behind (`queue.rs`) that it has the turn: the turn stays in the domain |
+//! | *across* | likewise | see who is behind, and put that one's number into `front` and the domain's bit into `top`; then as *away* |
+//! | *away* | who has the turn, and nobody is behind it | choose a domain whose bit is set, clear the bit, tell the one in `front`. No bit set: nobody has the turn; or *unbind* |
+//! | *bind* | who holds the mutex, and has the turn of its plain queue | take a slot that nobody has; give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
+//! | *unbind* | who holds the mutex and has the turn, no bit set | take the number out of the word; tell those who stand up meanwhile to begin anew; next generation in `top`; give the slot back |
+//! | *begin anew* | who is told so, or finds another generation | leave the front of the domain's queue with the message to begin anew, and look at the mutex's word again |
+//!
+//! # Why nobody is lost
+//! A thread reads the domain's tail with its generation, *then* sees that the word still names the slot, then swaps its number
+//! into that tail by compare-exchange. If that succeeds no bind came in between, because a bind changes all tails; so the slot
+//! was this mutex's when the word was looked at. It may have been unbound since. Then:
+//! - it is in front, stands up, and finds another generation in `top`: it begins anew. Or it stood up before the generation
+//!   changed: the one who unbinds finds its bit, and tells it to begin anew. Both change `top` by compare-exchange.
+//! - it is behind somebody: that one is told to begin anew, or tells itself so, and passes the message on.
+//!
+//! A slot with somebody left in a queue of its is not bound: *bind* gives up on it.
+//!
+//! Orderings: `top` and the tails are changed by acquire-release steps only, and read by acquire loads before; `front` and
+//! `since` are published by the step on `top` that follows.
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use crate::queue::{ANEW, TURN, Tail, Told};
+use crate::room::Room;
+
+/// In `top`: somebody has the turn. Below are the domains' bits, above is the generation.
+const TAKEN: u64 = 1 << 32;
+/// The first bit of the generation, in `top` and in tails.
+const GENERATION: u32 = 33;
+/// In a tail: the number of the record that came last.
+const LAST: u64 = 0xffff;
+
+/// A domain's queue. A line of its own, which the other domains touch when the turn goes there.
+#[repr(align(64))]
+pub(crate) struct Line<P: Platform> {
+    /// The number of the record that came last, and the generation.
+    tail: P::AtomicU64,
+    /// The number of the record that stands up.
+    front: P::AtomicU32,
+    /// Since when.
+    since: P::AtomicU64,
+}
+
+/// The queues of one mutex.
+#[repr(align(64))]
+pub(crate) struct Slot<P: Platform> {
+    top: P::AtomicU64,
+    /// How often in a row the last waiter left without the turn having gone to another domain. Of who has the turn.
+    quiet: P::AtomicU32,
+    /// Whether the turn has gone to another domain since. Of who has the turn.
+    crossed: P::AtomicU32,
+    lines: Box<[Line<P>]>,
+}
+
+/// A domain's queue as one that is joined or left.
+pub(crate) struct DomainTail<'a, P: Platform> {
+    line: &'a Line<P>,
+    generation: u64,
+}
+
+impl<P: Platform> Tail for DomainTail<'_, P> {
+    #[inline]
+    fn clear(&self, number: u32) -> bool {
+        let nobody = self.generation << GENERATION;
+        let ours = nobody | u64::from(number);
+        // Release: what we did in front is over. Acquire on failure: as `Tail` asks.
+        self.line.tail.compare_exchange(ours, nobody, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// What standing up led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stood {
+    /// It is our turn.
+    Turn,
+    /// It is somebody else's, who will tell us.
+    Wait,
+    /// The slot is not the mutex's any more.
+    Anew,
+}
+
+impl<P: Platform> Slot<P> {
+    pub(crate) fn new(domains: usize) -> Self {
+        let line = |_| Line {
+            tail: P::AtomicU64::new(0),
+            front: P::AtomicU32::new(0),
+            since: P::AtomicU64::new(0),
+        };
+        Slot {
+            top: P::AtomicU64::new(0),
+            quiet: P::AtomicU32::new(0),
+            crossed: P::AtomicU32::new(0),
+            lines: (0..domains).map(line).collect(),
+        }
+    }
+
+    /// A domain's tail as it is now, for [`join`](Self::join).
+    #[inline]
+    pub(crate) fn look(&self, domain: usize) -> u64 {
+        // Acquire: the look at the mutex's word comes after.
+        self.lines[domain].tail.load(Ordering::Acquire)
+    }
+
+    /// Puts a record at the end of a domain's queue, if that is as it was when it was looked at: the one that was last
+    /// before (0: nobody), and the queue.
+    #[inline]
+    pub(crate) fn join(
+        &self,
+        domain: usize,
+        seen: u64,
+        number: u32,
+    ) -> Option<(u32, DomainTail<'_, P>)> {
+        let line = &self.lines[domain];
+        let new = seen & !LAST | u64::from(number);
+        // Release: the record is prepared. Acquire: pairs with who cleared it.
+        line.tail.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        Some(((seen & LAST) as u32, DomainTail { line, generation: seen >> GENERATION }))
+    }
+
+    /// The one in front of a domain's queue wants the turn.
+    pub(crate) fn stand_up(
+        &self,
+        domain: usize,
+        number: u32,
+        tail: &DomainTail<'_, P>,
+        now: impl FnOnce() -> Instant,
+    ) -> Stood {
+        let line = &self.lines[domain];
+        // Acquire: pairs with the steps below; who gives the turn back has left things in order.
+        let mut top = self.top.load(Ordering::Acquire);
+        let mut now = Some(now);
+        loop {
+            if top >> GENERATION != tail.generation {
+                return Stood::Anew;
+            }
+            let free = top & TAKEN == 0;
+            if !free && let Some(now) = now.take() {
+                // Relaxed, both: published by the step below.
+                line.front.store(number, Ordering::Relaxed);
+                line.since.store(now().as_nanos(), Ordering::Relaxed);
+            }
+            let new = if free { top | TAKEN } else { top | 1 << domain };
+            match self.step(top, new) {
+                Ok(()) if free => return Stood::Turn,
+                Ok(()) => return Stood::Wait,
+                Err(found) => top = found,
+            }
+        }
+    }
+
+    /// A step of `top`, ordered with all others.
+    #[inline]
+    fn step(&self, from: u64, to: u64) -> Result<(), u64> {
+        // Acquire and release: each step sees what those before it have published in the lines.
+        self.top.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+
+    /// The turn goes across: the caller, who has it, leaves the domain's front, and `number` is in front now.
+    pub(crate) fn sit_behind(&self, domain: usize, number: u32, now: Instant) {
+        let line = &self.lines[domain];
+        // Relaxed, both: published by the step below.
+        line.front.store(number, Ordering::Relaxed);
+        line.since.store(now.as_nanos(), Ordering::Relaxed);
+        // Acquire: pairs with the steps of others.
+        let mut top = self.top.load(Ordering::Acquire);
+        while let Err(found) = self.step(top, top | 1 << domain) {
+            top = found;
+        }
+    }
+
+    /// Whether a domain other than this one waits for the turn.
+    pub(crate) fn others_wait(&self, domain: usize) -> bool {
+        // Relaxed: a hint; who wants the turn is told sooner or later.
+        self.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
+    }
+
+    /// Takes the turn, if nobody has it and nobody wants it.
+    pub(crate) fn take_if_quiet(&self) -> bool {
+        // Acquire: pairs with the steps of others.
+        let top = self.top.load(Ordering::Acquire);
+        top & TAKEN == 0 && top as u32 == 0 && self.step(top, top | TAKEN).is_ok()
+    }
+
+    /// Whether nobody has the turn. The lock is bound to the caller's mutex.
+    pub(crate) fn is_quiet(&self) -> bool {
+        // Acquire: what the last one to give the turn back did is over.
+        self.top.load(Ordering::Acquire) & TAKEN == 0
+    }
+
+    /// Gives the turn away: to a domain that wants it, near `from` if possible. False if none does; then the caller still
+    /// has the turn.
+    pub(crate) fn give_away(&self, room: &Room<P>, from: usize, patience: u64) -> bool {
+        // Acquire: the lines of those who stand up.
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let standing = top as u32;
+            if standing == 0 {
+                return false;
+            }
+            let now = P::now();
+            let to = self.choose(room, standing, from, now, patience);
+            if let Err(found) = self.step(top, top & !(1 << to)) {
+                top = found;
+                continue;
+            }
+            top &= !(1 << to);
+            if self.tell(room, to, top >> GENERATION, TURN, now) != Told::Nobody {
+                if to != from {
+                    // Relaxed: of who has the turn, and orders it by the step or the message that hands it over.
+                    self.crossed.store(1, Ordering::Relaxed);
+                }
+                return true;
+            }
+            // All of that queue have left.
+            top = self.top.load(Ordering::Acquire);
+        }
+    }
+
+    /// Tells the one in front of a domain's queue, whose bit the caller has cleared.
+    fn tell(
+        &self,
+        room: &Room<P>,
+        domain: usize,
+        generation: u64,
+        message: u32,
+        now: Instant,
+    ) -> Told {
+        let line = &self.lines[domain];
+        // Relaxed: ordered by the step that cleared the bit.
+        let front = line.front.load(Ordering::Relaxed);
+        room.table.tell_first(front, &DomainTail { line, generation }, message, 0, now.as_nanos())
+    }
+
+    /// Whose turn is next: the one who has waited longest if it has waited too long; otherwise the nearest, and of those the
+    /// next one after `from`.
+    fn choose(
+        &self,
+        room: &Room<P>,
+        standing: u32,
+        from: usize,
+        now: Instant,
+        patience: u64,
+    ) -> usize {
+        let count = self.lines.len();
+        let mut rest = standing;
+        let (mut oldest, mut oldest_since) = (from, u64::MAX);
+        let (mut nearest, mut nearest_key) = (from, (true, usize::MAX));
+        while rest != 0 {
+            let domain = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            // Relaxed: published by the step that set the bit.
+            let since = self.lines[domain].since.load(Ordering::Relaxed);
+            if since < oldest_since {
+                (oldest, oldest_since) = (domain, since);
+            }
+            let away = (domain + count - from - 1) % count;
+            let key = (room.domains[domain].node != room.domains[from].node, away);
+            if key < nearest_key {
+                (nearest, nearest_key) = (domain, key);
+            }
+        }
+        if now.as_nanos().saturating_sub(oldest_since) > patience { oldest } else { nearest }
+    }
+
+    /// The turn, which the caller has, is nobody's now. False if somebody has stood up meanwhile.
+    pub(crate) fn rest(&self) -> bool {
+        // Acquire: as in `give_away`, which follows if this fails.
+        let top = self.top.load(Ordering::Acquire);
+        top as u32 == 0 && self.step(top, top & !TAKEN).is_ok()
+    }
+
+    /// The last waiter has left: whether that has happened often enough without another domain having had the turn. Of who
+    /// has the turn.
+    pub(crate) fn is_quiet_for(&self, times: u32) -> bool {
+        // Relaxed, all of them: of who has the turn.
+        if self.crossed.load(Ordering::Relaxed) != 0 {
+            self.crossed.store(0, Ordering::Relaxed);
+            self.quiet.store(1, Ordering::Relaxed);
+            return times <= 1;
+        }
+        let quiet = self.quiet.load(Ordering::Relaxed) + 1;
+        self.quiet.store(quiet, Ordering::Relaxed);
+        quiet >= times
+    }
+
+    /// Makes the slot, which the caller has taken, ready to be bound; the turn is taken. False if somebody of the mutex
+    /// before is still in a queue.
+    pub(crate) fn bind(&self) -> bool {
+        // Acquire: pairs with the step that ended the binding before.
+        let top = self.top.load(Ordering::Acquire);
+        let nobody = top >> GENERATION << GENERATION;
+        for line in &self.lines {
+            let tail = line.tail.load(Ordering::Acquire);
+            if tail & LAST != 0
+                || line
+                    .tail
+                    .compare_exchange(tail, nobody, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_err()
+            {
+                return false;
+            }
+        }
+        // Relaxed, both: of who has the turn.
+        self.quiet.store(0, Ordering::Relaxed);
+        self.crossed.store(0, Ordering::Relaxed);
+        // A late one of an older generation changes nothing in `top`: it finds this generation and begins anew.
+        self.step(top, nobody | TAKEN).is_ok()
+    }
+
+    /// Ends the binding, which the mutex's word does not name any more. The caller has the turn, or nobody uses the mutex.
+    pub(crate) fn unbind(&self, room: &Room<P>) {
+        // Acquire: the lines of those who stand up.
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let generation = top >> GENERATION;
+            let standing = top as u32;
+            if standing == 0 {
+                match self.step(top, (generation + 1) << GENERATION) {
+                    Ok(()) => return,
+                    Err(found) => top = found,
+                }
+                continue;
+            }
+            let domain = standing.trailing_zeros() as usize;
+            match self.step(top, top & !(1 << domain)) {
+                Ok(()) => {
+                    top &= !(1 << domain);
+                    self.tell(room, domain, generation, ANEW, Instant::from_nanos(0));
+                }
+                Err(found) => top = found,
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! How threads wait for a mutex: under the model checker, and on real threads with every mode.
+
+mod linux;
+mod model;

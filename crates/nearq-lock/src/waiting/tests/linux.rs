@@ -1,0 +1,142 @@
+//! On Linux; small enough under Miri to run there as well. The machine may have one cache: queues by domain are still
+//! queues then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+use crate::{Mutex, MutexGuard};
+
+const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
+const ROUNDS: usize = if cfg!(miri) { 15 } else { 5_000 };
+
+fn on_threads(body: impl Fn(usize) + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|index| {
+            let body = Arc::clone(&body);
+            Linux::spawn(ThreadSpec::default(), move || body(index))
+                .expect("a few threads can be created")
+        })
+        .collect();
+    threads.into_iter().for_each(Linux::join);
+}
+
+/// All ways of taking and giving back, mixed.
+fn hammer(bound: bool) {
+    let mutex = Arc::new(Mutex::<(usize, usize)>::new((0, 0)));
+    if bound {
+        mutex.raw().bind_for_test();
+    }
+    let shared = Arc::clone(&mutex);
+    on_threads(move |index| {
+        for round in 0..ROUNDS {
+            let guard = match (index + round) % 5 {
+                0 => shared.try_lock_for(Duration::from_micros(30)),
+                1 => shared.try_lock(),
+                _ => Some(shared.lock()),
+            };
+            let Some(mut pair) = guard else { continue };
+            pair.0 += 1;
+            if round % 64 == 0 {
+                Linux::yield_now();
+            }
+            pair.1 += 1;
+            assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+            match round % 7 {
+                0 => MutexGuard::unlock_fair(pair),
+                1 => MutexGuard::bump(&mut pair),
+                _ => drop(pair),
+            }
+        }
+    });
+    let pair = *mutex.lock();
+    assert_eq!(pair.0, pair.1);
+    assert!((THREADS * ROUNDS * 3 / 5..=THREADS * ROUNDS).contains(&pair.0), "{pair:?}");
+}
+
+#[test]
+fn every_way_in_and_out_of_the_plain_queue() {
+    hammer(false);
+}
+
+#[test]
+fn every_way_in_and_out_of_queues_by_domain() {
+    hammer(true);
+}
+
+#[test]
+fn one_that_waits_gives_up_in_time_and_leaves_the_mutex_usable() {
+    for bound in [false, true] {
+        let mutex = Arc::new(Mutex::<u32>::new(0));
+        if bound {
+            mutex.raw().bind_for_test();
+        }
+        let guard = mutex.lock();
+        let waiting: Vec<_> = (1..4)
+            .map(|millis| {
+                let mutex = Arc::clone(&mutex);
+                Linux::spawn(ThreadSpec::default(), move || {
+                    let began = Linux::now();
+                    let time = Duration::from_millis(millis);
+                    assert!(mutex.try_lock_for(time).is_none());
+                    assert!(Linux::now() - began >= time);
+                })
+                .expect("a few threads can be created")
+            })
+            .collect();
+        waiting.into_iter().for_each(Linux::join);
+        MutexGuard::unlock_fair(guard);
+        *mutex.try_lock().expect("nobody waits any more") += 1;
+        *mutex.lock() += 1;
+        assert_eq!(*mutex.lock(), 2);
+    }
+}
+
+/// Memory that held a mutex is given back the moment that the next holder has it (Miri sees what comes too late).
+#[test]
+fn mutexes_are_destroyed_by_the_next_holder() {
+    struct Last(*const Mutex<u32>);
+    // SAFETY: the pointer goes to one thread, which uses it only while the mutex is allocated.
+    unsafe impl Send for Last {}
+
+    for round in 0..ROUNDS / 10 {
+        let mutex = Box::into_raw(Box::new(Mutex::<u32>::new(0)));
+        // SAFETY: just allocated; the other thread frees it, but not before it has the lock.
+        let shared = unsafe { &*mutex };
+        if round % 2 == 0 {
+            shared.raw().bind_for_test();
+        }
+        let guard = shared.lock();
+        let last = Last(mutex);
+        let other = Linux::spawn(ThreadSpec::default(), move || {
+            let Last(mutex) = { last };
+            // SAFETY: nobody but us frees it.
+            core::mem::forget(unsafe { &*mutex }.lock());
+            // SAFETY: allocated as a box; the other thread's last use is the step that let us in.
+            drop(unsafe { Box::from_raw(mutex.cast_mut()) });
+        })
+        .expect("a thread can be created");
+        if round % 3 != 0 {
+            Linux::yield_now();
+        }
+        drop(guard);
+        Linux::join(other);
+    }
+}
+
+/// More mutexes than there are slots: those that get none stay plain, and all are given back.
+#[test]
+#[cfg_attr(miri, ignore = "too many")]
+fn more_mutexes_than_slots() {
+    let mutexes: Vec<Mutex<u32>> = (0..5000).map(Mutex::new).collect();
+    let bound = mutexes.iter().filter(|mutex| mutex.raw().bind_for_test()).count();
+    // Other tests of this process have some.
+    assert!((4000..=4095).contains(&bound), "{bound}");
+    for (index, mutex) in mutexes.iter().enumerate() {
+        assert_eq!(*mutex.lock(), index as u32);
+    }
+    drop(mutexes);
+    assert!(Mutex::new(0).raw().bind_for_test());
+}

@@ -1,0 +1,261 @@
+//! Under the model checker: the word and sleeping on it, queueing up and handing the turn on, the change to queues by
+//! domain and back while others queue up, a slot that is used again, by two and three threads.
+//!
+//! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a
+//! thread that is never woken as a deadlock. Deadlines never come in a model, so none of it is saved by one.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Platform, PlatformCell, ThreadSpec};
+
+use crate::room::Room;
+use crate::settings::{Mode, Settings};
+use crate::{Mutex, MutexGuard};
+
+type Watched = <Loom as Platform>::Cell<u32>;
+type Shared = Arc<Mutex<Watched, Loom>>;
+
+fn check(preemptions: usize, mode: Mode, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        // First, so that making the room is no part of what is explored. One round of quiet is enough to go back.
+        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        model();
+        let room = Room::<Loom>::get();
+        assert_eq!(room.domains.len(), 2);
+    });
+}
+
+fn new() -> Shared {
+    Arc::new(Mutex::new_in(Watched::new(0)))
+}
+
+fn add(guard: &MutexGuard<'_, Watched, Loom>) {
+    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    guard.with_mut(|count| unsafe { *count += 1 });
+}
+
+fn increment(mutex: &Shared) {
+    add(&mutex.lock());
+}
+
+fn on_cpu(
+    cpu: usize,
+    mutex: &Shared,
+    body: impl FnOnce(&Shared) + Send + 'static,
+) -> <Loom as Platform>::JoinHandle {
+    let mutex = Arc::clone(mutex);
+    let main = move || {
+        Loom::set_current_cpu(cpu);
+        body(&mutex);
+    };
+    Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
+}
+
+/// The count, and that everything is as it was at the start: no slot is bound beyond what the mode keeps, no record is
+/// lost.
+fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
+    let guard = mutex.lock();
+    // SAFETY: as in `add`.
+    assert_eq!(guard.with(|count| unsafe { *count }), count);
+    drop(guard);
+    let room = Room::<Loom>::get();
+    assert!(room.table.count() <= records, "{} records in use", room.table.count());
+    assert!(room.slots.count() <= slots, "{} slots in use", room.slots.count());
+    drop(mutex);
+    assert_eq!(room.slots.count(), 0, "a slot goes with its mutex");
+}
+
+#[test]
+fn two_threads_in_the_plain_queue() {
+    check(4, Mode::Plain, || {
+        let mutex = new();
+        let other = on_cpu(0, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        end(mutex, 2, 2, 0);
+    });
+}
+
+#[test]
+fn three_threads_in_the_plain_queue() {
+    check(2, Mode::Plain, || {
+        let mutex = new();
+        let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
+        increment(&mutex);
+        others.into_iter().for_each(Loom::join);
+        end(mutex, 3, 3, 0);
+    });
+}
+
+#[test]
+fn two_threads_without_a_queue() {
+    check(4, Mode::Off, || {
+        let mutex = new();
+        let other = on_cpu(0, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        end(mutex, 2, 0, 0);
+    });
+}
+
+#[test]
+fn three_threads_without_a_queue() {
+    check(2, Mode::Off, || {
+        let mutex = new();
+        let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
+        increment(&mutex);
+        others.into_iter().for_each(Loom::join);
+        end(mutex, 3, 0, 0);
+    });
+}
+
+/// The queues by domain are there from the start: two threads of two domains stand up, hand the turn across and give it
+/// back.
+#[test]
+fn two_domains() {
+    check(3, Mode::Numa, || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        let other = on_cpu(2, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        end(mutex, 2, 2, 1);
+    });
+}
+
+#[test]
+fn two_of_one_domain() {
+    check(3, Mode::Numa, || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        let other = on_cpu(1, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        end(mutex, 2, 2, 1);
+    });
+}
+
+#[test]
+fn three_threads_in_two_domains() {
+    check(2, Mode::Numa, || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        let others = [on_cpu(1, &mutex, increment), on_cpu(2, &mutex, increment)];
+        increment(&mutex);
+        others.into_iter().for_each(Loom::join);
+        end(mutex, 3, 3, 1);
+    });
+}
+
+/// While one has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
+#[test]
+fn the_change_up_while_others_queue_up() {
+    check(3, Mode::Numa, || {
+        let mutex = new();
+        let other = on_cpu(2, &mutex, increment);
+        let guard = mutex.lock();
+        add(&guard);
+        mutex.raw().bind_for_test_while_held();
+        drop(guard);
+        Loom::join(other);
+        end(mutex, 2, 2, 1);
+    });
+}
+
+/// While one gives the slot up, another one queues up there: it begins anew, or keeps the slot.
+#[test]
+fn the_change_down_while_another_queues_up() {
+    check(3, Mode::Auto, || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        let other = on_cpu(2, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        end(mutex, 2, 2, 1);
+    });
+}
+
+#[test]
+fn the_change_down_while_two_queue_up() {
+    check(2, Mode::Auto, || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        let others = [on_cpu(2, &mutex, increment), on_cpu(3, &mutex, increment)];
+        increment(&mutex);
+        others.into_iter().for_each(Loom::join);
+        end(mutex, 3, 3, 1);
+    });
+}
+
+/// A slot goes from one mutex to another while somebody still believes that it is the first one's.
+#[test]
+fn a_slot_is_used_again() {
+    check(3, Mode::Auto, || {
+        let (first, second) = (new(), new());
+        first.raw().bind_for_test();
+        let other = on_cpu(2, &first, increment);
+        // Leaves the first one's slot if nobody else is there, and takes one for the second.
+        increment(&first);
+        second.raw().bind_for_test();
+        increment(&second);
+        Loom::join(other);
+        end(second, 1, 2, 2);
+        end(first, 2, 2, 1);
+    });
+}
+
+/// A fair unlock: whoever waits is next, and the mutex is not lost if nobody does any more.
+#[test]
+fn fair_unlocks() {
+    for mode in [Mode::Plain, Mode::Numa] {
+        check(3, mode, move || {
+            let mutex = new();
+            if mode == Mode::Numa {
+                mutex.raw().bind_for_test();
+            }
+            let other = on_cpu(2, &mutex, increment);
+            let guard = mutex.lock();
+            add(&guard);
+            MutexGuard::unlock_fair(guard);
+            let tried = mutex.try_lock().map(|guard| add(&guard)).is_some();
+            Loom::join(other);
+            end(mutex, 2 + u32::from(tried), 2, 1);
+        });
+    }
+}
+
+/// The next holder may free the mutex: nothing that an unlock or a hand-over does afterwards may touch it.
+#[test]
+fn the_next_holder_may_free_the_mutex() {
+    struct Last(*const Mutex<(), Loom>);
+    // SAFETY: the pointer goes to one thread, which uses it only while the mutex is allocated.
+    unsafe impl Send for Last {}
+
+    for mode in [Mode::Plain, Mode::Numa, Mode::Off] {
+        check(3, mode, move || {
+            let mutex = Box::into_raw(Box::new(Mutex::<(), Loom>::new_in(())));
+            // SAFETY: just allocated, freed below by the thread that takes the lock second.
+            let shared = unsafe { &*mutex };
+            if mode == Mode::Numa {
+                shared.raw().bind_for_test();
+            }
+            let guard = shared.lock();
+            let last = Last(mutex);
+            let main = move || {
+                let Last(mutex) = { last };
+                // SAFETY: nobody but us frees it.
+                core::mem::forget(unsafe { &*mutex }.lock());
+                // SAFETY: allocated as a box; the other thread's last use is the step that let us in. Were there a
+                // later one, the model would see an access to an atomic that is gone.
+                drop(unsafe { Box::from_raw(mutex.cast_mut()) });
+            };
+            let other = Loom::spawn(ThreadSpec::default(), main).expect("the model spawns");
+            drop(guard);
+            Loom::join(other);
+            assert_eq!(Room::<Loom>::get().slots.count(), 0);
+        });
+    }
+}
