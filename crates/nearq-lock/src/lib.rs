@@ -22,6 +22,8 @@
 //!
 //! It knows nothing of work queues.
 
+#[cfg(feature = "lock_api")]
+mod api;
 mod mutex;
 mod numbered;
 mod osq;
@@ -30,11 +32,15 @@ mod raw;
 mod room;
 mod settings;
 mod slot;
+mod statistics;
 mod table;
+mod turn;
 mod waiting;
 mod word;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use osq::{OsqGuard, OsqLock};
 pub use raw::RawMutex;
+pub use room::start;
 pub use settings::{Mode, Settings};
+pub use statistics::Statistics;

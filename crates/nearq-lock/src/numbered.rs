@@ -131,6 +131,18 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         self.chunk(chunk).had[at / 64].fetch_and(!(1 << (at % 64)), Ordering::Release);
     }
 
+    /// Calls `each` with all that have been made.
+    pub(crate) fn each(&self, each: impl Fn(&T)) {
+        for chunk in &self.chunks {
+            // Acquire: pairs with the release in `make`.
+            let chunk = chunk.load(Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: as in `chunk`.
+                unsafe { &*chunk }.things.iter().for_each(&each);
+            }
+        }
+    }
+
     /// How many things somebody has.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {

@@ -31,8 +31,8 @@ use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Orderin
 use crate::queue::{Heard, TURN, Tail};
 use crate::room::Room;
 
-/// How often a waiter looks before it sleeps: some 100 µs, as it takes several hand-overs until it is its turn.
-const SPIN: u32 = 10_000;
+/// For how many microseconds a waiter looks before it sleeps: it takes several hand-overs until it is its turn.
+const SPIN: u32 = 50;
 
 /// A value that one thread at a time may use, in the order in which they asked for it.
 ///
@@ -104,7 +104,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
     /// A thread that holds it already waits for ever. While 65535 threads wait or hold already, the caller waits
     /// until one of them is done, and has no place in the queue before.
     pub fn lock(&self) -> OsqGuard<'_, T, P> {
-        self.wait(SPIN, true, None).expect("without a deadline it waits until it is told")
+        self.wait(0, true, None).expect("without a deadline it waits until it is told")
     }
 
     /// Takes the lock if it is free and nobody waits.
@@ -133,7 +133,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
 
     /// Takes the lock if it is the caller's turn before `deadline`; leaves the queue otherwise.
     pub fn try_lock_until(&self, deadline: Instant) -> Option<OsqGuard<'_, T, P>> {
-        self.wait(SPIN, true, Some(deadline))
+        self.wait(0, true, Some(deadline))
     }
 
     /// Takes the lock if it is the caller's turn within `time`; leaves the queue otherwise.
@@ -167,7 +167,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         }
         let look = |state: &P::AtomicU32| {
             if sleep {
-                room.spin(here, state, crate::queue::WAITING, looks);
+                room.spin(here, state, crate::queue::WAITING, SPIN, 0);
             } else {
                 P::wait_until_changed(state, crate::queue::WAITING, looks);
             }
@@ -182,6 +182,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
     }
 
     fn guard<'a>(&'a self, room: &'a Room<P>, number: u32) -> OsqGuard<'a, T, P> {
+        room.table.hold(number);
         OsqGuard { lock: self, room, number, not_send: PhantomData }
     }
 

@@ -12,6 +12,7 @@
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
 //! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
 //! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record |
+//! | `HOLDING` | in front for a while, by its owner's wish | its owner |
 //! | a message | its owner has been told, and is in front | its owner, at its next waiting |
 //!
 //! A record's `next`: 0, the number of the one behind it, or `GONE` with a message.
@@ -37,6 +38,12 @@
 //!    number from the tail will still write to `next`: such a record stays behind (`GONE`) until it has.
 //! 4. **First come, first told.**
 //!
+//! # Forks
+//! In the child of a fork, a queue may hold records of threads that there are not. They are told by their epoch: who joins
+//! behind such a record is in front (`FRONT`), unless the record is `HOLDING`: then it may be the one of the thread that forked,
+//! and if it is not, what it holds stays held. Who tells one takes it for one that has left. If a thread was lost between
+//! joining and linking, those before it cannot know of it: the turn ends there, and the next one that joins is in front.
+//!
 //! Orderings: the swap of the tail and of `next` are release, and pair with the acquire of who reads them: a record is
 //! prepared before it is found. A message is a release, and pairs with the acquire of who is told: what the one before
 //! did, and wrote into `passed` and `since`, is seen.
@@ -51,6 +58,8 @@ pub(crate) const WAITING: u32 = 0;
 const ASLEEP: u32 = 1;
 /// In a queue, and nobody waits.
 const LEFT: u32 = 2;
+/// In front, and its owner knows it: who holds a lock that is a queue.
+const HOLDING: u32 = 6;
 /// The message: it is your turn.
 pub(crate) const TURN: u32 = 3;
 /// The message: begin anew, this queue is none any more.
@@ -95,6 +104,12 @@ enum Behind {
 }
 
 impl<P: Platform> Table<P> {
+    /// The process, as records name it.
+    #[inline(always)]
+    fn epoch() -> u32 {
+        P::fork_epoch() as u32
+    }
+
     /// Makes a record ready to be put into a tail.
     #[inline]
     pub(crate) fn prepare(&self, number: u32, place: usize) {
@@ -103,6 +118,7 @@ impl<P: Platform> Table<P> {
         record.state.store(WAITING, Ordering::Relaxed);
         record.next.store(0, Ordering::Relaxed);
         record.place.store(place as u32, Ordering::Relaxed);
+        record.epoch.store(Self::epoch(), Ordering::Relaxed);
     }
 
     /// Links a record that has been put into a tail to the one that was there before. The message if that one has
@@ -112,16 +128,31 @@ impl<P: Platform> Table<P> {
         let ahead = self.record(before);
         // Release: who finds the number finds the record prepared. Acquire: pairs with the swap of `GONE`.
         let found = ahead.next.swap(number, Ordering::AcqRel);
+        let mine = self.record(number);
+        // Relaxed: written before the record was put into the tail, in which we found it.
+        if ahead.epoch.load(Ordering::Relaxed) != Self::epoch()
+            && ahead.state.load(Ordering::Relaxed) != HOLDING
+        {
+            // Nobody is there, nor before it.
+            mine.passed.store(0, Ordering::Relaxed);
+            mine.since.store(0, Ordering::Relaxed);
+            return Some(FRONT);
+        }
         if found & GONE == 0 {
             return None;
         }
-        let mine = self.record(number);
         // Relaxed: ordered by the swap; both records are ours.
         mine.passed.store(ahead.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         mine.since.store(ahead.since.load(Ordering::Relaxed), Ordering::Relaxed);
         // Nobody can reach it: it was in front, and we were the one behind.
         self.free(before);
         Some(found & !GONE)
+    }
+
+    /// The caller's record is in front, and stays there until it leaves.
+    pub(crate) fn hold(&self, number: u32) {
+        // Relaxed: read by those who join in the child of a fork.
+        self.record(number).state.store(HOLDING, Ordering::Relaxed);
     }
 
     /// Who is behind a record that is in front, if it has linked.
@@ -247,16 +278,16 @@ impl<P: Platform> Table<P> {
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
         record.since.store(since, Ordering::Relaxed);
+        // Relaxed: written before it was put into the tail. Read before it is told, as its owner may use it again then.
+        let epoch = record.epoch.load(Ordering::Relaxed);
         let state = &raw const record.state;
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
-        match record.state.swap(message, Ordering::AcqRel) {
-            LEFT => false,
-            ASLEEP => {
-                P::wake(state, 1);
-                true
-            }
-            _ => true,
+        let before = record.state.swap(message, Ordering::AcqRel);
+        if before == ASLEEP {
+            P::wake(state, 1);
         }
+        // A thread that is gone with a fork waits no more than one that has left.
+        before != LEFT && epoch == Self::epoch()
     }
 
     /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.

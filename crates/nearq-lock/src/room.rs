@@ -4,6 +4,11 @@
 //! Made by the first thread that has to wait for a lock, and kept by the platform: a lock of four bytes has no room for a
 //! pointer to it. Nothing in it is ever moved or freed while the process lives.
 //!
+//! # Forks
+//! The child of a fork has a copy. Who waits there is gone: the first use in the child empties the slots' queues and forgets the
+//! spinners; queues in mutexes' words are dealt with where they are met (`queue.rs`). Forks are known if somebody follows
+//! them: a runtime does, and so does [`start`](crate::start).
+//!
 //! # Who may spin
 //! To spin makes sense while another CPU does what is waited for. So no more threads spin in this process than it has
 //! CPUs, less one: then there is a CPU left for the one that everybody waits for. It is counted by domain (last-level
@@ -11,11 +16,12 @@
 //! one less. Where a process may use one CPU, nobody spins. Threads of other programs are not counted: the cap keeps our own
 //! from harming each other, and the budget of each spin bounds what is left.
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Places, Platform};
+use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
 
 use crate::numbered::Numbered;
 use crate::settings::Settings;
 use crate::slot::Slot;
+use crate::statistics::Counts;
 use crate::table::Table;
 
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
@@ -39,7 +45,15 @@ pub(crate) struct Room<P: Platform> {
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
+    /// How many looks take about a microsecond.
+    looks: u32,
+    /// The process that it is of (`Platform::fork_epoch`), times two; odd while it is made fit for that process.
+    epoch: P::AtomicU64,
     pub(crate) slots: Numbered<P, Slot<P>, 1, 13>,
+    /// 1 if forks are followed on behalf of the room.
+    followed: P::AtomicU32,
+    /// What is counted, by domain.
+    pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
 }
@@ -48,6 +62,37 @@ pub(crate) struct Room<P: Platform> {
 fn make<P: Platform>() -> *const () {
     // SAFETY: always a room, which is `Sync`; ended as it was made.
     unsafe { P::share(Room::<P>::make, Room::<P>::end) }
+}
+
+/// How many looks at a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
+fn looks<P: Platform>() -> u32 {
+    const SAMPLE: u32 = 64;
+    let word = P::AtomicU32::new(0);
+    let shortest = (0..3)
+        .map(|_| {
+            let began = P::now();
+            P::wait_until_changed(&word, 0, SAMPLE);
+            P::now() - began
+        })
+        .min();
+    let nanos = shortest.map_or(0, |time| time.as_nanos() as u32);
+    (SAMPLE * 1000 / nanos.max(1)).clamp(5, 500)
+}
+
+/// Makes what the mutexes of this process share, which otherwise the first thread does that has to wait: so that waiting needs
+/// no memory and reads no files, and so that a child of a fork knows that it is one.
+///
+/// For libraries that are loaded into programs of others. Whoever has a runtime needs it not. Calling it again does nothing. Not
+/// to be called by what runs around a fork.
+pub fn start<P: Platform>() {
+    unsafe fn nothing(_room: *const ()) {}
+    static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
+    let room = Room::<P>::get();
+    // Relaxed: whoever changes it does what follows, once.
+    if room.followed.swap(1, Ordering::Relaxed) == 0 {
+        // SAFETY: the hooks do nothing, with whatever.
+        unsafe { P::follow_forks(core::ptr::from_ref(room).cast(), &HOOKS) };
+    }
 }
 
 /// A thread has ended.
@@ -63,7 +108,42 @@ impl<P: Platform> Room<P> {
         let there = if there.is_null() { make::<P>() } else { there };
         // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and
         // lives as long as the platform's process, which the caller is a part of.
-        unsafe { &*there.cast::<Self>() }
+        let room = unsafe { &*there.cast::<Self>() };
+        // Acquire: pairs with the release of the one that renewed it.
+        if room.epoch.load(Ordering::Acquire) != P::fork_epoch() << 1 {
+            room.renew();
+        }
+        room
+    }
+
+    /// The first use in the child of a fork: those who waited in slots and those who were spinning are gone.
+    #[cold]
+    fn renew(&self) {
+        let now = P::fork_epoch() << 1;
+        loop {
+            // Acquire: as in `get`.
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch == now {
+                return;
+            }
+            if epoch == now | 1 {
+                // Another thread is at it.
+                P::yield_now();
+                continue;
+            }
+            // Relaxed: decides who does it; the others wait for the release below.
+            let mine =
+                self.epoch.compare_exchange(epoch, now | 1, Ordering::Relaxed, Ordering::Relaxed);
+            if mine.is_ok() {
+                for domain in &self.domains {
+                    domain.spinners.store(0, Ordering::Relaxed);
+                }
+                self.slots.each(Slot::renew);
+                // Release: pairs with the acquires above.
+                self.epoch.store(now, Ordering::Release);
+                return;
+            }
+        }
     }
 
     fn make() -> *const () {
@@ -87,6 +167,10 @@ impl<P: Platform> Room<P> {
             places,
             domains: domains.into_boxed_slice(),
             used_domains,
+            looks: looks::<P>(),
+            epoch: P::AtomicU64::new(P::fork_epoch() << 1),
+            followed: P::AtomicU32::new(0),
+            counts: (0..count).map(|_| Counts::new()).collect(),
             slots: Numbered::new(),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
         };
@@ -95,7 +179,11 @@ impl<P: Platform> Room<P> {
 
     unsafe fn end(room: *const ()) {
         // SAFETY: made by `make`, and nobody uses it any more, as `Platform::share` promises.
-        drop(unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) });
+        let room = unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) };
+        // Relaxed: nobody else uses it.
+        if room.followed.load(Ordering::Relaxed) == 1 {
+            P::unfollow_forks(core::ptr::from_ref(&*room).cast());
+        }
     }
 
     /// How mutexes behave.
@@ -132,27 +220,40 @@ impl<P: Platform> Room<P> {
         cache * self.domains.len() / self.places.caches().len()
     }
 
-    /// Looks at a word until it changes, about `budget` times; less if enough threads spin in the domain. Whether it changed.
+    /// How many looks take about so many microseconds.
+    pub(crate) fn looks(&self, micros: u32) -> u32 {
+        self.looks * micros
+    }
+
+    /// Looks at a word until it changes, for about so many microseconds; not at all if enough threads spin in the domain, of
+    /// which `spare` places are left to others. Whether it changed.
     #[inline]
-    pub(crate) fn spin(&self, domain: usize, word: &P::AtomicU32, value: u32, budget: u32) -> bool {
-        if budget == 0 {
-            return false;
-        }
+    pub(crate) fn spin(
+        &self,
+        domain: usize,
+        word: &P::AtomicU32,
+        value: u32,
+        micros: u32,
+        spare: u32,
+    ) -> bool {
         let domain = &self.domains[domain];
         // Relaxed, all of them: a count and nothing else.
-        if domain.spinners.fetch_add(1, Ordering::Relaxed) >= domain.cap {
+        if domain.spinners.load(Ordering::Relaxed) + spare >= domain.cap {
+            return false;
+        }
+        if domain.spinners.fetch_add(1, Ordering::Relaxed) + spare >= domain.cap {
             domain.spinners.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
-        let changed = P::wait_until_changed(word, value, budget);
+        let changed = P::wait_until_changed(word, value, self.looks(micros));
         domain.spinners.fetch_sub(1, Ordering::Relaxed);
         changed
     }
 
-    /// Whether one more thread of the domain could spin.
+    /// Whether a thread of the domain that may spin leaves room for another one.
     pub(crate) fn has_room(&self, domain: usize) -> bool {
         let domain = &self.domains[domain];
         // Relaxed: a hint.
-        domain.spinners.load(Ordering::Relaxed) < domain.cap
+        domain.spinners.load(Ordering::Relaxed) + 1 < domain.cap
     }
 }

@@ -57,8 +57,13 @@ pub struct Settings {
     /// overtaken: 10 µs to 1 s, default 1 ms.
     pub patience: Duration,
     /// So often the last waiter must have left without another cache having waited, until there is one queue again: 1 to
-    /// 255, default 8 (the document looks each 60 s whether all is idle).
+    /// 127, default 8 (the document looks each 60 s whether all is idle).
     pub quiet: u32,
+    /// So often a thread lets others run before it queues up, unless others wait already: 0 to 7, default 7. Where the holder
+    /// was preempted, that gives it back the CPU.
+    pub yields: u32,
+    /// Whether what happens is counted ([`Statistics`](crate::Statistics)); default no.
+    pub count: bool,
 }
 
 impl Default for Settings {
@@ -70,6 +75,8 @@ impl Default for Settings {
             batch: 256,
             patience: Duration::from_millis(1),
             quiet: 8,
+            yields: 7,
+            count: false,
         }
     }
 }
@@ -105,10 +112,10 @@ impl Settings {
         settings
     }
 
-    /// Changes back as soon as it can, for tests.
+    /// Changes back as soon as it can and queues up at once, for tests.
     #[cfg(test)]
     pub(crate) fn eager(self) -> Self {
-        Settings { quiet: 1, ..self }
+        Settings { quiet: 1, yields: 0, ..self }
     }
 
     /// Within bounds, and what was not, if anything.
@@ -119,12 +126,14 @@ impl Settings {
             remote_percent: self.remote_percent.clamp(1, 100),
             batch: self.batch.clamp(5, 2048),
             patience: self.patience.clamp(Duration::from_micros(10), Duration::from_secs(1)),
-            quiet: self.quiet.clamp(1, 255),
+            quiet: self.quiet.clamp(1, 127),
+            yields: self.yields.min(7),
+            count: self.count,
         };
         let complaint = (clamped != self).then(|| {
             format!(
                 "settings of the mutex out of bounds: wanted {self:?}, going on with {clamped:?}; allowed are hand_overs 16 \
-                 to 2048, remote_percent 1 to 100, batch 5 to 2048, patience 10 µs to 1 s, quiet 1 to 255"
+                 to 2048, remote_percent 1 to 100, batch 5 to 2048, patience 10 µs to 1 s, quiet 1 to 127, yields 0 to 7"
             )
         });
         (clamped, complaint)
@@ -137,7 +146,9 @@ impl Settings {
             | u64::from(self.remote_percent) << 14
             | u64::from(self.batch) << 21
             | u64::from(self.quiet) << 33
-            | (self.patience.as_micros() as u64) << 41
+            | u64::from(self.count) << 43
+            | u64::from(self.yields) << 40
+            | (self.patience.as_micros() as u64) << 44
     }
 
     pub(crate) fn unpack(packed: u64) -> Self {
@@ -146,8 +157,10 @@ impl Settings {
             hand_overs: (packed >> 2) as u32 & 0xfff,
             remote_percent: (packed >> 14) as u32 & 0x7f,
             batch: (packed >> 21) as u32 & 0xfff,
-            quiet: (packed >> 33) as u32 & 0xff,
-            patience: Duration::from_micros(packed >> 41),
+            quiet: (packed >> 33) as u32 & 0x7f,
+            yields: (packed >> 40) as u32 & 7,
+            count: packed >> 43 & 1 == 1,
+            patience: Duration::from_micros(packed >> 44),
         }
     }
 }
@@ -165,9 +178,11 @@ mod tests {
             batch: value,
             patience: long,
             quiet: value,
+            yields: value,
+            count: value > 9,
         };
         let (most, complaint) = all(u32::MAX, u32::MAX, Duration::MAX).clamped();
-        assert_eq!((most.hand_overs, most.batch, most.quiet), (2048, 2048, 255));
+        assert_eq!((most.hand_overs, most.batch, most.quiet), (2048, 2048, 127));
         assert!(complaint.expect("out of bounds").contains("batch 5 to 2048"));
         assert_eq!(Settings::unpack(most.pack()), most);
         let (least, _) = all(0, 0, Duration::ZERO).clamped();

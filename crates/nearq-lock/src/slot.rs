@@ -200,15 +200,15 @@ impl<P: Platform> Slot<P> {
         self.top.load(Ordering::Acquire) & TAKEN == 0
     }
 
-    /// Gives the turn away: to a domain that wants it, near `from` if possible. False if none does; then the caller still
+    /// Gives the turn away: to a domain that wants it, near `from` if possible. Which; none if none does: then the caller still
     /// has the turn.
-    pub(crate) fn give_away(&self, room: &Room<P>, from: usize, patience: u64) -> bool {
+    pub(crate) fn give_away(&self, room: &Room<P>, from: usize, patience: u64) -> Option<usize> {
         // Acquire: the lines of those who stand up.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
             let standing = top as u32;
             if standing == 0 {
-                return false;
+                return None;
             }
             let now = P::now();
             let to = self.choose(room, standing, from, now, patience);
@@ -222,7 +222,7 @@ impl<P: Platform> Slot<P> {
                     // Relaxed: of who has the turn, and orders it by the step or the message that hands it over.
                     self.crossed.store(1, Ordering::Relaxed);
                 }
-                return true;
+                return Some(to);
             }
             // All of that queue have left.
             top = self.top.load(Ordering::Acquire);
@@ -318,6 +318,17 @@ impl<P: Platform> Slot<P> {
         self.crossed.store(0, Ordering::Relaxed);
         // A late one of an older generation changes nothing in `top`: it finds this generation and begins anew.
         self.step(top, nobody | TAKEN).is_ok()
+    }
+
+    /// In the child of a fork: nobody waits here. Nobody else uses any slot meanwhile.
+    pub(crate) fn renew(&self) {
+        // Relaxed, all of them: there is nobody else, and the room publishes it.
+        let top = self.top.load(Ordering::Relaxed);
+        self.top.store(top >> GENERATION << GENERATION, Ordering::Relaxed);
+        for line in &self.lines {
+            let tail = line.tail.load(Ordering::Relaxed);
+            line.tail.store(tail & !LAST, Ordering::Relaxed);
+        }
     }
 
     /// Ends the binding, which the mutex's word does not name any more. The caller has the turn, or nobody uses the mutex.

@@ -10,6 +10,10 @@
 //!   its thread's locals are gone, takes another record for that time.
 //! - A record can be *left behind* in a queue (`queue.rs`). Then whoever takes it out of the queue has it.
 //!
+//! # Forks
+//! In the child of a fork, records of the parent's other threads are had by nobody who will ever give them back; those that
+//! are in no queue stay so for ever, those in a queue are freed by whoever meets them there (`queue.rs`).
+//!
 //! There is no record only while 65535 are in use at once. Who finds none waits in some other way.
 
 use nearq_platform::{Atomic, Platform};
@@ -28,6 +32,8 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) next: P::AtomicU32,
     /// The place that its owner waits at.
     pub(crate) place: P::AtomicU32,
+    /// The process that its owner is a thread of (`Platform::fork_epoch`): after a fork, those of the parent are gone.
+    pub(crate) epoch: P::AtomicU32,
     /// What the one before hands over, beside the message itself.
     pub(crate) passed: P::AtomicU64,
     /// Likewise: a time.
@@ -40,6 +46,7 @@ impl<P: Platform> Record<P> {
             state: P::AtomicU32::new(0),
             next: P::AtomicU32::new(0),
             place: P::AtomicU32::new(0),
+            epoch: P::AtomicU32::new(0),
             passed: P::AtomicU64::new(0),
             since: P::AtomicU64::new(0),
         }

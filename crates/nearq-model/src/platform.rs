@@ -23,6 +23,8 @@ loom::thread_local! {
 loom::lazy_static! {
     /// What the locks share. Made anew for each execution of the model.
     static ref SHARED: Shared = Shared(StdCell::new((core::ptr::null(), nothing)));
+    /// Whether it is there: what orders its making before its use.
+    static ref IS_SHARED: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
 }
 
 type End = unsafe fn(*const ());
@@ -205,13 +207,21 @@ impl Platform for Loom {
     }
 
     fn shared() -> *const () {
-        SHARED.0.get().0
+        if IS_SHARED.load(Ordering::Acquire) == 0 { core::ptr::null() } else { SHARED.0.get().0 }
     }
 
     unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
-        if SHARED.0.get().0.is_null() {
-            // Making something is no step of the model: nobody comes in between.
-            SHARED.0.set((make(), end));
+        let made = SHARED.0.get().0.is_null().then(make);
+        // The step of the model, before which others may come in between. Whoever finds the pointer has done it after the one
+        // who left it there.
+        IS_SHARED.swap(1, Ordering::AcqRel);
+        if let Some(made) = made {
+            if SHARED.0.get().0.is_null() {
+                SHARED.0.set((made, end));
+            } else {
+                // SAFETY: ours, and told to nobody.
+                unsafe { end(made) };
+            }
         }
         SHARED.0.get().0
     }
@@ -241,8 +251,10 @@ impl Platform for Loom {
         Ok(Residency::default())
     }
 
-    fn setting(_name: &str) -> Option<String> {
-        None
+    /// None, but that mutexes have no queues: models of other things are the smaller for it. A model of the queues sets
+    /// another mode.
+    fn setting(name: &str) -> Option<String> {
+        (name == "NEARQ_LOCK").then(|| "off".to_owned())
     }
 
     /// Fails the model: nothing in a model shall have a reason to warn.

@@ -20,7 +20,8 @@ fn check(preemptions: usize, mode: Mode, model: impl Fn() + Send + Sync + 'stati
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
-        // First, so that making the room is no part of what is explored. One round of quiet is enough to go back.
+        // First, so that making the room is no part of what is explored. One round of quiet is enough to go back; no
+        // yields, after which loom lets the others go on until they cannot.
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
         model();
         let room = Room::<Loom>::get();

@@ -1,0 +1,99 @@
+//! The raw mutex under the names that the crate `lock_api` gave such things, for those who write against them.
+//!
+//! ```
+//! type Mutex<T> = lock_api::Mutex<nearq_lock::RawMutex, T>;
+//!
+//! static COUNT: Mutex<u32> = Mutex::new(0);
+//!
+//! *COUNT.lock() += 1;
+//! assert_eq!(*COUNT.try_lock().expect("nobody else has it"), 1);
+//! ```
+
+use core::time::Duration;
+
+use lock_api::GuardNoSend;
+use nearq_platform::{ConstPlatform, Instant};
+
+use crate::RawMutex;
+
+// SAFETY: one thread at a time has the lock (invariant 1 in `raw.rs`).
+unsafe impl<P: ConstPlatform> lock_api::RawMutex for RawMutex<P> {
+    const INIT: Self = Self::const_new_in();
+
+    type Guard = GuardNoSend;
+
+    #[inline]
+    fn lock(&self) -> GuardNoSend {
+        RawMutex::lock(self);
+        GuardNoSend::default()
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<GuardNoSend> {
+        RawMutex::try_lock(self).then(GuardNoSend::default)
+    }
+
+    #[inline]
+    unsafe fn unlock(&self, _guard: GuardNoSend) {
+        // SAFETY: as the caller promises.
+        unsafe { RawMutex::unlock(self) };
+    }
+
+    fn is_locked(&self) -> bool {
+        RawMutex::is_locked(self)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
+    unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
+        // SAFETY: as the caller promises.
+        unsafe { RawMutex::unlock_fair(self) };
+    }
+
+    unsafe fn bump(&self, _guard: &mut GuardNoSend) {
+        // SAFETY: as the caller promises.
+        unsafe { RawMutex::bump(self) };
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<P: ConstPlatform> lock_api::RawMutexTimed for RawMutex<P> {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+        RawMutex::try_lock_for(self, timeout).then(GuardNoSend::default)
+    }
+
+    fn try_lock_until(&self, timeout: Instant) -> Option<GuardNoSend> {
+        RawMutex::try_lock_until(self, timeout).then(GuardNoSend::default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use nearq_platform::{Linux, Platform};
+
+    use crate::RawMutex;
+
+    type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+
+    #[test]
+    fn all_that_the_interface_has() {
+        static COUNT: Mutex<u32> = Mutex::new(1);
+        let mut guard = COUNT.lock();
+        assert!(COUNT.is_locked() && COUNT.try_lock().is_none());
+        assert!(COUNT.try_lock_for(Duration::from_millis(1)).is_none());
+        lock_api::MutexGuard::bump(&mut guard);
+        *guard += 1;
+        lock_api::MutexGuard::unlock_fair(guard);
+        let soon = Linux::now() + Duration::from_millis(1);
+        *COUNT.try_lock_until(soon).expect("it is free") += 1;
+        assert_eq!(*COUNT.try_lock().expect("it is free"), 3);
+        assert!(!COUNT.is_locked());
+        assert_eq!(size_of::<Mutex<u32>>(), 8);
+    }
+}

@@ -1,0 +1,493 @@
+//! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`.
+
+use core::cell::Cell;
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
+
+use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING};
+use crate::room::Room;
+use crate::settings::{Mode, Settings};
+use crate::slot::{DomainTail, Slot, Stood};
+use crate::statistics::Event;
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
+
+/// For how many microseconds the one whose turn it is looks before it sleeps.
+///
+/// Falling asleep and being woken costs both sides together 2 to 5 µs. To spin about as long as the sleep would cost loses at
+/// most a factor of two against knowing beforehand how long the lock will be held (Karlin, Li, Manasse, Owicki: Empirical
+/// studies of competitive spinning, 1991).
+const MICROS_IN_TURN: u32 = 5;
+/// For how many microseconds those behind look: it takes several hand-overs until it is their turn, and to be awake then saves
+/// the lock a wake-up. They leave a place to the one whose turn it is.
+const MICROS_IN_QUEUE: u32 = 20;
+/// How many of those who wait are looked at to find two of one domain.
+const LOOK_AT: usize = 64;
+/// The clock is read at one round in so many of looking at the word, and at one hand-over in so many within a domain.
+const CLOCK_EVERY: u32 = 8;
+/// So often the one whose turn it is bears being overtaken while it looks.
+const OVERTAKEN: u32 = 4;
+
+/// In `passed` of the plain queue: hand-overs; from here on those across; from here on where the turn comes from, plus one, or
+/// zero if nobody counts.
+const ACROSS: u32 = 16;
+const FROM: u32 = 32;
+const COUNT: u32 = 0xffff;
+
+/// A mutex's word, and a thread that queues up for it.
+pub(crate) struct Turns<'a, P: Platform> {
+    word: &'a P::AtomicU32,
+    room: &'a Room<P>,
+    settings: Settings,
+    /// The domain that the thread was in when it came.
+    here: usize,
+}
+
+/// The plain queue's tail, and the word as it was when it was cleared.
+struct PlainTail<'a, P: Platform> {
+    word: &'a P::AtomicU32,
+    cleared: Cell<u32>,
+}
+
+impl<P: Platform> Tail for PlainTail<'_, P> {
+    fn clear(&self, number: u32) -> bool {
+        // Acquire: as `Tail` asks.
+        let mut word = self.word.load(Ordering::Acquire);
+        while word >> TAIL_SHIFT == number {
+            let without = word & !TAIL;
+            // Release: what we did in front is over. Acquire on failure: as above.
+            match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.cleared.set(word);
+                    return true;
+                }
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+}
+
+/// A turn: whose it is, and what went along with it.
+#[derive(Clone, Copy)]
+struct Turn {
+    number: u32,
+    /// In the plain queue as said at [`ACROSS`]; in a domain's, hand-overs within the domain.
+    passed: u64,
+    /// In a domain: since when the turn is here.
+    since: u64,
+}
+
+impl<'a, P: Platform> Turns<'a, P> {
+    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>, settings: Settings) -> Self {
+        Turns { word, room, settings, here: room.here() }
+    }
+
+    fn load(&self) -> u32 {
+        // Acquire: what the one who bound the slot did before is seen. Each decision is made by a step on the word, or the slot.
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// A step of the word that neither takes nor gives the mutex.
+    fn step(&self, from: u32, to: u32) -> Result<(), u32> {
+        // Release: a record in the tail is prepared, a slot is bound. Acquire: the one that we find there is.
+        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).map(drop)
+    }
+
+    /// A step of the word that takes the mutex.
+    fn take(&self, from: u32, to: u32) -> bool {
+        // Acquire: pairs with the release of the unlock.
+        self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn note(&self, event: Event) {
+        if self.settings.count {
+            self.room.counts[self.here].add(event);
+        }
+    }
+
+    /// The caller has taken the mutex, was in no queue, and found `word`. If nobody else was either, for some time, there is one
+    /// queue again.
+    pub(crate) fn passed_by(&self, word: u32) {
+        if word & (NUMA | TAIL) == NUMA {
+            let bound = self.room.slots.get(slot(word));
+            if bound.take_if_quiet() {
+                self.hand_to_domains(bound, true);
+            }
+        }
+    }
+
+    /// Queues up by a record, and waits until it has the mutex (true) or the deadline has come (false). Nothing if it has to
+    /// begin anew. The caller does not have the record any more in any case.
+    pub(crate) fn queue_up(&self, number: u32, deadline: Option<Instant>) -> Option<bool> {
+        loop {
+            let word = self.load();
+            if word & (LOCKED | RESERVED) == 0 {
+                if self.take(word, word | LOCKED) {
+                    self.room.table.give_back(number);
+                    self.passed_by(word);
+                    return Some(true);
+                }
+            } else if word & NUMA == 0 {
+                self.room.table.prepare(number, self.here);
+                if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_ok() {
+                    return Some(self.in_plain_queue(number, word >> TAIL_SHIFT, deadline));
+                }
+            } else {
+                let bound = self.room.slots.get(slot(word));
+                let seen = bound.look(self.here);
+                // Comes after the look at the tail (see `slot.rs`).
+                if (self.load() ^ word) & (NUMA | SLOT) != 0 {
+                    continue;
+                }
+                self.room.table.prepare(number, self.here);
+                if let Some((before, tail)) = bound.join(self.here, seen, number) {
+                    return self.in_domain(bound, &tail, number, before, deadline);
+                }
+            }
+        }
+    }
+
+    /// Waits by a record until it is told something.
+    fn wait_by(&self, number: u32, deadline: Option<Instant>) -> Heard {
+        let mut looked = 0;
+        let look = |state: &P::AtomicU32| {
+            if !self.room.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1) {
+                looked += 1;
+            }
+        };
+        let heard = self.room.table.wait(number, look, true, deadline);
+        if looked > 0 {
+            self.note(Event::SleptInQueue);
+        }
+        if heard == Heard::Nothing {
+            self.note(Event::GaveUp);
+        }
+        heard
+    }
+
+    /// What came with a message.
+    fn turn(&self, number: u32) -> Turn {
+        let record = self.room.table.record(number);
+        // Relaxed, both: ordered by the message.
+        let (passed, since) =
+            (record.passed.load(Ordering::Relaxed), record.since.load(Ordering::Relaxed));
+        Turn { number, passed, since }
+    }
+
+    // ---- the plain queue -------------------------------------------------------------------------------
+
+    fn in_plain_queue(&self, number: u32, before: u32, deadline: Option<Instant>) -> bool {
+        let mut turn = Turn { number, passed: 0, since: 0 };
+        if before != 0 {
+            if self.room.table.link(number, before).is_none()
+                && self.wait_by(number, deadline) == Heard::Nothing
+            {
+                return false;
+            }
+            turn = self.turn(number);
+            if let from @ 1.. = turn.passed >> FROM {
+                turn.passed += 1 + (u64::from(from != self.here as u64 + 1) << ACROSS);
+            }
+        }
+        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
+        match self.contend(number, true, deadline) {
+            Some(word) if word >> TAIL_SHIFT == number => {
+                // We were the only one, and the step that took the mutex took us out.
+                self.room.table.give_back(number);
+                self.plain_queue_is_empty(word, true);
+                true
+            }
+            Some(word) => {
+                let passed = self.count(turn, word);
+                if self.room.table.leave_front(number, &tail, TURN, passed, 0) == Told::Nobody {
+                    self.plain_queue_is_empty(tail.cleared.get(), true);
+                }
+                true
+            }
+            None => {
+                let left = self.room.table.leave_front(number, &tail, TURN, turn.passed, 0);
+                if left == Told::Nobody {
+                    self.unreserve();
+                    self.plain_queue_is_empty(tail.cleared.get(), false);
+                }
+                false
+            }
+        }
+    }
+
+    /// The plain queue is empty, by the step that found `word`: if the mutex had a slot by then, its turn is the caller's. Not
+    /// if it has one since: that is the affair of those who came after.
+    fn plain_queue_is_empty(&self, word: u32, holds: bool) {
+        if word & NUMA != 0 {
+            self.hand_to_domains(self.room.slots.get(slot(word)), holds);
+        }
+    }
+
+    /// What goes along with the turn of the plain queue, after a look whether queues by domain would be better: if
+    /// hand-overs cross domains often. The caller holds the mutex, and somebody is behind it.
+    fn count(&self, turn: Turn, word: u32) -> u64 {
+        let wanted = match self.settings.mode {
+            Mode::Numa => true,
+            Mode::Auto => self.room.used_domains > 1,
+            Mode::Off | Mode::Plain => false,
+        };
+        if !wanted || word & NUMA != 0 {
+            return 0;
+        }
+        if self.settings.mode == Mode::Numa {
+            self.bind();
+            return 0;
+        }
+        let all = turn.passed as u32 & COUNT;
+        let across = (turn.passed >> ACROSS) as u32 & COUNT;
+        if all < self.settings.hand_overs {
+            return turn.passed & !(u64::MAX << FROM) | (self.here as u64 + 1) << FROM;
+        }
+        if across * 100 >= all * self.settings.remote_percent
+            && let Some(next) = self.room.table.behind(turn.number)
+            && self.two_of_one_domain(next)
+        {
+            self.bind();
+        }
+        0
+    }
+
+    /// Whether two of those in the plain queue are of one domain, from a record on that is linked. The caller has the turn, so
+    /// nobody leaves the queue.
+    fn two_of_one_domain(&self, first: u32) -> bool {
+        let mut seen: u32 = 0;
+        let mut at = Some(first);
+        for _ in 0..LOOK_AT {
+            let Some(number) = at else { return false };
+            // Relaxed: set before it linked.
+            let place = self.room.table.record(number).place.load(Ordering::Relaxed);
+            if seen >> place & 1 == 1 {
+                return true;
+            }
+            seen |= 1 << place;
+            at = self.room.table.behind(number);
+        }
+        true
+    }
+
+    /// Binds a slot, if there is one. The caller holds the mutex and has the plain queue's turn, which is the slot's from now
+    /// on.
+    #[cold]
+    fn bind(&self) {
+        let Some(number) = self.room.take_slot() else { return };
+        self.note(Event::Bound);
+        let mut word = self.load();
+        while let Err(found) = self.step(word, word & !SLOT | NUMA | number << SLOT_SHIFT) {
+            word = found;
+        }
+    }
+
+    /// Queues up in the plain queue and binds a slot once in front, for tests: what one does that has had the turn, and has the
+    /// mutex. Nothing if others are in the queue, who would have the turn.
+    #[cfg(test)]
+    pub(crate) fn bind_in_front(&self) -> bool {
+        let number = self.room.table.take().expect("there are many");
+        self.room.table.prepare(number, self.here);
+        let word = self.load();
+        if word & (TAIL | NUMA) != 0 || self.step(word, word | number << TAIL_SHIFT).is_err() {
+            self.room.table.give_back(number);
+            return false;
+        }
+        self.bind();
+        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
+        if self.room.table.leave_front(number, &tail, TURN, 0, 0) == Told::Nobody
+            && tail.cleared.get() & NUMA != 0
+        {
+            let bound = self.room.slots.get(slot(tail.cleared.get()));
+            if bound.give_away(self.room, self.here, self.patience()).is_none() && !bound.rest() {
+                self.hand_to_domains(bound, true);
+            }
+        }
+        self.load() & NUMA != 0
+    }
+
+    // ---- queues by domain ------------------------------------------------------------------------------
+
+    fn in_domain(
+        &self,
+        bound: &Slot<P>,
+        tail: &DomainTail<'_, P>,
+        number: u32,
+        before: u32,
+        deadline: Option<Instant>,
+    ) -> Option<bool> {
+        let mut heard =
+            if before == 0 { Some(FRONT) } else { self.room.table.link(number, before) };
+        let turn = loop {
+            match heard {
+                Some(TURN) => break self.turn(number),
+                Some(FRONT) => match bound.stand_up(self.here, number, tail, P::now) {
+                    Stood::Turn => {
+                        break Turn { number, passed: 0, since: P::now().as_nanos() };
+                    }
+                    Stood::Wait => heard = None,
+                    Stood::Anew => heard = Some(ANEW),
+                },
+                Some(_) => {
+                    self.room.table.leave_front(number, tail, ANEW, 0, 0);
+                    return None;
+                }
+                None => match self.wait_by(number, deadline) {
+                    Heard::Message(message) => heard = Some(message),
+                    Heard::Nothing => return Some(false),
+                },
+            }
+        };
+        let locked = self.contend(number, false, deadline).is_some();
+        self.hand_on(bound, tail, turn, locked);
+        if !locked {
+            self.unreserve();
+        }
+        Some(locked)
+    }
+
+    /// Hands the slot's turn on, and leaves the queue.
+    fn hand_on(&self, bound: &Slot<P>, tail: &DomainTail<'_, P>, turn: Turn, locked: bool) {
+        let Turn { number, passed, since } = turn;
+        let mut over = passed + 1 >= u64::from(self.settings.batch);
+        if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
+            over = P::now().as_nanos() >= since + self.patience();
+        }
+        if over && bound.others_wait(self.here) {
+            if let Some(behind) = self.room.table.leave_front_quietly(number, tail, FRONT) {
+                bound.sit_behind(self.here, behind, P::now());
+            }
+            self.hand_to_domains(bound, locked);
+            return;
+        }
+        let (passed, since) = if over { (0, P::now().as_nanos()) } else { (passed + 1, since) };
+        if self.room.table.leave_front(number, tail, TURN, passed, since) == Told::Nobody {
+            self.hand_to_domains(bound, locked);
+        } else {
+            self.note(Event::Within);
+        }
+    }
+
+    /// Gives the slot's turn, which the caller has, to a domain that waits for it; to nobody if none does, or unbinds the
+    /// slot then. Only who holds the mutex may unbind it.
+    fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
+        loop {
+            if let Some(to) = bound.give_away(self.room, self.here, self.patience()) {
+                self.note(if to == self.here { Event::Within } else { Event::Across });
+                return;
+            }
+            let leave = match self.settings.mode {
+                Mode::Numa => false,
+                Mode::Auto => bound.is_quiet_for(self.settings.quiet),
+                Mode::Off | Mode::Plain => true,
+            };
+            if leave && holds {
+                self.unbind(bound);
+                return;
+            }
+            if bound.rest() {
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    fn unbind(&self, bound: &Slot<P>) {
+        self.note(Event::Unbound);
+        let mut word = self.load();
+        let number = slot(word);
+        while let Err(found) = self.step(word, word & !(NUMA | SLOT)) {
+            word = found;
+        }
+        bound.unbind(self.room);
+        self.room.slots.free(number);
+    }
+
+    fn patience(&self) -> u64 {
+        self.settings.patience.as_nanos() as u64
+    }
+
+    // ---- the word --------------------------------------------------------------------------------------
+
+    /// Takes the mutex, as the one whose turn it is: the word as it was before. Nothing if the deadline came.
+    fn contend(&self, number: u32, plain: bool, deadline: Option<Instant>) -> Option<u32> {
+        let mut since = None;
+        let mut rounds = 0;
+        let mut slept = false;
+        loop {
+            let word = self.load();
+            if word & LOCKED == 0 {
+                // The only one in the plain queue leaves it by the same step.
+                let alone = plain && word >> TAIL_SHIFT == number;
+                let out = if alone { RESERVED | TAIL } else { RESERVED };
+                if self.take(word, word & !out | LOCKED) {
+                    self.note(Event::Turn);
+                    return Some(word);
+                }
+                continue;
+            }
+            // Where CPUs are left for those who look, the order is kept: all are awake. Where they are not, threads that run pass
+            // by, and are faster than any order.
+            let crowded = !self.room.has_room(self.here);
+            if rounds == 0
+                && !crowded
+                && let Some(next) = self.room.table.behind(number)
+            {
+                self.room.table.rouse(next);
+            }
+            rounds += 1;
+            if slept || rounds % CLOCK_EVERY == 0 {
+                slept = false;
+                let now = P::now();
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    self.note(Event::GaveUp);
+                    return None;
+                }
+                if now - *since.get_or_insert(now) >= self.settings.patience && self.reserve(word) {
+                    continue;
+                }
+            }
+            if rounds >= OVERTAKEN && !(crowded && plain) && self.reserve(word) {
+                continue;
+            }
+            let looks = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
+            if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0) {
+                continue;
+            }
+            if self.step(word, word | ASLEEP).is_ok() {
+                self.note(Event::SleptInTurn);
+                // The patience counts from here on, however short the looking was.
+                since.get_or_insert_with(P::now);
+                let outcome = P::wait(self.word, word | ASLEEP, deadline);
+                (slept, rounds) = (true, 1);
+                if outcome == Wait::TimedOut {
+                    self.note(Event::GaveUp);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Nobody else takes the mutex from now on; false if that is so already. Not by a step that could fail again and again
+    /// while others pass by.
+    fn reserve(&self, word: u32) -> bool {
+        if word & RESERVED != 0 {
+            return false;
+        }
+        self.note(Event::Reserved);
+        // Relaxed: nothing is published by it.
+        self.word.fetch_or(RESERVED, Ordering::Relaxed);
+        true
+    }
+
+    /// Who gives up its turn does not keep the mutex reserved.
+    fn unreserve(&self) {
+        let mut word = self.load();
+        while word & RESERVED != 0 {
+            match self.step(word, word & !RESERVED) {
+                Ok(()) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The child of a fork: mutexes that others waited for in the parent are of use, whoever those others were.
+
+#![cfg(not(miri))]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the child must end without unwinding, within a time"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Mode, Mutex, Settings, start};
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+    fn alarm(seconds: u32) -> u32;
+}
+
+fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Platform>::JoinHandle {
+    Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+}
+
+/// While one thread holds the mutex and several wait for it, the holder forks. In the child it gives the mutex back, and new
+/// threads fight for it.
+fn fork_while_others_wait(mode: Mode) {
+    start::<Linux>();
+    let mut settings = Settings::of_process::<Linux>();
+    settings.mode = mode;
+    settings.set_for_process::<Linux>();
+    let mutex = Arc::new(Mutex::<u32>::new(0));
+    let guard = mutex.lock();
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let mutex = Arc::clone(&mutex);
+            let thread = spawn(move || *mutex.lock() += 1);
+            Linux::sleep(Duration::from_millis(20));
+            thread
+        })
+        .collect();
+    // SAFETY: the child uses nothing that a thread of the parent may have been changing, but the mutex, and ends by `_exit`.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: it ends the child if it hangs.
+        unsafe { alarm(20) };
+        drop(guard);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let mutex = Arc::clone(&mutex);
+                spawn(move || {
+                    for round in 0..2000 {
+                        let mut count = mutex.lock();
+                        *count += 1;
+                        if round % 16 == 0 {
+                            Linux::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(Linux::join);
+        // Of those that waited in the parent none took it here.
+        let right = *mutex.lock() == 8000;
+        // SAFETY: ends the child without running what the parent registered.
+        unsafe { _exit(i32::from(!right)) };
+    }
+    assert!(child > 0, "the test can fork");
+    drop(guard);
+    waiting.into_iter().for_each(Linux::join);
+    assert_eq!(*mutex.lock(), 4);
+    let mut status = -1;
+    // SAFETY: the status is ours.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
+}
+
+#[test]
+fn a_child_goes_on_without_those_who_waited() {
+    for mode in [Mode::Plain, Mode::Numa, Mode::Off, Mode::Auto] {
+        fork_while_others_wait(mode);
+    }
+}
