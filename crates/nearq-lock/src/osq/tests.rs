@@ -1,4 +1,5 @@
 //! The queue as a lock: alone, on real threads, and under the model checker.
 
 mod linux;
+#[cfg(not(miri))]
 mod model;

@@ -1,4 +1,5 @@
 //! How threads wait for a mutex: under the model checker, and on real threads with every mode.
 
 mod linux;
+#[cfg(not(miri))]
 mod model;

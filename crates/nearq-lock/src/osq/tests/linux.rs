@@ -119,20 +119,21 @@ fn first_come_first_served() {
 /// The next holder may free the lock: the unlock before must not touch it any more (Miri sees it).
 #[test]
 fn the_next_holder_may_free_the_lock() {
+    struct Last(*const OsqLock<()>);
+    // SAFETY: the pointer goes to one thread, which uses it only while the lock is allocated.
+    unsafe impl Send for Last {}
+
     for _ in 0..ROUNDS / 10 {
-        let lock = Arc::new(OsqLock::<_>::new(()));
-        let raw = Arc::into_raw(Arc::clone(&lock)).addr();
-        drop(lock);
-        let pointer = core::ptr::with_exposed_provenance::<OsqLock<()>>(raw);
-        // SAFETY: the count that `into_raw` left keeps it; the other thread takes that back.
-        let guard = unsafe { &*pointer }.lock();
+        let lock = Box::into_raw(Box::new(OsqLock::new(())));
+        // SAFETY: just allocated; the other thread frees it, but not before it has the lock.
+        let guard = unsafe { &*lock }.lock();
+        let last = Last(lock);
         let other = Linux::spawn(ThreadSpec::default(), move || {
-            let pointer = core::ptr::with_exposed_provenance::<OsqLock<()>>(raw);
+            let Last(lock) = { last };
             // SAFETY: nobody but us frees it.
-            let guard = unsafe { &*pointer }.lock();
-            core::mem::forget(guard);
-            // SAFETY: from `into_raw`; the other thread's last use is the step that let us in.
-            drop(unsafe { Arc::from_raw(pointer) });
+            core::mem::forget(unsafe { &*lock }.lock());
+            // SAFETY: allocated as a box; the other thread's last use is the step that let us in.
+            drop(unsafe { Box::from_raw(lock.cast_mut()) });
         })
         .expect("a thread can be created");
         Linux::yield_now();

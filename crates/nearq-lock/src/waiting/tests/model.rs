@@ -166,6 +166,22 @@ fn the_change_up_while_others_queue_up() {
     });
 }
 
+/// One that has waited in the plain queue changes to queues by domain, with another one behind it there, while a third one
+/// queues up wherever it finds itself sent.
+#[test]
+fn the_change_up_by_one_whose_turn_it_is() {
+    check(3, Mode::Numa, || {
+        let mutex = new();
+        let guard = mutex.lock();
+        let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
+        add(&guard);
+        drop(guard);
+        increment(&mutex);
+        others.into_iter().for_each(Loom::join);
+        end(mutex, 4, 3, 1);
+    });
+}
+
 /// While one gives the slot up, another one queues up there: it begins anew, or keeps the slot.
 #[test]
 fn the_change_down_while_another_queues_up() {
