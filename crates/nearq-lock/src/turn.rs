@@ -26,6 +26,8 @@ const LOOK_AT: usize = 64;
 const CLOCK_EVERY: u32 = 8;
 /// So often the one whose turn it is bears being overtaken while it looks.
 const OVERTAKEN: u32 = 4;
+/// After so many times the patience the mutex is kept even for one that sleeps.
+const FIRMNESS: u32 = 4;
 
 /// In `passed` of the plain queue: hand-overs; from here on those across; from here on where the turn comes from, plus one, or
 /// zero if nobody counts.
@@ -414,6 +416,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         let mut since = None;
         let mut rounds = 0;
         let mut slept = false;
+        let mut firm = false;
         loop {
             let word = self.load();
             if word & LOCKED == 0 {
@@ -443,7 +446,9 @@ impl<'a, P: Platform> Turns<'a, P> {
                     self.note(Event::GaveUp);
                     return None;
                 }
-                if now - *since.get_or_insert(now) >= self.settings.patience && self.reserve(word) {
+                let waited = now - *since.get_or_insert(now);
+                firm = waited >= self.settings.patience * FIRMNESS;
+                if waited >= self.settings.patience && self.reserve(word) {
                     continue;
                 }
             }
@@ -454,11 +459,14 @@ impl<'a, P: Platform> Turns<'a, P> {
             if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0) {
                 continue;
             }
-            if self.step(word, word | ASLEEP).is_ok() {
+            // Where CPUs are few, the mutex is not kept for one that sleeps, unless it has waited for very long: it may be long until
+            // it has a CPU again.
+            let asleep = if crowded && !firm { word & !RESERVED | ASLEEP } else { word | ASLEEP };
+            if self.step(word, asleep).is_ok() {
                 self.note(Event::SleptInTurn);
                 // The patience counts from here on, however short the looking was.
                 since.get_or_insert_with(P::now);
-                let outcome = P::wait(self.word, word | ASLEEP, deadline);
+                let outcome = P::wait(self.word, asleep, deadline);
                 (slept, rounds) = (true, 1);
                 if outcome == Wait::TimedOut {
                     self.note(Event::GaveUp);
