@@ -121,7 +121,14 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Queues up by a record, and waits until it has the mutex (true) or the deadline has come (false). Nothing if it has to
     /// begin anew. The caller does not have the record any more in any case.
     pub(crate) fn queue_up(&self, number: u32, deadline: Option<Instant>) -> Option<bool> {
+        let mut rounds = 0;
         loop {
+            // A thread near by that takes the mutex and gives it back again and again could have our steps fail for ever: those
+            // who pass by are stopped then. The one in front, which may be us soon, takes the mark away.
+            if rounds == OVERTAKEN {
+                self.reserve(self.load());
+            }
+            rounds += 1;
             let word = self.load();
             if word & (LOCKED | RESERVED) == 0 {
                 if self.take(word, word | LOCKED) {

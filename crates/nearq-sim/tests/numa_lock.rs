@@ -154,6 +154,39 @@ fn everybody_has_a_turn() {
     }
 }
 
+/// A thread that takes the mutex again and again has its line near by; one far away, whose every step takes longer than
+/// all that the near one does, still has its share.
+#[test]
+fn nobody_is_starved_by_one_that_is_faster() {
+    for mode in [Mode::Plain, Mode::Auto, Mode::Numa] {
+        let machine = Machine::named("epyc-7551-2s").expect("built in");
+        let outcome = Simulation::on(&machine, 1).run(move || {
+            let mut settings = Settings::default();
+            settings.mode = mode;
+            settings.set_for_process::<Sim>();
+            let mutex = Arc::new(OnALine(Mutex::<[u32; 2], Sim>::new_in([0; 2])));
+            let end = Sim::now() + Duration::from_millis(10);
+            let both: Vec<_> = [0, 60]
+                .into_iter()
+                .enumerate()
+                .map(|(index, cpu)| {
+                    let mutex = Arc::clone(&mutex);
+                    spawn_on(cpu, move || {
+                        while Sim::now() < end {
+                            mutex.0.lock()[index] += 1;
+                            compute(Duration::from_nanos(100));
+                        }
+                    })
+                })
+                .collect();
+            both.into_iter().for_each(Sim::join);
+            *mutex.0.lock()
+        });
+        let [one, other] = outcome.expect();
+        assert!(one.min(other) * 3 >= one.max(other), "{mode:?}: {one} and {other}");
+    }
+}
+
 /// A lock that many threads of a large machine fight for: how often it is taken in a millisecond.
 fn rate(mode: Mode, threads: usize) -> f64 {
     type Word = <Sim as Platform>::AtomicU32;
