@@ -27,6 +27,7 @@ mod api;
 mod mutex;
 mod numbered;
 mod osq;
+mod own;
 mod queue;
 mod raw;
 mod room;
@@ -40,6 +41,7 @@ mod word;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use osq::{OsqGuard, OsqLock};
+pub use own::TooManySettings;
 pub use raw::RawMutex;
 pub use room::start;
 pub use settings::{Mode, Settings};

@@ -23,6 +23,7 @@ use crate::settings::Settings;
 use crate::slot::Slot;
 use crate::statistics::Counts;
 use crate::table::Table;
+use crate::word::{SLOT, slot};
 
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
 pub(crate) const MOST_DOMAINS: usize = 32;
@@ -193,10 +194,21 @@ impl<P: Platform> Room<P> {
         Settings::unpack(self.settings.load(Ordering::Relaxed))
     }
 
+    /// How the mutex with this word behaves.
+    #[inline]
+    pub(crate) fn settings_of(&self, word: u32) -> Settings {
+        let own = if word & SLOT == 0 { None } else { self.slots.get(slot(word)).own.settings() };
+        own.unwrap_or_else(|| self.settings())
+    }
+
+    pub(crate) fn new_slot(&self) -> Slot<P> {
+        Slot::new(self.domains.len())
+    }
+
     /// Takes a slot and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is free is not
     /// ready.
     pub(crate) fn take_slot(&self) -> Option<u32> {
-        let number = self.slots.take(|| Slot::new(self.domains.len()))?;
+        let number = self.slots.take(|| self.new_slot())?;
         if self.slots.get(number).bind() {
             return Some(number);
         }
@@ -206,7 +218,9 @@ impl<P: Platform> Room<P> {
 
     /// Gives a slot back whose mutex is gone. Nobody waits there.
     pub(crate) fn give_slot_back(&self, number: u32) {
-        self.slots.get(number).unbind(self);
+        let slot = self.slots.get(number);
+        slot.unbind(self);
+        slot.own.let_go();
         self.slots.free(number);
     }
 

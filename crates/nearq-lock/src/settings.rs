@@ -90,12 +90,18 @@ impl Settings {
     /// Makes these the settings of the caller's process. Mutexes that somebody waits for follow as soon as the queues that
     /// they have are empty.
     pub fn set_for_process<P: Platform>(self) {
+        let settings = self.within_bounds::<P>();
+        // Relaxed: a number; nothing is published with it.
+        Room::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
+    }
+
+    /// Clamped, with a warning of what was not within its bounds.
+    pub(crate) fn within_bounds<P: Platform>(self) -> Self {
         let (clamped, complaint) = self.clamped();
         if let Some(complaint) = complaint {
             P::warn(&complaint);
         }
-        // Relaxed: a number; nothing is published with it.
-        Room::<P>::get().settings.store(clamped.pack(), Ordering::Relaxed);
+        clamped
     }
 
     /// What is in effect at the start.

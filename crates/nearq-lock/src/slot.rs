@@ -1,7 +1,8 @@
 //! Where the waiters of one mutex queue up by cache: a queue for each domain, and whose turn it is.
 //!
 //! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. A slot is *bound* to one mutex at a
-//! time: from the step that puts its number into the word to the step that takes it out.
+//! time: from the step that puts `NUMA` into the word to the step that takes it out. The slot's number comes and goes with it, unless
+//! the mutex *keeps* the slot for its settings (`own.rs`).
 //!
 //! # The turn
 //! One thread at most has the slot's *turn*: it may contend for the mutex, and once it holds it, says whose turn is next.
@@ -33,6 +34,7 @@
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
+use crate::own::Own;
 use crate::queue::{ANEW, TURN, Tail, Told};
 use crate::room::Room;
 
@@ -63,6 +65,8 @@ pub(crate) struct Slot<P: Platform> {
     /// Whether the turn has gone to another domain since. Of who has the turn.
     crossed: P::AtomicU32,
     lines: Box<[Line<P>]>,
+    /// Settings and counts, for a mutex that keeps the slot.
+    pub(crate) own: Own<P>,
 }
 
 /// A domain's queue as one that is joined or left.
@@ -104,6 +108,7 @@ impl<P: Platform> Slot<P> {
             quiet: P::AtomicU32::new(0),
             crossed: P::AtomicU32::new(0),
             lines: (0..domains).map(line).collect(),
+            own: Own::new(),
         }
     }
 

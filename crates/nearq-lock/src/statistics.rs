@@ -1,5 +1,7 @@
 //! What happens to the threads of a process that have to wait for a mutex, counted while that is wanted.
 //!
+//! All mutexes of a process together, or, one by one, those that have settings of their own (`own.rs`).
+//!
 //! Counted by domain, so that the counting stays within a cache; nothing is counted, and nothing is written, unless
 //! [`Settings::count`](crate::Settings::count) says so. Taking a free mutex of which nobody waits is not counted at all: it
 //! looks at nothing but the word.
@@ -11,6 +13,7 @@ use crate::room::Room;
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    Acquired,
     Contended,
     Turn,
     Within,
@@ -35,13 +38,20 @@ impl<P: Platform> Counts<P> {
         Counts(core::array::from_fn(|_| P::AtomicU64::new(0)))
     }
 
+    /// Begins anew.
+    pub(crate) fn clear(&self) {
+        // Relaxed: counts and nothing else.
+        self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     pub(crate) fn add(&self, event: Event) {
         // Relaxed: a count and nothing else.
         self.0[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What happened to the threads of a process that found a mutex held.
+/// What happened to the threads that found a mutex held: at all mutexes of a process that have no settings of their own
+/// ([`of_process`](Self::of_process)), or at one that has ([`RawMutex::statistics`](crate::RawMutex::statistics)).
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
@@ -57,6 +67,8 @@ impl<P: Platform> Counts<P> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
+    /// How often the mutex was taken. Counted for a mutex that has settings of its own only.
+    pub acquisitions: u64,
     /// How often a thread did not get a mutex by looking at it for a while, and had to queue up.
     pub contended: u64,
     /// How often one took the mutex in turn. The others of those above gave up, or found it free before they had a place.
@@ -84,13 +96,17 @@ pub struct Statistics {
 impl Statistics {
     /// What was counted in the caller's process so far.
     pub fn of_process<P: Platform>() -> Self {
-        let room = Room::<P>::get();
+        Self::of(&Room::<P>::get().counts)
+    }
+
+    /// What was counted in all domains.
+    pub(crate) fn of<P: Platform>(counts: &[Counts<P>]) -> Self {
         // Relaxed: counts that go on meanwhile.
         let sum = |event: Event| {
-            let all = room.counts.iter();
-            all.map(|counts| counts.0[event as usize].load(Ordering::Relaxed)).sum()
+            counts.iter().map(|counts| counts.0[event as usize].load(Ordering::Relaxed)).sum()
         };
         Statistics {
+            acquisitions: sum(Event::Acquired),
             contended: sum(Event::Contended),
             in_turn: sum(Event::Turn),
             within: sum(Event::Within),

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
 
+use crate::own::Own;
 use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING};
 use crate::room::Room;
 use crate::settings::{Mode, Settings};
@@ -40,6 +41,8 @@ pub(crate) struct Turns<'a, P: Platform> {
     word: &'a P::AtomicU32,
     room: &'a Room<P>,
     settings: Settings,
+    /// Where it is counted, if the mutex has settings of its own.
+    own: Option<&'a Own<P>>,
     /// The domain that the thread was in when it came.
     here: usize,
 }
@@ -80,8 +83,23 @@ struct Turn {
 }
 
 impl<'a, P: Platform> Turns<'a, P> {
-    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>, settings: Settings) -> Self {
-        Turns { word, room, settings, here: room.here() }
+    /// For a thread that has found `seen` in the word.
+    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>, seen: u32) -> Self {
+        let own = (seen & SLOT != 0).then(|| &room.slots.get(slot(seen)).own);
+        let (own, settings) = match own.and_then(|own| Some((own, own.settings()?))) {
+            Some((own, settings)) => (Some(own), settings),
+            None => (None, room.settings()),
+        };
+        Turns { word, room, settings, own, here: room.here() }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// A record to queue up by, if there is one.
+    pub(crate) fn take_record(&self) -> Option<u32> {
+        self.room.table.take()
     }
 
     fn load(&self) -> u32 {
@@ -103,7 +121,10 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     pub(crate) fn note(&self, event: Event) {
         if self.settings.count {
-            self.room.counts[self.here].add(event);
+            match self.own {
+                Some(own) => own.add(self.here, event),
+                None => self.room.counts[self.here].add(event),
+            }
         }
     }
 
@@ -195,7 +216,9 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
             turn = self.turn(number);
             if let from @ 1.. = turn.passed >> FROM {
-                turn.passed += 1 + (u64::from(from != self.here as u64 + 1) << ACROSS);
+                let across = from != self.here as u64 + 1;
+                turn.passed += 1 + (u64::from(across) << ACROSS);
+                self.note(if across { Event::Across } else { Event::Within });
             }
         }
         let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
@@ -240,8 +263,9 @@ impl<'a, P: Platform> Turns<'a, P> {
             Mode::Auto => self.room.used_domains > 1,
             Mode::Off | Mode::Plain => false,
         };
+        let from_here = (self.here as u64 + 1) << FROM;
         if !wanted || word & NUMA != 0 {
-            return 0;
+            return if self.settings.count { from_here } else { 0 };
         }
         if self.settings.mode == Mode::Numa {
             self.bind();
@@ -250,7 +274,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         let all = turn.passed as u32 & COUNT;
         let across = (turn.passed >> ACROSS) as u32 & COUNT;
         if all < self.settings.hand_overs {
-            return turn.passed & !(u64::MAX << FROM) | (self.here as u64 + 1) << FROM;
+            return turn.passed & !(u64::MAX << FROM) | from_here;
         }
         if across * 100 >= all * self.settings.remote_percent
             && let Some(next) = self.room.table.behind(turn.number)
@@ -283,9 +307,14 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// on.
     #[cold]
     fn bind(&self) {
-        let Some(number) = self.room.take_slot() else { return };
-        self.note(Event::Bound);
         let mut word = self.load();
+        let number = match slot(word) {
+            0 => self.room.take_slot(),
+            // Kept for the mutex's settings.
+            own => self.room.slots.get(own).bind().then_some(own),
+        };
+        let Some(number) = number else { return };
+        self.note(Event::Bound);
         while let Err(found) = self.step(word, word & !SLOT | NUMA | number << SLOT_SHIFT) {
             word = found;
         }
@@ -404,12 +433,15 @@ impl<'a, P: Platform> Turns<'a, P> {
     fn unbind(&self, bound: &Slot<P>) {
         self.note(Event::Unbound);
         let mut word = self.load();
-        let number = slot(word);
-        while let Err(found) = self.step(word, word & !(NUMA | SLOT)) {
+        let (number, kept) = (slot(word), bound.own.is_kept());
+        let out = if kept { NUMA } else { NUMA | SLOT };
+        while let Err(found) = self.step(word, word & !out) {
             word = found;
         }
         bound.unbind(self.room);
-        self.room.slots.free(number);
+        if !kept {
+            self.room.slots.free(number);
+        }
     }
 
     fn patience(&self) -> u64 {

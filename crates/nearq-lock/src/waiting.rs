@@ -40,7 +40,7 @@ use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
 use crate::turn::Turns;
-use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, slot};
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
 
 /// How many looks at a held mutex before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
@@ -93,7 +93,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     fn passed_by(&self, word: u32) {
         if word & NUMA != 0 {
             let room = Room::<P>::get();
-            Turns::new(self.word, room, room.settings()).passed_by(word);
+            Turns::new(self.word, room, word).passed_by(word);
         }
     }
 
@@ -102,7 +102,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Not where they look as well: then whoever comes queues up at once, and its looks are at a line of its own. But where so few CPUs
     /// are left that they sleep, a queue that everybody joins is a convoy: each hand-over waits until somebody has woken up, at half
     /// the speed (4 to 64 threads on 2 simulated CPUs). With several caches it is no gain: there are CPUs enough, or looks from afar.
-    fn may_look(&self, word: u32) -> bool {
+    fn may_look(word: u32) -> bool {
         if word & (LOCKED | RESERVED | NUMA) != LOCKED {
             return false;
         }
@@ -113,40 +113,36 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Waits for the mutex; false if the deadline came first.
     pub(crate) fn lock(&self, deadline: Option<Instant>) -> bool {
         let mut word = self.load();
-        if word & !ASLEEP == LOCKED || self.may_look(word) {
+        if word & !(ASLEEP | SLOT) == LOCKED || Self::may_look(word) {
             P::wait_until_changed(self.word, word, FIRST_LOOKS);
             word = self.load();
         }
         let mut yields = 0;
-        let mut room_and_settings = None;
-        let (room, settings) = loop {
+        let mut turns_made = None;
+        let turns = loop {
             if word & (LOCKED | RESERVED) == 0 && self.take(word, word | LOCKED) {
                 self.passed_by(word);
                 return true;
             }
-            let (room, settings) = *room_and_settings.get_or_insert_with(|| {
-                let room = Room::<P>::get();
-                (room, room.settings())
-            });
-            if word & !(LOCKED | ASLEEP) != 0
+            let turns: &Turns<'_, P> =
+                turns_made.get_or_insert_with(|| Turns::new(self.word, Room::<P>::get(), word));
+            let settings = turns.settings();
+            if word & !(LOCKED | ASLEEP | SLOT) != 0
                 || settings.mode == Mode::Off
                 || yields == settings.yields
             {
-                break (room, settings);
+                break turns;
             }
             // If the one who holds the mutex was preempted, it may be its turn now.
             P::yield_now();
             yields += 1;
             word = self.load();
         };
-        let turns = Turns::new(self.word, room, settings);
         turns.note(Event::Contended);
         loop {
-            let number = if settings.mode == Mode::Off && self.load() & (NUMA | TAIL) == 0 {
-                None
-            } else {
-                room.table.take()
-            };
+            let off = turns.settings().mode == Mode::Off;
+            let number =
+                if off && self.load() & (NUMA | TAIL) == 0 { None } else { turns.take_record() };
             let Some(number) = number else {
                 turns.note(Event::Unqueued);
                 return self.wait_without_queue(deadline);
@@ -158,11 +154,30 @@ impl<'a, P: Platform> Waiting<'a, P> {
         }
     }
 
+    /// The caller has taken the mutex, by this way and not by the short one.
+    #[inline]
+    pub(crate) fn count_acquisition(&self) {
+        // Relaxed: the caller holds the mutex, so the slot stays.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & SLOT != 0 {
+            Self::count_at(word);
+        }
+    }
+
+    #[cold]
+    fn count_at(word: u32) {
+        let room = Room::<P>::get();
+        let own = &room.slots.get(slot(word)).own;
+        if own.settings().is_some_and(|settings| settings.count) {
+            own.add(room.here(), Event::Acquired);
+        }
+    }
+
     /// Binds a slot for a test, which holds the mutex.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
         let room = Room::<P>::get();
-        Turns::new(self.word, room, room.settings()).bind_in_front()
+        Turns::new(self.word, room, self.load()).bind_in_front()
     }
 
     /// Says in the word that somebody is about to sleep on it.

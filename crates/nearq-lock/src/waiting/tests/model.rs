@@ -276,3 +276,42 @@ fn the_next_holder_may_free_the_mutex() {
         });
     }
 }
+
+fn own(mode: Mode) -> Settings {
+    let mut settings = Settings { mode, ..Settings::default() }.eager();
+    settings.count = true;
+    settings
+}
+
+/// The mutex gets settings, and a slot for them, while others come and go; each acquisition after that is counted.
+#[test]
+fn settings_of_its_own_while_another_takes_it() {
+    check(3, Mode::Plain, || {
+        let mutex = new();
+        let other = on_cpu(2, &mutex, increment);
+        mutex.set_settings(own(Mode::Off)).expect("nobody else has a slot");
+        increment(&mutex);
+        Loom::join(other);
+        let acquisitions = mutex.statistics().expect("counted").acquisitions;
+        assert!((1..=2).contains(&acquisitions), "{acquisitions}");
+        end(mutex, 2, 2, 1);
+    });
+}
+
+/// Waiters queue up in the slot in which the settings are, which stays when there is one queue again.
+#[test]
+fn a_slot_that_is_kept_is_bound_and_unbound() {
+    check(2, Mode::Plain, || {
+        let mutex = new();
+        mutex.set_settings(own(Mode::Auto)).expect("nobody else has a slot");
+        assert!(mutex.raw().bind_for_test(), "the slot is free for it");
+        let other = on_cpu(2, &mutex, increment);
+        increment(&mutex);
+        Loom::join(other);
+        increment(&mutex);
+        assert_eq!(mutex.settings(), own(Mode::Auto));
+        let counted = mutex.statistics().expect("counted");
+        assert_eq!((counted.bound, counted.acquisitions), (1, 4));
+        end(mutex, 3, 2, 1);
+    });
+}
