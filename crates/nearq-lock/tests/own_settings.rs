@@ -6,7 +6,7 @@ use nearq_lock::{Mode, Mutex, Settings, Statistics};
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 /// The places for settings are the process's, and one test takes all.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn counted(mode: Mode) -> Settings {
     let mut settings = Settings::default();
