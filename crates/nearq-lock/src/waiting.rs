@@ -34,6 +34,8 @@
 //! Who waits by its record leaves the record behind. Who has the turn hands it on and takes `RESERVED` away. A reserved mutex
 //! without anybody whose turn it is stays free for the next one that queues up, which finds itself in front.
 
+use core::time::Duration;
+
 use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
 
 use crate::room::Room;
@@ -44,6 +46,9 @@ use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
 
 /// How many looks at a held mutex before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
+
+/// Who lets others run and comes back after so long has given a preempted holder its chance.
+const LONG_YIELD: Duration = Duration::from_micros(100);
 
 /// A mutex's word, and a thread that wants it.
 pub(crate) struct Waiting<'a, P: Platform> {
@@ -133,8 +138,13 @@ impl<'a, P: Platform> Waiting<'a, P> {
             {
                 break turns;
             }
-            // If the one who holds the mutex was preempted, it may be its turn now.
+            // If the one who holds the mutex was preempted, it may be its turn now. One long pause is enough: others had the CPU, and
+            // time goes by in which we are in no queue.
+            let before = P::now();
             P::yield_now();
+            if P::now() - before >= LONG_YIELD {
+                yields = settings.yields - 1;
+            }
             yields += 1;
             word = self.load();
         };
