@@ -102,32 +102,25 @@ impl<'a, P: Platform> Waiting<'a, P> {
         }
     }
 
-    /// Whether to look for a while, although others wait.
-    ///
-    /// Within one cache a look costs the others little, and a queue that everybody joins at once is a convoy: where CPUs are few, each
-    /// hand-over waits until somebody has woken up. On simulated machines of 2 and 16 CPUs with one cache, joining at once had half the
-    /// speed of no queue; so it is 0.94 to 1.17 of that. With several caches, whoever comes queues up at once, and looks at a line of
-    /// its own.
-    fn may_look(word: u32) -> bool {
-        word & (LOCKED | RESERVED | NUMA) == LOCKED && Room::<P>::get().used_domains == 1
-    }
-
     /// Waits for the mutex; false if the deadline came first.
     pub(crate) fn lock(&self, deadline: Option<Instant>) -> bool {
         let mut word = self.load();
-        if word & !(ASLEEP | SLOT) == LOCKED || Self::may_look(word) {
+        let mut turns_made = None;
+        let make = |word| Turns::new(self.word, Room::<P>::get(), word);
+        if word & !(ASLEEP | SLOT) == LOCKED
+            || word & (LOCKED | RESERVED | NUMA) == LOCKED
+                && turns_made.get_or_insert_with(|| make(word)).looks_although_others_wait()
+        {
             P::wait_until_changed(self.word, word, FIRST_LOOKS);
             word = self.load();
         }
         let mut yields = 0;
-        let mut turns_made = None;
         let turns = loop {
             if word & (LOCKED | RESERVED) == 0 && self.take(word, word | LOCKED) {
                 self.passed_by(word);
                 return true;
             }
-            let turns: &Turns<'_, P> =
-                turns_made.get_or_insert_with(|| Turns::new(self.word, Room::<P>::get(), word));
+            let turns: &Turns<'_, P> = turns_made.get_or_insert_with(|| make(word));
             let settings = turns.settings();
             if word & !(LOCKED | ASLEEP | SLOT) != 0
                 || settings.mode == Mode::Off
