@@ -102,6 +102,30 @@ pub mod metric {
     pub const EARLY_PERCENT: Metric = metric("early_percent", "%");
     /// CPU time of the monitor's thread while work waits, in percent of one CPU.
     pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
+    /// How often a lock was taken, by all threads together.
+    pub const ACQUISITIONS_PER_SECOND: Metric = metric("acquisitions_per_second", "1/s");
+    /// Share of the acquisitions that the busier half of the threads made.
+    pub const FAIRNESS: Metric = metric("fairness", "share");
+    /// From before a lock was asked for until it was had, median.
+    pub const WAIT_P50: Metric = metric("wait_us_p50", "us");
+    /// The same, 99th percentile.
+    pub const WAIT_P99: Metric = metric("wait_us_p99", "us");
+    /// The same, 99.99th percentile.
+    pub const WAIT_P9999: Metric = metric("wait_us_p9999", "us");
+    /// The same, longest.
+    pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
+    /// Acquisitions beyond those of our plain mutex in the same run.
+    pub const GAIN: Metric = metric("gain_percent", "%");
+    /// Acquisitions as a multiple of those of the better of std and parking_lot in the same run.
+    pub const RATIO_TO_BETTER: Metric = metric("ratio_to_better", "ratio");
+    /// Acquisitions as a multiple of those of the C library's ordinary mutex in the same run.
+    pub const RATIO_TO_PTHREAD: Metric = metric("ratio_to_pthread", "ratio");
+    /// Acquisitions as a multiple of those of the C library's adaptive mutex in the same run.
+    pub const RATIO_TO_PTHREAD_ADAPTIVE: Metric = metric("ratio_to_pthread_adaptive", "ratio");
+    /// The 99.99th percentile of the waits as a multiple of the lesser of std's and parking_lot's in the same run.
+    pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
+    /// The same of the longest waits.
+    pub const WAIT_RATIO_MAX: Metric = metric("wait_ratio_max", "ratio");
     /// How often the monitor's thread was put on a CPU in a second while work waits.
     pub const MONITOR_WAKES: Metric = metric("monitor_wakes_per_second", "1/s");
 }
