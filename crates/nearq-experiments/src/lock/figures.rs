@@ -36,7 +36,7 @@ pub(super) fn collect(
         }
     }
     let sample = |row| samples.iter().find(|(of, _)| *of == row).map(|(_, sample)| sample);
-    let mut add = |row, metric, value: Option<f64>| {
+    let mut add = |row: &str, metric, value: Option<f64>| {
         // A run in which the other one had nothing has no ratio.
         if let Some(value) = value.filter(|value| value.is_finite()) {
             collector.add(&scenario, row, metric, value);
@@ -47,20 +47,22 @@ pub(super) fn collect(
         let gain = rate(row).zip(rate(PLAIN)).map(|(of, plain)| (of / plain - 1.0) * 100.0);
         add(row, metric::GAIN, gain);
     }
-    let better = rate(STD).zip(rate(PARKING_LOT)).map(|(one, other)| one.max(other));
-    let ratio = |of: Option<f64>, to: Option<f64>| of.zip(to).map(|(of, to)| of / to);
-    add(AUTO, metric::RATIO_TO_BETTER, ratio(rate(AUTO), better));
-    add(AUTO, metric::RATIO_TO_PTHREAD, ratio(rate(AUTO), rate(PTHREAD)));
-    add(AUTO, metric::RATIO_TO_PTHREAD_ADAPTIVE, ratio(rate(AUTO), rate(PTHREAD_ADAPTIVE)));
-    let waits: [Reading<f64>; 2] = [
+    let ratios: [Reading<f64>; 3] = [
+        (metric::ACQUISITIONS_RATIO, Sample::per_second),
         (metric::WAIT_RATIO_P9999, |sample| sample.waits.quantile_us(0.9999)),
         (metric::WAIT_RATIO_MAX, |sample| sample.waits.longest_us()),
     ];
-    for (metric, wait) in waits {
-        let of = |row| sample(row).map(wait);
-        let lesser = of(STD).zip(of(PARKING_LOT)).map(|(one, other)| one.min(other));
-        add(AUTO, metric, ratio(of(AUTO), lesser));
+    for other in [STD, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE] {
+        let Some((ours, theirs)) = sample(AUTO).zip(sample(other)) else { continue };
+        for (metric, read) in ratios {
+            add(&beside(other), metric, Some(read(ours) / read(theirs)));
+        }
     }
+}
+
+/// The row of the ratios of ours, as it comes, to another one.
+pub(super) fn beside(other: &str) -> String {
+    format!("{AUTO} / {other}")
 }
 
 /// Puts the document's gains beside ours.
@@ -118,15 +120,22 @@ mod tests {
             collect(&mut collector, Load::Short, 2, &samples);
         }
         let rows = collector.rows();
-        let found = |row, metric| of(&rows, Load::Short, 2, row, metric);
-        let both = |summary: Summary| (summary.min, summary.max);
-        assert_eq!(found(AUTO, metric::RATIO_TO_BETTER).map(both), Some((1.25, 1.25)));
-        assert_eq!(found(AUTO, metric::RATIO_TO_PTHREAD).map(both), Some((0.5, 0.5)));
-        assert_eq!(found(AUTO, metric::WAIT_RATIO_MAX).map(both), Some((0.25, 0.25)));
-        assert_eq!(found(AUTO, metric::GAIN).map(both), Some((50.0, 50.0)));
-        assert_eq!(found(AUTO, metric::FAIRNESS).map(both), Some((0.5, 0.5)));
+        let found = |row: &str, metric| of(&rows, Load::Short, 2, row, metric);
+        // The same in both runs, but for how the quotients are rounded.
+        let same = |summary: Option<Summary>, wanted: f64| {
+            let near = |found: f64| (found - wanted).abs() < 1e-9;
+            summary.is_some_and(|of| of.runs == 2 && near(of.min) && near(of.max))
+        };
+        let ratio = |other, metric| found(&beside(other), metric);
+        assert!(same(ratio(STD, metric::ACQUISITIONS_RATIO), 1.25));
+        assert!(same(ratio(PARKING_LOT, metric::ACQUISITIONS_RATIO), 2.5));
+        assert!(same(ratio(PTHREAD, metric::ACQUISITIONS_RATIO), 0.5));
+        assert!(same(ratio(STD, metric::WAIT_RATIO_MAX), 0.2));
+        assert!(same(ratio(PARKING_LOT, metric::WAIT_RATIO_P9999), 0.25));
+        assert!(same(found(AUTO, metric::GAIN), 50.0));
+        assert!(same(found(AUTO, metric::FAIRNESS), 0.5));
         assert_eq!(
-            (found(AUTO, metric::RATIO_TO_PTHREAD_ADAPTIVE), found(NUMA, metric::GAIN)),
+            (ratio(PTHREAD_ADAPTIVE, metric::ACQUISITIONS_RATIO), found(NUMA, metric::GAIN)),
             (None, None),
             "they did not take part"
         );

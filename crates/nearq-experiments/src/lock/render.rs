@@ -176,8 +176,8 @@ impl Facts<'_> {
         }
         let missed = self.goals.iter().filter(|goal| !goal.met).count();
         table.remark(format!(
-            "{} of {} reached. Ratios are those within a run, and their median over the runs; of several numbers of writers the worst is \
-             shown.",
+            "{} of {} reached. Ratios are those within a run, and their median over the runs, which also decides which of two is the better; \
+             of several numbers of writers the worst is shown.",
             self.goals.len() - missed,
             self.goals.len()
         ));

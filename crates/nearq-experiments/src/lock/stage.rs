@@ -3,10 +3,6 @@
 use crate::blocking;
 use nearq_platform::{Linux, Platform as _};
 use nearq_sim::Sim;
-#[cfg(target_arch = "x86_64")]
-use std::sync::OnceLock;
-#[cfg(target_arch = "x86_64")]
-use std::time::Duration;
 
 /// A platform that the experiment runs on.
 pub trait Stage: blocking::Stage {
@@ -22,7 +18,7 @@ pub trait Stage: blocking::Stage {
 
 /// For how long the counter is compared with the clock.
 #[cfg(target_arch = "x86_64")]
-const CALIBRATION: Duration = Duration::from_millis(20);
+const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(20);
 
 impl Stage for Linux {
     const EVERY: u64 = 16;
@@ -42,7 +38,7 @@ impl Stage for Linux {
 
     #[cfg(target_arch = "x86_64")]
     fn tick_ns() -> f64 {
-        static NANOSECONDS: OnceLock<f64> = OnceLock::new();
+        static NANOSECONDS: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
         *NANOSECONDS.get_or_init(|| {
             let (time, ticks) = (Linux::now(), Self::ticks());
             Linux::sleep(CALIBRATION);
@@ -88,6 +84,7 @@ pub(super) fn cost_of_reading<P: Stage>() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn ticks_are_as_long_as_they_are_said_to_be() {

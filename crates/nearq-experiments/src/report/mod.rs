@@ -116,13 +116,9 @@ pub mod metric {
     pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
     /// Acquisitions beyond those of our plain mutex in the same run.
     pub const GAIN: Metric = metric("gain_percent", "%");
-    /// Acquisitions as a multiple of those of the better of std and parking_lot in the same run.
-    pub const RATIO_TO_BETTER: Metric = metric("ratio_to_better", "ratio");
-    /// Acquisitions as a multiple of those of the C library's ordinary mutex in the same run.
-    pub const RATIO_TO_PTHREAD: Metric = metric("ratio_to_pthread", "ratio");
-    /// Acquisitions as a multiple of those of the C library's adaptive mutex in the same run.
-    pub const RATIO_TO_PTHREAD_ADAPTIVE: Metric = metric("ratio_to_pthread_adaptive", "ratio");
-    /// The 99.99th percentile of the waits as a multiple of the lesser of std's and parking_lot's in the same run.
+    /// Acquisitions of one lock as a multiple of those of another one in the same run.
+    pub const ACQUISITIONS_RATIO: Metric = metric("acquisitions_ratio", "ratio");
+    /// The 99.99th percentile of one lock's waits as a multiple of the other one's in the same run.
     pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
     /// The same of the longest waits.
     pub const WAIT_RATIO_MAX: Metric = metric("wait_ratio_max", "ratio");
