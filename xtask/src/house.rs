@@ -19,7 +19,11 @@ const PLAN: [Room; 10] = [
         &["nearq-model", "nearq-sim"],
     ),
     ("nearq", &["nearq-core", "nearq-platform", "nearq-topology"], &[]),
-    ("nearq-experiments", &["nearq", "nearq-platform", "nearq-sim", "nearq-topology"], &[]),
+    (
+        "nearq-experiments",
+        &["nearq", "nearq-lock", "nearq-platform", "nearq-sim", "nearq-topology"],
+        &[],
+    ),
     ("nearq-cli", &["nearq-experiments", "nearq-topology"], &["nearq", "nearq-platform"]),
     ("xtask", &[], &[]),
 ];

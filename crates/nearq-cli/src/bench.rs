@@ -5,7 +5,8 @@ use crate::output::Failure;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
 use nearq_experiments::{
-    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, Progress, ScopesOptions,
+    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, LockOptions, Progress,
+    ScopesOptions,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,6 +75,26 @@ Examples:
   nearq bench highpri --threads 500 --interval 10
   nearq bench highpri --on opteron-2s";
 
+const LOCK_EXAMPLES: &str = "\
+Threads that are pinned to CPUs take one lock, do a little under it and give it back, for a fixed time: the kernel's locktorture, with 1
+to 64 writers and short and long sections. For nearq's mutex (with one queue, always with a queue for each cache, and as it comes),
+its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, in the same run, in alternating order:
+acquisitions a second, how much they vary over the runs, how evenly the writers had them, and how long they waited; what queues by
+cache gain, beside the figures of the document of 2024; and which of the goals were reached.
+
+--shape takes other patterns of locks, over structures in memory that are changed under the locks and checked at the end: `epoll`
+(perf bench epoll), `shared-file` (fxmark's DWOM) and `shared-dir` (fxmark's MWRM and MWUM).
+
+On a simulated machine nearq's locks run in virtual time, without the others, which are Linux programs.
+
+Examples:
+  nearq bench lock
+  nearq bench lock --quick --json - | jq '.parameters.goals'
+  nearq bench lock --writers 2,4 --section long --runs 21
+  nearq bench lock --shape shared-dir --svg dir.svg
+  nearq bench lock --on epyc-7551-2s --section short
+  nearq bench lock --on kh-40000-2s --place spread --quick";
+
 /// The experiments that there are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
@@ -89,6 +110,9 @@ pub(crate) enum Experiment {
     /// Queue an item where 3000 threads want the CPU: how long a normal and a high-priority one wait
     #[command(after_help = HIGHPRI_EXAMPLES)]
     Highpri(Highpri),
+    /// One lock that many threads want: throughput, fairness and waits, beside other locks
+    #[command(after_help = LOCK_EXAMPLES)]
+    Lock(Lock),
 }
 
 /// What every experiment can be told.
@@ -219,6 +243,33 @@ pub(crate) struct Highpri {
     interval: Option<Duration>,
 }
 
+/// What `nearq bench lock` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Lock {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Threads that want the lock, 1 to 4096, several numbers with commas between them; 1,2,4,8,16,32,48,64 if not given
+    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
+    writers: Option<Vec<usize>>,
+
+    /// How long they hold it: `short`, `long` or `both`; both if not given, short with --quick. For torture only
+    #[arg(long, value_name = "SECTION")]
+    section: Option<String>,
+
+    /// Where they are pinned: `compact` fills one cache after the other, `spread` goes round them; compact if not given
+    #[arg(long, value_name = "PLACE")]
+    place: Option<String>,
+
+    /// What they do: `torture`, `epoll`, `shared-file` or `shared-dir`; torture if not given
+    #[arg(long, value_name = "SHAPE")]
+    shape: Option<String>,
+
+    /// Nanoseconds that each computes between two acquisitions, 0 to 1000000; 100 if not given
+    #[arg(long, value_name = "NS", value_parser = number, allow_negative_numbers = true)]
+    outside: Option<usize>,
+}
+
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
@@ -263,6 +314,17 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 interval: options.interval,
             };
             options.shared.run(|progress| nearq_experiments::highpri(&given, progress))
+        }
+        Experiment::Lock(options) => {
+            let given = LockOptions {
+                common: options.shared.common(),
+                writers: options.writers.clone(),
+                section: options.section.clone(),
+                place: options.place.clone(),
+                shape: options.shape.clone(),
+                outside_ns: options.outside,
+            };
+            options.shared.run(|progress| nearq_experiments::lock(&given, progress))
         }
     }
 }

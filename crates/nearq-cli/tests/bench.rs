@@ -138,6 +138,62 @@ fn highpri_has_the_published_figures_beside_ours() {
 }
 
 #[test]
+fn lock_has_a_row_for_each_lock_and_says_which_goals_were_reached() {
+    let folder = Folder::new("lock");
+    let (json, svg) = (folder.path("lock.json"), folder.path("lock.svg"));
+    let output = nearq()
+        .args(["bench", "lock", "--writers", "1,3", "--section", "short", "--runs", "2"])
+        .args(["--duration", "0.05", "--json", &json, "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["short, 3 writers", "fairness", "p99.99", "Goals of nearq auto", "UnixBench"] {
+        assert!(text.contains(part), "{part} is missing from {text}");
+    }
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"lock".into(), &"here".into()));
+    let rows = json["rows"].as_array().unwrap();
+    for row in ["nearq plain", "nearq always-NUMA", "nearq auto", "OsqLock", "std", "parking_lot"]
+        .into_iter()
+        .chain(["pthread normal", "mcslock"])
+    {
+        let rate = rows.iter().find(|found| {
+            found["row"] == row
+                && found["scenario"] == "short 3"
+                && found["metric"] == "acquisitions_per_second"
+        });
+        let rate = rate.unwrap_or_else(|| panic!("no rate of {row}"));
+        // Where others use the CPUs, a few threads may not get one within so short a run.
+        assert!(rate["median"].as_f64().unwrap() >= 0.0 && rate["runs"] == 2, "{row}");
+    }
+    assert!(!json["parameters"]["goals"].as_array().unwrap().is_empty());
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
+fn lock_on_the_documents_machine_has_its_gains_beside_ours() {
+    let output = nearq()
+        .args(["bench", "lock", "--on", "epyc-7551-2s", "--quick", "--json", "-"])
+        .args(["--writers", "1,16"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let gain = rows.iter().find(|found| {
+        found["scenario"] == "short 16"
+            && found["row"] == "nearq auto"
+            && found["metric"] == "gain_percent"
+    });
+    assert_eq!(gain.expect("a gain")["published"], 72.39);
+    assert!(rows.iter().all(|row| row["row"] != "std"), "other locks do not run there");
+    let goals = json["parameters"]["goals"].as_array().unwrap();
+    assert_eq!(goals.len(), 2, "{goals:?}");
+    assert!(errors(&output).contains("their rows are left out"));
+}
+
+#[test]
 fn a_limit_on_threads_is_named_with_how_many_could_be_started() {
     // Each thread takes address space for its stack.
     let command = format!(

@@ -27,7 +27,7 @@ fn no_command_shows_the_help() {
 fn unknown_commands_and_options() {
     let commands = ["`topo`", "`bench scopes`", "`bench dispatch`"];
     names(&["frobnicate"], &["'frobnicate'", commands[0], commands[1], commands[2]]);
-    names(&["bench", "lock"], &["'lock'", commands[1], commands[2]]);
+    names(&["bench", "luck"], &["'luck'", commands[1], commands[2]]);
     names(&["topo", "--colour"], &["'--colour'", "`nearq topo --help`"]);
     names(&["topo", "all"], &["'all'", "`nearq topo --help`"]);
     names(&["topo", "--scope"], &["--scope", "`nearq topo --help`"]);
@@ -131,11 +131,29 @@ fn numbers_of_the_experiments() {
         ("dispatch", "--idle-samples", &["0", "100001", "1.5"]),
         ("dispatch", "--items", &["0", "-5", "1000001", "many"]),
         ("dispatch", "--runs", &["0", "-7", "99999999999999999999"]),
+        ("lock", "--writers", &["0", "-1", "4097", "x", ""]),
+        ("lock", "--outside", &["-1", "1000001", "x"]),
+        ("lock", "--runs", &["0", "1001"]),
     ] {
         for value in values {
             names(&["bench", experiment, option, value], &[option, value, "give "]);
         }
     }
+}
+
+#[test]
+fn words_of_the_lock_experiment() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["bench", "lock"], arguments].concat(), parts);
+    };
+    refused(&["--writers", "1,2,0"], &["--writers 0", "from 1 to 4096"]);
+    refused(&["--writers", "2,x"], &["'x'", "--writers"]);
+    refused(&["--writers", "4,2,4"], &["--writers 4", "each number once"]);
+    refused(&["--section", "wide"], &["--section \"wide\"", "short, long or both"]);
+    refused(&["--place", "here"], &["--place \"here\"", "compact or spread"]);
+    refused(&["--shape", "tree"], &["--shape \"tree\"", "torture", "epoll", "shared-dir"]);
+    refused(&["--shape", "epoll", "--section", "long"], &["--section \"long\"", "no sections"]);
+    refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "epyc-7551-2s"]);
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub use stage::Stage;
 pub use targets::{Goal, judge};
 pub use threads::Sampler;
 pub use ways::{Block, Sleeps, Way};
+pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
 use crate::options::{Common, within};
 use crate::report::{Collector, Environment, Report, Watch, metric};

@@ -44,7 +44,7 @@ fn cpu_time_of(rounds: u64) -> Result<Duration, Error> {
 /// Nanoseconds of CPU time that a round takes while all of `cpus` are at it, as the median of many stretches, and their spread.
 ///
 /// All at once, because CPUs that share a core, or a clock, are slower together than alone.
-pub(super) fn nanoseconds_per_round(cpus: &CpuSet) -> Result<Summary, Error> {
+pub(crate) fn nanoseconds_per_round(cpus: &CpuSet) -> Result<Summary, Error> {
     let measure = || -> Result<Vec<f64>, Error> {
         let mut rounds = FIRST;
         loop {
@@ -70,7 +70,7 @@ pub(super) fn nanoseconds_per_round(cpus: &CpuSet) -> Result<Summary, Error> {
 }
 
 /// The rounds that take `time`.
-pub(super) fn rounds_for(time: Duration, nanoseconds_per_round: f64) -> u64 {
+pub(crate) fn rounds_for(time: Duration, nanoseconds_per_round: f64) -> u64 {
     ((time.as_nanos() as f64 / nanoseconds_per_round).round() as u64).max(2)
 }
 

@@ -26,6 +26,7 @@ mod stage;
 mod steal;
 
 pub use conclusions::Ratio;
+pub(crate) use limits::room;
 pub use samples::{Figures, Sample, Samples, TOP};
 
 use crate::options::{Common, within};

@@ -1,8 +1,9 @@
-//! Pictures of distributions: falling curves over axes that grow by factors of ten.
+//! Pictures of curves over axes that grow by factors of ten: distributions, and figures over a number of threads.
 
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::LinePlot;
 use kuva::plot::legend::LegendPosition;
+use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use kuva::render::render::render_multiple;
@@ -38,19 +39,38 @@ pub struct Curves {
 
 /// Draws them.
 pub fn draw(curves: &Curves) -> String {
-    let plots: Vec<Plot> = curves.curves.iter().enumerate().map(plot).collect();
-    let layout = Layout::auto_from_plots(&plots)
-        .with_title(&curves.title)
-        .with_title_size(16)
-        .with_label_size(13)
-        .with_tick_size(11)
-        .with_width(SIZE.0)
-        .with_height(SIZE.1)
-        .with_x_label(&curves.across)
-        .with_y_label(&curves.up)
-        .with_log_scale()
-        .with_legend_position(LegendPosition::OutsideRightTop);
+    let plots: Vec<Plot> = curves.plots();
+    let layout = curves.layout(&plots).with_width(SIZE.0).with_height(SIZE.1);
     SvgBackend::new().render_scene(&render_multiple(plots, layout))
+}
+
+/// Draws several of them one below the other.
+pub fn draw_all(diagrams: &[Curves]) -> String {
+    let plots: Vec<Vec<Plot>> = diagrams.iter().map(Curves::plots).collect();
+    let layouts = diagrams.iter().zip(&plots).map(|(curves, plots)| curves.layout(plots));
+    let figure = Figure::new(diagrams.len(), 1)
+        .with_cell_size(SIZE.0, SIZE.1)
+        .with_layouts(layouts.collect())
+        .with_plots(plots);
+    SvgBackend::new().render_scene(&figure.render())
+}
+
+impl Curves {
+    fn plots(&self) -> Vec<Plot> {
+        self.curves.iter().enumerate().map(plot).collect()
+    }
+
+    fn layout(&self, plots: &[Plot]) -> Layout {
+        Layout::auto_from_plots(plots)
+            .with_title(&self.title)
+            .with_title_size(16)
+            .with_label_size(13)
+            .with_tick_size(11)
+            .with_x_label(&self.across)
+            .with_y_label(&self.up)
+            .with_log_scale()
+            .with_legend_position(LegendPosition::OutsideRightTop)
+    }
 }
 
 fn plot((index, curve): (usize, &Curve)) -> Plot {
@@ -87,6 +107,21 @@ mod tests {
             assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
         }
         assert!(svg.contains("stroke-dasharray"), "the eighth has the first one's colour, dashed");
+    }
+
+    #[test]
+    fn several_pictures_are_one() {
+        let curves = |title: &str| Curves {
+            title: title.into(),
+            across: "writers".into(),
+            up: "rate".into(),
+            curves: vec![Curve { name: "a lock".into(), points: vec![(1.0, 3e6), (64.0, 1e6)] }],
+        };
+        let svg = draw_all(&[curves("above"), curves("below")]);
+        for word in ["above", "below", "writers", "rate", "a lock"] {
+            assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
+        }
+        assert_eq!(svg.matches("<svg").count(), 1);
     }
 
     #[test]

@@ -102,6 +102,26 @@ pub mod metric {
     pub const EARLY_PERCENT: Metric = metric("early_percent", "%");
     /// CPU time of the monitor's thread while work waits, in percent of one CPU.
     pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
+    /// How often a lock was taken, by all threads together.
+    pub const ACQUISITIONS_PER_SECOND: Metric = metric("acquisitions_per_second", "1/s");
+    /// Share of the acquisitions that the busier half of the threads made.
+    pub const FAIRNESS: Metric = metric("fairness", "share");
+    /// From before a lock was asked for until it was had, median.
+    pub const WAIT_P50: Metric = metric("wait_us_p50", "us");
+    /// The same, 99th percentile.
+    pub const WAIT_P99: Metric = metric("wait_us_p99", "us");
+    /// The same, 99.99th percentile.
+    pub const WAIT_P9999: Metric = metric("wait_us_p9999", "us");
+    /// The same, longest.
+    pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
+    /// Acquisitions beyond those of our plain mutex in the same run.
+    pub const GAIN: Metric = metric("gain_percent", "%");
+    /// Acquisitions of one lock as a multiple of those of another one in the same run.
+    pub const ACQUISITIONS_RATIO: Metric = metric("acquisitions_ratio", "ratio");
+    /// The 99.99th percentile of one lock's waits as a multiple of the other one's in the same run.
+    pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
+    /// The same of the longest waits.
+    pub const WAIT_RATIO_MAX: Metric = metric("wait_ratio_max", "ratio");
     /// How often the monitor's thread was put on a CPU in a second while work waits.
     pub const MONITOR_WAKES: Metric = metric("monitor_wakes_per_second", "1/s");
 }

@@ -1,0 +1,188 @@
+use super::*;
+use crate::report::metric;
+
+fn short(machine: &str, writers: &[usize]) -> LockOptions {
+    let common = Common {
+        machine: machine.into(),
+        runs: Some(2),
+        duration: Some(Duration::from_millis(10)),
+        ..Common::default()
+    };
+    let writers = Some(writers.to_vec());
+    LockOptions { common, writers, section: Some("both".into()), ..LockOptions::default() }
+}
+
+/// The scenarios that a row is in.
+fn scenarios(report: &Report, row: &str) -> Vec<String> {
+    let of_row = report.rows.iter().filter(|found| found.row == row);
+    let rates = of_row.filter(|found| found.metric == metric::ACQUISITIONS_PER_SECOND.name);
+    rates.map(|found| found.scenario.clone()).collect()
+}
+
+/// A lock that lets everybody in.
+struct Open;
+
+impl Exclusive for Open {
+    fn free() -> Self {
+        Self
+    }
+
+    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+        section()
+    }
+}
+
+#[test]
+fn a_lock_that_does_not_exclude_is_found_by_every_load() {
+    let machine = Machine::named("numa:2 l3:2 core:2").unwrap();
+    let cpus = Place::Compact.order(&machine);
+    for load in [Load::Short, Load::Long, Load::Epoll, Load::Dwom, Load::Mwrm, Load::Mwum] {
+        let duration = Duration::from_micros(200);
+        let plan = Plan { load, writers: 8, cpus: cpus.clone(), outside: 10, duration };
+        let run = move || contestant::shaped::<Sim, Open>(&plan);
+        let error = simulate(&machine, 1, SIMULATED_LIMIT, run).unwrap().result.unwrap_err();
+        assert_eq!(error.exit_status(), 1);
+        let text = error.to_string();
+        assert!(text.contains("8 writers: the lock did not exclude: "), "{}: {text}", load.name());
+    }
+}
+
+// That exclusion held is a condition of every run here: `measure` counts what was done under the locks again, and fails.
+
+#[test]
+fn every_lock_has_its_row_and_its_waits() {
+    let report = lock(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
+    let mut acquired = false;
+    for row in [PLAIN, NUMA, AUTO, OSQ, STD, PARKING_LOT, PTHREAD, MCS] {
+        let expected = ["short 1", "short 2", "short 5", "long 1", "long 2", "long 5"];
+        assert_eq!(scenarios(&report, row), expected, "{row}");
+        for scenario in expected {
+            let of = |metric| report.find(scenario, row, metric).map(|row| row.summary);
+            let rate = of(metric::ACQUISITIONS_PER_SECOND).unwrap();
+            // Where others use the CPUs, a few threads may not get one within so short a run.
+            assert!(rate.runs == 2 && rate.max.is_finite(), "{row}, {scenario}: {rate:?}");
+            acquired |= rate.max > 0.0;
+            let waits = [metric::WAIT_P50, metric::WAIT_P99, metric::WAIT_P9999, metric::WAIT_MAX];
+            let waits = waits.map(|metric| of(metric).unwrap().min);
+            assert!(waits[0] >= 0.0 && waits[3] > 0.0, "{row}, {scenario}: {waits:?}");
+            let fairness = of(metric::FAIRNESS);
+            assert!(fairness.is_none() || !scenario.ends_with(" 1"), "{row}, {scenario}");
+            assert!(fairness.is_none_or(|of| of.min >= 0.5 && of.max <= 1.0), "{fairness:?}");
+        }
+    }
+    assert!(acquired, "nobody ever had a lock");
+    assert!(!report.parameters["goals"].as_array().unwrap().is_empty());
+    for part in ["pthread adaptive", "Goals of nearq auto", "reached", "UnixBench", "CV (%)"] {
+        assert!(report.text.contains(part), "{part} is missing from {}", report.text);
+    }
+    assert!(report.svg.contains("<svg") && report.svg.contains(MCS));
+}
+
+#[test]
+fn every_shape_runs_on_this_machine_and_leaves_its_structures_whole() {
+    for (shape, loads) in
+        [("epoll", &["epoll"][..]), ("shared-file", &["DWOM"]), ("shared-dir", &["MWRM", "MWUM"])]
+    {
+        let options = LockOptions {
+            section: None,
+            shape: Some(shape.into()),
+            place: Some("spread".into()),
+            outside_ns: Some(0),
+            ..short("here", &[1, 3])
+        };
+        let report = lock(&options, &Progress::hidden()).unwrap();
+        let expected: Vec<String> = loads
+            .iter()
+            .flat_map(|load| [1, 3].map(|writers| format!("{load} {writers}")))
+            .collect();
+        for row in [PLAIN, NUMA, AUTO, OSQ, STD, PARKING_LOT, PTHREAD, MCS] {
+            assert_eq!(scenarios(&report, row), expected, "{row}");
+        }
+        assert!(report.text.contains("No goals: they are about torture"), "{}", report.text);
+        assert!(report.text.contains("The document's"));
+    }
+}
+
+#[test]
+fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
+    let shapes = [None, Some("epoll"), Some("shared-file"), Some("shared-dir")];
+    for shape in shapes.map(|shape| shape.map(str::to_owned)) {
+        let section = shape.is_none().then(|| "both".to_owned());
+        let options = LockOptions { section, shape, ..short("numa:2 l3:2 core:2", &[1, 8, 11]) };
+        let machine = options.common.on().unwrap();
+        // Shorter than anybody may ask for: the simulator is slow without optimisation.
+        let job = Job { duration: Duration::from_micros(300), ..options.job(&machine).unwrap() };
+        let run = || on_a_simulated_one(&options, &machine, &job, &Progress::hidden()).unwrap();
+        let (first, second) = (run(), run());
+        assert_eq!(first.rows, second.rows, "{:?}", options.shape);
+        let mut rows: Vec<&str> = first.rows.iter().map(|row| row.row.as_str()).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        assert_eq!(rows, [OSQ, NUMA, AUTO, PLAIN]);
+        assert!(first.text.contains("their rows are left out"));
+    }
+}
+
+#[test]
+fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
+    let of = |machine: &str, place: &str| {
+        let mut options = LockOptions {
+            section: Some("short".into()),
+            place: Some(place.into()),
+            ..short(machine, &[4])
+        };
+        options.common = Common { quick: true, duration: None, runs: None, ..options.common };
+        let report = lock(&options, &Progress::hidden()).unwrap();
+        let gain = report.find("short 4", AUTO, metric::GAIN).unwrap();
+        (gain.published, report.parameters["goals"].as_array().unwrap().len())
+    };
+    assert_eq!(of("epyc-7551-2s", "compact"), (Some(-10.37), 1));
+    assert_eq!(of("epyc-7551-2s", "spread"), (None, 0));
+    assert_eq!(of("l3:2 core:2", "compact"), (None, 1));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let refused = |options: LockOptions| {
+        let error = lock(&options, &Progress::hidden()).unwrap_err();
+        assert_eq!(error.exit_status(), 2);
+        error.to_string()
+    };
+    let text = refused(short("here", &[0]));
+    assert_eq!(text, "--writers 0: give a number from 1 to 4096");
+    assert!(refused(short("core:2", &[4097])).starts_with("--writers 4097: "));
+    assert_eq!(refused(short("here", &[2, 4, 2])), "--writers 2: give each number once");
+    assert!(refused(short("here", &[])).starts_with("--writers: give numbers from 1 to 4096"));
+    let text = refused(LockOptions { section: Some("wide".into()), ..short("here", &[1]) });
+    assert_eq!(text, "--section \"wide\": give short, long or both");
+    let text = refused(LockOptions { place: Some("anywhere".into()), ..short("here", &[1]) });
+    assert_eq!(text, "--place \"anywhere\": give compact or spread");
+    let text = refused(LockOptions { outside_ns: Some(1_000_001), ..short("here", &[1]) });
+    assert_eq!(text, "--outside 1000001: give a number from 0 to 1000000");
+    let text = refused(LockOptions { shape: Some("epoll".into()), ..short("here", &[1]) });
+    assert!(text.contains("--shape epoll has no sections"), "{text}");
+    assert!(refused(short("cray-1", &[1])).starts_with("--on \"cray-1\""));
+}
+
+#[test]
+fn a_quick_run_ends_within_half_a_minute() {
+    let common = Common { quick: true, ..Common::default() };
+    let options = LockOptions { common, ..LockOptions::default() };
+    let job = options.job(&Machine::named("here").unwrap()).unwrap();
+    let runs = job.runs * job.scenarios().count() * here().len();
+    let total = job.duration.as_secs_f64() * runs as f64;
+    // What is left is for starts, ends and the picture.
+    assert!(total < 24.0, "{total} s");
+}
+
+#[test]
+fn who_takes_too_long_is_left_out_from_there_on() {
+    let mut left_out = LeftOut::default();
+    let plan = Plan::for_test(8);
+    left_out.judge(STD, Load::Short, 8, plan.duration + OVERTIME, &plan);
+    assert!(!left_out.contains(STD, Load::Short, 64));
+    left_out.judge(MCS, Load::Short, 8, Duration::from_secs(3), &plan);
+    assert!(left_out.contains(MCS, Load::Short, 8) && left_out.contains(MCS, Load::Short, 9));
+    assert!(!left_out.contains(MCS, Load::Short, 4) && !left_out.contains(MCS, Load::Long, 8));
+    assert!(left_out.told()[0].starts_with("mcslock, short, 8 writers: a run took 3.0 s"));
+}
