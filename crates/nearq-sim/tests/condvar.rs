@@ -131,7 +131,7 @@ fn items_pass_with_two_to_384_threads() {
 
 #[test]
 fn any_schedule_and_every_fault_are_survived() {
-    for seed in 0..96 {
+    for seed in 0..480 {
         let schedule = match seed / 4 % 3 {
             0 => Schedule::Fair,
             1 => Schedule::Random,
@@ -145,6 +145,93 @@ fn any_schedule_and_every_fault_are_survived() {
             .faults(faults)
             .run(move || pass_items(mode, 20, 24));
         assert_eq!(outcome.expect(), right(20, 24), "{mode:?} seed {seed}");
+    }
+}
+
+/// Two caches between which the turn goes back and forth, and threads that are away for long between any two steps: one that is
+/// moved finds out in every way there is that it is in front.
+#[test]
+fn no_turn_is_lost_between_two_caches() {
+    for seed in 0..480 {
+        let mut faults = Faults::NONE;
+        faults.preempted_one_in = 40;
+        faults.preemption = Duration::from_micros(500);
+        faults.spurious_wake_one_in = 16;
+        let schedule = if seed % 2 == 0 { Schedule::Fair } else { Schedule::Random };
+        let outcome = Simulation::new(machine("l3:2 core:2"), seed)
+            .schedule(schedule)
+            .faults(faults)
+            .time_limit(Duration::from_secs(5))
+            .run(move || pass_items(Mode::Numa, 12, 40));
+        assert_eq!(outcome.expect(), right(12, 40), "seed {seed}");
+    }
+}
+
+/// Threads that only take the mutex, beside others that wait and are notified: those who are moved to the mutex's queues meet those
+/// who join and leave them by themselves, in every cache.
+fn mingle(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
+    set(mode);
+    let shared = Arc::new((Mutex::<_, Sim>::new_in((0_u32, 0_u32)), Condvar::<Sim>::new_in()));
+    let all: Vec<_> = (0..threads)
+        .map(|index| {
+            let shared = Arc::clone(&shared);
+            spawn(move || {
+                let (mutex, condvar) = &*shared;
+                for round in 0..rounds {
+                    let mut state = mutex.lock();
+                    state.0 += 1;
+                    match (index + round) % 8 {
+                        0 | 1 => {
+                            state.1 += 1;
+                            condvar.wait(&mut state);
+                            state.1 -= 1;
+                        }
+                        2 => {
+                            condvar.wait_for(&mut state, Duration::from_micros(3));
+                        }
+                        3 => {
+                            condvar.notify_all();
+                        }
+                        4 => {
+                            drop(state);
+                            condvar.notify_one();
+                        }
+                        _ => compute(Duration::from_nanos(200)),
+                    }
+                }
+                let mut state = mutex.lock();
+                state.0 += 1;
+                // Whoever still waits is let go by those who have come to the end.
+                while state.0 < threads * (rounds + 1) {
+                    condvar.notify_all();
+                    drop(state);
+                    Sim::sleep(Duration::from_micros(50));
+                    state = mutex.lock();
+                }
+            })
+        })
+        .collect();
+    all.into_iter().for_each(Sim::join);
+    assert_eq!(shared.1.notify_all(), 0);
+    *shared.0.lock()
+}
+
+#[test]
+fn those_who_are_moved_mingle_with_those_who_come_by_themselves() {
+    for seed in 0..240 {
+        let mode = [Mode::Numa, Mode::Auto, Mode::Plain][seed as usize % 3];
+        let mut faults = Faults::NONE;
+        if seed % 2 == 1 {
+            // So that somebody is away between joining a queue and linking, while the one before goes.
+            faults.preempted_one_in = 20;
+            faults.preemption = Duration::from_micros(30);
+            faults.spurious_wake_one_in = 16;
+        }
+        let outcome = Simulation::new(machine("numa:2 l3:2 core:8"), seed)
+            .faults(faults)
+            .time_limit(Duration::from_secs(5))
+            .run(move || mingle(mode, 32, 40));
+        assert_eq!(outcome.expect(), (32 * 41, 0), "{mode:?} seed {seed}");
     }
 }
 

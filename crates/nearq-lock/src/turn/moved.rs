@@ -4,8 +4,9 @@
 //! # Protocol
 //! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: nobody but the one before it in the
 //! queue ends that. The mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up
-//! for it where it is in front. What the owner has to know is the message, and which queue it is in (`Record::slot`, written before
-//! the record joins). From there the owner *goes on* as if it had queued up by itself.
+//! for it where it is in front, also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew,
+//! and nothing else. What it has to know beside is which queue it is in (`Record::slot`, written before the record joins). From
+//! there the owner *goes on* as if it had queued up by itself.
 //!
 //! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
 //! later, will take the mutex, so it is there. After that the record is the owner's.
@@ -13,7 +14,7 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{OVERTAKEN, Turn, Turns};
-use crate::queue::{ANEW, Heard, TURN};
+use crate::queue::{ANEW, FRONT, Heard, TURN};
 use crate::room::Room;
 use crate::slot::Stood;
 use crate::statistics::Event;
@@ -48,9 +49,9 @@ impl<'a, P: Platform> Turns<'a, P> {
                 if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_err() {
                     continue;
                 }
-                match word >> TAIL_SHIFT {
-                    0 => self.tell_another(number, TURN, 0, 0),
-                    before => self.link_another(number, before),
+                match self.link_another(number, word >> TAIL_SHIFT) {
+                    None => {}
+                    Some(_) => self.tell_another(number, TURN),
                 }
                 return;
             }
@@ -61,35 +62,40 @@ impl<'a, P: Platform> Turns<'a, P> {
                 continue;
             }
             record.slot.store(slot(word), Ordering::Relaxed);
-            match bound.join(self.here, seen, number) {
+            let Some((before, tail)) = bound.join(self.here, seen, number) else { continue };
+            match self.link_another(number, before) {
                 None => {}
-                Some((0, tail)) => {
-                    // Stands up for it, so that it sleeps on unless it is its turn.
-                    match bound.stand_up(self.here, number, &tail, P::now) {
-                        Stood::Turn => {
-                            self.tell_another(number, TURN, 0, P::now().as_nanos());
-                        }
-                        Stood::Wait => {}
-                        Stood::Anew => self.tell_another(number, ANEW, 0, 0),
+                // Stands up for it: it sleeps on unless it is its turn.
+                Some(FRONT) => match bound.stand_up(self.here, number, &tail, P::now) {
+                    Stood::Turn => {
+                        record.since.store(P::now().as_nanos(), Ordering::Relaxed);
+                        self.tell_another(number, TURN);
                     }
-                    return;
-                }
-                Some((before, _)) => {
-                    self.link_another(number, before);
-                    return;
-                }
+                    Stood::Wait => {}
+                    Stood::Anew => self.tell_another(number, ANEW),
+                },
+                Some(message) => self.tell_another(number, message),
             }
+            return;
         }
     }
 
-    fn link_another(&self, number: u32, before: u32) {
-        if let Some(message) = self.room.table.link(number, before) {
-            let Turn { passed, since, .. } = self.turn(number);
-            self.tell_another(number, message, passed, since);
+    /// Links a record that has joined behind another one, or nobody (0). The message if it is in front; what comes with that is in the
+    /// record, which is the caller's as long as it has not told its owner or stood up.
+    fn link_another(&self, number: u32, before: u32) -> Option<u32> {
+        if before != 0 {
+            return self.room.table.link(number, before);
         }
+        let record = self.room.table.record(number);
+        // Relaxed, both: published by the message.
+        record.passed.store(0, Ordering::Relaxed);
+        record.since.store(0, Ordering::Relaxed);
+        Some(FRONT)
     }
 
-    fn tell_another(&self, number: u32, message: u32, passed: u64, since: u64) {
+    /// Tells the owner of a record that is in front, which is never told `FRONT`: that would be in the way of what it is told next.
+    fn tell_another(&self, number: u32, message: u32) {
+        let Turn { passed, since, .. } = self.turn(number);
         let told = self.room.table.tell(number, message, passed, since);
         debug_assert!(told, "its owner waits for the mutex without a deadline");
     }
