@@ -6,17 +6,24 @@ enum { ROUNDS = 4000, PAGE = 4096 };
 
 struct object {
     pthread_mutex_t mutex;
-    pthread_cond_t condvar;
     int users, go;
+    /* In memory of its own. */
+    pthread_cond_t *condvar;
 };
 
 static pthread_mutexattr_t *checking;
 
 static void remove_it(struct object *object)
 {
-    SAME(pthread_cond_destroy(&object->condvar), 0);
     SAME(pthread_mutex_destroy(&object->mutex), 0);
     SAME(munmap(object, PAGE), 0);
+}
+
+static void *page(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    SAME(page != MAP_FAILED, 1);
+    return page;
 }
 
 /* Whoever is the last user removes the object, as soon as the one before has given the mutex back. */
@@ -38,7 +45,7 @@ static void *wait_for_go(void *argument)
     SAME(pthread_mutex_lock(&object->mutex), 0);
     object->users++;
     while (!object->go)
-        SAME(pthread_cond_wait(&object->condvar, &object->mutex), 0);
+        SAME(pthread_cond_wait(object->condvar, &object->mutex), 0);
     object->users--;
     SAME(pthread_mutex_unlock(&object->mutex), 0);
     return NULL;
@@ -46,10 +53,8 @@ static void *wait_for_go(void *argument)
 
 static struct object *make(int users, int round)
 {
-    struct object *object = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    SAME(object != MAP_FAILED, 1);
+    struct object *object = page();
     SAME(pthread_mutex_init(&object->mutex, round % 2 ? checking : NULL), 0);
-    SAME(pthread_cond_init(&object->condvar, NULL), 0);
     object->users = users;
     return object;
 }
@@ -69,6 +74,8 @@ int main(void)
     SAY(well);
     for (int round = 0; round < ROUNDS / 2; round++) {
         struct object *object = make(0, round);
+        object->condvar = page();
+        SAME(pthread_cond_init(object->condvar, NULL), 0);
         pthread_t threads[2] = { start(wait_for_go, object), start(wait_for_go, object) };
         for (int waiting = 0; waiting < 2; sched_yield()) {
             SAME(pthread_mutex_lock(&object->mutex), 0);
@@ -77,11 +84,11 @@ int main(void)
         }
         SAME(pthread_mutex_lock(&object->mutex), 0);
         object->go = 1;
-        SAME(pthread_cond_broadcast(&object->condvar), 0);
+        SAME(pthread_cond_broadcast(object->condvar), 0);
         SAME(pthread_mutex_unlock(&object->mutex), 0);
         /* Allowed already: nobody is blocked there any more. It returns when nobody touches it any more. */
-        SAME(pthread_cond_destroy(&object->condvar), 0);
-        memset(&object->condvar, 0xff, sizeof object->condvar);
+        SAME(pthread_cond_destroy(object->condvar), 0);
+        SAME(munmap(object->condvar, PAGE), 0);
         for (int users = 2; users > 0; sched_yield()) {
             SAME(pthread_mutex_lock(&object->mutex), 0);
             users = object->users;
