@@ -18,17 +18,23 @@
 //! cross last-level caches often, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`];
 //! `waiting.rs` has the protocol).
 //!
+//! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
+//! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`).
+//!
 //! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
 //!
 //! It knows nothing of work queues.
 
 #[cfg(feature = "lock_api")]
 mod api;
+mod condvar;
 mod mutex;
 mod numbered;
 mod osq;
 mod queue;
 mod raw;
+mod raw_condvar;
+mod ring;
 mod room;
 mod settings;
 mod slot;
@@ -38,9 +44,11 @@ mod turn;
 mod waiting;
 mod word;
 
+pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use osq::{OsqGuard, OsqLock};
 pub use raw::RawMutex;
+pub use raw_condvar::RawCondvar;
 pub use room::start;
 pub use settings::{Mode, Settings};
 pub use statistics::Statistics;

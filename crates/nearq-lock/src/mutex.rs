@@ -176,6 +176,11 @@ impl<T: ?Sized, P: Platform> MutexGuard<'_, T, P> {
         unsafe { guard.mutex.raw.unlock_fair() }
     }
 
+    /// The lock that the guard holds.
+    pub(crate) fn raw(guard: &Self) -> &RawMutex<P> {
+        &guard.mutex.raw
+    }
+
     /// Lets the one who is next in line have the lock, if somebody waits, and takes it again. The value may have changed
     /// afterwards.
     pub fn bump(guard: &mut Self) {

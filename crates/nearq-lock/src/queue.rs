@@ -14,6 +14,7 @@
 //! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record |
 //! | `HOLDING` | in front for a while, by its owner's wish | its owner |
 //! | a message | its owner has been told, and is in front | its owner, at its next waiting |
+//! | others | not in a queue: `ring.rs` | |
 //!
 //! A record's `next`: 0, the number of the one behind it, or `GONE` with a message.
 //!
@@ -27,6 +28,9 @@
 //! - *tell*: swap the message into `state`. `ASLEEP` before: wake it. `LEFT` before: nobody waits there; go on as if
 //!   that record were the one that leaves the front, with the same message.
 //! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for whoever tells it.
+//!
+//! A thread that sleeps by its record for another reason can be put into a queue by whoever may end that sleep (`ring.rs`): the
+//! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.
 //!
 //! Invariants:
 //! 1. **No step waits for another thread's step.** A thread may be preempted between any two, and delays those behind it
@@ -55,7 +59,7 @@ use crate::table::Table;
 /// In a queue, awake. Zero is what a new record has.
 pub(crate) const WAITING: u32 = 0;
 /// In a queue, asleep.
-const ASLEEP: u32 = 1;
+pub(crate) const ASLEEP: u32 = 1;
 /// In a queue, and nobody waits.
 const LEFT: u32 = 2;
 /// In front, and its owner knows it: who holds a lock that is a queue.
@@ -106,7 +110,7 @@ enum Behind {
 impl<P: Platform> Table<P> {
     /// The process, as records name it.
     #[inline(always)]
-    fn epoch() -> u32 {
+    pub(crate) fn epoch() -> u32 {
         P::fork_epoch() as u32
     }
 
@@ -114,7 +118,7 @@ impl<P: Platform> Table<P> {
     #[inline]
     pub(crate) fn prepare(&self, number: u32, place: usize) {
         let record = self.record(number);
-        // Relaxed: nobody can reach it; published by the swap of the tail.
+        // Relaxed: nobody can reach it; published by the swap of the tail, or by the lock of a ring.
         record.state.store(WAITING, Ordering::Relaxed);
         record.next.store(0, Ordering::Relaxed);
         record.place.store(place as u32, Ordering::Relaxed);
@@ -273,7 +277,7 @@ impl<P: Platform> Table<P> {
 
     /// Tells a record; false if nobody waits by it, and it is the caller's now.
     #[inline]
-    fn tell(&self, number: u32, message: u32, passed: u64, since: u64) -> bool {
+    pub(crate) fn tell(&self, number: u32, message: u32, passed: u64, since: u64) -> bool {
         let record = self.record(number);
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
@@ -327,30 +331,50 @@ impl<P: Platform> Table<P> {
                 }
                 Ok(_) => {}
             }
-            loop {
-                let outcome = P::wait(state, ASLEEP, deadline);
-                // Acquire: pairs with the release in `tell`.
-                match state.load(Ordering::Acquire) {
-                    WAITING => break,
-                    ASLEEP if outcome == Wait::TimedOut => {
-                        // Release: who finds it has the record. Acquire on failure: as above.
-                        match state.compare_exchange(
-                            ASLEEP,
-                            LEFT,
-                            Ordering::Release,
-                            Ordering::Acquire,
-                        ) {
-                            Ok(_) => {
-                                self.leave_behind(number);
-                                return Heard::Nothing;
-                            }
-                            Err(WAITING) => break,
-                            Err(message) => return Heard::Message(message),
-                        }
-                    }
-                    ASLEEP => {}
-                    message => return Heard::Message(message),
+            if let Some(heard) = self.sleep(number, deadline) {
+                return heard;
+            }
+        }
+    }
+
+    /// Goes on with the waiting of a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline:
+    /// its owner is asleep as far as others know, or was roused, or told something.
+    pub(crate) fn wait_on(&self, number: u32, look: impl FnMut(&P::AtomicU32)) -> Heard {
+        // Acquire: pairs with the release in `tell`.
+        match self.record(number).state.load(Ordering::Acquire) {
+            WAITING => {}
+            ASLEEP => {
+                if let Some(heard) = self.sleep(number, None) {
+                    return heard;
                 }
+            }
+            message => return Heard::Message(message),
+        }
+        self.wait(number, look, true, None)
+    }
+
+    /// Sleeps by a record that says so, at most until `deadline`. What its owner was told; nothing if it was roused.
+    fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
+        let state = &self.record(number).state;
+        loop {
+            let outcome = P::wait(state, ASLEEP, deadline);
+            // Acquire: pairs with the release in `tell`.
+            match state.load(Ordering::Acquire) {
+                WAITING => return None,
+                ASLEEP if outcome == Wait::TimedOut => {
+                    // Release: who finds it has the record. Acquire on failure: as above.
+                    match state.compare_exchange(ASLEEP, LEFT, Ordering::Release, Ordering::Acquire)
+                    {
+                        Ok(_) => {
+                            self.leave_behind(number);
+                            return Some(Heard::Nothing);
+                        }
+                        Err(WAITING) => return None,
+                        Err(message) => return Some(Heard::Message(message)),
+                    }
+                }
+                ASLEEP => {}
+                message => return Some(Heard::Message(message)),
             }
         }
     }

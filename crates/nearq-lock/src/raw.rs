@@ -234,6 +234,11 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
+    /// The word, for who waits for the mutex in another way than by [`lock`](Self::lock).
+    pub(crate) fn word(&self) -> &P::AtomicU32 {
+        &self.word
+    }
+
     /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint, nothing may be concluded from it.

@@ -130,6 +130,13 @@ impl<P: Platform> Slot<P> {
         Some(((seen & LAST) as u32, DomainTail { line, generation: seen >> GENERATION }))
     }
 
+    /// The queue of a domain in which somebody waits. Who is in a queue keeps its generation: *bind* waits until it is empty.
+    pub(crate) fn queue_of(&self, domain: usize) -> DomainTail<'_, P> {
+        let line = &self.lines[domain];
+        // Relaxed: the generation is the one that was found by whoever joined.
+        DomainTail { line, generation: line.tail.load(Ordering::Relaxed) >> GENERATION }
+    }
+
     /// The one in front of a domain's queue wants the turn.
     pub(crate) fn stand_up(
         &self,

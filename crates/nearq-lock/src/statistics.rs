@@ -22,9 +22,10 @@ pub(crate) enum Event {
     Unqueued,
     Bound,
     Unbound,
+    Moved,
 }
 
-const EVENTS: usize = Event::Unbound as usize + 1;
+const EVENTS: usize = Event::Moved as usize + 1;
 
 /// One domain's counts.
 #[repr(align(64))]
@@ -79,6 +80,9 @@ pub struct Statistics {
     pub bound: u64,
     /// Changes back to one queue.
     pub unbound: u64,
+    /// How often a thread that had waited for a condition was queued up for its mutex asleep. They take it in turn, and are not
+    /// counted as contended.
+    pub moved: u64,
 }
 
 impl Statistics {
@@ -102,6 +106,7 @@ impl Statistics {
             unqueued: sum(Event::Unqueued),
             bound: sum(Event::Bound),
             unbound: sum(Event::Unbound),
+            moved: sum(Event::Moved),
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) state: P::AtomicU32,
     /// Who came after it.
     pub(crate) next: P::AtomicU32,
+    /// Who came before it; in a condition's ring only (`ring.rs`).
+    pub(crate) before: P::AtomicU32,
     /// The place that its owner waits at.
     pub(crate) place: P::AtomicU32,
     /// The process that its owner is a thread of (`Platform::fork_epoch`): after a fork, those of the parent are gone.
@@ -38,6 +40,11 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) passed: P::AtomicU64,
     /// Likewise: a time.
     pub(crate) since: P::AtomicU64,
+    /// The word of the mutex that its owner wants when it has been notified; of one that leaves its ring while a notifier waits for
+    /// that, what the notifier waits on (`ring.rs`).
+    pub(crate) word: P::AtomicPtr<P::AtomicU32>,
+    /// Where it was queued up by another thread: a slot's number, or 0 for the plain queue (`turn.rs`).
+    pub(crate) slot: P::AtomicU32,
 }
 
 impl<P: Platform> Record<P> {
@@ -45,13 +52,19 @@ impl<P: Platform> Record<P> {
         Record {
             state: P::AtomicU32::new(0),
             next: P::AtomicU32::new(0),
+            before: P::AtomicU32::new(0),
             place: P::AtomicU32::new(0),
             epoch: P::AtomicU32::new(0),
             passed: P::AtomicU64::new(0),
             since: P::AtomicU64::new(0),
+            word: P::AtomicPtr::new(core::ptr::null_mut()),
+            slot: P::AtomicU32::new(0),
         }
     }
 }
+
+const _: () =
+    assert!(size_of::<Record<nearq_platform::Linux>>() == 64, "a record is a line of memory");
 
 /// All records of a process.
 pub(crate) struct Table<P: Platform> {

@@ -1,4 +1,7 @@
-//! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`.
+//! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
+//! queued up by another one in `turn/moved.rs`.
+
+mod moved;
 
 use core::cell::Cell;
 
@@ -150,7 +153,12 @@ impl<'a, P: Platform> Turns<'a, P> {
                 }
                 self.room.table.prepare(number, self.here);
                 if let Some((before, tail)) = bound.join(self.here, seen, number) {
-                    return self.in_domain(bound, &tail, number, before, deadline);
+                    let heard = if before == 0 {
+                        Some(FRONT)
+                    } else {
+                        self.room.table.link(number, before)
+                    };
+                    return self.in_domain(bound, &tail, number, heard, deadline);
                 }
             }
         }
@@ -158,13 +166,18 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     /// Waits by a record until it is told something.
     fn wait_by(&self, number: u32, deadline: Option<Instant>) -> Heard {
+        self.watch(|look| self.room.table.wait(number, look, true, deadline))
+    }
+
+    /// Waits, with looks as long as others who wait by their records may look, and notes how it went.
+    fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Heard) -> Heard {
         let mut looked = 0;
-        let look = |state: &P::AtomicU32| {
+        let mut look = |state: &P::AtomicU32| {
             if !self.room.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1) {
                 looked += 1;
             }
         };
-        let heard = self.room.table.wait(number, look, true, deadline);
+        let heard = wait(&mut look);
         if looked > 0 {
             self.note(Event::SleptInQueue);
         }
@@ -193,11 +206,22 @@ impl<'a, P: Platform> Turns<'a, P> {
             {
                 return false;
             }
-            turn = self.turn(number);
-            if let from @ 1.. = turn.passed >> FROM {
-                turn.passed += 1 + (u64::from(from != self.here as u64 + 1) << ACROSS);
-            }
+            turn = self.counted_turn(number);
         }
+        self.in_front_of_plain_queue(turn, deadline)
+    }
+
+    /// What came with a message in the plain queue, and this hand-over.
+    fn counted_turn(&self, number: u32) -> Turn {
+        let mut turn = self.turn(number);
+        if let from @ 1.. = turn.passed >> FROM {
+            turn.passed += 1 + (u64::from(from != self.here as u64 + 1) << ACROSS);
+        }
+        turn
+    }
+
+    fn in_front_of_plain_queue(&self, turn: Turn, deadline: Option<Instant>) -> bool {
+        let number = turn.number;
         let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
         match self.contend(number, true, deadline) {
             Some(word) if word >> TAIL_SHIFT == number => {
@@ -322,11 +346,10 @@ impl<'a, P: Platform> Turns<'a, P> {
         bound: &Slot<P>,
         tail: &DomainTail<'_, P>,
         number: u32,
-        before: u32,
+        heard: Option<u32>,
         deadline: Option<Instant>,
     ) -> Option<bool> {
-        let mut heard =
-            if before == 0 { Some(FRONT) } else { self.room.table.link(number, before) };
+        let mut heard = heard;
         let turn = loop {
             match heard {
                 Some(TURN) => break self.turn(number),

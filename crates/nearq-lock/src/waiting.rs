@@ -146,6 +146,15 @@ impl<'a, P: Platform> Waiting<'a, P> {
         }
     }
 
+    /// Waits on for the mutex by a record by which the caller slept, and which another thread queues up
+    /// (`Turns::queue_another_up`).
+    pub(crate) fn go_on(&self, number: u32) {
+        let turns = Turns::of_record(self.word, Room::<P>::get(), number);
+        if turns.go_on(number).is_none() {
+            self.lock(None);
+        }
+    }
+
     /// Binds a slot for a test, which holds the mutex.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The child of a fork: mutexes that others waited for in the parent are of use, whoever those others were.
+//! The child of a fork: mutexes and condition variables that others waited for in the parent are of use, whoever those others were.
 
 #![cfg(not(miri))]
 #![allow(
@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, Settings, start};
+use nearq_lock::{Condvar, Mode, Mutex, Settings, start};
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 unsafe extern "C" {
@@ -76,9 +76,64 @@ fn fork_while_others_wait(mode: Mode) {
     assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
 }
 
+/// While several wait for a condition, one forks. In the child nobody waits for it, and new threads do.
+fn fork_while_others_wait_for_a_condition(mode: Mode) {
+    start::<Linux>();
+    let mut settings = Settings::of_process::<Linux>();
+    settings.mode = mode;
+    settings.set_for_process::<Linux>();
+    let shared = Arc::new((Mutex::<u32>::new(0), Condvar::new()));
+    let wait = |shared: &Arc<(Mutex<u32>, Condvar)>| {
+        let shared = Arc::clone(shared);
+        spawn(move || {
+            let mut waiting = shared.0.lock();
+            *waiting += 1;
+            shared.1.wait(&mut waiting);
+            *waiting -= 1;
+        })
+    };
+    let wait_for_count = |count| {
+        loop {
+            let waiting = shared.0.lock();
+            if *waiting == count {
+                return waiting;
+            }
+            drop(waiting);
+            Linux::sleep(Duration::from_millis(1));
+        }
+    };
+    let waiting: Vec<_> = (0..4).map(|_| wait(&shared)).collect();
+    let guard = wait_for_count(4);
+    // SAFETY: the child uses nothing that a thread of the parent may have been changing, and ends by `_exit`.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: it ends the child if it hangs.
+        unsafe { alarm(20) };
+        let nobody = shared.1.notify_all() == 0;
+        drop(guard);
+        let threads: Vec<_> = (0..4).map(|_| wait(&shared)).collect();
+        drop(wait_for_count(8));
+        let all = u32::from(shared.1.notify_one()) + shared.1.notify_all() as u32;
+        threads.into_iter().for_each(Linux::join);
+        let right = nobody && all == 4 && *shared.0.lock() == 4;
+        // SAFETY: ends the child without running what the parent registered.
+        unsafe { _exit(i32::from(!right)) };
+    }
+    assert!(child > 0, "the test can fork");
+    assert_eq!(shared.1.notify_all(), 4);
+    drop(guard);
+    waiting.into_iter().for_each(Linux::join);
+    let mut status = -1;
+    // SAFETY: the status is ours.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
+}
+
+/// One after the other: the mode is the process's.
 #[test]
 fn a_child_goes_on_without_those_who_waited() {
     for mode in [Mode::Plain, Mode::Numa, Mode::Off, Mode::Auto] {
         fork_while_others_wait(mode);
+        fork_while_others_wait_for_a_condition(mode);
     }
 }

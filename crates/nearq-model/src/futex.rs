@@ -26,13 +26,16 @@ loom::lazy_static! {
     static ref SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
 }
 
-/// Sleeps until woken, if `word` holds `expected`.
-pub(crate) fn wait(word: &AtomicU32, expected: u32) -> Wait {
+/// Sleeps until woken, if `word` holds `expected`; not at all if the deadline comes.
+pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline_comes: bool) -> Wait {
     let mut sleepers = SLEEPERS.lock().expect("no panic happens under this mutex");
     // Relaxed: a waker that changed the word and is done with the mutex is ordered before us by the mutex; one
     // that has yet to take the mutex will find us in the list, whichever value we saw.
     if word.load(Ordering::Relaxed) != expected {
         return Wait::Changed;
+    }
+    if deadline_comes {
+        return Wait::TimedOut;
     }
     let woken = Arc::new(Condvar::new());
     sleepers.push(Sleeper { address: address(word), woken: Arc::clone(&woken) });

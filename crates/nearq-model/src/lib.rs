@@ -4,8 +4,8 @@
 //! every interleaving of a few threads, every value that a relaxed load may return. What differs from a real
 //! platform, so that nobody is surprised:
 //!
-//! - **Deadlines never come.** A wake-up that is lost and would be covered up by a timeout shows as a deadlock,
-//!   which loom reports. `now` stands still, `sleep` is a yield.
+//! - **Deadlines never come**, unless a thread [says so](Loom::set_deadlines_come). A wake-up that is lost and would be
+//!   covered up by a timeout shows as a deadlock, which loom reports. `now` stands still, `sleep` is a yield.
 //! - **Spinning is one look.** `wait_until_changed` looks once; loops of looks are what model checkers die of.
 //!   Code that spins without end says so with the budget `u32::MAX`, which also yields.
 //! - **Waiting orders more than promised**: it goes through loom's mutex. An acquire that is missing only after

@@ -18,6 +18,7 @@ loom::thread_local! {
     static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
     static CPU: StdCell<usize> = StdCell::new(0);
     static NUMBER: StdCell<u32> = StdCell::new(0);
+    static DEADLINES_COME: StdCell<bool> = StdCell::new(false);
 }
 
 loom::lazy_static! {
@@ -58,6 +59,12 @@ impl Loom {
     pub fn set_current_cpu(cpu: usize) {
         CPU.with(|own| own.set(cpu));
     }
+
+    /// Says whether the deadlines of this thread's waits come from now on. They come at the moment in which it would sleep,
+    /// and only then: what may happen before or after is explored, as it is for any step. Never before.
+    pub fn set_deadlines_come(come: bool) {
+        DEADLINES_COME.with(|own| own.set(come));
+    }
 }
 
 /// A loom thread's name.
@@ -87,8 +94,9 @@ impl Platform for Loom {
         loom::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    fn wait(word: &AtomicU32, expected: u32, _deadline: Option<Instant>) -> Wait {
-        futex::wait(word, expected)
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        let comes = deadline.is_some() && DEADLINES_COME.with(StdCell::get);
+        futex::wait(word, expected, comes)
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {

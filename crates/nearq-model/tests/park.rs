@@ -91,3 +91,23 @@ fn the_machine_has_two_caches() {
     assert_eq!(machine.topology.cpus().len(), 4);
     assert_eq!(machine.limits.parallelism(), 4);
 }
+
+#[test]
+fn deadlines_come_where_a_thread_says_so_and_before_no_change() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU32::new(0));
+        let theirs = Arc::clone(&word);
+        let other = spawn(move || {
+            // Not said in this thread: only the wake-up ends it.
+            while theirs.load(Ordering::Relaxed) == 0 {
+                assert_ne!(Loom::wait(&theirs, 0, Some(Loom::now())), Wait::TimedOut);
+            }
+        });
+        Loom::set_deadlines_come(true);
+        assert_eq!(Loom::wait(&word, 0, Some(Loom::now())), Wait::TimedOut);
+        word.store(1, Ordering::Relaxed);
+        assert_eq!(Loom::wait(&word, 0, Some(Loom::now())), Wait::Changed);
+        Loom::wake(&raw const *word, 1);
+        Loom::join(other);
+    });
+}

@@ -1,0 +1,192 @@
+//! The condition variable for guards: waiting until a value is as one wants it.
+
+use core::fmt;
+use core::time::Duration;
+
+use nearq_platform::{ConstPlatform, Instant, Linux, Platform};
+
+use crate::{MutexGuard, RawCondvar};
+
+/// Has threads wait, without their [`Mutex`](crate::Mutex), until another one says that the value has changed.
+///
+/// Four bytes, no memory beside, nothing to be made before use. What may be relied on:
+/// - Who has waited longest is notified first. A notification reaches one that waits at that moment, and nobody who comes later.
+/// - Who is notified does not fight for the mutex with the others who are: each sleeps until it is its turn.
+/// - Nothing is waited for twice: there are no wake-ups without a notification, unless 65535 threads wait for mutexes and
+///   conditions at once. Another thread may have changed the value before a notified one has the mutex, though: use
+///   [`wait_while`](Self::wait_while), or look again.
+/// - It may be dropped as soon as all who wait have been notified, although they may not have returned from waiting.
+///
+/// Threads may wait with different mutexes at the same time.
+///
+/// ```
+/// use nearq_lock::{Condvar, Mutex};
+/// use nearq_platform::{Linux, Platform, ThreadSpec};
+///
+/// static QUEUE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// static NOT_EMPTY: Condvar = Condvar::new();
+///
+/// let consumer = Linux::spawn(ThreadSpec::default(), || {
+///     let mut queue = QUEUE.lock();
+///     NOT_EMPTY.wait_while(&mut queue, |queue| queue.is_empty());
+///     assert_eq!(queue.pop(), Some(1));
+/// });
+/// QUEUE.lock().push(1);
+/// NOT_EMPTY.notify_one();
+/// Linux::join(consumer.unwrap());
+/// ```
+///
+/// [`Condvar::new`] makes one for Linux; code that is generic over the platform uses [`Condvar::new_in`].
+pub struct Condvar<P: Platform = Linux> {
+    raw: RawCondvar<P>,
+}
+
+impl Condvar<Linux> {
+    /// For which nobody waits, on Linux.
+    pub const fn new() -> Self {
+        Self::const_new_in()
+    }
+}
+
+impl<P: ConstPlatform> Condvar<P> {
+    /// For which nobody waits, in a constant.
+    pub const fn const_new_in() -> Self {
+        Condvar { raw: RawCondvar::const_new_in() }
+    }
+}
+
+impl<P: Platform> Condvar<P> {
+    /// For which nobody waits, on any platform.
+    pub fn new_in() -> Self {
+        Condvar { raw: RawCondvar::new_in() }
+    }
+
+    /// Gives the mutex up, sleeps until notified, and takes the mutex again.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>) {
+        self.wait_at_most(guard, None);
+    }
+
+    /// As [`wait`](Self::wait), but sleeps at most until `deadline`. False if it came first.
+    pub fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        deadline: Instant,
+    ) -> bool {
+        self.wait_at_most(guard, Some(deadline))
+    }
+
+    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if it was over first.
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>, time: Duration) -> bool {
+        self.wait_until(guard, P::now() + time)
+    }
+
+    /// Waits as long as `condition` holds of the value; not at all if it does not now.
+    ///
+    /// ```
+    /// use nearq_lock::{Condvar, Mutex};
+    ///
+    /// let (mutex, condvar) = (Mutex::new(1), Condvar::new());
+    /// condvar.wait_while(&mut mutex.lock(), |value| *value == 0);
+    /// ```
+    ///
+    /// # Panics
+    /// If `condition` does. The guard holds the mutex then.
+    pub fn wait_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        condition: impl FnMut(&mut T) -> bool,
+    ) {
+        self.wait_while_at_most(guard, condition, None);
+    }
+
+    /// As [`wait_while`](Self::wait_while), but at most until `deadline`. False if `condition` still holds then.
+    ///
+    /// # Panics
+    /// If `condition` does. The guard holds the mutex then.
+    pub fn wait_while_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        condition: impl FnMut(&mut T) -> bool,
+        deadline: Instant,
+    ) -> bool {
+        self.wait_while_at_most(guard, condition, Some(deadline))
+    }
+
+    /// As [`wait_while`](Self::wait_while), but at most for `time`. False if `condition` still holds then.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    ///
+    /// use nearq_lock::{Condvar, Mutex};
+    ///
+    /// let (mutex, condvar) = (Mutex::new(0), Condvar::new());
+    /// let mut guard = mutex.lock();
+    /// let millisecond = Duration::from_millis(1);
+    /// assert!(!condvar.wait_while_for(&mut guard, |value| *value == 0, millisecond));
+    /// ```
+    ///
+    /// # Panics
+    /// If `condition` does. The guard holds the mutex then.
+    pub fn wait_while_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        condition: impl FnMut(&mut T) -> bool,
+        time: Duration,
+    ) -> bool {
+        self.wait_while_until(guard, condition, P::now() + time)
+    }
+
+    fn wait_at_most<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        deadline: Option<Instant>,
+    ) -> bool {
+        // SAFETY: a guard is made only after taking the lock, which it holds again afterwards. Borrowed exclusively, so nobody
+        // has a reference to the value meanwhile.
+        unsafe { self.raw.wait(MutexGuard::raw(guard), deadline) }
+    }
+
+    fn wait_while_at_most<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T, P>,
+        mut condition: impl FnMut(&mut T) -> bool,
+        deadline: Option<Instant>,
+    ) -> bool {
+        let mut in_time = true;
+        loop {
+            if !condition(guard) {
+                return true;
+            }
+            if !in_time {
+                return false;
+            }
+            in_time = self.wait_at_most(guard, deadline);
+        }
+    }
+
+    /// Notifies the thread that has waited longest. Whether one waited.
+    ///
+    /// The caller may hold the mutex or not. If it holds it, the one notified has it when its turn comes after that.
+    pub fn notify_one(&self) -> bool {
+        self.raw.notify_one()
+    }
+
+    /// Notifies all threads that wait. How many they were.
+    ///
+    /// They do not all wake up now: each does when it is its turn to have the mutex.
+    pub fn notify_all(&self) -> usize {
+        self.raw.notify_all()
+    }
+}
+
+impl<P: Platform> Default for Condvar<P> {
+    fn default() -> Self {
+        Self::new_in()
+    }
+}
+
+impl<P: Platform> fmt::Debug for Condvar<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}

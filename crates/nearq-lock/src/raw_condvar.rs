@@ -1,0 +1,200 @@
+//! The condition variable without a guard: who waits, who is notified, and how those come to have the mutex again.
+//!
+//! # Protocol
+//! One 32-bit word, which is a ring of the records of those who wait (`ring.rs`); zero when nobody does.
+//!
+//! - *wait*: put the thread's record into the ring, give the mutex up, sleep by the record. Notified: *go on* with waiting for
+//!   the mutex, in whose queue the record is by now or soon. Deadline: take the record out of the ring, take the mutex as usual.
+//! - *notify*: take the oldest, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
+//!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
+//!
+//! Invariants:
+//! 1. **No notification is lost**: a record is in the ring before its mutex is given up. Whoever has taken the mutex after that, or
+//!    has heard of it in another way that orders, finds it there.
+//! 2. **Who was not there is not notified**: a notifier claims records in the ring, oldest first, and nothing of its call is
+//!    kept for later.
+//! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not after the step that
+//!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
+//!    which who notifies all waits (`ring.rs`).
+//! 4. **One runs at a time**: of those who were notified the one in front of the mutex's queue is awake, and the one behind when
+//!    that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
+//!
+//! # Why not the system's requeue
+//! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. Sleepers on a mutex's word are the exception here: its waiters
+//! sleep by their records, in an order, by cache where that pays. Sleepers that are put on the word would be outside of all of
+//! that, and would all have to be woken at each unlock, as the word does not say which of them is next (`raw.rs`). Moving a
+//! record into the queue is what an own waiter does, costs no system call, and works on every platform as it is; the mutex's
+//! three kinds of waiting, its bounds on overtaking and its changes of mode stay as they are.
+//!
+//! # What is not in this order
+//! A thread without a record (65535 others wait) is not in the ring. It gives up the mutex for a moment and looks again by itself:
+//! the only wake-ups without a reason.
+
+use core::time::Duration;
+
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
+
+use crate::RawMutex;
+use crate::ring::{Ring, look, past_the_gate};
+use crate::room::Room;
+use crate::turn::Turns;
+use crate::waiting::Waiting;
+
+/// How long one that has no record waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A condition variable for [`RawMutex`]. Four bytes on Linux.
+///
+/// [`Condvar`](crate::Condvar) is the one for guards, and says what may be relied on.
+///
+/// ```
+/// use nearq_lock::{RawCondvar, RawMutex};
+/// use nearq_platform::{Linux, Platform, ThreadSpec};
+///
+/// static MUTEX: RawMutex = RawMutex::new();
+/// static CONDVAR: RawCondvar = RawCondvar::new();
+///
+/// MUTEX.lock();
+/// let thread = Linux::spawn(ThreadSpec::default(), || {
+///     MUTEX.lock();
+///     assert!(CONDVAR.notify_one());
+///     // SAFETY: taken above.
+///     unsafe { MUTEX.unlock() };
+/// });
+/// // SAFETY: taken above.
+/// assert!(unsafe { CONDVAR.wait(&MUTEX, None) });
+/// // SAFETY: `wait` took it again.
+/// unsafe { MUTEX.unlock() };
+/// # Linux::join(thread.unwrap());
+/// ```
+pub struct RawCondvar<P: Platform = Linux> {
+    ring: P::AtomicU32,
+}
+
+const _: () = assert!(size_of::<RawCondvar<Linux>>() == 4, "it is embedded as the mutex is");
+
+impl RawCondvar<Linux> {
+    /// For which nobody waits, on Linux.
+    pub const fn new() -> Self {
+        Self::const_new_in()
+    }
+}
+
+impl<P: ConstPlatform> RawCondvar<P> {
+    /// For which nobody waits, in a constant.
+    pub const fn const_new_in() -> Self {
+        RawCondvar { ring: <P::AtomicU32 as ConstAtomic>::ZERO }
+    }
+}
+
+impl<P: Platform> RawCondvar<P> {
+    /// For which nobody waits, on any platform.
+    pub fn new_in() -> Self {
+        RawCondvar { ring: P::AtomicU32::new(0) }
+    }
+
+    /// Gives the mutex up, sleeps until notified or until `deadline`, and takes the mutex again, however long that takes. False
+    /// if the deadline came first.
+    ///
+    /// True does not say that what the caller waits for is there: another thread may have had the mutex in between, and where
+    /// 65535 threads wait already it is true without a notification. Different callers may use different mutexes; each is
+    /// given back its own.
+    ///
+    /// # Safety
+    /// The caller holds `mutex`. It holds it again on return.
+    pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+        let room = Room::<P>::get();
+        let Some(number) = room.table.take() else {
+            // SAFETY: as the caller promises.
+            return unsafe { Self::wait_outside(mutex, deadline) };
+        };
+        room.table.prepare_for_ring(number, room.here(), mutex.word());
+        let mut ring = Ring::lock(&self.ring, 0, &room.table);
+        ring.add(number);
+        ring.unlock();
+        // SAFETY: as the caller promises.
+        unsafe { mutex.unlock() };
+        if room.table.sleep_in_ring(number, deadline) {
+            Waiting::<P>::new(mutex.word()).go_on(number);
+            return true;
+        }
+        room.table.leave(number, &self.ring);
+        mutex.lock();
+        false
+    }
+
+    /// Waits without a record.
+    ///
+    /// # Safety
+    /// As for [`wait`](Self::wait).
+    #[cold]
+    unsafe fn wait_outside(mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { mutex.unlock() };
+        let left = deadline.map(|deadline| deadline - P::now());
+        P::sleep(left.map_or(PAUSE, |left| left.min(PAUSE)));
+        mutex.lock();
+        deadline.is_none_or(|deadline| P::now() < deadline)
+    }
+
+    /// Notifies the thread that has waited longest. Whether one waited.
+    ///
+    /// The caller may hold the mutex or not.
+    pub fn notify_one(&self) -> bool {
+        let Some(found) = look::<P>(&self.ring) else { return false };
+        let room = Room::<P>::get();
+        let mut ring = Ring::lock(&self.ring, found, &room.table);
+        let claimed = ring.claim_oldest();
+        ring.unlock();
+        if let Some(number) = claimed {
+            // SAFETY: just claimed.
+            unsafe { Self::move_to_mutex(room, number) };
+        }
+        claimed.is_some()
+    }
+
+    /// Notifies all threads that wait. How many they were.
+    ///
+    /// The caller may hold the mutex or not. They do not all wake up now: each does when the mutex is to be had.
+    pub fn notify_all(&self) -> usize {
+        let Some(found) = look::<P>(&self.ring) else { return 0 };
+        let room = Room::<P>::get();
+        let gate = P::AtomicU32::new(0);
+        let mut ring = Ring::lock(&self.ring, found, &room.table);
+        let claimed = ring.claim_all(&gate);
+        ring.unlock();
+        past_the_gate::<P>(&gate);
+        let count = claimed.count;
+        for number in claimed {
+            // SAFETY: just claimed.
+            unsafe { Self::move_to_mutex(room, number) };
+        }
+        count
+    }
+
+    /// Queues one that was notified up for the mutex that it gave up.
+    ///
+    /// # Safety
+    /// The caller has claimed the record.
+    unsafe fn move_to_mutex(room: &Room<P>, number: u32) {
+        // Relaxed: written before it was put into the ring, in which the caller found it.
+        let word = room.table.record(number).word.load(Ordering::Relaxed).cast_const();
+        // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.
+        Turns::of_record(unsafe { &*word }, room, number).queue_another_up(number);
+    }
+}
+
+impl<P: Platform> Default for RawCondvar<P> {
+    fn default() -> Self {
+        Self::new_in()
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for RawCondvar<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RawCondvar").field("waited_for", &look::<P>(&self.ring).is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! Waiting for a condition and being notified: under the model checker, and on real threads.
+
+mod linux;
+#[cfg(not(miri))]
+mod model;

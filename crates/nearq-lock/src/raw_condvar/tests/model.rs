@@ -1,0 +1,265 @@
+//! Under the model checker: a notification against falling asleep, being moved to the mutex while others queue up for it, a
+//! deadline against a notification, and the end of a condition variable that everybody has been notified of.
+//!
+//! A notification that is lost shows as a deadlock; where a deadline comes, that is said.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Instant, Linux, Ordering, Platform, PlatformCell, ThreadSpec};
+
+use crate::room::Room;
+use crate::settings::{Mode, Settings};
+use crate::{Condvar, Mutex};
+
+type Watched = <Loom as Platform>::Cell<u32>;
+/// Counts across all runs of a model.
+type Count = <Linux as Platform>::AtomicU32;
+type JoinHandle = <Loom as Platform>::JoinHandle;
+
+const SOON: Instant = Instant::from_nanos(0);
+
+/// A value, and who waits for it.
+struct Scene {
+    value: Mutex<Watched, Loom>,
+    changed: Condvar<Loom>,
+}
+
+impl Scene {
+    fn get(guard: &Watched) -> u32 {
+        // SAFETY: the cell lives as long as the guard that the caller has it from, which keeps others away; that is tested.
+        guard.with(|value| unsafe { *value })
+    }
+
+    fn set(guard: &Watched, value: u32) {
+        // SAFETY: as in `get`.
+        guard.with_mut(|old| unsafe { *old = value });
+    }
+
+    /// Waits until the value is not 0, and takes one away.
+    fn take(&self) {
+        let mut guard = self.value.lock();
+        while Self::get(&guard) == 0 {
+            self.changed.wait(&mut guard);
+        }
+        let left = Self::get(&guard) - 1;
+        Self::set(&guard, left);
+    }
+
+    fn give(&self, count: u32) {
+        let guard = self.value.lock();
+        let now = Self::get(&guard) + count;
+        Self::set(&guard, now);
+    }
+}
+
+fn check(preemptions: usize, mode: Mode, model: impl Fn(&Arc<Scene>) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        let scene =
+            Arc::new(Scene { value: Mutex::new_in(Watched::new(0)), changed: Condvar::new_in() });
+        if mode == Mode::Numa {
+            scene.value.raw().bind_for_test();
+        }
+        model(&scene);
+        // Everything is as it was: nobody waits, no record and no slot is lost.
+        assert_eq!(scene.changed.notify_all(), 0);
+        assert!(scene.value.try_lock().is_some());
+        let room = Room::<Loom>::get();
+        assert!(room.table.count() <= 3, "{} records in use", room.table.count());
+        assert!(room.slots.count() <= 1);
+    });
+}
+
+fn spawn(cpu: usize, scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'static) -> JoinHandle {
+    let scene = Arc::clone(scene);
+    let main = move || {
+        Loom::set_current_cpu(cpu);
+        body(&scene);
+    };
+    Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
+}
+
+const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
+/// Likewise, and how many preemptions three threads can bear: queues by domain have many steps.
+const OF_THREE: [(usize, Mode); 3] = [(2, Mode::Off), (2, Mode::Plain), (1, Mode::Numa)];
+
+#[test]
+fn a_notification_is_not_lost() {
+    for mode in MODES {
+        check(3, mode, |scene| {
+            let waiter = spawn(2, scene, Scene::take);
+            scene.give(1);
+            scene.changed.notify_one();
+            Loom::join(waiter);
+        });
+    }
+}
+
+#[test]
+fn a_notification_under_the_mutex_is_not_lost() {
+    for mode in MODES {
+        check(3, mode, |scene| {
+            let waiter = spawn(2, scene, Scene::take);
+            let guard = scene.value.lock();
+            Scene::set(&guard, 1);
+            let waited = scene.changed.notify_one();
+            // One that waits has given the mutex up; it is notified once.
+            assert!(!(waited && scene.changed.notify_one()));
+            drop(guard);
+            Loom::join(waiter);
+        });
+    }
+}
+
+#[test]
+fn two_waiters_are_notified_at_once() {
+    for mode in MODES {
+        check(2, mode, |scene| {
+            let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
+            scene.give(2);
+            assert!(scene.changed.notify_all() <= 2);
+            waiters.into_iter().for_each(Loom::join);
+        });
+    }
+}
+
+#[test]
+fn two_waiters_are_notified_one_by_one() {
+    for (preemptions, mode) in OF_THREE {
+        check(preemptions, mode, |scene| {
+            let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
+            scene.give(2);
+            scene.changed.notify_one();
+            scene.changed.notify_one();
+            waiters.into_iter().for_each(Loom::join);
+        });
+    }
+}
+
+/// While one is moved to the mutex, another one that does not wait for anything queues up there.
+#[test]
+fn one_is_moved_while_another_queues_up() {
+    for (preemptions, mode) in OF_THREE {
+        check(preemptions, mode, |scene| {
+            let waiter = spawn(2, scene, Scene::take);
+            let other = spawn(3, scene, |scene| scene.give(1));
+            scene.give(1);
+            scene.changed.notify_one();
+            Loom::join(other);
+            Loom::join(waiter);
+        });
+    }
+}
+
+/// Who gives up at its deadline is not notified, who is notified does not give up, and each counts once. Both happen.
+#[test]
+fn a_deadline_comes_while_one_is_notified() {
+    for mode in MODES {
+        let outcomes = Arc::new([Count::new(0), Count::new(0)]);
+        let seen = Arc::clone(&outcomes);
+        check(3, mode, move |scene| {
+            let waiter = spawn(2, scene, |scene| {
+                Loom::set_deadlines_come(true);
+                let mut guard = scene.value.lock();
+                Scene::set(&guard, 1);
+                let in_time = scene.changed.wait_until(&mut guard, SOON);
+                Scene::set(&guard, 2 + u32::from(in_time));
+            });
+            let notified = scene.changed.notify_one();
+            Loom::join(waiter);
+            let guard = scene.value.lock();
+            assert_eq!(Scene::get(&guard), 2 + u32::from(notified));
+            seen[usize::from(notified)].fetch_add(1, Ordering::Relaxed);
+        });
+        // The model is not the smaller for a step that the checker takes for no rival of another.
+        for count in &*outcomes {
+            assert!(count.load(Ordering::Relaxed) > 20, "{mode:?} {outcomes:?}");
+        }
+    }
+}
+
+/// One notification for two, of whom one gives up: it goes to the other one if the first does not have it.
+#[test]
+fn a_notification_does_not_go_to_one_that_has_given_up() {
+    check(2, Mode::Plain, |scene| {
+        let hasty = spawn(2, scene, |scene| {
+            Loom::set_deadlines_come(true);
+            let mut guard = scene.value.lock();
+            if scene.changed.wait_until(&mut guard, SOON) {
+                // Handed on, as one does that does not need it.
+                scene.changed.notify_one();
+            }
+        });
+        let waiter = spawn(0, scene, Scene::take);
+        scene.give(1);
+        scene.changed.notify_one();
+        Loom::join(waiter);
+        Loom::join(hasty);
+    });
+}
+
+#[test]
+fn all_are_notified_while_one_gives_up() {
+    check(2, Mode::Plain, |scene| {
+        let hasty = spawn(2, scene, |scene| {
+            Loom::set_deadlines_come(true);
+            let mut guard = scene.value.lock();
+            scene.changed.wait_until(&mut guard, SOON);
+        });
+        let waiter = spawn(0, scene, Scene::take);
+        scene.give(1);
+        scene.changed.notify_all();
+        Loom::join(waiter);
+        Loom::join(hasty);
+    });
+}
+
+/// A condition variable that is destroyed once everybody has been notified, or has given up, before any of them has come back.
+#[test]
+fn it_is_destroyed_before_those_who_were_notified_have_returned() {
+    struct Shared {
+        waiting: Mutex<Watched, Loom>,
+        changed: *const Condvar<Loom>,
+    }
+    // SAFETY: the pointer is used while what it points to is allocated, which is tested.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+
+    for deadlines_come in [false, true] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let mode = Mode::Plain;
+            Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+            let changed = Box::into_raw(Box::new(Condvar::<Loom>::new_in()));
+            let shared = Arc::new(Shared { waiting: Mutex::new_in(Watched::new(0)), changed });
+            let waiter = {
+                let shared = Arc::clone(&shared);
+                let main = move || {
+                    Loom::set_deadlines_come(deadlines_come);
+                    let mut guard = shared.waiting.lock();
+                    // 2: there is nothing to wait for, and nothing to wait by.
+                    if Scene::get(&guard) == 0 {
+                        Scene::set(&guard, 1);
+                        // SAFETY: whoever frees it holds the mutex, and has set the value to 2.
+                        let changed = unsafe { &*shared.changed };
+                        changed.wait_until(&mut guard, SOON);
+                    }
+                };
+                Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
+            };
+            let guard = shared.waiting.lock();
+            // SAFETY: freed below.
+            unsafe { &*changed }.notify_all();
+            Scene::set(&guard, 2);
+            // SAFETY: allocated as a box; nobody waits by it any more, and nobody will.
+            drop(unsafe { Box::from_raw(changed) });
+            drop(guard);
+            Loom::join(waiter);
+        });
+    }
+}

@@ -1,0 +1,326 @@
+//! The threads that wait for a condition, in the order in which they came: their records in a ring, under a lock of two bits.
+//!
+//! # Words
+//! The ring's word, zero when nobody waits:
+//!
+//! | bits | name | meaning | who may change it |
+//! |---|---|---|---|
+//! | 0 | `LOCKED` | somebody reads or changes the ring | anybody from 0 to 1; who holds the lock to 0 |
+//! | 1 | `ASLEEP` | somebody sleeps until the ring is free, or is about to | who is about to sleep, while `LOCKED`, to 1; who holds the lock to 0, together with `LOCKED`, and then wakes one, who takes the lock with `ASLEEP`, as it cannot know of others |
+//! | 2-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
+//! | 16-31 | `NEWEST` | the record that came last, or 0 | who holds the lock, as it gives it back |
+//!
+//! A record's `next` is the one that came after it, its `before` the one that came before it; the newest's `next` is the oldest.
+//! Both belong to who holds the lock.
+//!
+//! A record's `state`, while its owner waits for a condition:
+//!
+//! | value | meaning | who may change it, to what |
+//! |---|---|---|
+//! | `LISTED` | in the ring; its owner sleeps or is about to | a notifier that holds the lock to `queue::ASLEEP` (*claim*); its owner to `LEAVING` |
+//! | `LEAVING` | in the ring; its owner's deadline has come, and it wants the lock to take the record out | a notifier that holds the lock to `EXPECTED`; its owner, once it holds the lock, as it likes |
+//! | `EXPECTED` | a notifier has taken it out, and waits until the owner does not touch the ring any more | its owner, once it has given the lock back, as it likes |
+//!
+//! # Who is told of what
+//! A notifier and a deadline that come at the same time both change `LISTED` by compare-exchange; one of them succeeds, and the
+//! record's owner was notified or was not.
+//!
+//! # The ring may be gone as soon as everybody has been notified
+//! A claimed record is out of the ring before its owner can know, and its owner does not look at the ring. One that leaves at its
+//! deadline has to take its record out by itself, or records would pile up in rings that nobody ever notifies; but once
+//! nobody else is left in the ring, its memory may be given back. So who notifies all takes those out, too, and waits until they
+//! have come past the lock (`EXPECTED`). They hold it for some instructions, and never while they wait for anything else.
+//!
+//! # Forks
+//! In the child of a fork those who wait are threads that there are not, and the lock may be theirs. The first use there
+//! starts with an empty ring, whatever the word says; the records in it are lost to the child.
+//!
+//! Orderings: taking the lock is acquire, giving it back release; what is done with the ring and the records in it is ordered by
+//! that, and relaxed otherwise. The claim is acquire and release: it hands the record to the queue of a mutex.
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
+
+use crate::queue::ASLEEP as ASLEEP_IN_QUEUE;
+use crate::table::Table;
+
+const LOCKED: u32 = 1;
+const ASLEEP: u32 = 1 << 1;
+const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
+const EPOCH_SHIFT: u32 = 2;
+const NEWEST_SHIFT: u32 = 16;
+
+/// In a record's state: in a ring (`queue.rs` has the values below).
+const LISTED: u32 = 7;
+/// In a ring, but its owner does not wait any more.
+const LEAVING: u32 = 8;
+/// As `LEAVING`, not in the ring any more, and a notifier waits for the owner.
+const EXPECTED: u32 = 9;
+
+/// How many looks at a ring that is locked before sleeping. It is locked for tens of instructions.
+const LOOKS: u32 = 100;
+
+/// The ring's word if somebody is in the ring, as far as the caller can know.
+#[inline]
+pub(crate) fn look<P: Platform>(word: &P::AtomicU32) -> Option<u32> {
+    // Relaxed: who came in before the caller did something that it ordered after is seen; of others nothing is said.
+    let found = word.load(Ordering::Relaxed);
+    (found >> NEWEST_SHIFT != 0).then_some(found)
+}
+
+/// A ring that the caller has locked, until it [gives it back](Self::unlock).
+#[must_use = "the ring stays locked"]
+pub(crate) struct Ring<'a, P: Platform> {
+    word: *const P::AtomicU32,
+    table: &'a Table<P>,
+    newest: u32,
+}
+
+/// The process's part of the word.
+fn epoch<P: Platform>() -> u32 {
+    Table::<P>::epoch() << EPOCH_SHIFT & EPOCH
+}
+
+impl<'a, P: Platform> Ring<'a, P> {
+    /// Takes the lock. The word is probably as it was `found`; 0 if the caller does not know.
+    pub(crate) fn lock(word: &P::AtomicU32, found: u32, table: &'a Table<P>) -> Self {
+        let ours = epoch::<P>();
+        // Who has not slept has not been told of others.
+        let mut take = LOCKED;
+        let mut looked = false;
+        let mut found = found;
+        loop {
+            let stale = found != 0 && found & EPOCH != ours;
+            if stale || found & LOCKED == 0 {
+                let kept = if stale { 0 } else { found };
+                let to = kept | take | ours;
+                // Acquire: pairs with the release in `unlock`.
+                match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return Ring { word, table, newest: kept >> NEWEST_SHIFT },
+                    Err(other) => found = other,
+                }
+                continue;
+            }
+            if !looked {
+                looked = true;
+                P::wait_until_changed(word, found, LOOKS);
+                // Relaxed, here and below: each decision is made by a step on the word.
+                found = word.load(Ordering::Relaxed);
+                continue;
+            }
+            if found & ASLEEP == 0 {
+                // Relaxed: nothing is published by it; sleeping compares the word.
+                let asleep = found | ASLEEP;
+                if let Err(other) =
+                    word.compare_exchange(found, asleep, Ordering::Relaxed, Ordering::Relaxed)
+                {
+                    found = other;
+                    continue;
+                }
+            }
+            P::wait(word, found | ASLEEP, None);
+            take = LOCKED | ASLEEP;
+            looked = false;
+            found = word.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the lock back. The word is not touched after the swap, and may be gone then, if nobody is in the ring.
+    pub(crate) fn unlock(self) {
+        let new = match self.newest {
+            0 => 0,
+            newest => newest << NEWEST_SHIFT | epoch::<P>(),
+        };
+        // SAFETY: who has locked the ring was in it, or was asked by who may use it, so it is there until the swap.
+        // Release: pairs with the acquire in `lock`.
+        let before = unsafe { &*self.word }.swap(new, Ordering::Release);
+        if before & ASLEEP != 0 {
+            P::wake(self.word, 1);
+        }
+    }
+
+    /// Puts a record in, as the newest.
+    pub(crate) fn add(&mut self, number: u32) {
+        let record = self.table.record(number);
+        // Relaxed, here and in what follows: under the lock.
+        if self.newest == 0 {
+            record.next.store(number, Ordering::Relaxed);
+            record.before.store(number, Ordering::Relaxed);
+        } else {
+            let newest = self.table.record(self.newest);
+            let oldest = newest.next.load(Ordering::Relaxed);
+            record.next.store(oldest, Ordering::Relaxed);
+            record.before.store(self.newest, Ordering::Relaxed);
+            newest.next.store(number, Ordering::Relaxed);
+            self.table.record(oldest).before.store(number, Ordering::Relaxed);
+        }
+        self.newest = number;
+    }
+
+    /// Takes a record out.
+    fn remove(&mut self, number: u32) {
+        let record = self.table.record(number);
+        let next = record.next.load(Ordering::Relaxed);
+        if next == number {
+            self.newest = 0;
+            return;
+        }
+        let before = record.before.load(Ordering::Relaxed);
+        self.table.record(before).next.store(next, Ordering::Relaxed);
+        self.table.record(next).before.store(before, Ordering::Relaxed);
+        if self.newest == number {
+            self.newest = before;
+        }
+    }
+
+    /// The records, the oldest first. Each may be taken out once it is there.
+    fn each(&mut self, mut what: impl FnMut(&mut Self, u32) -> bool) {
+        let last = self.newest;
+        if last == 0 {
+            return;
+        }
+        let mut at = self.table.record(last).next.load(Ordering::Relaxed);
+        loop {
+            let next = self.table.record(at).next.load(Ordering::Relaxed);
+            if !what(self, at) || at == last {
+                return;
+            }
+            at = next;
+        }
+    }
+
+    /// Takes a record out and makes it one that sleeps in a mutex's queue, if its owner still waits.
+    fn claim(&mut self, number: u32) -> bool {
+        let state = &self.table.record(number).state;
+        // Acquire and release: see above. Relaxed on failure: it is left alone.
+        let claim =
+            state.compare_exchange(LISTED, ASLEEP_IN_QUEUE, Ordering::AcqRel, Ordering::Relaxed);
+        if claim.is_ok() {
+            self.remove(number);
+        }
+        claim.is_ok()
+    }
+
+    /// Claims the one that came first of those who still wait.
+    pub(crate) fn claim_oldest(&mut self) -> Option<u32> {
+        let mut claimed = None;
+        self.each(|ring, number| {
+            claimed = ring.claim(number).then_some(number);
+            claimed.is_none()
+        });
+        claimed
+    }
+
+    /// Claims all who still wait, and takes all others out. Who has to be waited for meets the caller at `gate`, which nobody
+    /// else uses yet: see [`past_the_gate`].
+    pub(crate) fn claim_all(&mut self, gate: &P::AtomicU32) -> Claimed<'a, P> {
+        let mut claimed = Claimed { table: self.table, first: 0, count: 0 };
+        let (mut last, mut expected) = (0, 0);
+        self.each(|ring, number| {
+            if ring.claim(number) {
+                match last {
+                    0 => claimed.first = number,
+                    last => ring.table.record(last).next.store(number, Ordering::Relaxed),
+                }
+                ring.table.record(number).next.store(0, Ordering::Relaxed);
+                last = number;
+                claimed.count += 1;
+            } else {
+                ring.remove(number);
+                let record = ring.table.record(number);
+                // Relaxed: its owner looks once it holds the lock.
+                record.word.store(core::ptr::from_ref(gate).cast_mut(), Ordering::Relaxed);
+                record.state.store(EXPECTED, Ordering::Relaxed);
+                expected += 1;
+            }
+            true
+        });
+        // Relaxed: those who count it down hold the lock before.
+        gate.store(expected, Ordering::Relaxed);
+        claimed
+    }
+}
+
+/// Waits until all who have to be waited for have come past the lock.
+pub(crate) fn past_the_gate<P: Platform>(gate: &P::AtomicU32) {
+    loop {
+        // Acquire: pairs with the release in `leave`.
+        match gate.load(Ordering::Acquire) {
+            0 => return,
+            expected => P::wait(gate, expected, None),
+        };
+    }
+}
+
+/// Records that were claimed together, in the order in which they came.
+pub(crate) struct Claimed<'a, P: Platform> {
+    table: &'a Table<P>,
+    first: u32,
+    pub(crate) count: usize,
+}
+
+impl<P: Platform> Iterator for Claimed<'_, P> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let number = self.first;
+        if number == 0 {
+            return None;
+        }
+        // Relaxed: ours alone until it is given out.
+        self.first = self.table.record(number).next.load(Ordering::Relaxed);
+        Some(number)
+    }
+}
+
+impl<P: Platform> Table<P> {
+    /// Makes a record ready to be put into a ring. Its owner will want the mutex with that word.
+    pub(crate) fn prepare_for_ring(&self, number: u32, place: usize, word: &P::AtomicU32) {
+        self.prepare(number, place);
+        let record = self.record(number);
+        // Relaxed, both: published by the ring's lock.
+        record.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+        record.state.store(LISTED, Ordering::Relaxed);
+    }
+
+    /// Sleeps by a record in a ring. True if a notifier has claimed it; false if the deadline came first: then the caller
+    /// [leaves](Self::leave) the ring, which is there at least until then.
+    pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> bool {
+        let state = &self.record(number).state;
+        loop {
+            let outcome = P::wait(state, LISTED, deadline);
+            // Relaxed: who goes on waits for a message, and orders by that.
+            if state.load(Ordering::Relaxed) != LISTED {
+                return true;
+            }
+            if outcome == Wait::TimedOut {
+                // Relaxed: what follows is under the ring's lock. On failure as above.
+                let leave =
+                    state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
+                return leave.is_err();
+            }
+        }
+    }
+
+    /// Takes the record of one whose deadline has come out of the ring, and gives it back.
+    pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
+        let record = self.record(number);
+        let mut ring = Ring::lock(ring, 0, self);
+        // Relaxed, both: set under the lock.
+        if record.state.load(Ordering::Relaxed) == LEAVING {
+            ring.remove(number);
+            ring.unlock();
+        } else {
+            let gate = record.word.load(Ordering::Relaxed).cast_const();
+            ring.unlock();
+            // SAFETY: the notifier keeps the gate until it has been counted down for each that it expects, of which we are one.
+            // Release: pairs with the acquire in `past_the_gate`; the ring is not touched any more.
+            if unsafe { &*gate }.fetch_sub(1, Ordering::Release) == 1 {
+                P::wake(gate, 1);
+            }
+        }
+        self.give_back(number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

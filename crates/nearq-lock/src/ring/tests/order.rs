@@ -1,0 +1,84 @@
+//! Who comes first is claimed first, whoever leaves in between.
+
+use nearq_platform::Linux;
+
+use super::super::*;
+
+type Word = <Linux as Platform>::AtomicU32;
+
+fn nowhere(_number: u32) {}
+
+fn locked<'a>(word: &Word, table: &'a Table<Linux>) -> Ring<'a, Linux> {
+    Ring::lock(word, word.load(Ordering::Relaxed), table)
+}
+
+/// A ring of so many.
+fn filled(count: usize, word: &Word, table: &Table<Linux>) -> Vec<u32> {
+    let numbers: Vec<u32> = (0..count).map(|_| table.take().expect("there are many")).collect();
+    for &number in &numbers {
+        table.prepare_for_ring(number, 0, word);
+        let mut ring = locked(word, table);
+        ring.add(number);
+        ring.unlock();
+    }
+    numbers
+}
+
+fn give_up(number: u32, table: &Table<Linux>) {
+    assert!(!table.sleep_in_ring(number, Some(Instant::from_nanos(1))));
+}
+
+#[test]
+fn first_come_first_claimed() {
+    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    let numbers = filled(5, &word, &table);
+    // The oldest, one in the middle and the newest leave.
+    for index in [0, 2, 4] {
+        give_up(numbers[index], &table);
+        table.leave(numbers[index], &word);
+    }
+    let mut ring = locked(&word, &table);
+    assert_eq!(ring.claim_oldest(), Some(numbers[1]));
+    assert_eq!(ring.claim_oldest(), Some(numbers[3]));
+    assert_eq!(ring.claim_oldest(), None);
+    ring.unlock();
+    assert_eq!((look::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
+    assert!(table.sleep_in_ring(numbers[1], None) && table.sleep_in_ring(numbers[3], None));
+}
+
+#[test]
+fn all_are_claimed_in_order_but_those_who_have_given_up() {
+    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    let numbers = filled(6, &word, &table);
+    for index in [0, 1, 3, 5] {
+        give_up(numbers[index], &table);
+    }
+    let mut ring = locked(&word, &table);
+    assert_eq!(ring.claim_oldest(), Some(numbers[2]));
+    let gate = Word::new(0);
+    let claimed = ring.claim_all(&gate);
+    ring.unlock();
+    assert_eq!((claimed.count, claimed.collect()), (1, vec![numbers[4]]));
+    assert_eq!((word.load(Ordering::Relaxed), gate.load(Ordering::Relaxed)), (0, 4));
+    for index in [0, 1, 3, 5] {
+        table.leave(numbers[index], &word);
+    }
+    past_the_gate::<Linux>(&gate);
+    // The two that were claimed, and the one that the thread keeps.
+    assert_eq!(table.count(), 3);
+}
+
+/// What the word says of another process is not believed.
+#[test]
+fn a_ring_of_the_parent_is_empty_in_the_child() {
+    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    filled(2, &word, &table);
+    let elsewhere = (Table::<Linux>::epoch() + 1) << EPOCH_SHIFT & EPOCH;
+    for state in [0, LOCKED, LOCKED | ASLEEP] {
+        word.store(7 << NEWEST_SHIFT | elsewhere | state, Ordering::Relaxed);
+        let mut ring = locked(&word, &table);
+        assert_eq!(ring.claim_oldest(), None);
+        ring.unlock();
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Queueing up for a mutex on behalf of a thread that sleeps: one that waited for a condition and was notified (`raw_condvar.rs`).
+//! It does not wake up to queue up; it wakes up when it is its turn.
+//!
+//! # Protocol
+//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: nobody but the one before it in the
+//! queue ends that. The mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up
+//! for it where it is in front. What the owner has to know is the message, and which queue it is in (`Record::slot`, written before
+//! the record joins). From there the owner *goes on* as if it had queued up by itself.
+//!
+//! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
+//! later, will take the mutex, so it is there. After that the record is the owner's.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::{OVERTAKEN, Turn, Turns};
+use crate::queue::{ANEW, Heard, TURN};
+use crate::room::Room;
+use crate::slot::Stood;
+use crate::statistics::Event;
+use crate::word::{NUMA, SLOT, TAIL, TAIL_SHIFT, slot};
+
+impl<'a, P: Platform> Turns<'a, P> {
+    /// For a record that is queued up by another thread than its own, in the domain where its owner was when it was prepared.
+    pub(crate) fn of_record(word: &'a P::AtomicU32, room: &'a Room<P>, number: u32) -> Self {
+        // Relaxed: written before the caller was given the record's number.
+        let here = room.table.record(number).place.load(Ordering::Relaxed) as usize;
+        Turns { word, room, settings: room.settings(), here }
+    }
+
+    /// Queues a record up whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. Who has the mutex before wakes the owner
+    /// when it is its turn, or to begin anew; the owner then [goes on](Self::go_on). So the mutex is there until then.
+    pub(crate) fn queue_another_up(&self, number: u32) {
+        let table = &self.room.table;
+        let record = table.record(number);
+        self.note(Event::Moved);
+        let mut rounds = 0;
+        loop {
+            // As in `queue_up`.
+            if rounds == OVERTAKEN {
+                self.reserve(self.load());
+            }
+            rounds += 1;
+            let word = self.load();
+            // Relaxed, here and below: ours alone; published by the step that joins.
+            record.next.store(0, Ordering::Relaxed);
+            if word & NUMA == 0 {
+                record.slot.store(0, Ordering::Relaxed);
+                if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_err() {
+                    continue;
+                }
+                match word >> TAIL_SHIFT {
+                    0 => self.tell_another(number, TURN, 0, 0),
+                    before => self.link_another(number, before),
+                }
+                return;
+            }
+            let bound = self.room.slots.get(slot(word));
+            let seen = bound.look(self.here);
+            // Comes after the look at the tail (see `slot.rs`).
+            if (self.load() ^ word) & (NUMA | SLOT) != 0 {
+                continue;
+            }
+            record.slot.store(slot(word), Ordering::Relaxed);
+            match bound.join(self.here, seen, number) {
+                None => {}
+                Some((0, tail)) => {
+                    // Stands up for it, so that it sleeps on unless it is its turn.
+                    match bound.stand_up(self.here, number, &tail, P::now) {
+                        Stood::Turn => {
+                            self.tell_another(number, TURN, 0, P::now().as_nanos());
+                        }
+                        Stood::Wait => {}
+                        Stood::Anew => self.tell_another(number, ANEW, 0, 0),
+                    }
+                    return;
+                }
+                Some((before, _)) => {
+                    self.link_another(number, before);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn link_another(&self, number: u32, before: u32) {
+        if let Some(message) = self.room.table.link(number, before) {
+            let Turn { passed, since, .. } = self.turn(number);
+            self.tell_another(number, message, passed, since);
+        }
+    }
+
+    fn tell_another(&self, number: u32, message: u32, passed: u64, since: u64) {
+        let told = self.room.table.tell(number, message, passed, since);
+        debug_assert!(told, "its owner waits for the mutex without a deadline");
+    }
+
+    /// Waits on by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
+    /// mutex; nothing if it has to begin anew. The caller does not have the record any more in any case.
+    pub(crate) fn go_on(&self, number: u32) -> Option<()> {
+        let heard = self.watch(|look| self.room.table.wait_on(number, look));
+        let Heard::Message(message) = heard else {
+            unreachable!("without a deadline it waits until it is told")
+        };
+        // Relaxed: ordered by the message.
+        let locked = match self.room.table.record(number).slot.load(Ordering::Relaxed) {
+            0 => self.in_front_of_plain_queue(self.counted_turn(number), None),
+            slot => {
+                let bound = self.room.slots.get(slot);
+                self.in_domain(bound, &bound.queue_of(self.here), number, Some(message), None)?
+            }
+        };
+        debug_assert!(locked, "without a deadline it waits until it has the mutex");
+        Some(())
+    }
+}
