@@ -23,11 +23,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
+use nearq_lock::RawCondvar;
 use nearq_platform::{Linux, Platform};
 
 use crate::clock::Deadline;
 use crate::mutex::{Kind, Mutex};
-use crate::raw_condvar::RawCondvar;
 use crate::{cancel, layout, mixed, process, real, stand_in};
 
 /// In `inside`: somebody waits for the others to leave.
@@ -335,7 +335,8 @@ pub(crate) unsafe extern "C" fn wait(
 fn wait_until(view: &Condvar, mutex: &Mutex, deadline: Option<&Deadline>) -> Ended {
     loop {
         let look = deadline.map(|deadline| deadline.next_look());
-        if view.raw.wait(&mutex.raw, look) {
+        // SAFETY: the caller holds it, which `lay_down` has checked as far as the mutex knows.
+        if unsafe { view.raw.wait(&mutex.raw, look) } {
             return Ended::Notified;
         }
         if deadline.is_some_and(|deadline| deadline.has_passed()) {

@@ -63,7 +63,6 @@ mod mixed;
 mod mutex;
 mod names;
 mod process;
-mod raw_condvar;
 mod real;
 mod report;
 mod stand_in;
