@@ -26,7 +26,9 @@
 //! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)
 //! satisfies a reference to any version. That is right for the only functions of which glibc has two kinds on these processors:
 //! `pthread_cond_*` of `GLIBC_2.2.5` take, on 64-bit machines, the same 48 bytes, all-zero when new, as those of
-//! `GLIBC_2.3.2`, and what we keep in them is our own. What `dlvsym` asks for by version is not found here, but in the C library.
+//! `GLIBC_2.3.2`, and what we keep in them is our own. Versions of our own would take a version script, of which the Rust compiler
+//! passes the linker one that names none, and no linker takes both. What that costs: who asks `dlvsym` for a version, as
+//! some sanitizers do, does not find ours but the C library's; such libraries and this one do not go together.
 //!
 //! *The C library's, by us.* `dlvsym(RTLD_NEXT, ..., "GLIBC_2.3.2")` for condition variables on x86-64, where the plain name could mean the
 //! older kind; `dlsym` for what has one kind (`real.rs`).
