@@ -7,7 +7,7 @@ use crate::metadata::{self, Package};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 10] = [
+const PLAN: [Room; 11] = [
     ("nearq-topology", &[], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
@@ -25,6 +25,7 @@ const PLAN: [Room; 10] = [
         &[],
     ),
     ("nearq-cli", &["nearq-experiments", "nearq-topology"], &["nearq", "nearq-platform"]),
+    ("nearq-preload", &["nearq-lock", "nearq-platform"], &[]),
     ("xtask", &[], &[]),
 ];
 

@@ -147,6 +147,20 @@ impl<P: Platform> RawMutex<P> {
         self.try_lock() || self.wait(Some(P::now() + time))
     }
 
+    /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if we hold it now.
+    ///
+    /// For those who may have to wait before [`start`](crate::start) was called, and where it cannot be: in a program's
+    /// allocator, say. It never allocates and reads no files, and is as fair as the system's wake-ups.
+    ///
+    /// ```
+    /// let lock = nearq_lock::RawMutex::new();
+    /// assert!(lock.lock_unqueued(None));
+    /// assert!(!lock.lock_unqueued(Some(nearq_platform::Instant::from_nanos(1))));
+    /// ```
+    pub fn lock_unqueued(&self, deadline: Option<Instant>) -> bool {
+        self.try_lock() || Waiting::<P>::new(&self.word).wait_without_queue(deadline)
+    }
+
     /// Gives the lock back, and wakes who sleeps for it.
     ///
     /// # Safety

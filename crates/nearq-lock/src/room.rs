@@ -89,6 +89,8 @@ pub fn start<P: Platform>() {
     unsafe fn nothing(_room: *const ()) {}
     static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
     let room = Room::<P>::get();
+    // So that what the platform needs to note the ends of threads is there early, where it may still allocate.
+    P::set_number(P::number(), thread_ended::<P>);
     // Relaxed: whoever changes it does what follows, once.
     if room.followed.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the hooks do nothing, with whatever.

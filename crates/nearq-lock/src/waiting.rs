@@ -199,7 +199,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
 
     /// Waits without a place in a queue: sleeps on the word.
     #[cold]
-    fn wait_without_queue(&self, deadline: Option<Instant>) -> bool {
+    pub(crate) fn wait_without_queue(&self, deadline: Option<Instant>) -> bool {
         // Who has not slept has not been told of others.
         let mut take = LOCKED;
         loop {

@@ -1,5 +1,6 @@
 //! Real threads hammer the mutex on Linux. Small enough under Miri to run there as well.
 
+use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 use nearq_lock::{Mutex, RawMutex};
@@ -31,6 +32,43 @@ fn increments_are_not_lost() {
         .collect();
     threads.into_iter().for_each(Linux::join);
     assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS));
+}
+
+/// Some queue up, others sleep on the word, and all get it.
+#[test]
+fn those_without_a_place_and_those_with_one_wait_for_the_same_lock() {
+    struct Both(RawMutex, UnsafeCell<usize>);
+    // SAFETY: the number is touched by who has the lock only.
+    unsafe impl Sync for Both {}
+
+    let both = Arc::new(Both(RawMutex::new(), UnsafeCell::new(0)));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|index| {
+            let both = Arc::clone(&both);
+            Linux::spawn(ThreadSpec::default(), move || {
+                for round in 0..ROUNDS {
+                    if index % 2 == 0 {
+                        assert!(both.0.lock_unqueued(None));
+                    } else {
+                        both.0.lock();
+                    }
+                    // SAFETY: we have the lock.
+                    unsafe { *both.1.get() += 1 };
+                    if round % 64 == 0 {
+                        Linux::yield_now();
+                        let past = Linux::now();
+                        assert!(!both.0.lock_unqueued(Some(past)), "it is held, by us");
+                    }
+                    // SAFETY: taken above.
+                    unsafe { both.0.unlock() };
+                }
+            })
+            .expect("a few threads can be created")
+        })
+        .collect();
+    threads.into_iter().for_each(Linux::join);
+    // SAFETY: nobody else is there any more.
+    assert_eq!(unsafe { *both.1.get() }, THREADS * ROUNDS);
 }
 
 /// The owner that comes after may free the mutex: the unlock before must not touch it any more (Miri sees it).

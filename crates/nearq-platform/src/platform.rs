@@ -244,7 +244,9 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     fn number() -> u32;
 
     /// Sets the caller's number. When the thread ends, `end` is called by it with the number that it has then, if that is
-    /// not 0 (never in a model). False if the thread is ending and has called `end` already; the number is set all the same.
+    /// not 0 (never in a model). False if `end` will not be called: the thread is ending and has done it already, or the
+    /// system cannot note it; the number is set all the same. Allocates nothing, unless it is called for the first time in a
+    /// program that has noted much of the kind before.
     fn set_number(number: u32, end: fn(u32)) -> bool;
 
     // ---- forks -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 //! [`platform`] answers each item of the trait in a few lines; what takes more is in a file of its own. The
 //! calls are in `crate::sys`, the words for those that are refused in [`refusal`].
 
+mod ending;
 mod fork;
 mod memory;
 mod platform;

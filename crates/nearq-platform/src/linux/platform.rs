@@ -16,7 +16,7 @@ use std::path::Path;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{fork, memory, run_state, spawn, thread};
+use super::{ending, fork, memory, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
     ForkHooks, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
@@ -76,21 +76,17 @@ thread_local! {
     /// The thread's number in the locks' tables. Likewise.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
 
-    /// Whom to tell when the thread ends. With a destructor, and therefore apart: it is touched once.
-    static ENDING: Ending = const { Ending(Cell::new(None)) };
+    /// Whom to tell of that number when the thread ends.
+    static END: Cell<Option<fn(u32)>> = const { Cell::new(None) };
 }
 
-/// Tells that the thread ends, when the thread's locals are dropped.
-struct Ending(Cell<Option<fn(u32)>>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let number = NUMBER.replace(0);
-        if let Some(end) = self.0.get()
-            && number != 0
-        {
-            end(number);
-        }
+/// The caller's thread ends.
+fn thread_ends() {
+    let number = NUMBER.replace(0);
+    if let Some(end) = END.get()
+        && number != 0
+    {
+        end(number);
     }
 }
 
@@ -300,7 +296,8 @@ impl Platform for Linux {
 
     fn set_number(number: u32, end: fn(u32)) -> bool {
         NUMBER.set(number);
-        ENDING.try_with(|ending| ending.0.set(Some(end))).is_ok()
+        END.set(Some(end));
+        ending::be_told(thread_ends)
     }
 
     #[inline(always)]
@@ -394,6 +391,38 @@ mod tests {
         .unwrap();
         std::thread::spawn(|| assert!(Linux::set_number(0, end))).join().unwrap();
         assert_eq!((GIVEN_BACK.load(Ordering::Relaxed), Linux::number()), (7, 0));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the order of destructors is that of the GNU C library")]
+    fn a_number_taken_in_a_destructor_is_given_back_or_refused() {
+        static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
+        static REFUSED: AtomicU32 = AtomicU32::new(0);
+        fn end(number: u32) {
+            GIVEN_BACK.fetch_add(number, Ordering::Relaxed);
+        }
+        struct Late;
+        impl Drop for Late {
+            fn drop(&mut self) {
+                assert!(Linux::set_number(5, end), "thread-local values are dropped before");
+            }
+        }
+        thread_local!(static LATE: Late = const { Late });
+        extern "C" fn later_still(_: *mut libc::c_void) {
+            REFUSED.store(u32::from(!Linux::set_number(0, end)), Ordering::Relaxed);
+        }
+        let mut key = 0;
+        std::thread::spawn(|| assert!(Linux::set_number(0, end))).join().unwrap();
+        // SAFETY: the key is ours; made after that of the platform, its destructor runs after that one's.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(later_still)) }, 0);
+        std::thread::spawn(move || {
+            LATE.with(|_| {});
+            // SAFETY: as above; the value is not followed.
+            assert_eq!(unsafe { libc::pthread_setspecific(key, (&raw const REFUSED).cast()) }, 0);
+        })
+        .join()
+        .unwrap();
+        assert_eq!((GIVEN_BACK.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed)), (5, 1));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Sleeping on a word, and waking those that do.
+//!
+//! `errno` is left as it was: who takes a mutex between a call that failed and a look at the reason does not expect that
+//! the mutex changes it.
 
 use core::ffi::{c_int, c_long};
 use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
-use super::{Result, check};
+use super::{Result, SavedErrno, check};
 
 /// Matches every waker: a plain `FUTEX_WAKE` has all bits too.
 const ANY_WAKER: u32 = u32::MAX;
@@ -28,6 +31,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>)
         tv_nsec: (nanos % NANOS_PER_SECOND) as c_long,
     });
     let deadline = deadline.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let _saved = SavedErrno::new();
     // SAFETY: validity: `word` is a live word, and `deadline` null or a live timespec, for the whole call.
     // Aliasing: the kernel reads the word as an atomic, and the timespec that is ours alone. Thread: any
     // thread may wait on any word.
@@ -54,6 +58,7 @@ pub(crate) fn futex_wake(word: *const AtomicU32, count: usize) -> Result<usize> 
         return Ok(0);
     }
     let count = c_int::try_from(count).unwrap_or(c_int::MAX);
+    let _saved = SavedErrno::new();
     // SAFETY: validity: a private wake hashes the address and compares it with those of the sleepers; it
     // never reads or writes the memory, which may be unmapped. Aliasing: for the same reason none. Thread:
     // the call may be made from any thread.
@@ -83,6 +88,14 @@ mod tests {
     fn a_deadline_in_the_past_ends_at_once() {
         let word = AtomicU32::new(1);
         assert_eq!(futex_wait(&word, 1, Some(1)), Err(Errno::TIMEDOUT));
+    }
+
+    #[test]
+    fn the_reason_of_an_earlier_failure_is_kept() {
+        // SAFETY: no such descriptor is open.
+        assert_eq!(unsafe { libc::close(-1) }, -1);
+        assert_eq!(futex_wait(&AtomicU32::new(1), 2, None), Err(Errno::AGAIN));
+        assert_eq!(super::super::last_error(), Errno::BADF);
     }
 
     #[test]

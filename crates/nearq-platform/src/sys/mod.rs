@@ -36,6 +36,24 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
 }
 
+/// Gives `errno` of the calling thread its value back when it is dropped.
+pub(crate) struct SavedErrno(i32);
+
+impl SavedErrno {
+    pub(crate) fn new() -> Self {
+        // SAFETY: validity: the C library's address of the thread's `errno`, valid as long as the thread. Aliasing: read at
+        // once. Thread: the caller's own.
+        SavedErrno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for SavedErrno {
+    fn drop(&mut self) {
+        // SAFETY: as in `new`; dropped by the thread that made it, as it is a local of one function.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
 /// The result of a `libc` call that says -1 where it failed.
 fn check<T: PartialOrd + From<i8>>(returned: T) -> Result<T> {
     if returned < T::from(0) { Err(last_error()) } else { Ok(returned) }

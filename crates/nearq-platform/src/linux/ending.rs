@@ -1,0 +1,101 @@
+//! Being told when a thread ends, without needing memory for it.
+//!
+//! By a key of the C library's thread-specific data, not by a thread-local value with a destructor: to note such a destructor
+//! the C library allocates, and whoever takes a mutex may be the allocator. A key that is one of the first 32 of the program
+//! needs nothing, in the GNU C library as in others; a program that has more keys than that should call
+//! [`be_told`] for the first time where it may allocate. Destructors of keys also run later than those of
+//! thread-local values, so that these still find the thread as it was.
+//!
+//! # The key
+//! One for the process, made by the first thread that asks. `KEY` is [`UNKNOWN`] before, [`NONE`] if the C library has no
+//! more, otherwise the key plus [`FIRST`]. Of several threads that make one at the same time one wins, and the others give
+//! theirs back. Relaxed everywhere: a number, and nothing is published with it.
+//!
+//! # A thread's state
+//! From `Unknown` to `Told` when it first asks, to `Over` when the key's destructor has run. That may be before the
+//! destructors of other keys: what these do is done as by a thread that nobody is told of.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+const UNKNOWN: u32 = 0;
+const NONE: u32 = 1;
+const FIRST: u32 = 2;
+
+static KEY: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unknown,
+    Told,
+    Over,
+}
+
+thread_local! {
+    // Made by the compiler, without destructors: they can be used until the thread's last instruction.
+    static STATE: Cell<State> = const { Cell::new(State::Unknown) };
+    static TELL: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+/// Has `tell` called by the caller's thread when it ends; the last one counts. False if nobody will be called: the thread has
+/// told already, or the C library has no key or no memory.
+#[inline]
+pub(super) fn be_told(tell: fn()) -> bool {
+    TELL.set(Some(tell));
+    match STATE.get() {
+        State::Told => true,
+        State::Over => false,
+        State::Unknown => register(),
+    }
+}
+
+#[cold]
+fn register() -> bool {
+    let Some(key) = key() else { return false };
+    // The value only has to be something, or the destructor is not called.
+    let something = ptr::from_ref(&KEY).cast();
+    // SAFETY: validity: the key is one of ours, and never deleted. Aliasing: the value is not followed. Thread: the caller's
+    // own value.
+    let told = unsafe { libc::pthread_setspecific(key, something) } == 0;
+    if told {
+        STATE.set(State::Told);
+    }
+    told
+}
+
+/// The process's key, if there is one.
+fn key() -> Option<libc::pthread_key_t> {
+    match KEY.load(Ordering::Relaxed) {
+        UNKNOWN => make_key(),
+        NONE => None,
+        known => Some(known - FIRST),
+    }
+}
+
+#[cold]
+fn make_key() -> Option<libc::pthread_key_t> {
+    let mut key = 0;
+    // SAFETY: validity: the key is a live integer, and the destructor lives as long as the program's code. Aliasing: the only
+    // reference is the one passed. Thread: any thread may make keys.
+    let made = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0;
+    let ours = if made { key + FIRST } else { NONE };
+    match KEY.compare_exchange(UNKNOWN, ours, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => made.then_some(key),
+        Err(theirs) => {
+            if made {
+                // SAFETY: validity: made above, and told to nobody. Aliasing and thread: likewise.
+                unsafe { libc::pthread_key_delete(key) };
+            }
+            (theirs != NONE).then(|| theirs - FIRST)
+        }
+    }
+}
+
+extern "C" fn ended(_something: *mut c_void) {
+    STATE.set(State::Over);
+    if let Some(tell) = TELL.get() {
+        tell();
+    }
+}

@@ -1,0 +1,7 @@
+//! Loaded while a program runs, the library would replace the mutexes of some of its parts only, in the middle of their use; and its
+//! thread-local values would have no fixed place (`cancel.rs`). So the loader refuses that.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodlopen");
+}

@@ -1,0 +1,197 @@
+//! The functions that programs call in place of the C library's. Each asks first whether the program is ours.
+//!
+//! Those in which a thread may be cancelled are `extern "C-unwind"`: it unwinds through their frames, which have nothing to drop. What
+//! they call is `extern "C"`, so that a panic ends there.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{
+    clockid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
+    pthread_mutexattr_t, pthread_t, timespec,
+};
+
+use crate::clock::Deadline;
+use crate::condvar::{Ended, Way};
+use crate::process::is_ours;
+use crate::{cancel, condvar, layout, mixed, mutex, process, real};
+
+/// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
+macro_rules! export {
+    ($($abi:literal $name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {$(
+        // SAFETY: the name and type of the C library's function, which it does the work of.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern $abi fn $name($($arg: $type),*) -> c_int {
+            if is_ours() {
+                // SAFETY: as the caller promises.
+                #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
+                unsafe { $ours }
+            } else {
+                // SAFETY: likewise.
+                unsafe { $theirs }
+            }
+        }
+    )*};
+}
+
+// ---- mutexes --------------------------------------------------------------------------------------------------------------
+
+export! {
+    "C" pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
+        // All that is not the kind is zero then, as we want it.
+        ours: real::mutex_init::call(mutex, attributes),
+        theirs: real::mutex_init::call(mutex, attributes);
+    "C" pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
+        ours: mutex::destroy(mutex),
+        theirs: real::mutex_destroy::call(mutex);
+    "C" pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+        ours: mutex::lock(mutex),
+        theirs: real::mutex_lock::call(mutex);
+    "C" pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+        ours: mutex::trylock(mutex),
+        theirs: real::mutex_trylock::call(mutex);
+    "C" pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec),
+        ours: mutex::clocklock(mutex, libc::CLOCK_REALTIME, until),
+        theirs: real::mutex_timedlock::call(mutex, until);
+    "C" pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
+        ours: if Deadline::is_clock(clock) { mutex::clocklock(mutex, clock, until) } else { libc::EINVAL },
+        theirs: real::mutex_clocklock::call(mutex, clock, until);
+    "C" pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+        ours: mutex::unlock(mutex),
+        theirs: real::mutex_unlock::call(mutex);
+    // Names that libraries of the C library's own, and old programs, use for the same.
+    "C" __pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
+        ours: pthread_mutex_init(mutex, attributes),
+        theirs: pthread_mutex_init(mutex, attributes);
+    "C" __pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
+        ours: pthread_mutex_destroy(mutex),
+        theirs: pthread_mutex_destroy(mutex);
+    "C" __pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+        ours: pthread_mutex_lock(mutex),
+        theirs: pthread_mutex_lock(mutex);
+    "C" __pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+        ours: pthread_mutex_trylock(mutex),
+        theirs: pthread_mutex_trylock(mutex);
+    "C" __pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+        ours: pthread_mutex_unlock(mutex),
+        theirs: pthread_mutex_unlock(mutex);
+}
+
+// ---- condition variables --------------------------------------------------------------------------------------------------
+
+export! {
+    "C" pthread_cond_init(condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t),
+        ours: condvar::init(condvar, attributes),
+        theirs: real::cond_init::call(condvar, attributes);
+    "C" pthread_cond_destroy(condvar: *mut pthread_cond_t),
+        ours: condvar::destroy(condvar),
+        theirs: real::cond_destroy::call(condvar);
+    "C" pthread_cond_signal(condvar: *mut pthread_cond_t),
+        ours: condvar::signal(condvar),
+        theirs: real::cond_signal::call(condvar);
+    "C" pthread_cond_broadcast(condvar: *mut pthread_cond_t),
+        ours: condvar::broadcast(condvar),
+        theirs: real::cond_broadcast::call(condvar);
+    "C-unwind" pthread_cond_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t),
+        ours: match condvar::way(condvar, mutex) {
+            Way::Ours => wait(condvar, mutex, None),
+            Way::Theirs(condvar) => real::cond_wait::call(condvar, mutex),
+            Way::Mixed => wait_mixed(condvar, mutex, None),
+            Way::None => libc::ENOMEM,
+        },
+        theirs: real::cond_wait::call(condvar, mutex);
+    "C-unwind" pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
+        ours: match condvar::way(condvar, mutex) {
+            Way::Ours => match Deadline::new(condvar::clock(condvar), *until) {
+                Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
+                Err(error) => error,
+            },
+            Way::Theirs(condvar) => real::cond_timedwait::call(condvar, mutex, until),
+            Way::Mixed => match Deadline::new(layout::shared_clock(condvar), *until) {
+                Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
+                Err(error) => error,
+            },
+            Way::None => libc::ENOMEM,
+        },
+        theirs: real::cond_timedwait::call(condvar, mutex, until);
+    "C-unwind" pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
+        ours: match condvar::way(condvar, mutex) {
+            Way::Ours => match Deadline::new(clock, *until) {
+                Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
+                Err(error) => error,
+            },
+            Way::Theirs(condvar) => real::cond_clockwait::call(condvar, mutex, clock, until),
+            Way::Mixed => match Deadline::new(clock, *until) {
+                Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
+                Err(error) => error,
+            },
+            Way::None => libc::ENOMEM,
+        },
+        theirs: real::cond_clockwait::call(condvar, mutex, clock, until);
+}
+
+/// A wait that is our affair. The caller may end here, if it is cancelled.
+unsafe extern "C-unwind" fn wait(
+    condvar: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: Option<&Deadline>,
+) -> c_int {
+    // SAFETY: for all of them, as the caller promises; there is nothing to drop in this frame.
+    unsafe {
+        let before = cancel::defer();
+        let mut ended = condvar::wait(condvar, mutex, deadline, true);
+        if matches!(ended, Ended::Cancelled | Ended::NotBegun) {
+            cancel::act();
+            // It may not be cancelled at present. If it has waited, that ends here, for no reason.
+            if ended == Ended::NotBegun {
+                ended = condvar::wait(condvar, mutex, deadline, false);
+            }
+        }
+        cancel::undo(before);
+        match ended {
+            Ended::Notified | Ended::Cancelled | Ended::NotBegun => 0,
+            Ended::TimedOut => libc::ETIMEDOUT,
+            Ended::NotHeld => libc::EPERM,
+        }
+    }
+}
+
+/// A wait with a mutex of ours at a condition variable of the C library's. The caller may end here, if it is cancelled.
+unsafe extern "C-unwind" fn wait_mixed(
+    condvar: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: Option<&Deadline>,
+) -> c_int {
+    loop {
+        // SAFETY: there is nothing to drop in this frame.
+        unsafe { cancel::test() };
+        // SAFETY: as the caller promises.
+        let outcome = unsafe { mixed::wait(condvar, mutex, deadline) };
+        if outcome != mixed::AGAIN {
+            return outcome;
+        }
+    }
+}
+
+// ---- what is seen on its way ----------------------------------------------------------------------------------------------
+
+export! {
+    "C" pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
+        ours: {
+            process::threads_begin();
+            real::create::call(thread, attributes, main, argument)
+        },
+        theirs: real::create::call(thread, attributes, main, argument);
+    "C" thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
+        ours: {
+            process::threads_begin();
+            real::thrd_create::call(thread, main, argument)
+        },
+        theirs: real::thrd_create::call(thread, main, argument);
+    "C-unwind" pthread_cancel(thread: pthread_t),
+        ours: cancel::cancel(thread),
+        theirs: real::cancel::call(thread);
+    // To have decided, and asked to be told of forks ourselves, is all that is ours here.
+    "C" __register_atfork(prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void),
+        ours: real::register_atfork::call(prepare, parent, child, object),
+        theirs: real::register_atfork::call(prepare, parent, child, object);
+}

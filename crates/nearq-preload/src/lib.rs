@@ -1,0 +1,76 @@
+//! `libnearq_preload.so`: unmodified programs get the mutex of `nearq-lock` in place of the C library's.
+//!
+//! ```text
+//! LD_PRELOAD=/path/to/libnearq_preload.so NEARQ_PRELOAD_ONLY=redis-server redis-server
+//! ```
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `NEARQ_PRELOAD_ONLY=name,name` | nothing is replaced in programs of other names |
+//! | `NEARQ_PRELOAD_NOT=name,name` | nothing is replaced in programs of these names |
+//! | `NEARQ_PRELOAD_STATISTICS=1` | a line on standard error when the program exits: how often threads had to wait, and how |
+//! | `NEARQ_LOCK=off\|auto\|plain\|numa` | how those wait that find a mutex held (`nearq_lock::Mode`) |
+//!
+//! A program's name is the last part of the path of its file, or of the path by which it was started: for a script, the
+//! interpreter's or the script's. In programs that run with more rights than their caller (set-user-ID, capabilities) nothing is
+//! replaced and no variable is read.
+//!
+//! # What is replaced
+//! `pthread_mutex_*` and `pthread_cond_*`, `mtx_*` and `cnd_*`, for mutexes of the types normal, error-checking, recursive and
+//! adaptive, however they were initialised. Robust, priority-inheriting, priority-protecting and process-shared ones, and all of a
+//! kind that is not known here, stay the C library's from their first use to their last; so do process-shared condition variables.
+//! `pthread_create`, `thrd_create`, `pthread_cancel` and `__register_atfork` are seen on their way, to prepare what the first
+//! wait needs, to wake who is cancelled, and to be the first that is told of a fork.
+//!
+//! # How symbols are found
+//! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)
+//! satisfies a reference to any version. That is right for the only functions of which glibc has two kinds on these processors:
+//! `pthread_cond_*` of `GLIBC_2.2.5` take, on 64-bit machines, the same 48 bytes, all-zero when new, as those of
+//! `GLIBC_2.3.2`, and what we keep in them is our own. Versions of our own would take a version script, of which the Rust compiler
+//! passes the linker one that names none, and no linker takes both. What that costs: who asks `dlvsym` for a version, as
+//! some sanitizers do, does not find ours but the C library's; such libraries and this one do not go together.
+//!
+//! *The C library's, by us.* `dlvsym(RTLD_NEXT, ..., "GLIBC_2.3.2")` for condition variables on x86-64, where the plain name could mean the
+//! older kind; `dlsym` for what has one kind (`real.rs`).
+//!
+//! # What it rests on
+//! - Two objects' layouts: a word at 0 and the kind at 16 of a mutex, and where a condition variable says that it is
+//!   shared. They are tried out before anything is replaced (`layout.rs`); where they are different, nothing is.
+//! - **No `malloc`.** Who takes a mutex may be the allocator. Rust's allocations here come from an arena of our own
+//!   (`arena.rs`), thread-local values have no destructors, and what reads files is done when the first thread is created.
+//! - **No unwinding out of us**: exported functions are `extern "C"`, where a panic ends the process. Two kinds are
+//!   `extern "C-unwind"`, because a thread that is cancelled in them unwinds through their frames; these have nothing to drop.
+//!
+//! # The rooms
+//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread
+//! wakes, `process` whether this is a program for us, and its forks.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a library for Linux programs, between them and the C library"
+)]
+#![cfg_attr(test, allow(dead_code, reason = "what is exported is not called by the tests in here"))]
+#![cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+
+mod arena;
+mod c11;
+mod cancel;
+mod clock;
+mod condvar;
+mod errno;
+mod exports;
+mod layout;
+mod mixed;
+mod mutex;
+mod names;
+mod process;
+mod real;
+mod report;
+mod stand_in;
+mod thread;
+
+/// Nothing that Rust allocates here comes from `malloc`.
+#[cfg(not(test))]
+#[global_allocator]
+static ARENA: arena::Arena = arena::Arena::new();

@@ -1,0 +1,99 @@
+//! Condition variables that are shared between processes, with mutexes of ours: a program may do that within one process.
+//!
+//! The C library waits only with a mutex of its own. There is one for the whole process, the *gate*, which stands for all of
+//! ours. Who waits takes the gate before it gives its own mutex back, and so does who notifies, once somebody has waited so: no
+//! notification falls in between. Other processes cannot have the mutex, and need not be waited for.
+//!
+//! A thread is not to be cancelled while it waits so, because it would leave the gate held. So it waits for a second at most, and
+//! its caller looks whether it was cancelled.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use libc::{pthread_cond_t, pthread_mutex_t, timespec};
+use nearq_platform::{Linux, Platform};
+
+use crate::clock::Deadline;
+use crate::mutex::Mutex;
+use crate::{cancel, real};
+
+/// Neither notified nor over.
+pub(crate) const AGAIN: c_int = -1;
+
+/// How long a thread cannot be cancelled.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// The C library's mutex that stands for all of ours. Zero is a new one.
+struct Gate(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
+
+// SAFETY: only ever given to the C library, whose affair it is.
+unsafe impl Sync for Gate {}
+
+static GATE: Gate = Gate(UnsafeCell::new(MaybeUninit::zeroed()));
+
+/// 1 once somebody has waited so.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+fn gate() -> *mut pthread_mutex_t {
+    GATE.0.get().cast()
+}
+
+/// Notifies, not while somebody is between giving a mutex of ours back and waiting.
+pub(crate) fn notify(notify: impl FnOnce() -> c_int) -> c_int {
+    // Relaxed: what is notified was changed under the mutex after who waits gave it back, which orders the two.
+    if USED.load(Ordering::Relaxed) == 0 {
+        return notify();
+    }
+    // SAFETY: a mutex of the C library's, which lives as long as the program.
+    unsafe { real::mutex_lock::call(gate()) };
+    let outcome = notify();
+    // SAFETY: taken above.
+    unsafe { real::mutex_unlock::call(gate()) };
+    outcome
+}
+
+/// Waits for a moment, or until `deadline`. The mutex is held when it returns, whatever it says.
+///
+/// # Safety
+/// As for `pthread_cond_wait`; the condition variable is shared, and the mutex one of ours.
+pub(crate) unsafe extern "C" fn wait(
+    condvar: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: Option<&Deadline>,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let view = unsafe { Mutex::of(mutex) };
+    let held = match view.lay_down() {
+        Ok(held) => held,
+        Err(error) => return error,
+    };
+    let moment = Linux::now() + MOMENT;
+    let look = deadline.map_or(moment, |deadline| moment.min(deadline.next_look()));
+    let until = timespec {
+        tv_sec: (look.as_nanos() / 1_000_000_000) as i64,
+        tv_nsec: (look.as_nanos() % 1_000_000_000) as i64,
+    };
+    let state = cancel::forbid();
+    // Relaxed: see `notify`.
+    USED.store(1, Ordering::Relaxed);
+    // SAFETY: see `notify`.
+    unsafe { real::mutex_lock::call(gate()) };
+    // SAFETY: the caller holds it.
+    unsafe { view.raw.unlock() };
+    // SAFETY: both are the C library's.
+    let outcome = unsafe {
+        real::cond_clockwait::call(condvar, gate(), libc::CLOCK_MONOTONIC, &raw const until)
+    };
+    // SAFETY: taken above, and again by the wait.
+    unsafe { real::mutex_unlock::call(gate()) };
+    view.take_word();
+    view.take_up(held);
+    cancel::allow(state);
+    match outcome {
+        libc::ETIMEDOUT if deadline.is_none_or(|deadline| !deadline.has_passed()) => AGAIN,
+        outcome => outcome,
+    }
+}

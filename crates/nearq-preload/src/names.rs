@@ -1,0 +1,44 @@
+//! Which programs are for us, by their names.
+
+/// Whether a program is for us that goes by these names, according to the lists `only` and `not` of names between commas.
+pub(crate) fn chosen(names: &[&[u8]], only: Option<&[u8]>, not: Option<&[u8]>) -> bool {
+    let on = |list: &[u8]| {
+        list.split(|byte| *byte == b',').any(|listed| {
+            let listed = listed.trim_ascii();
+            !listed.is_empty() && names.iter().any(|name| base(name) == base(listed))
+        })
+    };
+    only.is_none_or(on) && !not.is_some_and(on)
+}
+
+/// The last part of a path.
+pub(crate) fn base(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(only: Option<&str>, not: Option<&str>) -> bool {
+        let names: [&[u8]; 2] = [b"/usr/bin/python3.11", b"/srv/tool"];
+        chosen(&names, only.map(str::as_bytes), not.map(str::as_bytes))
+    }
+
+    #[test]
+    fn programs_are_chosen_by_either_name() {
+        assert!(asked(None, None));
+        assert!(asked(Some("redis-server, python3.11"), None));
+        assert!(asked(Some("/opt/tool"), Some("java")));
+        assert!(!asked(Some("redis-server"), None));
+        assert!(!asked(None, Some("java,tool")));
+        assert!(!asked(Some("tool"), Some("python3.11")));
+    }
+
+    #[test]
+    fn an_empty_list_names_nobody() {
+        assert!(!asked(Some(""), None));
+        assert!(asked(None, Some("")));
+        assert!(!asked(Some(",,"), None));
+    }
+}

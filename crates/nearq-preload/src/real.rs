@@ -1,0 +1,95 @@
+//! The C library's own functions, or those of the next library that was loaded for the purpose.
+//!
+//! They are looked up once, by the first thread that comes, before it is decided whether anything is replaced
+//! (`process.rs`); several threads that look up at the same time find the same. Nothing is allocated by it, as all of
+//! them are there in every C library that has the symbols of `thrd_create` (2.28) but `clocklock` and `clockwait` (2.30).
+
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::transmute_copy;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    clockid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
+    pthread_mutexattr_t, pthread_t, timespec,
+};
+
+/// The version of `pthread_cond_*` that programs of this century use, where there are two.
+#[cfg(target_arch = "x86_64")]
+const CONDVAR: Option<&CStr> = Some(c"GLIBC_2.3.2");
+#[cfg(not(target_arch = "x86_64"))]
+const CONDVAR: Option<&CStr> = None;
+
+/// Declares each function as one that can be called, and [`find_all`].
+macro_rules! real {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal, $version:expr, $abi:literal
+        ($($arg:ident: $type:ty),*) -> $out:ty, $missing:expr;)*) => {
+        /// Looks all of them up.
+        pub(crate) fn find_all() {
+            $($name::find();)*
+        }
+
+        $(
+            $(#[$doc])*
+            pub(crate) mod $name {
+                use super::*;
+
+                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+                pub(super) fn find() {
+                    // Relaxed: published by the decision that comes after (`process.rs`).
+                    FOUND.store(super::find($symbol, $version), Ordering::Relaxed);
+                }
+
+                /// As the C library's function of that name.
+                #[inline]
+                pub(crate) unsafe extern $abi fn call($($arg: $type),*) -> $out {
+                    // Relaxed: the decision was seen by the caller.
+                    let found = FOUND.load(Ordering::Relaxed);
+                    if found.is_null() {
+                        return $missing;
+                    }
+                    type Function = unsafe extern $abi fn($($type),*) -> $out;
+                    // SAFETY: the symbol is a function of that type in every C library of this processor.
+                    let function = unsafe { transmute_copy::<_, Function>(&found) };
+                    // SAFETY: as the caller promises.
+                    unsafe { function($($arg),*) }
+                }
+            }
+        )*
+    };
+}
+
+real! {
+    mutex_init = c"pthread_mutex_init", None, "C" (mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t) -> c_int, libc::ENOSYS;
+    mutex_destroy = c"pthread_mutex_destroy", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_lock = c"pthread_mutex_lock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_trylock = c"pthread_mutex_trylock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_timedlock = c"pthread_mutex_timedlock", None, "C" (mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    mutex_clocklock = c"pthread_mutex_clocklock", None, "C" (mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    mutex_unlock = c"pthread_mutex_unlock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    cond_init = c"pthread_cond_init", CONDVAR, "C" (condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t) -> c_int, libc::ENOSYS;
+    cond_destroy = c"pthread_cond_destroy", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_signal = c"pthread_cond_signal", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_broadcast = c"pthread_cond_broadcast", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_wait = c"pthread_cond_wait", CONDVAR, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    cond_timedwait = c"pthread_cond_timedwait", CONDVAR, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    cond_clockwait = c"pthread_cond_clockwait", None, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    create = c"pthread_create", None, "C" (thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void) -> c_int, libc::ENOSYS;
+    thrd_create = c"thrd_create", None, "C" (thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void) -> c_int, crate::c11::ERROR;
+    cancel = c"pthread_cancel", None, "C-unwind" (thread: pthread_t) -> c_int, libc::ENOSYS;
+    register_atfork = c"__register_atfork", None, "C" (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
+}
+
+/// The next function of that name after our own; null if there is none.
+fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
+    if let Some(version) = version {
+        // SAFETY: both are text that ends in a zero byte.
+        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
+        if !found.is_null() {
+            return found;
+        }
+    }
+    // SAFETY: likewise.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}

@@ -1,0 +1,109 @@
+//! What happened, in a line on standard error when the program exits, if it was asked for.
+//!
+//! Some programs close their standard error before that. So it is opened once more at the start, if a report is asked for, and used
+//! only if it still is the same file: programs also close what they do not know, and open others in its place.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use nearq_lock::Statistics;
+use nearq_platform::Linux;
+
+use crate::{names, process};
+
+/// 1 if it is asked for.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// The descriptor, and its file's device and number.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
+static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// What had happened before the fork that this process came from.
+struct Before(UnsafeCell<Option<Statistics>>);
+
+// SAFETY: written in the child of a fork, where there is one thread, and read when the program exits.
+unsafe impl Sync for Before {}
+
+static BEFORE: Before = Before(UnsafeCell::new(None));
+
+/// Remembers whether it is asked for. Relaxed, all of it: long before it is read.
+pub(crate) fn ask(value: Option<&[u8]>) {
+    if !value.is_some_and(|value| !matches!(value.trim_ascii(), b"" | b"0")) {
+        return;
+    }
+    ASKED.store(1, Ordering::Relaxed);
+    // SAFETY: descriptors only.
+    let copy = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, 100) };
+    if let Some([device, number]) = file(copy) {
+        FILE[0].store(device, Ordering::Relaxed);
+        FILE[1].store(number, Ordering::Relaxed);
+        DESCRIPTOR.store(copy, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed) == 1
+}
+
+/// In the child of a fork: what happened so far is the parent's.
+pub(crate) fn forked() {
+    if is_asked() {
+        // SAFETY: the only thread.
+        unsafe { *BEFORE.0.get() = process::is_ready().then(Statistics::of_process::<Linux>) };
+    }
+}
+
+/// The device and number of the file that is open there.
+fn file(descriptor: c_int) -> Option<[u64; 2]> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the memory is ours.
+    if unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled in.
+    let found = unsafe { found.assume_init() };
+    Some([found.st_dev, found.st_ino])
+}
+
+#[cfg_attr(not(test), used)]
+#[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+/// The program exits, or ends by returning from `main`.
+extern "C" fn at_exit() {
+    if !process::was_ours() || !is_asked() {
+        return;
+    }
+    let mut path = [0; libc::PATH_MAX as usize];
+    let name = String::from_utf8_lossy(names::base(process::own_file(&mut path))).into_owned();
+    let line = format!("nearq: {name}, process {}: {}\n", std::process::id(), what_happened());
+    let copy = DESCRIPTOR.load(Ordering::Relaxed);
+    let ours = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));
+    let descriptor = if file(copy) == Some(ours) { copy } else { libc::STDERR_FILENO };
+    // SAFETY: the line is as long as said. Where nobody listens, nothing is lost.
+    unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
+}
+
+fn what_happened() -> String {
+    if !process::is_ready() {
+        return "no thread was created".into();
+    }
+    let now = Statistics::of_process::<Linux>();
+    // SAFETY: written before this process had a second thread.
+    let before = unsafe { *BEFORE.0.get() }.unwrap_or_default();
+    let counts = [
+        ("contended", now.contended, before.contended),
+        ("in turn", now.in_turn, before.in_turn),
+        ("within a cache", now.within, before.within),
+        ("across caches", now.across, before.across),
+        ("reserved", now.reserved, before.reserved),
+        ("slept in turn", now.slept_in_turn, before.slept_in_turn),
+        ("slept in the queue", now.slept_in_queue, before.slept_in_queue),
+        ("gave up", now.gave_up, before.gave_up),
+        ("without a queue", now.unqueued, before.unqueued),
+        ("changes to queues by cache", now.bound, before.bound),
+        ("and back", now.unbound, before.unbound),
+    ];
+    counts.map(|(what, now, before)| format!("{what} {}", now - before)).join(", ")
+}
