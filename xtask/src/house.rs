@@ -11,6 +11,7 @@ const PLAN: [Room; 11] = [
     ("nearq-topology", &[], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
+    ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock"]),
     ("nearq-lock", &["nearq-platform"], &["nearq-model"]),
     (

@@ -1,0 +1,135 @@
+//! Whether a model can go in a circle.
+//!
+//! The checker does not tell a circle from two ways that meet again, so what must happen *some time* it checks only where a way
+//! ends. Where there is no circle, every way ends: then that is enough, and nothing has to be assumed of the scheduler.
+
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{Hash, Hasher};
+
+use stateright::Model;
+
+/// Steps that lead from a state to the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Circle<A> {
+    /// How to get there.
+    pub way: Vec<A>,
+    /// From there to there.
+    pub circle: Vec<A>,
+}
+
+/// Looks at all states of a model; how many there are, if there is no circle.
+///
+/// States that `representative` makes equal are the same. That finds the circles of the model itself, neither fewer nor more, where it
+/// only exchanges names: who comes back under other names comes back under the first ones after some rounds.
+///
+/// # Errors
+/// The first circle that is found.
+pub fn find<M: Model>(
+    model: &M,
+    representative: impl Fn(&M::State) -> M::State,
+) -> Result<usize, Circle<M::Action>>
+where
+    M::State: Hash,
+    M::Action: Clone,
+{
+    let key = |state: &M::State| {
+        let mut hasher = DefaultHasher::new();
+        representative(state).hash(&mut hasher);
+        hasher.finish()
+    };
+    // Whether a state that was met is on the way to the present one, and how far along.
+    let mut met: HashMap<u64, Option<usize>> = HashMap::new();
+    for state in model.init_states() {
+        let mut way: Vec<Place<M>> = Vec::new();
+        let mut next = Some((state, None));
+        loop {
+            if let Some((state, by)) = next.take() {
+                match met.entry(key(&state)) {
+                    Entry::Vacant(entry) => {
+                        let key = *entry.key();
+                        entry.insert(Some(way.len()));
+                        let mut actions = Vec::new();
+                        model.actions(&state, &mut actions);
+                        way.push(Place { state, key, by, actions });
+                    }
+                    Entry::Occupied(entry) => {
+                        if let Some(from) = *entry.get() {
+                            let steps = way.into_iter().map(|place| place.by).chain([by]);
+                            let mut there: Vec<M::Action> = steps.flatten().collect();
+                            let circle = there.split_off(from);
+                            return Err(Circle { way: there, circle });
+                        }
+                    }
+                }
+            }
+            let Some(last) = way.last_mut() else { break };
+            match last.actions.pop() {
+                Some(action) => {
+                    next = model
+                        .next_state(&last.state, action.clone())
+                        .map(|state| (state, Some(action)));
+                }
+                None => {
+                    met.insert(last.key, None);
+                    way.pop();
+                }
+            }
+        }
+    }
+    Ok(met.len())
+}
+
+/// A state on the way, the step that led there, and those that are still to be tried from it.
+struct Place<M: Model> {
+    state: M::State,
+    key: u64,
+    by: Option<M::Action>,
+    actions: Vec<M::Action>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts up to four, by one or by two; back to one from three, if it may.
+    struct Steps {
+        back: bool,
+    }
+
+    impl Model for Steps {
+        type State = u8;
+        type Action = u8;
+
+        fn init_states(&self) -> Vec<u8> {
+            vec![0]
+        }
+
+        fn actions(&self, state: &u8, actions: &mut Vec<u8>) {
+            match state {
+                3 if self.back => actions.extend([4, 1]),
+                0..=2 => actions.extend([state + 1, state + 2]),
+                3 => actions.push(4),
+                _ => {}
+            }
+        }
+
+        fn next_state(&self, _: &u8, action: u8) -> Option<u8> {
+            Some(action)
+        }
+    }
+
+    #[test]
+    fn ways_that_meet_are_no_circle() {
+        assert_eq!(find(&Steps { back: false }, |&state| state), Ok(5));
+    }
+
+    #[test]
+    fn a_circle_is_found_and_shown() {
+        let Circle { mut way, mut circle } =
+            find(&Steps { back: true }, |&state| state).expect_err("1, 3, 1");
+        assert_eq!(way.pop(), circle.last().copied(), "it comes back to where it began");
+        circle.sort_unstable();
+        assert_eq!(circle, [1, 3]);
+    }
+}

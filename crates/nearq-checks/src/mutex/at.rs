@@ -1,0 +1,225 @@
+//! The places of the code at which a thread can be between two steps.
+
+use super::state::{Line, Message, Word};
+
+/// The queue that a thread waits in; of the domains' it is the thread's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Queue {
+    Plain,
+    Domain { slot: u8, generation: u8 },
+}
+
+/// The tail of the queue in which somebody is told something (`Tail` in `queue.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Tail {
+    Plain,
+    Line { slot: u8, domain: u8, generation: u8 },
+}
+
+/// Who sleeps on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sleeper {
+    /// One without a place in a queue.
+    WithoutQueue,
+    /// One whose turn it is; whether it has roused the one behind it.
+    Contender(Queue, bool),
+}
+
+/// What follows `hand_to_domains`, or `unbind` of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Then {
+    /// The thread has the mutex.
+    Hold,
+    /// `unreserve`, and it has given up.
+    Unreserve,
+    /// It has given up.
+    GiveUp,
+    /// The mutex is gone.
+    Dropped,
+}
+
+/// What follows leaving a front and telling the one behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum After {
+    /// In `in_plain_queue`, with the mutex.
+    PlainLocked,
+    /// In `in_plain_queue`, without it.
+    PlainGaveUp,
+    /// In `in_domain`: the slot is not the mutex's any more.
+    Anew,
+    /// In `hand_on`, within the domain.
+    Within(u8, Then),
+    /// In `hand_on`, across: the one behind is not told, it sits behind.
+    Across(u8, Then),
+    /// In `give_away`.
+    Away(u8, Then),
+    /// In `unbind` of a slot.
+    Unbind(u8, Then),
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum At {
+    /// Before its next operation, or at the end.
+    Between,
+
+    // ---- raw.rs and waiting.rs
+    /// `try_lock` has found the mutex reserved, by this word: is somebody's turn in the slot?
+    TryQuiet(Word),
+    /// It is nobody's: take it, if the word is still this one.
+    TryTake(Word),
+    /// Mutant: the mutex was free, and is taken by a store.
+    StoreLocked,
+    PassedBy(u8),
+    Holding,
+    /// `unlock_fair`: does somebody have the turn of the slot?
+    FairQuiet(u8),
+    /// `unlock_slow`, with what it keeps.
+    Unlock {
+        keep: bool,
+    },
+    /// `wait_without_queue`; whether it has slept.
+    WithoutQueue {
+        slept: bool,
+    },
+    /// About to sleep on the word, if it is this one.
+    SleepOnWord {
+        expected: Word,
+        sleeper: Sleeper,
+    },
+    AsleepOnWord {
+        mutex: u8,
+        sleeper: Sleeper,
+    },
+
+    // ---- queueing up
+    TakeRecord,
+    QueueUp,
+    /// `queue_up`, overtaken too often.
+    AskNoPassing,
+    Look {
+        slot: u8,
+    },
+    LookAgain {
+        slot: u8,
+        seen: Line,
+    },
+    Join {
+        slot: u8,
+        seen: Line,
+    },
+    Link {
+        before: u8,
+        queue: Queue,
+    },
+    WaitBy(Queue),
+    SleepBy(Queue),
+    AsleepBy(Queue),
+    /// Back from sleeping by the record; whether the deadline has come.
+    Awake {
+        queue: Queue,
+        late: bool,
+    },
+    StandUp {
+        slot: u8,
+        generation: u8,
+    },
+    /// `stand_up` has found the turn taken and written `front`.
+    SetBit {
+        slot: u8,
+        generation: u8,
+    },
+
+    // ---- with the turn
+    /// Whether it has roused the one behind it.
+    Contend {
+        queue: Queue,
+        roused: bool,
+    },
+    Reserve {
+        queue: Queue,
+        roused: bool,
+    },
+    HandOn {
+        slot: u8,
+        generation: u8,
+        then: Then,
+    },
+    SitBehind {
+        slot: u8,
+        behind: u8,
+        then: Then,
+    },
+    HandToDomains {
+        slot: u8,
+        then: Then,
+    },
+    /// `unreserve`, and then the slot whose turn is the thread's, or 0.
+    Unreserve {
+        empty: u8,
+    },
+
+    // ---- leaving a queue
+    /// `step_out`: who is behind?
+    StepOut {
+        number: u8,
+        message: Message,
+        tail: Tail,
+        after: After,
+    },
+    /// Nobody has linked.
+    ClearTail {
+        number: u8,
+        message: Message,
+        tail: Tail,
+        after: After,
+    },
+    /// Somebody has joined.
+    SwapGone {
+        number: u8,
+        message: Message,
+        tail: Tail,
+        after: After,
+    },
+    Tell {
+        number: u8,
+        message: Message,
+        tail: Tail,
+        after: After,
+    },
+    /// `Slot::tell`: the domain's bit has been cleared; who is in front?
+    ReadFront {
+        slot: u8,
+        domain: u8,
+        message: Message,
+        after: After,
+    },
+
+    // ---- binding and unbinding
+    TakeSlot,
+    BindLine {
+        slot: u8,
+        domain: u8,
+    },
+    BindTop {
+        slot: u8,
+    },
+    BindWord {
+        slot: u8,
+    },
+    UnbindWord {
+        slot: u8,
+        then: Then,
+    },
+    UnbindTop {
+        slot: u8,
+        then: Then,
+    },
+    FreeSlot {
+        slot: u8,
+        then: Then,
+    },
+}

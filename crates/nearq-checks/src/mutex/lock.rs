@@ -1,0 +1,224 @@
+//! `raw.rs` and `waiting.rs`: taking the mutex without a turn, waiting without a queue, giving the mutex back.
+
+use super::at::{At, Sleeper, Then};
+use super::model::Acting;
+use super::scenario::{Mode, Mutant};
+use super::state::{Wake, Word};
+
+impl Acting<'_> {
+    /// A step of the word that takes the mutex, for one that has not the turn: the word as it was.
+    fn take_in_passing(&mut self, asleep: bool) -> Word {
+        let mutex = self.mutex();
+        let found = *self.word();
+        if self.state.reserved_by[mutex] != 0 {
+            self.state.ignored |= found.reserved;
+            self.state.passed |= !found.reserved;
+        }
+        let word = self.word();
+        word.locked = true;
+        word.asleep |= asleep;
+        self.holds();
+        found
+    }
+
+    /// The thread has taken the mutex.
+    pub(super) fn holds(&mut self) {
+        let thread = self.thread();
+        (thread.holds, thread.asked) = (true, false);
+    }
+
+    /// `lock`, `try_lock` and `queue_up`, where the mutex is free.
+    pub(super) fn take(&mut self) {
+        if self.is(Mutant::TakeInTwoSteps) && self.state.threads[self.me].at == At::Between {
+            return self.go(At::StoreLocked);
+        }
+        let found = self.take_in_passing(false);
+        // Reserved for nobody: `try_lock` takes it all the same.
+        self.word().reserved &= self.is(Mutant::ReservedIgnored);
+        self.find_who_passed(found);
+    }
+
+    pub(super) fn store_locked(&mut self) {
+        let found = self.take_in_passing(false);
+        self.find_who_passed(found);
+    }
+
+    /// What `Waiting::passed_by` asks.
+    fn find_who_passed(&mut self, found: Word) {
+        let in_slot = found.numa && found.tail == 0;
+        self.go(if in_slot { At::PassedBy(found.slot) } else { At::Holding });
+    }
+
+    /// `Turns::passed_by`: takes the turn of a slot that nobody has.
+    pub(super) fn passed_by(&mut self, slot: u8) {
+        if self.take_if_quiet(slot) {
+            self.go(At::HandToDomains { slot, then: Then::Hold });
+        } else {
+            self.go(At::Holding);
+        }
+    }
+
+    /// `somebody_has_the_turn`, for a reserved mutex that is free.
+    pub(super) fn try_quiet(&mut self, seen: Word) {
+        if self.state.slot(seen.slot).taken {
+            self.finish();
+        } else {
+            self.go(At::TryTake(seen));
+        }
+    }
+
+    pub(super) fn try_take(&mut self, seen: Word) {
+        if *self.word() == seen {
+            self.take_in_passing(false);
+            self.take_reservation_away();
+            self.find_who_passed(seen);
+        } else {
+            self.go(At::Between);
+        }
+    }
+
+    /// The mutex is held, or kept for somebody. In the mode `Off` there is another look at it.
+    pub(super) fn find_held(&mut self, number: u8) {
+        if self.is_off() {
+            self.go(At::TakeRecord);
+        } else {
+            self.take_record(number);
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.scenario.script(&self.state.threads[self.me]).mode == Mode::Off
+    }
+
+    /// A record, if there is one and the mode wants it.
+    pub(super) fn take_record(&mut self, number: u8) {
+        let word = *self.word();
+        if self.is_off() && !word.numa && word.tail == 0 || !self.has_record(number) {
+            return self.go(At::WithoutQueue { slept: false });
+        }
+        self.thread().asked = false;
+        self.go(At::QueueUp);
+    }
+
+    /// `Table::take`: the thread's own, or this one, which nobody has; whether there is one.
+    pub(super) fn has_record(&mut self, number: u8) -> bool {
+        if self.own() == 0 && number != 0 {
+            self.state.record(number).had = true;
+            self.thread().own = number;
+        }
+        self.own() != 0
+    }
+
+    pub(super) fn wait_without_queue(&mut self, slept: bool) {
+        if !self.word().locked {
+            self.take_in_passing(slept);
+            return self.go(At::Holding);
+        }
+        self.word().asleep = true;
+        let expected = *self.word();
+        self.go(At::SleepOnWord { expected, sleeper: Sleeper::WithoutQueue });
+    }
+
+    /// `P::wait` on the word.
+    pub(super) fn sleep_on_word(&mut self, expected: Word, sleeper: Sleeper) {
+        if *self.word() == expected {
+            let mutex = self.mutex() as u8;
+            self.go(At::AsleepOnWord { mutex, sleeper });
+        } else {
+            self.rise(self.me, sleeper);
+        }
+    }
+
+    /// Who has slept on the word looks at it again.
+    fn rise(&mut self, who: usize, sleeper: Sleeper) {
+        self.state.threads[who].at = match sleeper {
+            Sleeper::WithoutQueue => At::WithoutQueue { slept: true },
+            Sleeper::Contender(queue, roused) => At::Contend { queue, roused },
+        };
+    }
+
+    pub(super) fn unlock(&mut self, keep: bool) {
+        let mutex = self.mutex() as u8;
+        let found = *self.word();
+        let forgets = self.is(Mutant::UnlockForgetsReserved);
+        let word = self.word();
+        (word.locked, word.asleep) = (false, false);
+        word.reserved = keep || found.reserved && !forgets;
+        if found.asleep && !self.is(Mutant::UnlockForgetsWake) {
+            let no_queue = found.tail == 0 && !found.numa || self.is(Mutant::UnlockWakesOne);
+            let wake = if no_queue { Wake::One(mutex) } else { Wake::All(mutex) };
+            self.thread().wake = Some(wake);
+        }
+        self.finish();
+    }
+
+    pub(super) fn unlock_fair(&mut self) {
+        let word = *self.word();
+        self.go(match word {
+            Word { tail: 1.., .. } => At::Unlock { keep: true },
+            Word { numa: true, slot, .. } => At::FairQuiet(slot),
+            _ => At::Unlock { keep: false },
+        });
+    }
+
+    pub(super) fn fair_quiet(&mut self, slot: u8) {
+        let keep = self.state.slot(slot).taken;
+        self.go(At::Unlock { keep });
+    }
+
+    /// `P::wake`, but for the one that is chosen.
+    pub(super) fn wake(&mut self) {
+        match self.thread().wake.take() {
+            Some(Wake::All(mutex)) => {
+                let sleepers: Vec<usize> = self.state.sleepers(mutex).collect();
+                for who in sleepers {
+                    self.wake_from_word(who);
+                }
+            }
+            Some(Wake::Record(number)) => {
+                for thread in &mut self.state.threads {
+                    if let At::AsleepBy(queue) = thread.at
+                        && thread.own == number
+                    {
+                        thread.at = At::Awake { queue, late: false };
+                    }
+                }
+            }
+            Some(Wake::One(_)) | None => {}
+        }
+    }
+
+    pub(super) fn wake_one(&mut self, who: u8) {
+        self.thread().wake = None;
+        self.wake_from_word(usize::from(who));
+    }
+
+    fn wake_from_word(&mut self, who: usize) {
+        if let At::AsleepOnWord { sleeper, .. } = self.state.threads[who].at {
+            self.rise(who, sleeper);
+        }
+    }
+
+    /// Sleeping may end without anybody having called for it.
+    pub(super) fn wake_for_no_reason(&mut self, at: At) {
+        self.thread().spurious -= 1;
+        match at {
+            At::AsleepOnWord { sleeper, .. } => self.rise(self.me, sleeper),
+            At::AsleepBy(queue) => self.go(At::Awake { queue, late: false }),
+            at => unreachable!("nobody sleeps at {at:?}"),
+        }
+    }
+
+    /// `RawMutex::drop`, by the only one that still has the mutex.
+    pub(super) fn drop_mutex(&mut self) {
+        let mutex = self.mutex();
+        self.state.dropped[mutex] = true;
+        let slot = self.state.words[mutex].slot;
+        if slot == 0 {
+            self.finish();
+        } else {
+            self.state.words[mutex] = Word::default();
+            self.go(At::UnbindTop { slot, then: Then::Dropped });
+        }
+    }
+}

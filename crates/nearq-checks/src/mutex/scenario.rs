@@ -1,0 +1,161 @@
+//! Who does what: the threads, mutexes and slots of one check, and the mutants by which the checks are checked.
+
+/// How the waiters of a thread behave (`Mode` of `nearq-lock`), by thread: settings may change while others wait by old ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Mode {
+    Off,
+    Auto,
+    Plain,
+    Numa,
+}
+
+/// How a thread wants the mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// `lock`.
+    Lock,
+    /// `try_lock`.
+    Try,
+    /// `try_lock_until`: a deadline, which may come at any place where the code looks for it.
+    Until,
+}
+
+/// One operation of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Takes a mutex, if it gets it, and gives it back.
+    With {
+        /// Which.
+        mutex: u8,
+        /// How it takes it.
+        how: How,
+        /// Gives it back by `unlock_fair`.
+        fair: bool,
+        /// Binds a slot while it holds the mutex (`bind_in_front`): what one does that had the turn, without the queue.
+        bind: bool,
+    },
+    /// Drops a mutex, when the others are done with it.
+    Drop(u8),
+}
+
+impl Op {
+    /// `lock` and `unlock`.
+    pub const fn lock(mutex: u8) -> Self {
+        Op::With { mutex, how: How::Lock, fair: false, bind: false }
+    }
+
+    /// With a deadline.
+    pub const fn until(mutex: u8) -> Self {
+        Op::With { mutex, how: How::Until, fair: false, bind: false }
+    }
+
+    /// `try_lock`.
+    pub const fn try_lock(mutex: u8) -> Self {
+        Op::With { mutex, how: How::Try, fair: false, bind: false }
+    }
+
+    /// `lock` and `unlock_fair`.
+    pub const fn fair(mutex: u8) -> Self {
+        Op::With { mutex, how: How::Lock, fair: true, bind: false }
+    }
+
+    /// `lock`, and a slot is bound.
+    pub const fn bind(mutex: u8) -> Self {
+        Op::With { mutex, how: How::Lock, fair: false, bind: true }
+    }
+
+    /// The mutex that it is about.
+    pub(super) const fn mutex(self) -> u8 {
+        match self {
+            Op::With { mutex, .. } | Op::Drop(mutex) => mutex,
+        }
+    }
+}
+
+/// What threads do, one operation after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// How many threads do this; they are interchangeable.
+    pub threads: u8,
+    /// The domain that they run in.
+    pub domain: u8,
+    /// How they wait.
+    pub mode: Mode,
+    /// What they do.
+    pub ops: Vec<Op>,
+}
+
+/// A deliberate mistake in the protocol, which a check must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// `lock` takes the mutex by a load and a store.
+    TakeInTwoSteps,
+    /// `queue_up` does not look at the word again after the look at the tail.
+    NoLookAgain,
+    /// `unlock` wakes nobody.
+    UnlockForgetsWake,
+    /// `unlock` takes `RESERVED` away.
+    UnlockForgetsReserved,
+    /// `unlock` wakes one where somebody has the turn, which may not be the one that is woken.
+    UnlockWakesOne,
+    /// `unbind` leaves the generation as it was.
+    SameGeneration,
+    /// `unbind` tells nobody who stands up.
+    UnbindTellsNobody,
+    /// `bind` does not give the tails the generation.
+    BindLeavesTails,
+    /// `bind` does not see that somebody is still in a queue.
+    BindOverSomebody,
+    /// Who passes by takes no notice of `RESERVED`.
+    ReservedIgnored,
+    /// `rest` does not see that somebody has stood up.
+    RestBlindly,
+    /// `link` does not see that the one before has left.
+    LinkSeesNoGone,
+    /// `step_out` does not see that somebody has joined.
+    StepOutSeesNoJoiner,
+    /// Who gives up writes `LEFT`, whatever it was told.
+    LeftByStore,
+    /// Who gives up its turn in the plain queue hands it to nobody.
+    TurnNotHandedOn,
+}
+
+/// One check: what there is at the start, and who does what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// The threads.
+    pub scripts: Vec<Script>,
+    /// How many slots there are: 1 or 2.
+    pub slots: u8,
+    /// How many records there are: up to 5. With fewer than threads, some wait without a queue.
+    pub records: u8,
+    /// The first mutex is in slot 1 at the start.
+    pub bound: bool,
+    /// The first mutex keeps slot 1 for its settings.
+    pub kept: bool,
+    /// Somebody waits without a queue, or tries the mutex while its waiters are in a slot: `RESERVED` does not always stop it.
+    pub ignores: bool,
+    /// How often each thread may wake for no reason.
+    pub spurious: u8,
+    /// The mistake, if any.
+    pub mutant: Option<Mutant>,
+}
+
+impl Scenario {
+    /// Threads with more records than they need, one slot, and nothing special.
+    pub fn new(scripts: Vec<Script>) -> Self {
+        let threads: u8 = scripts.iter().map(|script| script.threads).sum();
+        Scenario {
+            scripts,
+            slots: 1,
+            // One that leaves its record behind takes another one.
+            records: threads + 2,
+            bound: false,
+            kept: false,
+            ignores: false,
+            spurious: 0,
+            mutant: None,
+        }
+    }
+}
