@@ -23,11 +23,8 @@ pub struct Cost {
 impl Monitor {
     /// The runtime's; none if it has none yet.
     pub fn of(runtime: &Runtime) -> Option<Self> {
-        runtime.monitor_thread_id().map(Self::thread)
-    }
-
-    fn thread(number: u64) -> Self {
-        Self(format!("/proc/self/task/{number}").into())
+        let number = runtime.monitor_thread_id()?;
+        Some(Self(format!("/proc/self/task/{number}").into()))
     }
 
     /// What it has cost so far; none if there is no `/proc`.
