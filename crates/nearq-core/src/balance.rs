@@ -222,14 +222,11 @@ impl<P: Platform> Balance<P> {
             level.counts.placed += of.counts.placed;
             level.counts.away += of.counts.away;
             // Where nobody was asked, the clocks say that all the pool's CPUs are used.
-            let full = watcher.is_left_alone(pool);
-            level.counts.ready += if full {
-                of.counts.ready.max(pool.cpus().min(of.counts.placed))
-            } else {
-                of.counts.ready
-            };
+            let unasked = watcher.is_left_alone(pool);
+            let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };
+            level.counts.ready += of.counts.ready.max(used);
             level.waiting |= waiting;
-            level.unknown |= watcher.is_left_alone(pool);
+            level.unknown |= unasked;
         }
     }
 }

@@ -237,6 +237,12 @@ impl<P: Platform> Runtime<P> {
         self.inner.threads.load(Ordering::Acquire) as usize
     }
 
+    /// The number, in the system's own tools, of the monitor: the thread that sees to it that work which waits gets started. None before
+    /// it was needed for the first time.
+    pub fn monitor_thread_id(&self) -> Option<u64> {
+        self.inner.monitor.thread().map(P::thread_id)
+    }
+
     /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
     /// [`cpu_intensive_after`](RuntimeBuilder::cpu_intensive_after).
     pub fn set_cpu_intensive_after(&self, limit: Duration) {

@@ -184,7 +184,8 @@ fn a_limit_that_is_lowered_holds_for_what_comes_after() {
             for _ in 0..20 {
                 scope.spawn(|| {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                    std::thread::yield_now();
+                    // Long enough to meet another; not a yield, which takes milliseconds beside other programs.
+                    (0..200).for_each(|_| std::hint::spin_loop());
                     inside.fetch_sub(1, Ordering::SeqCst);
                 });
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Workqueue};
+use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Work, Workqueue};
 use nearq_platform::{Linux, Platform};
 
 use common::{Gate, PATIENCE, alone, watch};
@@ -233,19 +233,24 @@ fn no_more_run_at_once_than_there_are_cpus() {
         queue.spawn(|| {}).join().unwrap();
     }
     let crowd = Arc::new(Crowd::default());
-    let handles: Vec<_> = (0..3000)
-        .map(|number| {
-            let crowd = Arc::clone(&crowd);
-            queues[number % 3].spawn(move || crowd.visit(Duration::from_micros(100), places))
+    // Items that exist beforehand: where workers free memory, they wait for the allocator's lock, whose holder may not run because the
+    // machine is busy with others. Then somebody may take their place.
+    let done = Arc::new(AtomicUsize::new(0));
+    let works: Vec<_> = (0..3000)
+        .map(|_| {
+            let (crowd, done) = (Arc::clone(&crowd), Arc::clone(&done));
+            Work::new(move |_: &Work| {
+                crowd.visit(Duration::from_micros(100), places);
+                done.fetch_add(1, Ordering::SeqCst);
+            })
         })
         .collect();
-    for handle in handles {
-        handle.join().unwrap();
+    for (number, work) in works.iter().enumerate() {
+        queues[number % 3].queue(work);
     }
+    common::eventually("all have run", || done.load(Ordering::SeqCst) == works.len());
     let [most, crowded] = [&crowd.most, &crowd.crowded].map(|count| count.load(Ordering::SeqCst));
     println!("{most} at once on {places} CPUs; {crowded} visits with more than one for each");
-    // An item may wait for the allocator's lock, whose holder does not run because the machine is busy with others: then somebody takes its
-    // place, until that is seen to be one too many.
     // Without a limit there would be one for each CPU of each queue, and helpers, all the time.
     assert!(most <= places + 1, "{most} at once on {places} CPUs");
     assert!(crowded <= 300, "{crowded} of 3000 visits found more than {places} there");
@@ -265,9 +270,7 @@ fn every_queue_gets_its_turn_beside_one_that_never_ends() {
     let works: Vec<_> = (0..4 * runtime.parallelism())
         .map(|_| {
             let crowd = Arc::clone(&crowd);
-            nearq_core::Work::new(move |_: &nearq_core::Work| {
-                crowd.visit(Duration::from_micros(50), places)
-            })
+            Work::new(move |_: &Work| crowd.visit(Duration::from_micros(50), places))
         })
         .collect();
     std::thread::scope(|threads| {

@@ -18,9 +18,7 @@ impl<P: Platform> Inner<P> {
         if self.is_stopping() {
             return false;
         }
-        if self.threads.fetch_add(1, Ordering::SeqCst) >= self.thread_limit.load(Ordering::Relaxed)
-        {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
+        if !self.count_thread() {
             return false;
         }
         P::model_fence();
@@ -79,6 +77,24 @@ impl<P: Platform> Inner<P> {
                 false
             }
         }
+    }
+
+    /// Counts one thread more, if there may be one. Never one too many, not for a moment: it would show, and have others refused.
+    fn count_thread(&self) -> bool {
+        let limit = self.thread_limit.load(Ordering::Relaxed);
+        let mut count = self.threads.load(Ordering::Relaxed);
+        while count < limit {
+            match self.threads.compare_exchange_weak(
+                count,
+                count + 1,
+                Ordering::SeqCst, // before the look whether the runtime stops
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(found) => count = found,
+            }
+        }
+        false
     }
 
     /// The mask of a pool's workers, and where they belong.

@@ -127,13 +127,16 @@ impl<P: Platform> Owner<P> {
         if armed.hold == Hold::Taken {
             core::mem::forget(reference);
         }
-        if armed.prevented {
-            probe.floor.store(deadline_nanos, Ordering::SeqCst);
-        }
         probe.held.fetch_add(u32::from(armed.hold == Hold::Taken), Ordering::Relaxed);
         probe.prevented.fetch_add(u32::from(armed.prevented), Ordering::Relaxed);
         probe.accepted.fetch_add(u32::from(armed.hold != Hold::Refused), Ordering::Relaxed);
         probe.refused.fetch_add(u32::from(armed.hold == Hold::Refused), Ordering::Relaxed);
+        // Those before this one have been told or never will be; none is on its way, as where the timer's thread was preempted.
+        let came_to =
+            probe.prevented.load(Ordering::Relaxed) + probe.expired.load(Ordering::SeqCst);
+        if probe.accepted.load(Ordering::Relaxed) <= came_to + 1 {
+            probe.floor.store(deadline_nanos, Ordering::SeqCst);
+        }
         armed
     }
 

@@ -107,7 +107,8 @@ pub fn flood<P: Stage>(
     let (base, start) = (gauge.completed(), Since::now::<P>());
     let (mut issued, mut room, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
     let mut probe = 0;
-    while start.elapsed::<P>() < duration {
+    // At least once, however late it is by then.
+    loop {
         for _ in 0..room {
             // A probe that is still on its way is passed over for a plain item.
             if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
@@ -119,6 +120,9 @@ pub fn flood<P: Stage>(
         }
         let left = wait_until(gauge, base, issued, IN_FLIGHT as u64 - QUARTER)?;
         room = IN_FLIGHT as u64 - left;
+        if start.elapsed::<P>() >= duration {
+            break;
+        }
     }
     wait_until(gauge, base, issued, 0)?;
     let sample = start.sample::<P>(issued);
@@ -149,7 +153,8 @@ pub(super) fn joined<Q: Peer, P: Stage>(
 ) -> Sample {
     let (start, mut issued) = (Since::now::<P>(), 0_u64);
     let mut handles = VecDeque::with_capacity(IN_FLIGHT);
-    while start.elapsed::<P>() < duration {
+    // At least once, however late it is by then.
+    loop {
         while handles.len() < IN_FLIGHT {
             handles.push_back(pool.spawn(move || gauge.done()));
             issued += 1;
@@ -158,6 +163,9 @@ pub(super) fn joined<Q: Peer, P: Stage>(
         let newest = handles.swap_remove_front(QUARTER as usize - 1).expect("the ring is full");
         Q::join(newest);
         handles.drain(..QUARTER as usize - 1).for_each(|handle| Q::join(handle));
+        if start.elapsed::<P>() >= duration {
+            break;
+        }
     }
     handles.drain(..).for_each(|handle| Q::join(handle));
     start.sample::<P>(issued)
@@ -203,7 +211,8 @@ struct Batches<Q, P: Stage> {
 
 impl<Q: Peer, P: Stage> Batches<Q, P> {
     fn next(self: Arc<Self>) {
-        if P::now() >= self.end {
+        // Relaxed: each batch is begun by the one that ended the batch before. At least one, however late it is by then.
+        if self.items.load(Ordering::Relaxed) != 0 && P::now() >= self.end {
             self.finished.unpark();
             return;
         }

@@ -1,11 +1,9 @@
 //! What the monitor's thread has cost so far, as the kernel counts it.
 
+use nearq::Runtime;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The name of the thread.
-const NAME: &str = "nq/monitor";
 
 /// The monitor's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,21 +21,13 @@ pub struct Cost {
 }
 
 impl Monitor {
-    /// The one that was started last; none if none lives, or if there is no `/proc`.
-    pub fn find() -> Option<Self> {
-        Self::named(NAME)
+    /// The runtime's; none if it has none yet.
+    pub fn of(runtime: &Runtime) -> Option<Self> {
+        let number = runtime.monitor_thread_id()?;
+        Some(Self(format!("/proc/self/task/{number}").into()))
     }
 
-    fn named(name: &str) -> Option<Self> {
-        let threads = fs::read_dir("/proc/self/task").ok()?.flatten().map(|entry| entry.path());
-        let named = |path: &PathBuf| {
-            fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
-        };
-        let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-        threads.filter(named).max_by_key(number).map(Self)
-    }
-
-    /// What it has cost so far.
+    /// What it has cost so far; none if there is no `/proc`.
     pub fn cost(&self) -> Option<Cost> {
         parse(&fs::read_to_string(self.0.join("schedstat")).ok()?)
     }
@@ -55,20 +45,37 @@ fn parse(line: &str) -> Option<Cost> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
 
     #[test]
-    fn a_thread_is_found_by_its_name_and_its_cost_grows() {
-        assert_eq!(Monitor::named("nobody's"), None);
-        let thread = thread::Builder::new().name("somebody's".into()).spawn(|| {
-            let own = Monitor::named("somebody's").expect("it runs");
-            let before = own.cost().expect("there is /proc");
-            super::super::super::work::compute(1_000_000);
-            thread::sleep(Duration::from_millis(1));
-            let after = own.cost().expect("there is /proc");
-            assert!(after.cpu > before.cpu && after.turns > before.turns, "{before:?} {after:?}");
+    fn a_runtime_that_nobody_waits_for_has_no_monitor_and_the_cost_of_one_grows() {
+        let runtime = Runtime::builder().build().unwrap();
+        assert_eq!(Monitor::of(&runtime), None);
+        let queue = runtime.workqueue("costs").build_in().unwrap();
+        let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
+        queue.scope(|scope| {
+            for _ in 0..runtime.parallelism() + 4 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        super::super::super::work::compute(1_000);
+                    }
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            let costs = || Monitor::of(&runtime)?.cost();
+            let before = loop {
+                if let Some(cost) = costs() {
+                    break cost;
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            while costs().expect("it stays").turns < before.turns + 3 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
         });
-        thread.unwrap().join().unwrap();
+        assert_eq!(ended.into_inner(), runtime.parallelism() + 4);
     }
 
     #[test]

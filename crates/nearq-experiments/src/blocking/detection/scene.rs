@@ -186,7 +186,7 @@ impl Scene {
         }
         // Its thread is started by the first item that nobody could be woken for.
         thread::sleep(window / 10);
-        let monitor = Monitor::find();
+        let monitor = Monitor::of(self.queue.runtime());
         let cost = || monitor.as_ref().and_then(Monitor::cost);
         let (before, start) = (cost(), Instant::now());
         thread::sleep(window);
