@@ -28,7 +28,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
 
-use crate::queue::{Heard, TURN, Tail};
+use crate::queue::{Heard, TURN, Tail, Waking};
 use crate::room::Room;
 
 /// For how many microseconds a waiter looks before it sleeps: it takes several hand-overs until it is its turn.
@@ -244,7 +244,7 @@ impl<T: ?Sized, P: Platform> Drop for OsqGuard<'_, T, P> {
     fn drop(&mut self) {
         // Our record is in front: this is the one guard of the one who holds the lock.
         let tail = Last::<P>(&self.lock.tail);
-        self.room.table.leave_front(self.number, &tail, TURN, 0, 0);
+        self.room.table.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
     }
 }
 

@@ -10,7 +10,7 @@
 //! | value | meaning | who may change it, to what |
 //! |---|---|---|
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
-//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
+//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
 //! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record |
 //! | `HOLDING` | in front for a while, by its owner's wish | its owner |
 //! | a message | its owner has been told, and is in front | its owner, at its next waiting |
@@ -78,6 +78,16 @@ const GONE: u32 = 1 << 31;
 pub(crate) trait Tail {
     /// Replaces `number` by nobody, if it is there. Acquire where it is not; release where it is.
     fn clear(&self, number: u32) -> bool;
+}
+
+/// When one that sleeps is woken that has been told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waking {
+    /// At once.
+    Now,
+    /// When the caller gives back the mutex that it holds ([`Table::wake_whom_we_told`]), for which the other one waits. Not
+    /// to have to wake anybody while one holds a mutex matters: it takes longer than most critical sections.
+    Later,
 }
 
 /// Who got the message of one that left the front.
@@ -176,8 +186,8 @@ impl<P: Platform> Table<P> {
         number: u32,
         tail: &impl Tail,
         message: u32,
-        passed: u64,
-        since: u64,
+        (passed, since): (u64, u64),
+        waking: Waking,
     ) -> Told {
         match self.step_out(number, tail, message, passed, since) {
             Behind::Nobody => {
@@ -190,7 +200,7 @@ impl<P: Platform> Table<P> {
             }
             Behind::Record(next) => {
                 self.give_back(number);
-                self.tell_first(next, tail, message, passed, since)
+                self.tell_first(next, tail, message, (passed, since), waking)
             }
         }
     }
@@ -225,12 +235,12 @@ impl<P: Platform> Table<P> {
         first: u32,
         tail: &impl Tail,
         message: u32,
-        passed: u64,
-        since: u64,
+        (passed, since): (u64, u64),
+        waking: Waking,
     ) -> Told {
         let mut first = first;
         loop {
-            if self.tell(first, message, passed, since) {
+            if self.tell(first, message, (passed, since), waking) {
                 return Told::Record(first);
             }
             // It is ours now.
@@ -277,7 +287,13 @@ impl<P: Platform> Table<P> {
 
     /// Tells a record; false if nobody waits by it, and it is the caller's now.
     #[inline]
-    pub(crate) fn tell(&self, number: u32, message: u32, passed: u64, since: u64) -> bool {
+    pub(crate) fn tell(
+        &self,
+        number: u32,
+        message: u32,
+        (passed, since): (u64, u64),
+        waking: Waking,
+    ) -> bool {
         let record = self.record(number);
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
@@ -287,11 +303,37 @@ impl<P: Platform> Table<P> {
         let state = &raw const record.state;
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
-        if before == ASLEEP {
+        if before == ASLEEP && !(waking == Waking::Later && self.wake_later(number)) {
             P::wake(state, 1);
         }
         // A thread that is gone with a fork waits no more than one that has left.
         before != LEFT && epoch == Self::epoch()
+    }
+
+    /// Notes that the caller has to wake who sleeps by a record, which was told so; false if it cannot be noted. The caller holds
+    /// a mutex that the other one waits for: while that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
+    /// longer way.
+    fn wake_later(&self, number: u32) -> bool {
+        let Some(own) = self.own() else { return false };
+        // Relaxed, both: the caller's alone.
+        let free = own.wakes.load(Ordering::Relaxed) == 0;
+        if free {
+            own.wakes.store(number, Ordering::Relaxed);
+        }
+        free
+    }
+
+    /// Wakes whom the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
+    /// by now: who is woken looks why.
+    #[inline]
+    pub(crate) fn wake_whom_we_told(&self) {
+        let Some(own) = self.own() else { return };
+        // Relaxed, both: the caller's alone.
+        let number = own.wakes.load(Ordering::Relaxed);
+        if number != 0 {
+            own.wakes.store(0, Ordering::Relaxed);
+            P::wake(&raw const self.record(number).state, 1);
+        }
     }
 
     /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.

@@ -237,6 +237,9 @@ impl<P: Platform> RawMutex<P> {
             let count = if found & (TAIL | NUMA) == 0 { 1 } else { usize::MAX };
             P::wake(word, count);
         }
+        if found & (TAIL | NUMA) != 0 {
+            Room::<P>::get().table.wake_whom_we_told();
+        }
     }
 
     /// Makes the lock free, whoever had it and whoever slept on it. Its settings stay.

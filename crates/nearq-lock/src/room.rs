@@ -266,6 +266,11 @@ impl<P: Platform> Room<P> {
         changed
     }
 
+    /// Whether a thread that holds a mutex wakes others when it has given the mutex back.
+    pub(crate) fn wakes_later(&self, domain: usize) -> bool {
+        !self.has_room(domain)
+    }
+
     /// Whether a thread of the domain that may spin leaves room for another one.
     pub(crate) fn has_room(&self, domain: usize) -> bool {
         let domain = &self.domains[domain];

@@ -35,7 +35,7 @@
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::own::Own;
-use crate::queue::{ANEW, TURN, Tail, Told};
+use crate::queue::{ANEW, TURN, Tail, Told, Waking};
 use crate::room::Room;
 
 /// In `top`: somebody has the turn. Below are the domains' bits, above is the generation.
@@ -214,7 +214,13 @@ impl<P: Platform> Slot<P> {
 
     /// Gives the turn away: to a domain that wants it, near `from` if possible. Which; none if none does: then the caller still
     /// has the turn.
-    pub(crate) fn give_away(&self, room: &Room<P>, from: usize, patience: u64) -> Option<usize> {
+    pub(crate) fn give_away(
+        &self,
+        room: &Room<P>,
+        from: usize,
+        patience: u64,
+        waking: Waking,
+    ) -> Option<usize> {
         // Acquire: the lines of those who stand up.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
@@ -229,7 +235,7 @@ impl<P: Platform> Slot<P> {
                 continue;
             }
             top &= !(1 << to);
-            if self.tell(room, to, top >> GENERATION, TURN, now) != Told::Nobody {
+            if self.tell(room, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
                 if to != from {
                     // Relaxed: of who has the turn, and orders it by the step or the message that hands it over.
                     self.crossed.store(1, Ordering::Relaxed);
@@ -249,11 +255,13 @@ impl<P: Platform> Slot<P> {
         generation: u64,
         message: u32,
         now: Instant,
+        waking: Waking,
     ) -> Told {
         let line = &self.lines[domain];
         // Relaxed: ordered by the step that cleared the bit.
         let front = line.front.load(Ordering::Relaxed);
-        room.table.tell_first(front, &DomainTail { line, generation }, message, 0, now.as_nanos())
+        let tail = DomainTail { line, generation };
+        room.table.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
     }
 
     /// Whose turn is next: the one who has waited longest if it has waited too long; otherwise the nearest, and of those the
@@ -361,7 +369,7 @@ impl<P: Platform> Slot<P> {
             match self.step(top, top & !(1 << domain)) {
                 Ok(()) => {
                     top &= !(1 << domain);
-                    self.tell(room, domain, generation, ANEW, Instant::from_nanos(0));
+                    self.tell(room, domain, generation, ANEW, Instant::from_nanos(0), Waking::Now);
                 }
                 Err(found) => top = found,
             }

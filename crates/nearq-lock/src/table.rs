@@ -45,6 +45,9 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) word: P::AtomicPtr<P::AtomicU32>,
     /// Where it was queued up by another thread: a slot's number, or 0 for the plain queue (`turn.rs`).
     pub(crate) slot: P::AtomicU32,
+    /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Its thread's alone, whether it is in a
+    /// queue or not.
+    pub(crate) wakes: P::AtomicU32,
 }
 
 impl<P: Platform> Record<P> {
@@ -59,6 +62,7 @@ impl<P: Platform> Record<P> {
             since: P::AtomicU64::new(0),
             word: P::AtomicPtr::new(core::ptr::null_mut()),
             slot: P::AtomicU32::new(0),
+            wakes: P::AtomicU32::new(0),
         }
     }
 }
@@ -105,6 +109,15 @@ impl<P: Platform> Table<P> {
             P::set_number(0, self.end);
         }
         Some(number)
+    }
+
+    /// The record that the caller keeps, in use or not.
+    #[inline]
+    pub(crate) fn own(&self) -> Option<&Record<P>> {
+        match P::number() & !IN_USE {
+            0 => None,
+            own => Some(self.record(own)),
+        }
     }
 
     /// The caller does not need the record any more, which nobody can reach.

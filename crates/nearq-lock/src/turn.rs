@@ -8,7 +8,7 @@ use core::cell::Cell;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
 
 use crate::own::Own;
-use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING};
+use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
 use crate::room::Room;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
@@ -265,13 +265,16 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
             Some(word) => {
                 let passed = self.count(turn, word);
-                if self.room.table.leave_front(number, &tail, TURN, passed, 0) == Told::Nobody {
+                let waking = self.waking(true);
+                let left = self.room.table.leave_front(number, &tail, TURN, (passed, 0), waking);
+                if left == Told::Nobody {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
                 true
             }
             None => {
-                let left = self.room.table.leave_front(number, &tail, TURN, turn.passed, 0);
+                let with = (turn.passed, 0);
+                let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Now);
                 if left == Told::Nobody {
                     self.unreserve();
                     self.plain_queue_is_empty(tail.cleared.get(), false);
@@ -367,11 +370,11 @@ impl<'a, P: Platform> Turns<'a, P> {
         }
         self.bind();
         let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
-        if self.room.table.leave_front(number, &tail, TURN, 0, 0) == Told::Nobody
+        if self.room.table.leave_front(number, &tail, TURN, (0, 0), Waking::Now) == Told::Nobody
             && tail.cleared.get() & NUMA != 0
         {
             let bound = self.room.slots.get(slot(tail.cleared.get()));
-            if bound.give_away(self.room, self.here, self.patience()).is_none() && !bound.rest() {
+            if bound.give_away(self.room, self.here, self.patience(), Waking::Now).is_none() && !bound.rest() {
                 self.hand_to_domains(bound, true);
             }
         }
@@ -400,7 +403,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                     Stood::Anew => heard = Some(ANEW),
                 },
                 Some(_) => {
-                    self.room.table.leave_front(number, tail, ANEW, 0, 0);
+                    self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
                     return None;
                 }
                 None => match self.wait_by(number, deadline) {
@@ -432,7 +435,8 @@ impl<'a, P: Platform> Turns<'a, P> {
             return;
         }
         let (passed, since) = if over { (0, P::now().as_nanos()) } else { (passed + 1, since) };
-        if self.room.table.leave_front(number, tail, TURN, passed, since) == Told::Nobody {
+        let (with, waking) = ((passed, since), self.waking(locked));
+        if self.room.table.leave_front(number, tail, TURN, with, waking) == Told::Nobody {
             self.hand_to_domains(bound, locked);
         } else {
             self.note(Event::Within);
@@ -443,7 +447,8 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// slot then. Only who holds the mutex may unbind it.
     fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
         loop {
-            if let Some(to) = bound.give_away(self.room, self.here, self.patience()) {
+            let waking = self.waking(holds);
+            if let Some(to) = bound.give_away(self.room, self.here, self.patience(), waking) {
                 self.note(if to == self.here { Event::Within } else { Event::Across });
                 return;
             }
@@ -475,6 +480,12 @@ impl<'a, P: Platform> Turns<'a, P> {
         if !kept {
             self.room.slots.free(number);
         }
+    }
+
+    /// When the one that is handed the turn is woken, if it sleeps. Where many CPUs are left it can be on its way while the
+    /// caller still holds the mutex.
+    fn waking(&self, holds: bool) -> Waking {
+        if holds && self.room.wakes_later(self.here) { Waking::Later } else { Waking::Now }
     }
 
     fn patience(&self) -> u64 {

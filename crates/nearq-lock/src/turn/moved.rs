@@ -14,7 +14,7 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{OVERTAKEN, Turn, Turns};
-use crate::queue::{ANEW, FRONT, Heard, TURN};
+use crate::queue::{ANEW, FRONT, Heard, TURN, Waking};
 use crate::room::Room;
 use crate::slot::Stood;
 use crate::statistics::Event;
@@ -97,7 +97,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Tells the owner of a record that is in front, which is never told `FRONT`: that would be in the way of what it is told next.
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
-        let told = self.room.table.tell(number, message, passed, since);
+        let told = self.room.table.tell(number, message, (passed, since), Waking::Now);
         debug_assert!(told, "its owner waits for the mutex without a deadline");
     }
 
