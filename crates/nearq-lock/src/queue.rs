@@ -90,6 +90,13 @@ pub(crate) enum Waking {
     Later,
 }
 
+impl Waking {
+    /// For one who hands a turn on, and holds the mutex or not.
+    pub(crate) fn of(holds: bool) -> Self {
+        if holds { Waking::Later } else { Waking::Now }
+    }
+}
+
 /// Who got the message of one that left the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {

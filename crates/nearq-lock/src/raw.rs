@@ -26,6 +26,9 @@
 //! 3. **A thread that sleeps on the word is woken by the unlock that comes next**: it sleeps only while `LOCKED` and `ASLEEP`
 //!    are both there, and only an unlock takes either away. Usually it is one thread, the one whose turn it is. The others
 //!    that sleep sleep by their records (`queue.rs`).
+//! 4. **Who is handed the turn asleep is woken by the thread that handed it on, when it unlocks** (`Waking::Later`). Until that
+//!    one wakes up there is somebody in a queue, so the word is more than `LOCKED`, and the unlock takes the longer way, which
+//!    sees to it.
 //!
 //! Orderings: every step from not `LOCKED` to `LOCKED` is acquire, every step back is release; what one holder wrote the next
 //! one sees. Steps of others in between are read-modify-writes, which keep the release visible through them.

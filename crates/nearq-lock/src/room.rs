@@ -252,23 +252,30 @@ impl<P: Platform> Room<P> {
         micros: u32,
         spare: u32,
     ) -> bool {
+        let look = || P::wait_until_changed(word, value, self.looks(micros));
+        self.as_spinner(domain, spare, look).unwrap_or(false)
+    }
+
+    /// Lets so many microseconds go by without looking at anything; none if enough threads spin in the domain.
+    pub(crate) fn pause(&self, domain: usize, micros: u32) {
+        self.as_spinner(domain, 0, || P::pause(self.looks(micros)));
+    }
+
+    /// Does something as one of those who spin in the domain, unless they are enough.
+    #[inline]
+    fn as_spinner<R>(&self, domain: usize, spare: u32, spin: impl FnOnce() -> R) -> Option<R> {
         let domain = &self.domains[domain];
         // Relaxed, all of them: a count and nothing else.
         if domain.spinners.load(Ordering::Relaxed) + spare >= domain.cap {
-            return false;
+            return None;
         }
         if domain.spinners.fetch_add(1, Ordering::Relaxed) + spare >= domain.cap {
             domain.spinners.fetch_sub(1, Ordering::Relaxed);
-            return false;
+            return None;
         }
-        let changed = P::wait_until_changed(word, value, self.looks(micros));
+        let out = spin();
         domain.spinners.fetch_sub(1, Ordering::Relaxed);
-        changed
-    }
-
-    /// Whether a thread that holds a mutex wakes others when it has given the mutex back.
-    pub(crate) fn wakes_later(&self, domain: usize) -> bool {
-        !self.has_room(domain)
+        Some(out)
     }
 
     /// Whether a thread of the domain that may spin leaves room for another one.

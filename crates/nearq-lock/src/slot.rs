@@ -64,6 +64,8 @@ pub(crate) struct Slot<P: Platform> {
     quiet: P::AtomicU32,
     /// Whether the turn has gone to another domain since. Of who has the turn.
     crossed: P::AtomicU32,
+    /// Which thread passed by last, by its record's number; 0 is one without. Of who holds the mutex.
+    passed_by: P::AtomicU32,
     lines: Box<[Line<P>]>,
     /// Settings and counts, for a mutex that keeps the slot.
     pub(crate) own: Own<P>,
@@ -107,6 +109,7 @@ impl<P: Platform> Slot<P> {
             top: P::AtomicU64::new(0),
             quiet: P::AtomicU32::new(0),
             crossed: P::AtomicU32::new(0),
+            passed_by: P::AtomicU32::new(0),
             lines: (0..domains).map(line).collect(),
             own: Own::new(),
         }
@@ -191,6 +194,20 @@ impl<P: Platform> Slot<P> {
         while let Err(found) = self.step(top, top | 1 << domain) {
             top = found;
         }
+    }
+
+    /// The caller, which has this record, holds the mutex and was in no queue.
+    pub(crate) fn is_passed_by(&self, number: u32) {
+        // Relaxed, both: a hint. Written only where it changes, so that the line stays with one that passes by again and again.
+        if self.passed_by.load(Ordering::Relaxed) != number {
+            self.passed_by.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Who passed by last, if it has a record; otherwise 0.
+    pub(crate) fn passed_by_last(&self) -> u32 {
+        // Relaxed: a hint.
+        self.passed_by.load(Ordering::Relaxed)
     }
 
     /// Whether a domain other than this one waits for the turn.

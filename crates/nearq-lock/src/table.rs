@@ -111,10 +111,16 @@ impl<P: Platform> Table<P> {
         Some(number)
     }
 
+    /// The number of the record that the caller keeps, in use or not; 0 if it has none.
+    #[inline]
+    pub(crate) fn own_number() -> u32 {
+        P::number() & !IN_USE
+    }
+
     /// The record that the caller keeps, in use or not.
     #[inline]
     pub(crate) fn own(&self) -> Option<&Record<P>> {
-        match P::number() & !IN_USE {
+        match Self::own_number() {
             0 => None,
             own => Some(self.record(own)),
         }

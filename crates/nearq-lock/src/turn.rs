@@ -1,7 +1,8 @@
 //! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
-//! queued up by another one in `turn/moved.rs`.
+//! queued up by another one in `turn/moved.rs`, and who is let run before in `turn/running.rs`.
 
 mod moved;
+mod running;
 
 use core::cell::Cell;
 
@@ -13,6 +14,7 @@ use crate::room::Room;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
+use crate::table::Table;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
 
 /// For how many microseconds the one whose turn it is looks before it sleeps.
@@ -79,7 +81,8 @@ impl<P: Platform> Tail for PlainTail<'_, P> {
 #[derive(Clone, Copy)]
 struct Turn {
     number: u32,
-    /// In the plain queue as said at [`ACROSS`]; in a domain's, hand-overs within the domain.
+    /// In the plain queue as said at [`ACROSS`]; in a domain's, hand-overs within the domain in the lower half,
+    /// and what `running.rs` keeps in the upper.
     passed: u64,
     /// In a domain: since when the turn is here.
     since: u64,
@@ -144,9 +147,10 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// The caller has taken the mutex, was in no queue, and found `word`. If nobody else was either, for some time, there is one
     /// queue again.
     pub(crate) fn passed_by(&self, word: u32) {
-        if word & (NUMA | TAIL) == NUMA {
+        if word & NUMA != 0 {
             let bound = self.room.slots.get(slot(word));
-            if bound.take_if_quiet() {
+            bound.is_passed_by(Table::<P>::own_number());
+            if word & TAIL == 0 && bound.take_if_quiet() {
                 self.hand_to_domains(bound, true);
             }
         }
@@ -265,8 +269,8 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
             Some(word) => {
                 let passed = self.count(turn, word);
-                let waking = self.waking(true);
-                let left = self.room.table.leave_front(number, &tail, TURN, (passed, 0), waking);
+                let with = (passed, 0);
+                let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Later);
                 if left == Told::Nobody {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
@@ -374,7 +378,9 @@ impl<'a, P: Platform> Turns<'a, P> {
             && tail.cleared.get() & NUMA != 0
         {
             let bound = self.room.slots.get(slot(tail.cleared.get()));
-            if bound.give_away(self.room, self.here, self.patience(), Waking::Now).is_none() && !bound.rest() {
+            if bound.give_away(self.room, self.here, self.patience(), Waking::Now).is_none()
+                && !bound.rest()
+            {
                 self.hand_to_domains(bound, true);
             }
         }
@@ -412,6 +418,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                 },
             }
         };
+        let turn = self.let_run(bound, turn);
         let locked = self.contend(number, false, deadline).is_some();
         self.hand_on(bound, tail, turn, locked);
         if !locked {
@@ -423,7 +430,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Hands the slot's turn on, and leaves the queue.
     fn hand_on(&self, bound: &Slot<P>, tail: &DomainTail<'_, P>, turn: Turn, locked: bool) {
         let Turn { number, passed, since } = turn;
-        let mut over = passed + 1 >= u64::from(self.settings.batch);
+        let mut over = u64::from(passed as u32) + 1 >= u64::from(self.settings.batch);
         if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
             over = P::now().as_nanos() >= since + self.patience();
         }
@@ -434,9 +441,14 @@ impl<'a, P: Platform> Turns<'a, P> {
             self.hand_to_domains(bound, locked);
             return;
         }
-        let (passed, since) = if over { (0, P::now().as_nanos()) } else { (passed + 1, since) };
-        let (with, waking) = ((passed, since), self.waking(locked));
-        if self.room.table.leave_front(number, tail, TURN, with, waking) == Told::Nobody {
+        let (passed, since) = if over {
+            (passed >> running::UNSEEN << running::UNSEEN, P::now().as_nanos())
+        } else {
+            (passed + 1, since)
+        };
+        let waking = Waking::of(locked);
+        let left = self.room.table.leave_front(number, tail, TURN, (passed, since), waking);
+        if left == Told::Nobody {
             self.hand_to_domains(bound, locked);
         } else {
             self.note(Event::Within);
@@ -447,7 +459,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// slot then. Only who holds the mutex may unbind it.
     fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
         loop {
-            let waking = self.waking(holds);
+            let waking = Waking::of(holds);
             if let Some(to) = bound.give_away(self.room, self.here, self.patience(), waking) {
                 self.note(if to == self.here { Event::Within } else { Event::Across });
                 return;
@@ -480,12 +492,6 @@ impl<'a, P: Platform> Turns<'a, P> {
         if !kept {
             self.room.slots.free(number);
         }
-    }
-
-    /// When the one that is handed the turn is woken, if it sleeps. Where many CPUs are left it can be on its way while the
-    /// caller still holds the mutex.
-    fn waking(&self, holds: bool) -> Waking {
-        if holds && self.room.wakes_later(self.here) { Waking::Later } else { Waking::Now }
     }
 
     fn patience(&self) -> u64 {

@@ -10,10 +10,13 @@
 //!    the queue of the own domain. Wait by the record until it is our *turn*: look for a while if enough CPUs are left, then
 //!    sleep.
 //! 4. *Contend*: who has the turn, and nobody else, looks at the word, takes it when it is free, and otherwise sleeps on it.
-//!    Before, it sees to it that the one behind is awake, so that waking that one does not cost the lock any time.
+//!    Before, it sees to it that the one behind is awake, so that waking that one does not cost the lock any time. In a domain's
+//!    queue, if it sees that one thread takes the mutex again and again, it lets that one run for a few microseconds first.
 //! 5. Who has had the turn for longer than the patience sets `RESERVED`: nobody passes by any more.
 //! 6. Who has taken the mutex from its turn *hands the turn on*, while it holds the mutex, and leaves the queue. So a record is
-//!    in one queue at a time, however many mutexes its thread holds, and unlocking has nothing to do with queues.
+//!    in one queue at a time, however many mutexes its thread holds, and unlocking has nothing to do with queues, but for this: if
+//!    the next one sleeps, it is woken when the mutex is free. A wake-up takes longer than most critical sections, and those who
+//!    came meanwhile would all queue up behind one that sleeps.
 //!
 //! A thread without a record (65535 others wait), and everybody in the mode `Off`, does not queue up but sleeps on the word.
 //! Such a thread takes the mutex as `ASLEEP`, as it cannot know whether it was the only one.
