@@ -506,6 +506,11 @@ impl<'a, P: Platform> Turns<'a, P> {
         let mut rounds = 0;
         let mut slept = false;
         let mut firm = false;
+        if self.room.has_room(self.here)
+            && let Some(next) = self.room.table.behind(number)
+        {
+            self.room.table.rouse(next);
+        }
         loop {
             let word = self.load();
             if word & LOCKED == 0 {
@@ -521,12 +526,6 @@ impl<'a, P: Platform> Turns<'a, P> {
             // Where CPUs are left for those who look, the order is kept: all are awake. Where they are not, threads that run pass
             // by, and are faster than any order.
             let crowded = !self.room.has_room(self.here);
-            if rounds == 0
-                && !crowded
-                && let Some(next) = self.room.table.behind(number)
-            {
-                self.room.table.rouse(next);
-            }
             rounds += 1;
             if slept || rounds % CLOCK_EVERY == 0 {
                 slept = false;
