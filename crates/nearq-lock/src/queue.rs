@@ -321,7 +321,7 @@ impl<P: Platform> Table<P> {
     /// a mutex that the other one waits for: while that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
     /// longer way.
     fn wake_later(&self, number: u32) -> bool {
-        let Some(own) = self.own() else { return false };
+        let Some(own) = self.unused() else { return false };
         // Relaxed, both: the caller's alone.
         let free = own.wakes.load(Ordering::Relaxed) == 0;
         if free {
@@ -334,7 +334,7 @@ impl<P: Platform> Table<P> {
     /// by now: who is woken looks why.
     #[inline]
     pub(crate) fn wake_whom_we_told(&self) {
-        let Some(own) = self.own() else { return };
+        let Some(own) = self.unused() else { return };
         // Relaxed, both: the caller's alone.
         let number = own.wakes.load(Ordering::Relaxed);
         if number != 0 {

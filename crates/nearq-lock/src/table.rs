@@ -45,8 +45,8 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) word: P::AtomicPtr<P::AtomicU32>,
     /// Where it was queued up by another thread: a slot's number, or 0 for the plain queue (`turn.rs`).
     pub(crate) slot: P::AtomicU32,
-    /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Its thread's alone, whether it is in a
-    /// queue or not.
+    /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Nobody while it is in a queue, where it may
+    /// become another thread's.
     pub(crate) wakes: P::AtomicU32,
 }
 
@@ -93,6 +93,8 @@ impl<P: Platform> Table<P> {
     /// [`leave_behind`](Self::leave_behind).
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
+        // It may be another thread's before the caller gives the mutex back that it holds.
+        self.wake_whom_we_told();
         let own = P::number();
         if own != 0 && own & IN_USE == 0 {
             P::set_number(own | IN_USE, self.end);
@@ -117,13 +119,11 @@ impl<P: Platform> Table<P> {
         P::number() & !IN_USE
     }
 
-    /// The record that the caller keeps, in use or not.
+    /// The record that the caller keeps, if it is not in use.
     #[inline]
-    pub(crate) fn own(&self) -> Option<&Record<P>> {
-        match Self::own_number() {
-            0 => None,
-            own => Some(self.record(own)),
-        }
+    pub(crate) fn unused(&self) -> Option<&Record<P>> {
+        let own = P::number();
+        (own != 0 && own & IN_USE == 0).then(|| self.record(own))
     }
 
     /// The caller does not need the record any more, which nobody can reach.

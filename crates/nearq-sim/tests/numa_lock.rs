@@ -7,12 +7,12 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, MutexGuard, Settings};
+use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings};
 use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 use nearq_topology::CpuSet;
 
-use common::{machine, spawn_on};
+use common::{machine, on, spawn_on};
 
 /// On a cache line of its own.
 #[repr(align(64))]
@@ -304,6 +304,62 @@ fn a_mutex_may_have_a_mode_of_its_own() {
             assert_eq!((count, seen.acquisitions), (16 * 60, 16 * 60 + 1));
             assert_eq!(seen.bound > 0, mode == Mode::Numa, "{mode:?}: {seen:?}");
             assert!(seen.within + seen.across > 0, "{mode:?}: {seen:?}");
+        }
+    }
+}
+
+/// Who is handed the turn asleep is woken when the one before unlocks, whatever that one waits for in between: the record in which it
+/// notes whom to wake may be another thread's then.
+#[test]
+fn one_that_was_told_asleep_is_woken_whatever_the_one_before_does_meanwhile() {
+    for mode in [Mode::Plain, Mode::Numa] {
+        for meanwhile in 0..3 {
+            // Nobody may spin there but one: the next one is not roused before.
+            let outcome = on("core:2", move || {
+                with(mode).set_for_process::<Sim>();
+                let mutexes = Arc::new([Mutex::<u32, Sim>::new_in(0), Mutex::new_in(0)]);
+                let queue = Arc::new(OsqLock::<u32, Sim>::new_in(0));
+                let held = [mutexes[0].lock(), mutexes[1].lock()];
+                // Who gives up behind another one leaves its record behind.
+                let ahead = {
+                    let mutexes = Arc::clone(&mutexes);
+                    spawn_on(1, move || *mutexes[1].lock() += 1)
+                };
+                Sim::sleep(Duration::from_millis(1));
+                let first = {
+                    let (mutexes, queue) = (Arc::clone(&mutexes), Arc::clone(&queue));
+                    spawn_on(1, move || {
+                        let mut guard = mutexes[0].lock();
+                        *guard += 1;
+                        match meanwhile {
+                            0 => {
+                                let other = mutexes[1].try_lock_for(Duration::from_millis(1));
+                                assert!(other.is_none());
+                            }
+                            1 => {
+                                let queued = queue.lock();
+                                compute(Duration::from_millis(1));
+                                drop(queued);
+                            }
+                            _ => {}
+                        }
+                        drop(guard);
+                    })
+                };
+                Sim::sleep(Duration::from_millis(1));
+                let next = {
+                    let mutexes = Arc::clone(&mutexes);
+                    spawn_on(0, move || *mutexes[0].lock() += 1)
+                };
+                Sim::sleep(Duration::from_millis(1));
+                let [zeroth, other] = held;
+                drop(zeroth);
+                [first, next].into_iter().for_each(Sim::join);
+                drop(other);
+                Sim::join(ahead);
+                *mutexes[0].lock()
+            });
+            assert_eq!(outcome.expect(), 2, "{mode:?} {meanwhile}");
         }
     }
 }
