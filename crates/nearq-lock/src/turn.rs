@@ -53,7 +53,15 @@ pub(crate) struct Turns<'a, P: Platform> {
 /// The plain queue's tail, and the word as it was when it was cleared.
 struct PlainTail<'a, P: Platform> {
     word: &'a P::AtomicU32,
+    /// What the same step takes away.
+    also: u32,
     cleared: Cell<u32>,
+}
+
+impl<'a, P: Platform> PlainTail<'a, P> {
+    fn new(word: &'a P::AtomicU32, also: u32) -> Self {
+        PlainTail { word, also, cleared: Cell::new(0) }
+    }
 }
 
 impl<P: Platform> Tail for PlainTail<'_, P> {
@@ -61,7 +69,7 @@ impl<P: Platform> Tail for PlainTail<'_, P> {
         // Acquire: as `Tail` asks.
         let mut word = self.word.load(Ordering::Acquire);
         while word >> TAIL_SHIFT == number {
-            let without = word & !TAIL;
+            let without = word & !(TAIL | self.also);
             // Release: what we did in front is over. Acquire on failure: as above.
             match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -150,6 +158,29 @@ impl<'a, P: Platform> Turns<'a, P> {
                 self.hand_to_domains(bound, true);
             }
         }
+    }
+
+    /// Takes the mutex, which is free and reserved by the word `seen`, if nobody has the turn of the slot there: from that turn, lest
+    /// somebody gets it meanwhile. Nothing if the word has changed.
+    pub(crate) fn try_reserved(&self, seen: u32) -> Option<bool> {
+        let bound = self.room.slots.get(slot(seen));
+        let Some(top) = bound.quiet_top() else { return Some(false) };
+        // Comes after the look at the turn: the slot was the mutex's then. It still is if the turn can be taken, as who unbinds it has
+        // the turn before, and there is another generation after.
+        if self.load() != seen || !bound.take_turn(top) {
+            return None;
+        }
+        let mut word = seen;
+        while word & LOCKED == 0 {
+            if self.take(word, word & !RESERVED | LOCKED) {
+                self.hand_to_domains(bound, true);
+                return Some(true);
+            }
+            word = self.load();
+        }
+        // One that waits without a queue was faster.
+        self.hand_to_domains(bound, false);
+        Some(false)
     }
 
     /// Queues up by a record, and waits until it has the mutex (true) or the deadline has come (false). Nothing if it has to
@@ -255,7 +286,6 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     fn in_front_of_plain_queue(&self, turn: Turn, deadline: Option<Instant>) -> bool {
         let number = turn.number;
-        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
         match self.contend(number, true, deadline) {
             Some(word) if word >> TAIL_SHIFT == number => {
                 // We were the only one, and the step that took the mutex took us out.
@@ -265,15 +295,18 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
             Some(word) => {
                 let passed = self.count(turn, word);
+                let tail = PlainTail::<P>::new(self.word, 0);
                 if self.room.table.leave_front(number, &tail, TURN, passed, 0) == Told::Nobody {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
                 true
             }
             None => {
+                // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
+                // may have the turn, whose reservation is not ours to take away.
+                let tail = PlainTail::<P>::new(self.word, RESERVED);
                 let left = self.room.table.leave_front(number, &tail, TURN, turn.passed, 0);
                 if left == Told::Nobody {
-                    self.unreserve();
                     self.plain_queue_is_empty(tail.cleared.get(), false);
                 }
                 false
@@ -366,7 +399,7 @@ impl<'a, P: Platform> Turns<'a, P> {
             return false;
         }
         self.bind();
-        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
+        let tail = PlainTail::<P>::new(self.word, 0);
         if self.room.table.leave_front(number, &tail, TURN, 0, 0) == Told::Nobody
             && tail.cleared.get() & NUMA != 0
         {
@@ -410,10 +443,11 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
         };
         let locked = self.contend(number, false, deadline).is_some();
-        self.hand_on(bound, tail, turn, locked);
         if !locked {
+            // Before the turn is another one's, whose reservation is not ours to take away.
             self.unreserve();
         }
+        self.hand_on(bound, tail, turn, locked);
         Some(locked)
     }
 
@@ -560,7 +594,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         true
     }
 
-    /// Who gives up its turn does not keep the mutex reserved.
+    /// Who gives up its turn does not keep the mutex reserved. To be called while the turn is still the caller's.
     fn unreserve(&self) {
         let mut word = self.load();
         while word & RESERVED != 0 {
