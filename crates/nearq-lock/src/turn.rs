@@ -1,7 +1,8 @@
 //! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
-//! queued up by another one in `turn/moved.rs`.
+//! queued up by another one in `turn/moved.rs`; what one has to do with a slot's turn that is in no queue in `turn/passing.rs`.
 
 mod moved;
+mod passing;
 
 use core::cell::Cell;
 
@@ -147,40 +148,6 @@ impl<'a, P: Platform> Turns<'a, P> {
                 None => self.room.counts[self.here].add(event),
             }
         }
-    }
-
-    /// The caller has taken the mutex, was in no queue, and found `word`. If nobody else was either, for some time, there is one
-    /// queue again.
-    pub(crate) fn passed_by(&self, word: u32) {
-        if word & (NUMA | TAIL) == NUMA {
-            let bound = self.room.slots.get(slot(word));
-            if bound.take_if_quiet() {
-                self.hand_to_domains(bound, true);
-            }
-        }
-    }
-
-    /// Takes the mutex, which is free and reserved by the word `seen`, if nobody has the turn of the slot there: from that turn, lest
-    /// somebody gets it meanwhile. Nothing if the word has changed.
-    pub(crate) fn try_reserved(&self, seen: u32) -> Option<bool> {
-        let bound = self.room.slots.get(slot(seen));
-        let Some(top) = bound.quiet_top() else { return Some(false) };
-        // Comes after the look at the turn: the slot was the mutex's then. It still is if the turn can be taken, as who unbinds it has
-        // the turn before, and there is another generation after.
-        if self.load() != seen || !bound.take_turn(top) {
-            return None;
-        }
-        let mut word = seen;
-        while word & LOCKED == 0 {
-            if self.take(word, word & !RESERVED | LOCKED) {
-                self.hand_to_domains(bound, true);
-                return Some(true);
-            }
-            word = self.load();
-        }
-        // One that waits without a queue was faster.
-        self.hand_to_domains(bound, false);
-        Some(false)
     }
 
     /// Queues up by a record, and waits until it has the mutex (true) or the deadline has come (false). Nothing if it has to
