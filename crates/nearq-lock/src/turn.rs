@@ -142,6 +142,8 @@ impl<'a, P: Platform> Turns<'a, P> {
     }
 
     pub(crate) fn note(&self, event: Event) {
+        #[cfg(test)]
+        crate::statistics::seen::note(event);
         if self.settings.count {
             match self.own {
                 Some(own) => own.add(self.here, event),
@@ -400,6 +402,8 @@ impl<'a, P: Platform> Turns<'a, P> {
                     Stood::Anew => heard = Some(ANEW),
                 },
                 Some(_) => {
+                    #[cfg(test)]
+                    crate::statistics::seen::note(Event::Anew);
                     self.room.table.leave_front(number, tail, ANEW, 0, 0);
                     return None;
                 }
