@@ -113,6 +113,34 @@ fn giving_up_without_looking_is_found() {
     is_found(Mutant::TurnNotHandedOn, "no stuck slot", three);
 }
 
+#[test]
+fn taking_the_next_ones_reservation_away_is_found() {
+    let robbed = "nobody takes another's reservation away";
+    let plain = Scenario::new(vec![script(3, 0, Plain, &[Op::until(0)])]);
+    is_found(Mutant::UnreservesLate, robbed, plain);
+    let scripts = vec![script(2, 0, Auto, &[Op::until(0)]), script(1, 1, Auto, &[Op::lock(0)])];
+    let in_domains = Scenario { bound: true, ..Scenario::new(scripts) };
+    is_found(Mutant::UnreservesLate, robbed, in_domains);
+    let scripts = vec![
+        script(1, 0, Auto, &[Op::fair(0)]),
+        script(1, 0, Auto, &[Op::until(0)]),
+        script(1, 1, Auto, &[Op::until(0), Op::try_lock(0)]),
+    ];
+    let tried = Scenario { bound: true, ..Scenario::new(scripts) };
+    is_found(Mutant::TryWithoutTurn, robbed, tried);
+}
+
+/// The slot's turn may be one of another mutex by then.
+#[test]
+fn one_that_tries_and_trusts_an_old_look_at_the_word_is_found() {
+    let scripts = vec![
+        script(1, 0, Auto, &[Op::fair(0), Op::lock(0), Op::bind(1), Op::lock(1)]),
+        script(1, 1, Auto, &[Op::until(0), Op::try_lock(0)]),
+    ];
+    let scenario = Scenario { bound: true, ..Scenario::new(scripts) };
+    is_found(Mutant::TryTrustsOldLook, "no fault", scenario);
+}
+
 /// Looking at one state for all that differ in names only leaves out none of them.
 #[test]
 fn symmetry_loses_nothing() {

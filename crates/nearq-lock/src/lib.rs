@@ -28,6 +28,8 @@
 #[cfg(feature = "lock_api")]
 mod api;
 mod condvar;
+#[cfg(all(test, not(any(miri, tsan))))]
+mod modelled;
 mod mutex;
 mod numbered;
 mod osq;

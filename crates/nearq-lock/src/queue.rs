@@ -287,7 +287,11 @@ impl<P: Platform> Table<P> {
         record.since.store(since, Ordering::Relaxed);
         // Release: the joiner sees what we did. Acquire: pairs with its link.
         match record.next.swap(GONE | message, Ordering::AcqRel) {
-            0 => Behind::Joiner,
+            0 => {
+                #[cfg(test)]
+                crate::statistics::seen::note(crate::statistics::Event::NotLinked);
+                Behind::Joiner
+            }
             next => Behind::Record(next),
         }
     }
@@ -312,6 +316,10 @@ impl<P: Platform> Table<P> {
         let before = record.state.swap(message, Ordering::AcqRel);
         if before == ASLEEP && !(waking == Waking::Later && self.wake_later(number)) {
             P::wake(state, 1);
+        }
+        #[cfg(test)]
+        if before == LEFT {
+            crate::statistics::seen::note(crate::statistics::Event::ToldLeft);
         }
         // A thread that is gone with a fork waits no more than one that has left.
         before != LEFT && epoch == Self::epoch()

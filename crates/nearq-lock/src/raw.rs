@@ -5,9 +5,9 @@
 //!
 //! | bits | name | meaning | who may change it |
 //! |---|---|---|---|
-//! | 0 | `LOCKED` | somebody holds the mutex | anybody from 0 to 1, unless `RESERVED`; the holder to 0 |
+//! | 0 | `LOCKED` | somebody holds the mutex | anybody from 0 to 1, unless it is `RESERVED` for another one; who waits without a queue even then; the holder to 0 |
 //! | 1 | `ASLEEP` | somebody sleeps on the word, or is about to | who is about to sleep, while `LOCKED`, to 1; the holder to 0, together with `LOCKED`, and then it wakes |
-//! | 2 | `RESERVED` | only the one whose turn it is may take it | that one to 1, when it has waited too long, and to 0 when it takes the mutex or gives up; a fair unlock to 1 |
+//! | 2 | `RESERVED` | only the one whose turn it is may take it, and those who wait without a queue | that one to 1, when it has waited too long, and to 0 when it takes the mutex, gives up or sleeps where CPUs are few; a fair unlock to 1; who is overtaken while it queues up to 1; `try_lock`, if it is nobody's turn, to 0 |
 //! | 3 | `NUMA` | waiters queue up in the slot | the holder, who has the turn |
 //! | 4-15 | `SLOT` | the slot's number; without `NUMA` it is there for the mutex's settings (`own.rs`) | the holder |
 //! | 16-31 | `TAIL` | the last record in the plain queue | who joins it; who leaves its front |
@@ -15,7 +15,8 @@
 //! Each change is a compare-exchange of the whole word.
 //!
 //! - *lock, fast*: 0 to `LOCKED`.
-//! - *lock otherwise*: `waiting.rs`. Whoever finds the word not `LOCKED` and not `RESERVED` may take it, waiters or not.
+//! - *lock otherwise*: `waiting.rs`. Whoever finds the word not `LOCKED` and not `RESERVED` may take it, waiters or not. Who waits
+//!   without a queue takes it when it is not `LOCKED`.
 //! - *unlock*: take `LOCKED` and `ASLEEP` away; where `ASLEEP` was there, wake.
 //!
 //! Invariants:

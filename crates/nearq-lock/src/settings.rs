@@ -118,8 +118,8 @@ impl Settings {
         settings
     }
 
-    /// Changes back as soon as it can and queues up at once, for tests.
-    #[cfg(test)]
+    /// Changes back as soon as it can and queues up at once, for models.
+    #[cfg(all(test, not(any(miri, tsan))))]
     pub(crate) fn eager(self) -> Self {
         Settings { quiet: 1, yields: 0, ..self }
     }

@@ -216,11 +216,21 @@ impl<P: Platform> Slot<P> {
         self.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
     }
 
-    /// Takes the turn, if nobody has it and nobody wants it.
+    /// Takes the turn, if nobody has it and nobody wants it. The slot is bound to the caller's mutex.
     pub(crate) fn take_if_quiet(&self) -> bool {
-        // Acquire: pairs with the steps of others.
+        self.quiet_top().is_some_and(|top| self.take_turn(top))
+    }
+
+    /// `top`, if nobody has the turn and nobody wants it, for [`take_turn`](Self::take_turn).
+    pub(crate) fn quiet_top(&self) -> Option<u64> {
+        // Acquire: pairs with the steps of others. A look at the mutex's word may come after.
         let top = self.top.load(Ordering::Acquire);
-        top & TAKEN == 0 && top as u32 == 0 && self.step(top, top | TAKEN).is_ok()
+        (top & TAKEN == 0 && top as u32 == 0).then_some(top)
+    }
+
+    /// Takes the turn that was nobody's, if all is as it was then: nobody has taken it, and it is the same generation.
+    pub(crate) fn take_turn(&self, quiet: u64) -> bool {
+        self.step(quiet, quiet | TAKEN).is_ok()
     }
 
     /// Whether nobody has the turn. The lock is bound to the caller's mutex.

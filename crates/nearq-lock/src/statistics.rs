@@ -26,6 +26,15 @@ pub(crate) enum Event {
     Bound,
     Unbound,
     Moved,
+    /// Of which tests want to know that it happens: one left the front of a queue before the next one had linked.
+    #[cfg(test)]
+    NotLinked,
+    /// Likewise: one was told that had left.
+    #[cfg(test)]
+    ToldLeft,
+    /// Likewise: one that queued up in a slot found that it was not the mutex's any more.
+    #[cfg(test)]
+    Anew,
 }
 
 const EVENTS: usize = Event::Moved as usize + 1;
@@ -48,6 +57,57 @@ impl<P: Platform> Counts<P> {
     pub(crate) fn add(&self, event: Event) {
         // Relaxed: a count and nothing else.
         self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What happens on an OS thread, for tests, whether it is to be counted or not. Under the model checker that is all threads in all runs
+/// of a model, and it is no step of any.
+#[cfg(test)]
+pub(crate) mod seen {
+    use core::cell::Cell;
+
+    use super::Event;
+
+    /// What is seen; the first that is counted otherwise, acquisitions of one mutex, is not.
+    #[cfg(not(any(miri, tsan)))]
+    pub(crate) const ALL: [Event; COUNT - 1] = [
+        Event::Contended,
+        Event::Turn,
+        Event::Within,
+        Event::Across,
+        Event::Reserved,
+        Event::SleptInTurn,
+        Event::SleptInQueue,
+        Event::GaveUp,
+        Event::Unqueued,
+        Event::Bound,
+        Event::Unbound,
+        Event::Moved,
+        Event::NotLinked,
+        Event::ToldLeft,
+        Event::Anew,
+    ];
+    const COUNT: usize = Event::Anew as usize + 1;
+
+    std::thread_local! {
+        static SEEN: Cell<[u64; COUNT]> = const { Cell::new([0; COUNT]) };
+    }
+
+    pub(crate) fn note(event: Event) {
+        let mut seen = SEEN.get();
+        seen[event as usize] += 1;
+        SEEN.set(seen);
+    }
+
+    /// How often that has happened since it was last cleared.
+    #[cfg(not(any(miri, tsan)))]
+    pub(crate) fn count(event: Event) -> u64 {
+        SEEN.get()[event as usize]
+    }
+
+    #[cfg(not(any(miri, tsan)))]
+    pub(crate) fn clear() {
+        SEEN.set([0; COUNT]);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
-//! queued up by another one in `turn/moved.rs`, and who is let run before in `turn/running.rs`.
+//! queued up by another one in `turn/moved.rs`, who is let run before in `turn/running.rs`, and what one has to do with a slot's turn
+//! that is in no queue in `turn/passing.rs`.
 
 mod moved;
+mod passing;
 mod running;
 
 use core::cell::Cell;
@@ -14,7 +16,6 @@ use crate::room::Room;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
-use crate::table::Table;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
 
 /// For how many microseconds the one whose turn it is looks before it sleeps.
@@ -55,7 +56,15 @@ pub(crate) struct Turns<'a, P: Platform> {
 /// The plain queue's tail, and the word as it was when it was cleared.
 struct PlainTail<'a, P: Platform> {
     word: &'a P::AtomicU32,
+    /// What the same step takes away.
+    also: u32,
     cleared: Cell<u32>,
+}
+
+impl<'a, P: Platform> PlainTail<'a, P> {
+    fn new(word: &'a P::AtomicU32, also: u32) -> Self {
+        PlainTail { word, also, cleared: Cell::new(0) }
+    }
 }
 
 impl<P: Platform> Tail for PlainTail<'_, P> {
@@ -63,7 +72,7 @@ impl<P: Platform> Tail for PlainTail<'_, P> {
         // Acquire: as `Tail` asks.
         let mut word = self.word.load(Ordering::Acquire);
         while word >> TAIL_SHIFT == number {
-            let without = word & !TAIL;
+            let without = word & !(TAIL | self.also);
             // Release: what we did in front is over. Acquire on failure: as above.
             match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -136,22 +145,12 @@ impl<'a, P: Platform> Turns<'a, P> {
     }
 
     pub(crate) fn note(&self, event: Event) {
+        #[cfg(test)]
+        crate::statistics::seen::note(event);
         if self.settings.count {
             match self.own {
                 Some(own) => own.add(self.here, event),
                 None => self.room.counts[self.here].add(event),
-            }
-        }
-    }
-
-    /// The caller has taken the mutex, was in no queue, and found `word`. If nobody else was either, for some time, there is one
-    /// queue again.
-    pub(crate) fn passed_by(&self, word: u32) {
-        if word & NUMA != 0 {
-            let bound = self.room.slots.get(slot(word));
-            bound.is_passed_by(Table::<P>::own_number());
-            if word & TAIL == 0 && bound.take_if_quiet() {
-                self.hand_to_domains(bound, true);
             }
         }
     }
@@ -259,7 +258,6 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     fn in_front_of_plain_queue(&self, turn: Turn, deadline: Option<Instant>) -> bool {
         let number = turn.number;
-        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
         match self.contend(number, true, deadline) {
             Some(word) if word >> TAIL_SHIFT == number => {
                 // We were the only one, and the step that took the mutex took us out.
@@ -269,6 +267,7 @@ impl<'a, P: Platform> Turns<'a, P> {
             }
             Some(word) => {
                 let passed = self.count(turn, word);
+                let tail = PlainTail::<P>::new(self.word, 0);
                 let with = (passed, 0);
                 let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Later);
                 if left == Told::Nobody {
@@ -277,10 +276,12 @@ impl<'a, P: Platform> Turns<'a, P> {
                 true
             }
             None => {
+                // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
+                // may have the turn, whose reservation is not ours to take away.
+                let tail = PlainTail::<P>::new(self.word, RESERVED);
                 let with = (turn.passed, 0);
                 let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Now);
                 if left == Told::Nobody {
-                    self.unreserve();
                     self.plain_queue_is_empty(tail.cleared.get(), false);
                 }
                 false
@@ -373,7 +374,7 @@ impl<'a, P: Platform> Turns<'a, P> {
             return false;
         }
         self.bind();
-        let tail = PlainTail::<P> { word: self.word, cleared: Cell::new(0) };
+        let tail = PlainTail::<P>::new(self.word, 0);
         if self.room.table.leave_front(number, &tail, TURN, (0, 0), Waking::Now) == Told::Nobody
             && tail.cleared.get() & NUMA != 0
         {
@@ -409,6 +410,8 @@ impl<'a, P: Platform> Turns<'a, P> {
                     Stood::Anew => heard = Some(ANEW),
                 },
                 Some(_) => {
+                    #[cfg(test)]
+                    crate::statistics::seen::note(Event::Anew);
                     self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
                     return None;
                 }
@@ -420,10 +423,11 @@ impl<'a, P: Platform> Turns<'a, P> {
         };
         let turn = self.let_run(bound, turn);
         let locked = self.contend(number, false, deadline).is_some();
-        self.hand_on(bound, tail, turn, locked);
         if !locked {
+            // Before the turn is another one's, whose reservation is not ours to take away.
             self.unreserve();
         }
+        self.hand_on(bound, tail, turn, locked);
         Some(locked)
     }
 
@@ -576,7 +580,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         true
     }
 
-    /// Who gives up its turn does not keep the mutex reserved.
+    /// Who gives up its turn does not keep the mutex reserved. To be called while the turn is still the caller's.
     fn unreserve(&self) {
         let mut word = self.load();
         while word & RESERVED != 0 {

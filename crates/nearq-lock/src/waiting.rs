@@ -19,7 +19,10 @@
 //!    came meanwhile would all queue up behind one that sleeps.
 //!
 //! A thread without a record (65535 others wait), and everybody in the mode `Off`, does not queue up but sleeps on the word.
-//! Such a thread takes the mutex as `ASLEEP`, as it cannot know whether it was the only one.
+//! Such a thread takes the mutex as `ASLEEP`, as it cannot know whether it was the only one. `RESERVED` does not stop it: the mutex
+//! may be kept for nobody, and one that has no turn that could come cannot sleep until a mutex is taken that is free. Where
+//! everybody's mode is `Off` nobody has a turn, and nothing is kept from anybody; otherwise who has the turn may be passed by such
+//! threads as often as there are some.
 //!
 //! # From the plain queue to queues by domain, and back
 //! Who hands the turn of the plain queue on counts: hand-overs in a row, and those that went to another domain (`passed`,
@@ -34,8 +37,13 @@
 //! being unbound and new waiters queue up in the plain queue already. Two that contend do no harm: `LOCKED` decides.
 //!
 //! # Who gives up
-//! Who waits by its record leaves the record behind. Who has the turn hands it on and takes `RESERVED` away. A reserved mutex
-//! without anybody whose turn it is stays free for the next one that queues up, which finds itself in front.
+//! Who waits by its record leaves the record behind. Who has the turn hands it on. In the plain queue `RESERVED` stays for the one
+//! behind; where nobody is, it goes by the step that clears the tail. In a domain it is taken away before the turn is handed on.
+//! So nobody takes away what the next one has reserved.
+//!
+//! A mutex may be reserved without anybody whose turn it is: by a fair unlock when those who waited have just given up, or by one
+//! that was overtaken while it queued up. It stays free for the next one that queues up, which finds itself in front, and for who
+//! tries: a `try_lock` that finds a slot in such a word takes the slot's turn first, if nobody has it, and the mutex from there.
 
 use core::time::Duration;
 
@@ -79,21 +87,22 @@ impl<'a, P: Platform> Waiting<'a, P> {
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = self.load();
         loop {
-            if word & LOCKED != 0 || word & RESERVED != 0 && Self::somebody_has_the_turn(word) {
+            if word & LOCKED != 0 || word & RESERVED != 0 && word & TAIL != 0 {
                 return false;
             }
-            if self.take(word, (word | LOCKED) & !RESERVED) {
+            if word & RESERVED != 0 && word & NUMA != 0 {
+                // The word does not say whether somebody has the slot's turn.
+                let turns = Turns::new(self.word, Room::<P>::get(), word);
+                if let Some(locked) = turns.try_reserved(word) {
+                    return locked;
+                }
+            } else if self.take(word, (word | LOCKED) & !RESERVED) {
+                // Reserved or not: in a word without a tail and without a slot it is nobody's turn.
                 self.passed_by(word);
                 return true;
             }
             word = self.load();
         }
-    }
-
-    /// Whether a reserved mutex is reserved for somebody.
-    fn somebody_has_the_turn(word: u32) -> bool {
-        // What is found in a slot that is not the mutex's any more does not matter: the step on the word will fail.
-        word & TAIL != 0 || word & NUMA != 0 && !Room::<P>::get().slots.get(slot(word)).is_quiet()
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.

@@ -32,7 +32,7 @@ pub enum Sleeper {
 pub enum Then {
     /// The thread has the mutex.
     Hold,
-    /// `unreserve`, and it has given up.
+    /// Mutant: `unreserve`, and it has given up.
     Unreserve,
     /// It has given up.
     GiveUp,
@@ -67,10 +67,22 @@ pub enum At {
     Between,
 
     // ---- raw.rs and waiting.rs
-    /// `try_lock` has found the mutex reserved, by this word: is somebody's turn in the slot?
+    /// `try_lock` has found the mutex reserved, by this word, and with a slot: does somebody have the turn there?
     TryQuiet(Word),
-    /// It is nobody's: take it, if the word is still this one.
-    TryTake(Word),
+    /// Nobody has, in this generation: is the word still that one?
+    TryLookAgain {
+        seen: Word,
+        generation: u8,
+    },
+    /// It is: take the turn, if all is as it was.
+    TryTurn {
+        slot: u8,
+        generation: u8,
+    },
+    /// The turn is the thread's: take the mutex, if nobody has it.
+    TryTake {
+        slot: u8,
+    },
     /// Mutant: the mutex was free, and is taken by a store.
     StoreLocked,
     PassedBy(u8),
@@ -157,8 +169,13 @@ pub enum At {
         slot: u8,
         then: Then,
     },
-    /// `unreserve`, and then the slot whose turn is the thread's, or 0.
+    /// `unreserve`, and then the turn is handed on.
     Unreserve {
+        slot: u8,
+        generation: u8,
+    },
+    /// Mutant: `unreserve` after the turn was handed on; then the slot whose turn is the thread's, or 0.
+    UnreserveLate {
         empty: u8,
     },
 

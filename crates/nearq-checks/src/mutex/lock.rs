@@ -58,22 +58,47 @@ impl Acting<'_> {
         }
     }
 
-    /// `somebody_has_the_turn`, for a reserved mutex that is free.
+    /// `try_reserved`, for a reserved mutex that is free: `quiet_top`.
     pub(super) fn try_quiet(&mut self, seen: Word) {
-        if self.state.slot(seen.slot).taken {
+        let there = *self.state.slot(seen.slot);
+        if there.taken || there.standing.contains(&true) {
             self.finish();
         } else {
-            self.go(At::TryTake(seen));
+            self.go(At::TryLookAgain { seen, generation: there.generation });
         }
     }
 
-    pub(super) fn try_take(&mut self, seen: Word) {
-        if *self.word() == seen {
-            self.take_in_passing(false);
+    pub(super) fn try_look_again(&mut self, seen: Word, generation: u8) {
+        let same = *self.word() == seen || self.is(Mutant::TryTrustsOldLook);
+        let slot = seen.slot;
+        self.go(match same {
+            true if self.is(Mutant::TryWithoutTurn) => At::TryTake { slot },
+            true => At::TryTurn { slot, generation },
+            false => At::Between,
+        });
+    }
+
+    pub(super) fn try_turn(&mut self, slot: u8, generation: u8) {
+        let same = self.state.slot(slot).generation == generation;
+        let taken = same && self.take_if_quiet(slot);
+        self.go(if taken { At::TryTake { slot } } else { At::Between });
+    }
+
+    /// With the turn.
+    pub(super) fn try_take(&mut self, slot: u8) {
+        let free = !self.word().locked;
+        if free {
             self.take_reservation_away();
-            self.find_who_passed(seen);
+            self.word().locked = true;
+            self.holds();
+        }
+        let then = if free { Then::Hold } else { Then::GiveUp };
+        if !self.is(Mutant::TryWithoutTurn) {
+            self.go(At::HandToDomains { slot, then });
+        } else if free {
+            self.go(At::Holding);
         } else {
-            self.go(At::Between);
+            self.finish();
         }
     }
 

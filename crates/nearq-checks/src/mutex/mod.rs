@@ -12,7 +12,7 @@
 //!   matters to threads that have read its number long ago.
 //!
 //! A pair is kept apart where something else happens in between, or where the compare-exchange is not repeated: the look at a
-//! domain's tail, at the word again, and the join; a fair unlock's look and its step; `try_lock` of a reserved mutex; the look that
+//! domain's tail, at the word again, and the join; a fair unlock's look and its step; `try_lock` of a reserved mutex with a slot; the look that
 //! leads to `RESERVED`, and setting it; sleeping, which compares once more; waking, which comes after the step that calls for it.
 //!
 //! # What is left open
@@ -28,8 +28,9 @@
 //! | no lost wake-up | somebody can take a step, or nobody sleeps; a time-out is not a step, so no deadline hides one |
 //! | no stuck slot | when all is quiet, a slot is in the word of exactly one mutex that is still there, with empty queues and a turn that nobody has; or it is free |
 //! | no lost record | when all is quiet, each record is its thread's, or free |
-//! | RESERVED is heeded | nobody without the turn takes a mutex that one who has the turn keeps for itself |
-//! | nobody passes by | nor does anybody because `RESERVED` has vanished, unless the one that took it away is known (below) |
+//! | nobody takes another's reservation away | `RESERVED` is there for as long as one who has the turn keeps the mutex for itself |
+//! | RESERVED is heeded | nobody without the turn takes such a mutex, but for those below |
+//! | nobody passes by | nor does anybody because `RESERVED` has vanished |
 //! | no fault | what needs no look at the whole state ([`Fault`]): a record told or freed twice, a slot unbound that is not bound, ... |
 //! | everybody is served or gives up | where a way through the states ends, all operations are over |
 //!
@@ -38,11 +39,8 @@
 //! here: it fails because another thread has got on.
 //!
 //! # Who is not stopped by `RESERVED`
-//! - One that waits without a queue: it has no turn that could come, and the mutex may be kept for nobody.
-//! - A `try_lock` that found the turn of the slot with nobody, and the word as it was, although the turn is somebody's by now.
-//!
-//! And one that gives up its turn hands it on before it takes `RESERVED` away: that may be the next one's by then, who sets it
-//! again when it looks at the word. Scenarios in which this can happen say so, and must show it.
+//! One that waits without a queue: it has no turn that could come, and the mutex may be kept for nobody. Scenarios with such a one
+//! say so, and must show it.
 
 mod at;
 mod lock;

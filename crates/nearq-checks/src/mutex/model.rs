@@ -35,6 +35,8 @@ pub enum Step {
     /// `try_lock` returns false.
     Refuse,
     TryQuiet,
+    TryLookAgain,
+    TryTurn,
     TryTake,
     StoreLocked,
     PassedBy,
@@ -86,6 +88,7 @@ pub enum Step {
     Rest,
     Unbind,
     Unreserve,
+    UnreserveLate,
 
     // ---- leaving a queue
     StepOut,
@@ -289,7 +292,9 @@ impl Scenario {
 fn only_step(at: At) -> Step {
     match at {
         At::TryQuiet(_) => Step::TryQuiet,
-        At::TryTake(_) => Step::TryTake,
+        At::TryLookAgain { .. } => Step::TryLookAgain,
+        At::TryTurn { .. } => Step::TryTurn,
+        At::TryTake { .. } => Step::TryTake,
         At::StoreLocked => Step::StoreLocked,
         At::PassedBy(_) => Step::PassedBy,
         At::FairQuiet(_) => Step::FairQuiet,
@@ -309,6 +314,7 @@ fn only_step(at: At) -> Step {
         At::Reserve { .. } => Step::Reserve,
         At::SitBehind { .. } => Step::SitBehind,
         At::Unreserve { .. } => Step::Unreserve,
+        At::UnreserveLate { .. } => Step::UnreserveLate,
         At::StepOut { .. } => Step::StepOut,
         At::ClearTail { .. } => Step::ClearTail,
         At::SwapGone { .. } => Step::SwapGone,
@@ -382,7 +388,6 @@ impl Acting<'_> {
     }
 
     fn act(&mut self, step: Step) {
-        self.thread().robs = false;
         let at = self.state.threads[self.me].at;
         match (step, at) {
             (Step::Wake, _) => self.wake(),
@@ -396,7 +401,11 @@ impl Acting<'_> {
                 let seen = *self.word();
                 self.go(At::TryQuiet(seen));
             }
-            (Step::TryTake, At::TryTake(seen)) => self.try_take(seen),
+            (Step::TryLookAgain, At::TryLookAgain { seen, generation }) => {
+                self.try_look_again(seen, generation);
+            }
+            (Step::TryTurn, At::TryTurn { slot, generation }) => self.try_turn(slot, generation),
+            (Step::TryTake, At::TryTake { slot }) => self.try_take(slot),
             (Step::StoreLocked, _) => self.store_locked(),
             (Step::PassedBy, At::PassedBy(slot)) => self.passed_by(slot),
             (Step::BindInFront(number), _) => self.bind_in_front(number),
@@ -464,7 +473,10 @@ impl Acting<'_> {
             (Step::Unbind, At::HandToDomains { slot, then }) => {
                 self.go(At::UnbindWord { slot, then });
             }
-            (Step::Unreserve, At::Unreserve { empty }) => self.unreserve(empty),
+            (Step::Unreserve, At::Unreserve { slot, generation }) => {
+                self.unreserve(slot, generation);
+            }
+            (Step::UnreserveLate, At::UnreserveLate { empty }) => self.unreserve_late(empty),
             (Step::StepOut, At::StepOut { number, message, tail, after }) => {
                 self.step_out(number, message, tail, after);
             }
@@ -511,7 +523,6 @@ impl Model for Scenario {
             holds: false,
             asked: false,
             spurious: self.spurious,
-            robs: false,
             wake: None,
         };
         let mut threads = [nobody; MOST_THREADS];
@@ -528,6 +539,7 @@ impl Model for Scenario {
             records: [Record::default(); MOST_RECORDS],
             threads,
             reserved_by: [0; MUTEXES],
+            robbed: false,
             ignored: false,
             passed: false,
             fault: None,

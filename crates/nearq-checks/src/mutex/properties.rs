@@ -9,11 +9,12 @@ use super::state::{MUTEXES, Next, RecordState, State, Thread};
 type Condition = fn(&Scenario, &State) -> bool;
 
 /// What must hold always.
-const ALWAYS: [(&str, Condition); 7] = [
+const ALWAYS: [(&str, Condition); 8] = [
     ("exclusion", exclusion),
     ("no lost wake-up", no_lost_wake_up),
     ("no stuck slot", no_stuck_slot),
     ("no lost record", no_lost_record),
+    ("nobody takes another's reservation away", |_, state| !state.robbed),
     ("nobody passes by", |_, state| !state.passed),
     ("RESERVED is heeded", |scenario, state| !state.ignored || scenario.ignores),
     ("no fault", |_, state| state.fault.is_none()),
@@ -55,8 +56,8 @@ const SOMETIMES: [(&str, Condition); 13] = [
             _ => false,
         })
     }),
-    ("one takes another's reservation away", |_, state| {
-        state.threads.iter().any(|thread| thread.robs)
+    ("one tries a mutex that is kept for nobody", |_, state| {
+        any(state, |at| matches!(at, At::TryTake { .. }))
     }),
     ("RESERVED is ignored", |_, state| state.ignored),
     ("one with the turn keeps the mutex for itself", |_, state| {

@@ -161,12 +161,18 @@ impl Acting<'_> {
         let clears = self.is(Mutant::StepOutSeesNoJoiner);
         let (nobody, cleared) = match tail {
             Tail::Plain => {
+                let late = self.is(Mutant::UnreservesLate);
                 let word = self.word();
                 let ours = word.tail == number || clears;
+                let slot = if word.numa { word.slot } else { 0 };
                 if ours {
                     word.tail = 0;
+                    // By the same step.
+                    if after == After::PlainGaveUp && !late {
+                        self.take_reservation_away();
+                    }
                 }
-                (ours, if word.numa { word.slot } else { 0 })
+                (ours, slot)
             }
             Tail::Line { slot, domain, generation } => {
                 let line = &mut self.state.slot(slot).lines[usize::from(domain)];
@@ -239,7 +245,10 @@ impl Acting<'_> {
     fn told_nobody(&mut self, cleared: u8, after: After) {
         match after {
             After::PlainLocked => self.plain_queue_is_empty(cleared, Then::Hold),
-            After::PlainGaveUp => self.go(At::Unreserve { empty: cleared }),
+            After::PlainGaveUp if self.is(Mutant::UnreservesLate) => {
+                self.go(At::UnreserveLate { empty: cleared });
+            }
+            After::PlainGaveUp => self.plain_queue_is_empty(cleared, Then::GiveUp),
             After::Anew => self.go(At::TakeRecord),
             After::Within(slot, then) | After::Across(slot, then) | After::Away(slot, then) => {
                 self.go(At::HandToDomains { slot, then });

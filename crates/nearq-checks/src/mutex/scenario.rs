@@ -119,6 +119,12 @@ pub enum Mutant {
     LeftByStore,
     /// Who gives up its turn in the plain queue hands it to nobody.
     TurnNotHandedOn,
+    /// Who gives up its turn hands it on, and takes `RESERVED` away afterwards.
+    UnreservesLate,
+    /// `try_lock` takes a mutex that is kept for nobody without taking the turn of its slot.
+    TryWithoutTurn,
+    /// `try_lock` does not look at the word again after the look at the slot's turn.
+    TryTrustsOldLook,
 }
 
 /// One check: what there is at the start, and who does what.
@@ -134,7 +140,7 @@ pub struct Scenario {
     pub bound: bool,
     /// The first mutex keeps slot 1 for its settings.
     pub kept: bool,
-    /// Somebody waits without a queue, or tries the mutex while its waiters are in a slot: `RESERVED` does not always stop it.
+    /// Somebody waits without a queue: `RESERVED` does not stop it.
     pub ignores: bool,
     /// How often each thread may wake for no reason.
     pub spurious: u8,

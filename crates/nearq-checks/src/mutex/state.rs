@@ -119,8 +119,6 @@ pub struct Thread {
     pub asked: bool,
     /// How often it may still wake for no reason.
     pub spurious: u8,
-    /// It has just taken away what another one had reserved.
-    pub robs: bool,
     /// What it does before anything else.
     pub wake: Option<Wake>,
 }
@@ -159,9 +157,11 @@ pub struct State {
     pub threads: [Thread; MOST_THREADS],
     /// The thread, plus one, that has the turn of the mutex and found it reserved or reserved it; 0 if none has.
     pub reserved_by: [u8; MUTEXES],
+    /// Somebody else has taken `RESERVED` away since.
+    pub robbed: bool,
     /// Somebody without the turn has taken the mutex since, although it was reserved.
     pub ignored: bool,
-    /// Likewise, when it was not, although nobody had taken the reservation away who says so.
+    /// Likewise, when it was not.
     pub passed: bool,
     /// The first one.
     pub fault: Option<Fault>,

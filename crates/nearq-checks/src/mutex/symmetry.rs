@@ -121,9 +121,7 @@ impl Names {
             self.rename(number);
         }
         match &mut thread.at {
-            At::TryQuiet(word) | At::TryTake(word) | At::SleepOnWord { expected: word, .. } => {
-                self.rename(&mut word.tail)
-            }
+            At::SleepOnWord { expected: word, .. } => self.rename(&mut word.tail),
             At::LookAgain { seen, .. } | At::Join { seen, .. } => self.rename(&mut seen.last),
             At::Link { before: number, .. }
             | At::SitBehind { behind: number, .. }

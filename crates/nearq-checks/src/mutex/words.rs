@@ -32,12 +32,11 @@ impl Acting<'_> {
         self.state.reserved_by[mutex] = me;
     }
 
-    /// Takes `RESERVED` away, whoever has set it.
+    /// Takes `RESERVED` away, which is not there for another one.
     pub(super) fn take_reservation_away(&mut self) {
         let mutex = self.mutex();
-        let robbed = core::mem::take(&mut self.state.reserved_by[mutex]) != 0;
-        self.thread().robs = robbed;
-        self.word().reserved = false;
+        let reserved = core::mem::take(&mut self.word().reserved);
+        self.state.robbed |= reserved && self.state.reserved_by[mutex] != 0;
     }
 
     /// The mutex is free: takes it, and `RESERVED` away.
@@ -78,9 +77,10 @@ impl Acting<'_> {
                 self.finish();
             }
             Queue::Plain => self.leave_plain(After::PlainGaveUp),
-            Queue::Domain { slot, generation } => {
+            Queue::Domain { slot, generation } if self.is(Mutant::UnreservesLate) => {
                 self.go(At::HandOn { slot, generation, then: Then::Unreserve });
             }
+            Queue::Domain { slot, generation } => self.go(At::Unreserve { slot, generation }),
         }
     }
 
@@ -130,11 +130,14 @@ impl Acting<'_> {
         self.go(At::SleepOnWord { expected, sleeper: Sleeper::Contender(queue, roused) });
     }
 
-    /// Who gives up its turn does not keep the mutex reserved; then the turn of a slot, if there is one.
-    pub(super) fn unreserve(&mut self, empty: u8) {
-        if self.word().reserved {
-            self.take_reservation_away();
-        }
+    /// Who gives up its turn does not keep the mutex reserved.
+    pub(super) fn unreserve(&mut self, slot: u8, generation: u8) {
+        self.take_reservation_away();
+        self.go(At::HandOn { slot, generation, then: Then::GiveUp });
+    }
+
+    pub(super) fn unreserve_late(&mut self, empty: u8) {
+        self.take_reservation_away();
         self.plain_queue_is_empty(empty, Then::GiveUp);
     }
 
@@ -142,7 +145,7 @@ impl Acting<'_> {
     pub(super) fn end(&mut self, then: Then) {
         match then {
             Then::Hold => self.go(At::Holding),
-            Then::Unreserve => self.go(At::Unreserve { empty: 0 }),
+            Then::Unreserve => self.go(At::UnreserveLate { empty: 0 }),
             Then::GiveUp | Then::Dropped => self.finish(),
         }
     }

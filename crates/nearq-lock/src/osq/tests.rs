@@ -1,5 +1,5 @@
 //! The queue as a lock: alone, on real threads, and under the model checker.
 
 mod linux;
-#[cfg(not(miri))]
+#[cfg(not(any(miri, tsan)))]
 mod model;

@@ -1,5 +1,5 @@
 //! Waiting for a condition and being notified: under the model checker, and on real threads.
 
 mod linux;
-#[cfg(not(miri))]
+#[cfg(not(any(miri, tsan)))]
 mod model;

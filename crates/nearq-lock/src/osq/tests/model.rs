@@ -9,16 +9,12 @@ use nearq_model::Loom;
 use nearq_platform::{Platform, PlatformCell, ThreadSpec};
 
 use super::super::OsqLock;
+use crate::modelled::check;
 use crate::room::Room;
+use crate::statistics::Event;
 
 type Watched = <Loom as Platform>::Cell<u32>;
 type Shared = Arc<OsqLock<Watched, Loom>>;
-
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
 
 fn increment(lock: &OsqLock<Watched, Loom>) {
     let guard = lock.lock();
@@ -56,7 +52,7 @@ fn count(lock: &Shared) -> u32 {
 
 #[test]
 fn two_threads_hand_over() {
-    check(4, || {
+    check(4, &[Event::NotLinked], || {
         let lock = new();
         let other = start(&lock, |lock| {
             increment(lock);
@@ -70,7 +66,7 @@ fn two_threads_hand_over() {
 
 #[test]
 fn three_threads_hand_over() {
-    check(2, || {
+    check(2, &[Event::NotLinked], || {
         let lock = new();
         let others = [start(&lock, |lock| increment(lock)), start(&lock, |lock| increment(lock))];
         increment(&lock);
@@ -81,7 +77,7 @@ fn three_threads_hand_over() {
 
 #[test]
 fn one_leaves_while_it_is_handed_the_lock() {
-    check(4, || {
+    check(4, &[Event::NotLinked, Event::ToldLeft], || {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
         let mine = increment_or_leave(&lock) + increment_or_leave(&lock);
@@ -93,7 +89,7 @@ fn one_leaves_while_it_is_handed_the_lock() {
 /// One in the middle of the queue leaves: the one before it passes the lock on to the one behind.
 #[test]
 fn one_in_the_middle_leaves() {
-    check(3, || {
+    check(3, &[Event::NotLinked, Event::ToldLeft], || {
         let lock = new();
         let guard = lock.lock();
         let last = start(&lock, |lock| increment(lock));
@@ -113,7 +109,7 @@ fn one_in_the_middle_leaves() {
 
 #[test]
 fn trying_orders_as_waiting_does() {
-    check(3, || {
+    check(3, &[Event::NotLinked], || {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
         if let Some(guard) = lock.try_lock() {

@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Instant, Linux, Ordering, Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Instant, Ordering, Platform, PlatformCell, ThreadSpec};
 
+use crate::modelled::{self, Count};
 use crate::room::Room;
 use crate::settings::{Mode, Settings};
+use crate::statistics::Event;
 use crate::{Condvar, Mutex};
 
 type Watched = <Loom as Platform>::Cell<u32>;
-/// Counts across all runs of a model.
-type Count = <Linux as Platform>::AtomicU32;
 type JoinHandle = <Loom as Platform>::JoinHandle;
 
 const SOON: Instant = Instant::from_nanos(0);
@@ -53,10 +53,13 @@ impl Scene {
     }
 }
 
-fn check(preemptions: usize, mode: Mode, model: impl Fn(&Arc<Scene>) + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
+fn check(
+    preemptions: usize,
+    mode: Mode,
+    reaches: &[Event],
+    model: impl Fn(&Arc<Scene>) + Send + Sync + 'static,
+) {
+    modelled::check(preemptions, reaches, move || {
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
         let scene =
             Arc::new(Scene { value: Mutex::new_in(Watched::new(0)), changed: Condvar::new_in() });
@@ -89,7 +92,7 @@ const OF_THREE: [(usize, Mode); 3] = [(2, Mode::Off), (2, Mode::Plain), (1, Mode
 #[test]
 fn a_notification_is_not_lost() {
     for mode in MODES {
-        check(3, mode, |scene| {
+        check(3, mode, &[Event::Moved], |scene| {
             let waiter = spawn(2, scene, Scene::take);
             scene.give(1);
             scene.changed.notify_one();
@@ -101,7 +104,7 @@ fn a_notification_is_not_lost() {
 #[test]
 fn a_notification_under_the_mutex_is_not_lost() {
     for mode in MODES {
-        check(3, mode, |scene| {
+        check(3, mode, &[Event::Moved], |scene| {
             let waiter = spawn(2, scene, Scene::take);
             let guard = scene.value.lock();
             Scene::set(&guard, 1);
@@ -116,8 +119,8 @@ fn a_notification_under_the_mutex_is_not_lost() {
 
 #[test]
 fn two_waiters_are_notified_at_once() {
-    for mode in MODES {
-        check(2, mode, |scene| {
+    for (preemptions, mode) in OF_THREE {
+        check(preemptions, mode, &[Event::Moved], |scene| {
             let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
             scene.give(2);
             assert!(scene.changed.notify_all() <= 2);
@@ -129,7 +132,7 @@ fn two_waiters_are_notified_at_once() {
 #[test]
 fn two_waiters_are_notified_one_by_one() {
     for (preemptions, mode) in OF_THREE {
-        check(preemptions, mode, |scene| {
+        check(preemptions, mode, &[Event::Moved], |scene| {
             let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
             scene.give(2);
             scene.changed.notify_one();
@@ -143,7 +146,7 @@ fn two_waiters_are_notified_one_by_one() {
 #[test]
 fn one_is_moved_while_another_queues_up() {
     for (preemptions, mode) in OF_THREE {
-        check(preemptions, mode, |scene| {
+        check(preemptions, mode, &[Event::Moved], |scene| {
             let waiter = spawn(2, scene, Scene::take);
             let other = spawn(3, scene, |scene| scene.give(1));
             scene.give(1);
@@ -160,7 +163,7 @@ fn a_deadline_comes_while_one_is_notified() {
     for mode in MODES {
         let outcomes = Arc::new([Count::new(0), Count::new(0)]);
         let seen = Arc::clone(&outcomes);
-        check(3, mode, move |scene| {
+        check(3, mode, &[Event::Moved], move |scene| {
             let waiter = spawn(2, scene, |scene| {
                 Loom::set_deadlines_come(true);
                 let mut guard = scene.value.lock();
@@ -184,7 +187,7 @@ fn a_deadline_comes_while_one_is_notified() {
 /// One notification for two, of whom one gives up: it goes to the other one if the first does not have it.
 #[test]
 fn a_notification_does_not_go_to_one_that_has_given_up() {
-    check(2, Mode::Plain, |scene| {
+    check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
@@ -203,7 +206,7 @@ fn a_notification_does_not_go_to_one_that_has_given_up() {
 
 #[test]
 fn all_are_notified_while_one_gives_up() {
-    check(2, Mode::Plain, |scene| {
+    check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
@@ -230,9 +233,7 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
     unsafe impl Sync for Shared {}
 
     for deadlines_come in [false, true] {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(move || {
+        modelled::check(3, &[Event::Moved], move || {
             let mode = Mode::Plain;
             Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
             let changed = Box::into_raw(Box::new(Condvar::<Loom>::new_in()));

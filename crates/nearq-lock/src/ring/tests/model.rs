@@ -7,6 +7,7 @@ use nearq_model::Loom;
 use nearq_platform::{PlatformCell, ThreadSpec};
 
 use super::super::*;
+use crate::modelled::check;
 
 struct Shared {
     word: <Loom as Platform>::AtomicU32,
@@ -29,9 +30,7 @@ fn increment(shared: &Shared) {
 }
 
 fn count_with(preemptions: usize, threads: u32) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
+    check(preemptions, &[], move || {
         let shared = Arc::new(Shared {
             word: <Loom as Platform>::AtomicU32::new(0),
             table: Table::new(nowhere),

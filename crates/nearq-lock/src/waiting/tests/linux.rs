@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
-use crate::{Mutex, MutexGuard};
+use crate::room::Room;
+use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
+use crate::{Mutex, MutexGuard, RawMutex};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const ROUNDS: usize = if cfg!(miri) { 15 } else { 5_000 };
@@ -91,6 +93,53 @@ fn one_that_waits_gives_up_in_time_and_leaves_the_mutex_usable() {
         *mutex.try_lock().expect("nobody waits any more") += 1;
         *mutex.lock() += 1;
         assert_eq!(*mutex.lock(), 2);
+    }
+}
+
+/// Whoever has the turn and gives up does not keep the mutex for itself any more.
+#[test]
+fn a_reservation_ends_with_the_one_for_whom_it_was() {
+    for bound in [false, true] {
+        let mutex = Arc::new(RawMutex::new());
+        let bound = bound && mutex.bind_for_test();
+        mutex.lock();
+        mutex.change_word(|word| word | RESERVED);
+        let waiting = Arc::clone(&mutex);
+        let waiter = Linux::spawn(ThreadSpec::default(), move || {
+            assert!(!waiting.try_lock_for(Duration::from_millis(3)));
+        });
+        Linux::join(waiter.expect("a thread can be created"));
+        let numa = if bound { NUMA } else { 0 };
+        assert_eq!(mutex.word_now() & (LOCKED | RESERVED | NUMA | TAIL), LOCKED | numa);
+        // SAFETY: taken above.
+        unsafe { mutex.unlock() };
+    }
+}
+
+/// One that tries a reserved mutex gets it if it is nobody's turn.
+#[test]
+fn a_mutex_that_is_kept_for_nobody_is_to_be_had() {
+    for bound in [false, true] {
+        let mutex = RawMutex::new();
+        let bound = bound && mutex.bind_for_test();
+        let try_and_unlock = || {
+            mutex.change_word(|word| word | RESERVED);
+            let locked = mutex.try_lock();
+            if locked {
+                assert_eq!(mutex.word_now() & (LOCKED | RESERVED), LOCKED);
+                // SAFETY: just taken.
+                unsafe { mutex.unlock() };
+            }
+            locked
+        };
+        assert!(try_and_unlock());
+        if bound {
+            let slot = Room::<Linux>::get().slots.get(slot(mutex.word_now()));
+            assert!(slot.take_if_quiet(), "nobody waits");
+            assert!(!try_and_unlock(), "it is kept for who has the turn");
+            assert!(slot.rest());
+            assert!(try_and_unlock());
+        }
     }
 }
 

@@ -7,19 +7,25 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Ordering, Platform, PlatformCell, ThreadSpec};
 
+use crate::modelled::{self, Count};
 use crate::room::Room;
 use crate::settings::{Mode, Settings};
+use crate::statistics::Event;
+use crate::word::RESERVED;
 use crate::{Mutex, MutexGuard};
 
 type Watched = <Loom as Platform>::Cell<u32>;
 type Shared = Arc<Mutex<Watched, Loom>>;
 
-fn check(preemptions: usize, mode: Mode, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
+fn check(
+    preemptions: usize,
+    mode: Mode,
+    reaches: &[Event],
+    model: impl Fn() + Send + Sync + 'static,
+) {
+    modelled::check(preemptions, reaches, move || {
         // First, so that making the room is no part of what is explored. One round of quiet is enough to go back; no
         // yields, after which loom lets the others go on until they cannot.
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
@@ -71,7 +77,7 @@ fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
 
 #[test]
 fn two_threads_in_the_plain_queue() {
-    check(4, Mode::Plain, || {
+    check(4, Mode::Plain, &[Event::Turn, Event::SleptInTurn], || {
         let mutex = new();
         let other = on_cpu(0, &mutex, increment);
         increment(&mutex);
@@ -82,18 +88,23 @@ fn two_threads_in_the_plain_queue() {
 
 #[test]
 fn three_threads_in_the_plain_queue() {
-    check(2, Mode::Plain, || {
-        let mutex = new();
-        let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
-        increment(&mutex);
-        others.into_iter().for_each(Loom::join);
-        end(mutex, 3, 3, 0);
-    });
+    check(
+        2,
+        Mode::Plain,
+        &[Event::Turn, Event::SleptInTurn, Event::SleptInQueue, Event::NotLinked],
+        || {
+            let mutex = new();
+            let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
+            increment(&mutex);
+            others.into_iter().for_each(Loom::join);
+            end(mutex, 3, 3, 0);
+        },
+    );
 }
 
 #[test]
 fn two_threads_without_a_queue() {
-    check(4, Mode::Off, || {
+    check(4, Mode::Off, &[Event::Unqueued], || {
         let mutex = new();
         let other = on_cpu(0, &mutex, increment);
         increment(&mutex);
@@ -104,7 +115,7 @@ fn two_threads_without_a_queue() {
 
 #[test]
 fn three_threads_without_a_queue() {
-    check(2, Mode::Off, || {
+    check(2, Mode::Off, &[Event::Unqueued], || {
         let mutex = new();
         let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
         increment(&mutex);
@@ -117,7 +128,7 @@ fn three_threads_without_a_queue() {
 /// back.
 #[test]
 fn two_domains() {
-    check(3, Mode::Numa, || {
+    check(3, Mode::Numa, &[Event::Across, Event::SleptInTurn, Event::SleptInQueue], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let other = on_cpu(2, &mutex, increment);
@@ -129,7 +140,7 @@ fn two_domains() {
 
 #[test]
 fn two_of_one_domain() {
-    check(3, Mode::Numa, || {
+    check(3, Mode::Numa, &[Event::Within, Event::SleptInTurn, Event::SleptInQueue], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let other = on_cpu(1, &mutex, increment);
@@ -141,7 +152,7 @@ fn two_of_one_domain() {
 
 #[test]
 fn three_threads_in_two_domains() {
-    check(2, Mode::Numa, || {
+    check(2, Mode::Numa, &[Event::Within, Event::Across, Event::SleptInQueue], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let others = [on_cpu(1, &mutex, increment), on_cpu(2, &mutex, increment)];
@@ -154,7 +165,7 @@ fn three_threads_in_two_domains() {
 /// While one has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
 #[test]
 fn the_change_up_while_others_queue_up() {
-    check(3, Mode::Numa, || {
+    check(3, Mode::Numa, &[Event::Bound, Event::Across, Event::NotLinked], || {
         let mutex = new();
         let other = on_cpu(2, &mutex, increment);
         let guard = mutex.lock();
@@ -170,7 +181,7 @@ fn the_change_up_while_others_queue_up() {
 /// queues up wherever it finds itself sent.
 #[test]
 fn the_change_up_by_one_whose_turn_it_is() {
-    check(3, Mode::Numa, || {
+    check(2, Mode::Numa, &[Event::Bound, Event::Turn, Event::SleptInQueue], || {
         let mutex = new();
         let guard = mutex.lock();
         let others = [on_cpu(0, &mutex, increment), on_cpu(2, &mutex, increment)];
@@ -185,7 +196,7 @@ fn the_change_up_by_one_whose_turn_it_is() {
 /// While one gives the slot up, another one queues up there: it begins anew, or keeps the slot.
 #[test]
 fn the_change_down_while_another_queues_up() {
-    check(3, Mode::Auto, || {
+    check(3, Mode::Auto, &[Event::Unbound, Event::Anew, Event::Across], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let other = on_cpu(2, &mutex, increment);
@@ -197,7 +208,7 @@ fn the_change_down_while_another_queues_up() {
 
 #[test]
 fn the_change_down_while_two_queue_up() {
-    check(2, Mode::Auto, || {
+    check(1, Mode::Auto, &[Event::Unbound, Event::Anew], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let others = [on_cpu(2, &mutex, increment), on_cpu(3, &mutex, increment)];
@@ -210,7 +221,7 @@ fn the_change_down_while_two_queue_up() {
 /// A slot goes from one mutex to another while somebody still believes that it is the first one's.
 #[test]
 fn a_slot_is_used_again() {
-    check(3, Mode::Auto, || {
+    check(3, Mode::Auto, &[Event::Bound, Event::Unbound, Event::Anew], || {
         let (first, second) = (new(), new());
         first.raw().bind_for_test();
         let other = on_cpu(2, &first, increment);
@@ -228,7 +239,7 @@ fn a_slot_is_used_again() {
 #[test]
 fn fair_unlocks() {
     for mode in [Mode::Plain, Mode::Numa] {
-        check(3, mode, move || {
+        check(3, mode, &[Event::Turn], move || {
             let mutex = new();
             if mode == Mode::Numa {
                 mutex.raw().bind_for_test();
@@ -244,6 +255,26 @@ fn fair_unlocks() {
     }
 }
 
+/// One tries a mutex that is reserved for nobody, while another one may get the slot's turn: it has the mutex at once or not at all.
+#[test]
+fn a_reserved_mutex_is_tried_while_another_queues_up() {
+    let outcomes = Arc::new([Count::new(0), Count::new(0)]);
+    let seen = Arc::clone(&outcomes);
+    check(3, Mode::Numa, &[Event::Turn, Event::Across], move || {
+        let mutex = new();
+        mutex.raw().bind_for_test();
+        mutex.raw().change_word(|word| word | RESERVED);
+        let other = on_cpu(2, &mutex, increment);
+        let tried = mutex.try_lock().map(|guard| add(&guard)).is_some();
+        Loom::join(other);
+        seen[usize::from(tried)].fetch_add(1, Ordering::Relaxed);
+        end(mutex, 1 + u32::from(tried), 2, 1);
+    });
+    for count in &*outcomes {
+        assert!(count.load(Ordering::Relaxed) > 0, "{outcomes:?}");
+    }
+}
+
 /// The next holder may free the mutex: nothing that an unlock or a hand-over does afterwards may touch it.
 #[test]
 fn the_next_holder_may_free_the_mutex() {
@@ -252,7 +283,7 @@ fn the_next_holder_may_free_the_mutex() {
     unsafe impl Send for Last {}
 
     for mode in [Mode::Plain, Mode::Numa, Mode::Off] {
-        check(3, mode, move || {
+        check(3, mode, &[Event::Contended], move || {
             let mutex = Box::into_raw(Box::new(Mutex::<(), Loom>::new_in(())));
             // SAFETY: just allocated, freed below by the thread that takes the lock second.
             let shared = unsafe { &*mutex };
@@ -286,7 +317,7 @@ fn own(mode: Mode) -> Settings {
 /// The mutex gets settings, and a slot for them, while others come and go; each acquisition after that is counted.
 #[test]
 fn settings_of_its_own_while_another_takes_it() {
-    check(3, Mode::Plain, || {
+    check(3, Mode::Plain, &[Event::Unqueued, Event::Turn], || {
         let mutex = new();
         let other = on_cpu(2, &mutex, increment);
         mutex.set_settings(own(Mode::Off)).expect("nobody else has a slot");
@@ -301,7 +332,7 @@ fn settings_of_its_own_while_another_takes_it() {
 /// Waiters queue up in the slot in which the settings are, which stays when there is one queue again.
 #[test]
 fn a_slot_that_is_kept_is_bound_and_unbound() {
-    check(2, Mode::Plain, || {
+    check(2, Mode::Plain, &[Event::Bound, Event::Unbound, Event::Anew], || {
         let mutex = new();
         mutex.set_settings(own(Mode::Auto)).expect("nobody else has a slot");
         assert!(mutex.raw().bind_for_test(), "the slot is free for it");

@@ -1,0 +1,38 @@
+//! Models of this crate under the model checker: all runs of one are looked at, and what happened in them is counted, lest nothing be
+//! looked at.
+//!
+//! A model that is made smaller, by fewer preemptions say, may still pass, and not reach what it is about any more. So it names
+//! what must happen, and fails if that does not. `cargo test -p nearq-lock --lib model -- --nocapture` says how often it did.
+
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Ordering, Platform};
+
+use crate::statistics::{Event, seen};
+
+/// Counts through all runs of a model, and is no step of any.
+pub(crate) type Count = <Linux as Platform>::AtomicU32;
+
+/// Looks at all runs of a model in which threads are preempted so often at most; `reaches` happens in some.
+pub(crate) fn check(
+    preemptions: usize,
+    reaches: &[Event],
+    model: impl Fn() + Send + Sync + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    let runs = Arc::new(Count::new(0));
+    let counted = Arc::clone(&runs);
+    seen::clear();
+    builder.check(move || {
+        // Relaxed: the threads of a model are coroutines of one.
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let runs = runs.load(Ordering::Relaxed);
+    let all: Vec<_> = seen::ALL.into_iter().map(|event| (event, seen::count(event))).collect();
+    eprintln!("{runs} runs with {preemptions} preemptions: {all:?}");
+    for &event in reaches {
+        assert!(seen::count(event) > 0, "{event:?} never happens in {runs} runs");
+    }
+}
