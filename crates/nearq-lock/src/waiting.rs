@@ -42,7 +42,7 @@ use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
 use crate::turn::Turns;
-use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
 
 /// How many looks at a held mutex before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
@@ -90,7 +90,8 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Whether a reserved mutex is reserved for somebody.
     fn somebody_has_the_turn(word: u32) -> bool {
         // What is found in a slot that is not the mutex's any more does not matter: the step on the word will fail.
-        word & TAIL != 0 || word & NUMA != 0 && !Room::<P>::get().slots.get(slot(word)).is_quiet()
+        word & TAIL != 0 && Room::<P>::get().table.is_here(word >> TAIL_SHIFT)
+            || word & NUMA != 0 && !Room::<P>::get().slots.get(slot(word)).is_quiet()
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.
