@@ -23,11 +23,15 @@
 //!
 //! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
 //!
+//! In debug builds it is a panic to give a mutex back that the thread does not hold, and to wait for one that it holds already
+//! (`misuse.rs`).
+//!
 //! It knows nothing of work queues.
 
 #[cfg(feature = "lock_api")]
 mod api;
 mod condvar;
+mod misuse;
 #[cfg(all(test, not(any(miri, tsan))))]
 mod modelled;
 mod mutex;

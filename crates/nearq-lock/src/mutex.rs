@@ -72,7 +72,11 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// Takes the lock, and sleeps while another thread holds it; the guard gives it back.
     ///
     /// A thread that holds the lock already waits for ever.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds the lock already.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T, P> {
         self.raw.lock();
         MutexGuard { mutex: self, not_send: PhantomData }
@@ -140,6 +144,10 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     ///
     /// # Safety
     /// This thread, or the one that it is a copy of after a fork, took the lock and has forgotten the guard.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread does not hold the lock.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn force_unlock(&self) {
         // SAFETY: as the caller promises; the guard does not give it back any more.
         unsafe { self.raw.unlock() };

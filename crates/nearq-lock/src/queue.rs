@@ -170,6 +170,13 @@ impl<P: Platform> Table<P> {
         Some(found & !GONE)
     }
 
+    /// Whether the thread whose record is the last of a queue is there. In the child of a fork it may not be: then nobody in that queue
+    /// is.
+    pub(crate) fn is_here(&self, last: u32) -> bool {
+        // Relaxed: written before the record was put into the tail. If it has left since, the caller's step on the tail fails.
+        self.record(last).epoch.load(Ordering::Relaxed) == Self::epoch()
+    }
+
     /// The caller's record is in front, and stays there until it leaves.
     pub(crate) fn hold(&self, number: u32) {
         // Relaxed: read by those who join in the child of a fork.

@@ -38,6 +38,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
 
+use crate::misuse;
 use crate::room::Room;
 use crate::waiting::Waiting;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
@@ -70,7 +71,11 @@ impl<P: Platform> RawMutex<P> {
     }
 
     /// Takes the lock; sleeps while another thread holds it. A thread that holds it already waits for ever.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds it already.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) {
         // Relaxed: a look, so that a thread that comes late does not take the line away from those who fight for the mutex. With 16
         // writers on two sockets all are a quarter faster for it.
@@ -83,10 +88,13 @@ impl<P: Platform> RawMutex<P> {
         {
             self.lock_slow();
         }
+        misuse::took::<P>(&self.word);
     }
 
     #[cold]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock_slow(&self) {
+        misuse::waits::<P>(&self.word);
         let locked = self.wait(None);
         debug_assert!(locked, "without a deadline it waits until it has the lock");
     }
@@ -95,10 +103,15 @@ impl<P: Platform> RawMutex<P> {
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the release in `unlock`.
-        match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => true,
-            Err(word) => word & LOCKED == 0 && self.try_lock_slow(),
+        let locked =
+            match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(word) => word & LOCKED == 0 && self.try_lock_slow(),
+            };
+        if locked {
+            misuse::took::<P>(&self.word);
         }
+        locked
     }
 
     #[cold]
@@ -142,13 +155,22 @@ impl<P: Platform> RawMutex<P> {
     /// Takes the lock if that is possible before `deadline`. True if we hold it now.
     #[inline]
     pub fn try_lock_until(&self, deadline: Instant) -> bool {
-        self.try_lock() || self.wait(Some(deadline))
+        self.try_lock() || self.wait_until(deadline)
     }
 
     /// Takes the lock if that is possible within `time`. True if we hold it now.
     #[inline]
     pub fn try_lock_for(&self, time: Duration) -> bool {
-        self.try_lock() || self.wait(Some(P::now() + time))
+        self.try_lock() || self.wait_until(P::now() + time)
+    }
+
+    #[cold]
+    fn wait_until(&self, deadline: Instant) -> bool {
+        let locked = self.wait(Some(deadline));
+        if locked {
+            misuse::took::<P>(&self.word);
+        }
+        locked
     }
 
     /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if we hold it now.
@@ -161,16 +183,35 @@ impl<P: Platform> RawMutex<P> {
     /// assert!(lock.lock_unqueued(None));
     /// assert!(!lock.lock_unqueued(Some(nearq_platform::Instant::from_nanos(1))));
     /// ```
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds it already and there is no deadline.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock_unqueued(&self, deadline: Option<Instant>) -> bool {
-        self.try_lock() || Waiting::<P>::new(&self.word).wait_without_queue(deadline)
+        if self.try_lock() {
+            return true;
+        }
+        if deadline.is_none() {
+            misuse::waits::<P>(&self.word);
+        }
+        let locked = Waiting::<P>::new(&self.word).wait_without_queue(deadline);
+        if locked {
+            misuse::took::<P>(&self.word);
+        }
+        locked
     }
 
     /// Gives the lock back, and wakes who sleeps for it.
     ///
     /// # Safety
     /// The caller holds the lock: it took it, and has not given it back.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread does not hold it. The lock stays as it is.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn unlock(&self) {
+        misuse::gives_back::<P>(&self.word);
         let word = &raw const self.word;
         // Relaxed: a guess, which the step below compares. It spares those who look at the word a step that fails.
         let mut found = self.word.load(Ordering::Relaxed);
@@ -189,7 +230,12 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// # Safety
     /// As for [`unlock`](Self::unlock).
+    ///
+    /// # Panics
+    /// Likewise.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn unlock_fair(&self) {
+        misuse::gives_back::<P>(&self.word);
         // Relaxed: a hint; who joins later is not waiting yet.
         let found = self.word.load(Ordering::Relaxed);
         // A slot is the mutex's as long as we hold it.
@@ -204,7 +250,12 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// # Safety
     /// As for [`unlock`](Self::unlock). Afterwards the caller holds the lock again.
+    ///
+    /// # Panics
+    /// Likewise.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn bump(&self) {
+        misuse::expect_held::<P>(&self.word);
         // Relaxed: a hint.
         if self.word.load(Ordering::Relaxed) != LOCKED {
             // SAFETY: as the caller promises.
@@ -221,7 +272,6 @@ impl<P: Platform> RawMutex<P> {
     unsafe fn unlock_slow(word: *const P::AtomicU32, found: u32, keep: u32) {
         let mut found = found;
         loop {
-            debug_assert!(found & LOCKED != 0, "unlock of a mutex that nobody holds");
             let free = found & !(LOCKED | ASLEEP) | keep;
             // SAFETY: the caller holds the lock, and does so until the step succeeds; nobody may free it before.
             let step = unsafe { &*word }.compare_exchange(
@@ -246,11 +296,48 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
+    /// From now on the lock, which stays held, is not this thread's: any thread may [adopt](Self::adopt) it and give it back. For who
+    /// hands a mutex that is held to another thread, moves it, or does not know who will give it back. A mutex that is given back by
+    /// another thread without this may leave one that waits asleep for ever; debug builds check that who gives a mutex back has taken
+    /// it.
+    ///
+    /// ```
+    /// use nearq_lock::RawMutex;
+    /// use nearq_platform::{Linux, Platform, ThreadSpec};
+    ///
+    /// static MUTEX: RawMutex = RawMutex::new();
+    /// MUTEX.lock();
+    /// MUTEX.disown();
+    /// let thread = Linux::spawn(ThreadSpec::default(), || {
+    ///     MUTEX.adopt();
+    ///     // SAFETY: the one who took it has handed it to us.
+    ///     unsafe { MUTEX.unlock() };
+    /// });
+    /// # Linux::join(thread.unwrap());
+    /// assert!(!MUTEX.is_locked());
+    /// ```
+    #[inline]
+    pub fn disown(&self) {
+        // Relaxed: we hold it; those of whom we know that they wait are in a queue since before.
+        if self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0 {
+            // Who gives it back does not know whom we have told.
+            Room::<P>::get().table.wake_whom_we_told();
+        }
+        misuse::disowns::<P>(&self.word);
+    }
+
+    /// The lock, which is held and [disowned](Self::disown), is this thread's from now on.
+    #[inline]
+    pub fn adopt(&self) {
+        misuse::took::<P>(&self.word);
+    }
+
     /// Makes the lock free, whoever had it and whoever slept on it. Its settings stay.
     ///
     /// # Safety
     /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.
     pub unsafe fn renew(&self) {
+        misuse::lost::<P>(&self.word);
         // Relaxed, both: there is nobody to see it but the caller, and threads that it starts.
         let word = self.word.load(Ordering::Relaxed);
         let kept = word & SLOT != 0 && Room::<P>::get().slots.get(slot(word)).own.is_kept();
@@ -285,6 +372,10 @@ impl<P: Platform> RawMutex<P> {
         let word = self.word.load(Ordering::Relaxed);
         if word & SLOT != 0 {
             Self::leave_slot_of(word);
+        }
+        if word & LOCKED != 0 {
+            // It was leaked; its address may be another's soon.
+            misuse::lost::<P>(&self.word);
         }
     }
 

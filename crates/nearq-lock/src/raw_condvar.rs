@@ -35,6 +35,7 @@ use core::time::Duration;
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
 
 use crate::RawMutex;
+use crate::misuse;
 use crate::ring::{Ring, look, past_the_gate};
 use crate::room::Room;
 use crate::turn::Turns;
@@ -102,7 +103,12 @@ impl<P: Platform> RawCondvar<P> {
     ///
     /// # Safety
     /// The caller holds `mutex`. It holds it again on return.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread does not hold `mutex`.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+        misuse::expect_held::<P>(mutex.word());
         let room = Room::<P>::get();
         let Some(number) = room.table.take() else {
             // SAFETY: as the caller promises.
@@ -117,6 +123,7 @@ impl<P: Platform> RawCondvar<P> {
         if room.table.sleep_in_ring(number, deadline) {
             let waiting = Waiting::<P>::new(mutex.word());
             waiting.go_on(number);
+            misuse::took::<P>(mutex.word());
             waiting.count_acquisition();
             return true;
         }

@@ -57,6 +57,8 @@ pub(crate) struct Room<P: Platform> {
     pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
+    /// Which settings were complained about: a bit for each (`Settings::within_bounds`).
+    pub(crate) complained: P::AtomicU32,
 }
 
 #[cold]
@@ -176,6 +178,7 @@ impl<P: Platform> Room<P> {
             counts: (0..count).map(|_| Counts::new()).collect(),
             slots: Numbered::new(),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
+            complained: P::AtomicU32::new(0),
         };
         Box::into_raw(Box::new(room)).cast_const().cast()
     }

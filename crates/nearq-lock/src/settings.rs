@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::room::Room;
 
@@ -38,7 +38,8 @@ impl Mode {
     }
 }
 
-/// The settings of a process's mutexes. A value out of bounds is clamped, which is said once.
+/// The settings of a process's mutexes. A value out of bounds is clamped, which is said once: by one warning in a process for each of
+/// the settings, and not each time.
 ///
 /// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its names are given with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +96,16 @@ impl Settings {
         Room::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
     }
 
-    /// Clamped, with a warning of what was not within its bounds.
+    /// Clamped, with a warning of what was not within its bounds, unless that was said before.
     pub(crate) fn within_bounds<P: Platform>(self) -> Self {
-        let (clamped, complaint) = self.clamped();
-        if let Some(complaint) = complaint {
-            P::warn(&complaint);
+        let clamped = self.clamped();
+        let out = self.differing(&clamped);
+        if out != 0 {
+            // Relaxed: whoever sets a bit says it.
+            let said = Room::<P>::get().complained.fetch_or(out, Ordering::Relaxed);
+            if out & !said != 0 {
+                P::warn(&self.complaint(&clamped, out & !said));
+            }
         }
         clamped
     }
@@ -124,9 +130,9 @@ impl Settings {
         Settings { quiet: 1, yields: 0, ..self }
     }
 
-    /// Within bounds, and what was not, if anything.
-    fn clamped(self) -> (Self, Option<String>) {
-        let clamped = Settings {
+    /// Within bounds.
+    fn clamped(self) -> Self {
+        Settings {
             mode: self.mode,
             hand_overs: self.hand_overs.clamp(16, 2048),
             remote_percent: self.remote_percent.clamp(1, 100),
@@ -135,14 +141,46 @@ impl Settings {
             quiet: self.quiet.clamp(1, 127),
             yields: self.yields.min(7),
             count: self.count,
-        };
-        let complaint = (clamped != self).then(|| {
-            format!(
-                "settings of the mutex out of bounds: wanted {self:?}, going on with {clamped:?}; allowed are hand_overs 16 \
-                 to 2048, remote_percent 1 to 100, batch 5 to 2048, patience 10 µs to 1 s, quiet 1 to 127, yields 0 to 7"
-            )
-        });
-        (clamped, complaint)
+        }
+    }
+
+    /// What has bounds: its name, its bounds, and how it is shown.
+    fn bounded(&self) -> [(&'static str, &'static str, String); 6] {
+        [
+            ("hand_overs", "16 to 2048", self.hand_overs.to_string()),
+            ("remote_percent", "1 to 100", self.remote_percent.to_string()),
+            ("batch", "5 to 2048", self.batch.to_string()),
+            ("patience", "10 µs to 1 s", format!("{:?}", self.patience)),
+            ("quiet", "1 to 127", self.quiet.to_string()),
+            ("yields", "0 to 7", self.yields.to_string()),
+        ]
+    }
+
+    /// In which of what has bounds the two differ: a bit for each.
+    fn differing(&self, clamped: &Self) -> u32 {
+        let differ = [
+            self.hand_overs != clamped.hand_overs,
+            self.remote_percent != clamped.remote_percent,
+            self.batch != clamped.batch,
+            self.patience != clamped.patience,
+            self.quiet != clamped.quiet,
+            self.yields != clamped.yields,
+        ];
+        differ.iter().rev().fold(0, |bits, &differs| bits << 1 | u32::from(differs))
+    }
+
+    /// What is wrong with those of the settings that `which` names.
+    fn complaint(&self, clamped: &Self, which: u32) -> String {
+        let wrong: Vec<String> = (self.bounded().into_iter().zip(clamped.bounded()).enumerate())
+            .filter(|(bit, _)| which >> bit & 1 == 1)
+            .map(|(_, ((name, bounds, wanted), (.., taken)))| {
+                format!("{name} {wanted} (allowed are {bounds}; going on with {taken})")
+            })
+            .collect();
+        format!(
+            "settings of the mutex out of bounds: {}. Said once for each of them",
+            wrong.join(", ")
+        )
     }
 
     /// As one number, so that they are read by one load.
@@ -187,18 +225,32 @@ mod tests {
             yields: value,
             count: value > 9,
         };
-        let (most, complaint) = all(u32::MAX, u32::MAX, Duration::MAX).clamped();
+        let too_much = all(u32::MAX, u32::MAX, Duration::MAX);
+        let most = too_much.clamped();
         assert_eq!((most.hand_overs, most.batch, most.quiet), (2048, 2048, 127));
-        assert!(complaint.expect("out of bounds").contains("batch 5 to 2048"));
+        assert_eq!((too_much.differing(&most), most.differing(&most)), (0b11_1111, 0));
         assert_eq!(Settings::unpack(most.pack()), most);
-        let (least, _) = all(0, 0, Duration::ZERO).clamped();
+        let least = all(0, 0, Duration::ZERO).clamped();
         assert_eq!(
             (least.hand_overs, least.batch, least.quiet, least.remote_percent),
             (16, 5, 1, 1)
         );
         assert_eq!(Settings::unpack(least.pack()), least);
         let usual = Settings::default();
-        assert_eq!((Settings::unpack(usual.pack()), usual.clamped()), (usual, (usual, None)));
+        assert_eq!((Settings::unpack(usual.pack()), usual.clamped()), (usual, usual));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_named_with_its_bounds() {
+        let wanted = Settings { batch: 1, quiet: 200, ..Settings::default() };
+        let clamped = wanted.clamped();
+        assert_eq!(wanted.differing(&clamped), 0b01_0100);
+        let both = wanted.complaint(&clamped, 0b01_0100);
+        assert!(
+            both.contains("batch 1 (allowed are 5 to 2048; going on with 5), quiet 200 ("),
+            "{both}"
+        );
+        assert!(!wanted.complaint(&clamped, 0b00_0100).contains("quiet"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
 use crate::turn::Turns;
-use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
 
 /// How many looks at a held mutex before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
@@ -87,7 +87,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = self.load();
         loop {
-            if word & LOCKED != 0 || word & RESERVED != 0 && word & TAIL != 0 {
+            if word & LOCKED != 0 || word & RESERVED != 0 && Self::somebody_queues(word) {
                 return false;
             }
             if word & RESERVED != 0 && word & NUMA != 0 {
@@ -97,12 +97,17 @@ impl<'a, P: Platform> Waiting<'a, P> {
                     return locked;
                 }
             } else if self.take(word, (word | LOCKED) & !RESERVED) {
-                // Reserved or not: in a word without a tail and without a slot it is nobody's turn.
+                // Reserved or not: without anybody in a queue it is nobody's turn.
                 self.passed_by(word);
                 return true;
             }
             word = self.load();
         }
+    }
+
+    /// Whether somebody is in the plain queue.
+    fn somebody_queues(word: u32) -> bool {
+        word & TAIL != 0 && Room::<P>::get().table.is_here(word >> TAIL_SHIFT)
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.

@@ -1,6 +1,7 @@
 //! The child of a fork: mutexes and condition variables that others waited for in the parent are of use, whoever those others were.
 
-#![cfg(not(miri))]
+// ThreadSanitizer starts no thread in a child of several threads.
+#![cfg(not(any(miri, tsan)))]
 #![allow(
     clippy::disallowed_methods,
     reason = "the child must end without unwinding, within a time"
@@ -9,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Condvar, Mode, Mutex, Settings, start};
+use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings, start};
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 unsafe extern "C" {
@@ -45,7 +46,9 @@ fn fork_while_others_wait(mode: Mode) {
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
         unsafe { alarm(20) };
-        drop(guard);
+        // Those for whom it is kept are not there.
+        MutexGuard::unlock_fair(guard);
+        let free = mutex.try_lock().is_some();
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let mutex = Arc::clone(&mutex);
@@ -62,7 +65,7 @@ fn fork_while_others_wait(mode: Mode) {
             .collect();
         threads.into_iter().for_each(Linux::join);
         // Of those that waited in the parent none took it here.
-        let right = *mutex.lock() == 8000;
+        let right = free && *mutex.lock() == 8000;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
     }
@@ -129,6 +132,51 @@ fn fork_while_others_wait_for_a_condition(mode: Mode) {
     assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
 }
 
+/// While one thread holds a mutex and another one holds another, the first forks. The child's thread holds the one, and not the
+/// other, which has to be made anew.
+#[cfg(debug_assertions)]
+fn fork_while_each_holds_one() {
+    let mutexes = Arc::new((Mutex::<u32>::new(0), Mutex::<u32>::new(0), Mutex::<u32>::new(0)));
+    let theirs = Arc::clone(&mutexes);
+    let other = spawn(move || {
+        let guard = theirs.1.lock();
+        *theirs.2.lock() = 1;
+        Linux::sleep(Duration::from_millis(300));
+        drop(guard);
+    });
+    while *mutexes.2.lock() == 0 {
+        Linux::sleep(Duration::from_millis(1));
+    }
+    core::mem::forget(mutexes.0.lock());
+    // SAFETY: as above.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: it ends the child if it hangs.
+        unsafe { alarm(20) };
+        let panics = |misuse: &dyn Fn()| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse)).is_err()
+        };
+        let knows_own = panics(&|| drop(mutexes.0.lock()));
+        // SAFETY: the thread of which this one is a copy took it, and has forgotten the guard.
+        unsafe { mutexes.0.force_unlock() };
+        // SAFETY: none: the panic that is expected comes before anything is done.
+        let knows_others = panics(&|| unsafe { mutexes.1.force_unlock() });
+        // SAFETY: this is the only thread, and it has no guard.
+        unsafe { mutexes.1.renew(7) };
+        let right = knows_own && knows_others && *mutexes.0.lock() + *mutexes.1.lock() == 7;
+        // SAFETY: ends the child without running what the parent registered.
+        unsafe { _exit(i32::from(!right)) };
+    }
+    assert!(child > 0, "the test can fork");
+    // SAFETY: taken above, and the guard is forgotten.
+    unsafe { mutexes.0.force_unlock() };
+    Linux::join(other);
+    let mut status = -1;
+    // SAFETY: the status is ours.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child hung, or took one for held that was not");
+}
+
 /// One after the other: the mode is the process's.
 #[test]
 fn a_child_goes_on_without_those_who_waited() {
@@ -136,4 +184,6 @@ fn a_child_goes_on_without_those_who_waited() {
         fork_while_others_wait(mode);
         fork_while_others_wait_for_a_condition(mode);
     }
+    #[cfg(debug_assertions)]
+    fork_while_each_holds_one();
 }

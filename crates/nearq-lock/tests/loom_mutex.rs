@@ -90,3 +90,31 @@ fn the_next_owner_may_free_the_mutex() {
         Loom::join(other);
     });
 }
+
+/// Threads of a model are told apart, although they are coroutines of one thread.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "by a thread that does not hold it")]
+fn giving_back_what_another_thread_holds_is_a_panic() {
+    check(2, 2, |_| {
+        let mutex = Arc::new(RawMutex::<Loom>::new_in());
+        mutex.lock();
+        let theirs = Arc::clone(&mutex);
+        let other = Loom::spawn(ThreadSpec::default(), move || {
+            // SAFETY: none: the panic that is expected comes before anything is done.
+            unsafe { theirs.unlock() };
+        });
+        Loom::join(other.expect("the model spawns"));
+    });
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "holds already")]
+fn waiting_for_what_one_holds_is_a_panic() {
+    check(2, 1, |_| {
+        let mutex = RawMutex::<Loom>::new_in();
+        mutex.lock();
+        mutex.lock();
+    });
+}

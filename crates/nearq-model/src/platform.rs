@@ -4,7 +4,7 @@ use core::cell::Cell as StdCell;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
+    Atomic, Held, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
     SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
@@ -18,6 +18,7 @@ loom::thread_local! {
     static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
     static CPU: StdCell<usize> = StdCell::new(0);
     static NUMBER: StdCell<u32> = StdCell::new(0);
+    static HELD: Held = Held::new();
     static DEADLINES_COME: StdCell<bool> = StdCell::new(false);
 }
 
@@ -241,6 +242,10 @@ impl Platform for Loom {
     fn set_number(number: u32, _end: fn(u32)) -> bool {
         NUMBER.with(|own| own.set(number));
         true
+    }
+
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+        Some(HELD.with(with))
     }
 
     fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {

@@ -22,6 +22,7 @@ compile_error!(
 mod atomic;
 mod cell;
 mod error;
+mod held;
 #[cfg(target_os = "linux")]
 mod linux;
 mod parker;
@@ -34,6 +35,7 @@ mod time;
 pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
 pub use cell::PlatformCell;
 pub use error::Refused;
+pub use held::Held;
 #[cfg(target_os = "linux")]
 pub use linux::Linux;
 pub use parker::Parker;

@@ -4,7 +4,9 @@ use core::time::Duration;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
-use crate::{Atomic, AtomicInt, ConstAtomic, Instant, Ordering, Places, PlatformCell, Refused};
+use crate::{
+    Atomic, AtomicInt, ConstAtomic, Held, Instant, Ordering, Places, PlatformCell, Refused,
+};
 
 /// What a machine can do for the runtime.
 ///
@@ -248,6 +250,11 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// system cannot note it; the number is set all the same. Allocates nothing, unless it is called for the first time in a
     /// program that has noted much of the kind before.
     fn set_number(number: u32, end: fn(u32)) -> bool;
+
+    /// Calls `with` with the list of locks that the caller holds, which locks note there in debug builds; a copy of it is that of the
+    /// child's thread after a fork. Costs nothing where there is a clock that would count it, and is no step of a model. None
+    /// where the caller is no thread of the platform (outside of a simulation). `with` does not call the platform.
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R>;
 
     // ---- forks -----------------------------------------------------------------------------------------
 

@@ -335,8 +335,11 @@ pub(crate) unsafe extern "C" fn wait(
 fn wait_until(view: &Condvar, mutex: &Mutex, deadline: Option<&Deadline>) -> Ended {
     loop {
         let look = deadline.map(|deadline| deadline.next_look());
+        mutex.raw.adopt();
         // SAFETY: the caller holds it, which `lay_down` has checked as far as the mutex knows.
-        if unsafe { view.raw.wait(&mutex.raw, look) } {
+        let notified = unsafe { view.raw.wait(&mutex.raw, look) };
+        mutex.raw.disown();
+        if notified {
             return Ended::Notified;
         }
         if deadline.is_some_and(|deadline| deadline.has_passed()) {

@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C" fn wait(
     // SAFETY: see `notify`.
     unsafe { real::mutex_lock::call(gate()) };
     // SAFETY: the caller holds it.
-    unsafe { view.raw.unlock() };
+    unsafe { view.give_word_back() };
     // SAFETY: both are the C library's.
     let outcome = unsafe {
         real::cond_clockwait::call(condvar, gate(), libc::CLOCK_MONOTONIC, &raw const until)

@@ -10,6 +10,10 @@
 //! caller's, and either the kernel's number too, or the mutex was taken before a fork, which the caller came out of under another number.
 //! So the child of a fork can give back what was taken in the parent, which POSIX wants and glibc refuses.
 //!
+//! The others belong to nobody: as with the C library's, any thread may give them back, and who holds one and takes it again waits until
+//! another thread does. So no word is ever taken in a thread's own name (`RawMutex::disown`), or debug builds of ours would not
+//! let programs do that.
+//!
 //! # Unlocking is the last touch
 //! The step of the word that frees the mutex is the last access to it: the next holder may destroy it.
 
@@ -155,6 +159,28 @@ impl Mutex {
         if !self.raw.try_lock() {
             self.wait();
         }
+        self.raw.disown();
+    }
+
+    /// Takes the word if it is free.
+    #[inline]
+    fn try_word(&self) -> bool {
+        let locked = self.raw.try_lock();
+        if locked {
+            self.raw.disown();
+        }
+        locked
+    }
+
+    /// Gives the word back.
+    ///
+    /// # Safety
+    /// Somebody has taken it, and the program wants it given back.
+    #[inline]
+    pub(crate) unsafe fn give_word_back(&self) {
+        self.raw.adopt();
+        // SAFETY: as the caller promises.
+        unsafe { self.raw.unlock() };
     }
 
     #[cold]
@@ -170,14 +196,14 @@ impl Mutex {
         if let Some(outcome) = self.again(kind, libc::EBUSY) {
             return outcome;
         }
-        if self.raw.try_lock() { self.taken(kind) } else { libc::EBUSY }
+        if self.try_word() { self.taken(kind) } else { libc::EBUSY }
     }
 
     fn lock_until(&self, kind: Kind, clock: libc::clockid_t, time: timespec) -> c_int {
         if let Some(outcome) = self.again(kind, libc::EDEADLK) {
             return outcome;
         }
-        if self.raw.try_lock() {
+        if self.try_word() {
             return self.taken(kind);
         }
         // A time that is none is only an error for who has to wait.
@@ -193,6 +219,7 @@ impl Mutex {
                 self.raw.lock_unqueued(Some(look))
             };
             if locked {
+                self.raw.disown();
                 return self.taken(kind);
             }
             if deadline.has_passed() {
@@ -215,7 +242,7 @@ impl Mutex {
             self.set_nobodys();
         }
         // SAFETY: the caller holds it: we have seen that it does, or it is the caller's duty as for the C library's.
-        unsafe { self.raw.unlock() };
+        unsafe { self.give_word_back() };
         0
     }
 

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Instant, Machine, MemoryPolicy, Ordering, Places, Platform, Refused, Residency,
+    Atomic, Held, Instant, Machine, MemoryPolicy, Ordering, Places, Platform, Refused, Residency,
     RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits};
@@ -597,6 +597,11 @@ impl Platform for Sim {
             me.ending = Ending::Tell(end);
         }
         !ended
+    }
+
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+        let world = context::current()?.world.borrow();
+        Some(with(&world.me().held))
     }
 
     /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.

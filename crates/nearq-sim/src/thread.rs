@@ -1,7 +1,7 @@
 //! Simulated threads: what the simulator knows of each, and the table of those that are alive.
 
 use corosensei::Yielder;
-use nearq_platform::{ThreadSpec, Wait};
+use nearq_platform::{Held, ThreadSpec, Wait};
 use nearq_topology::CpuSet;
 
 use crate::costs;
@@ -120,6 +120,8 @@ pub(crate) struct Entry {
     pub(crate) own: *const (),
     /// Its number in the locks' tables.
     pub(crate) number: u32,
+    /// The locks that it holds.
+    pub(crate) held: Held,
     /// Who is told of its end.
     pub(crate) ending: Ending,
     /// Where its coroutine gives up control; null until it runs first.
@@ -177,6 +179,7 @@ impl Threads {
             placing: Placing::default(),
             own: std::ptr::null(),
             number: 0,
+            held: Held::new(),
             ending: Ending::Quiet,
             yielder: std::ptr::null(),
         };

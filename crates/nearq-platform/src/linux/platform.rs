@@ -19,8 +19,8 @@ use super::thread::Thread;
 use super::{ending, fork, memory, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
-    ForkHooks, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, Scheduling, ThreadSpec, Wait,
+    ForkHooks, Held, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency,
+    RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -75,6 +75,9 @@ thread_local! {
 
     /// The thread's number in the locks' tables. Likewise.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
+
+    /// What the thread holds. Likewise. Only debug builds of the locks ask for it; where nobody does, the linker leaves it out.
+    static HELD: Held = const { Held::new() };
 
     /// Whom to tell of that number when the thread ends.
     static END: Cell<Option<fn(u32)>> = const { Cell::new(None) };
@@ -298,6 +301,11 @@ impl Platform for Linux {
         NUMBER.set(number);
         END.set(Some(end));
         ending::be_told(thread_ends)
+    }
+
+    #[inline]
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+        Some(HELD.with(with))
     }
 
     #[inline(always)]

@@ -139,14 +139,51 @@ static void kinds(void)
     }
 }
 
-/* Any thread may give back a mutex that does not check. */
-static void given_back_elsewhere(void)
+static void *give_back_later(void *mutex)
 {
-    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    rest(30);
+    return (void *)(intptr_t)pthread_mutex_unlock(mutex);
+}
+
+/* Any thread may give back a mutex that does not check; who holds it waits for that if it takes it again. */
+static void given_back_elsewhere(int kind)
+{
+    pthread_mutex_t mutex;
+    SAY(pthread_mutex_init(&mutex, type(kind)));
     SAY(pthread_mutex_lock(&mutex));
     SAY(elsewhere(pthread_mutex_unlock, &mutex));
     SAY(pthread_mutex_trylock(&mutex));
+    SAY(timed_soon(&mutex));
+    SAY(monotonic_soon(&mutex));
+    pthread_t other = start(give_back_later, &mutex);
+    SAY(pthread_mutex_lock(&mutex));
+    SAY((intptr_t)join(other));
     SAY(pthread_mutex_unlock(&mutex));
+}
+
+static pthread_cond_t *condition;
+
+static void *notify_later(void *mutex)
+{
+    rest(30);
+    SAME(pthread_mutex_lock(mutex), 0);
+    SAME(pthread_cond_signal(condition), 0);
+    return (void *)(intptr_t)pthread_mutex_unlock(mutex);
+}
+
+/* Who waits for a condition with a mutex that another thread took gives that back, and has it afterwards. */
+static void waited_with_elsewhere(int kind)
+{
+    pthread_mutex_t mutex;
+    pthread_cond_t condvar = PTHREAD_COND_INITIALIZER;
+    SAY(pthread_mutex_init(&mutex, type(kind)));
+    SAY(elsewhere(pthread_mutex_lock, &mutex));
+    condition = &condvar;
+    pthread_t other = start(notify_later, &mutex);
+    SAY(pthread_cond_wait(&condvar, &mutex));
+    SAY((intptr_t)join(other));
+    SAY(elsewhere(pthread_mutex_trylock, &mutex));
+    SAY(elsewhere(pthread_mutex_unlock, &mutex));
 }
 
 /* ---- kinds that stay the C library's ---- */
@@ -278,7 +315,11 @@ static void c11(void)
 int main(void)
 {
     kinds();
-    given_back_elsewhere();
+    int unchecked[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ADAPTIVE_NP };
+    for (unsigned i = 0; i < sizeof unchecked / sizeof *unchecked; i++) {
+        given_back_elsewhere(unchecked[i]);
+        waited_with_elsewhere(unchecked[i]);
+    }
     robust();
     inheriting();
     shared();

@@ -1,0 +1,193 @@
+//! Which locks a thread holds, as far as locks note it: for debug builds, which look whether locks are used rightly.
+//!
+//! A lock of four bytes has no room for its holder, so each thread has a list of what it holds ([`Platform::with_held`]). A lock is
+//! known by its address alone; the list never follows it.
+//!
+//! # What the list knows
+//! - A thread that does not have a lock in its list does not hold it, unless it took it without noting it, or the lock was moved.
+//!   The list has room for [`ROOM`] locks. Beyond that it only counts, and gives the benefit of the doubt.
+//! - A thread that has a lock in its list may not hold it: the lock was leaked while it was held, and another one is at its
+//!   address now. So whoever takes a lock also leaves its mark in a table of the whole program, where that address belongs
+//!   ([`LAST`]). Is the mark that of the thread, and of that address, nobody has taken the lock since.
+//!
+//! # Who may touch what
+//! The list is its thread's. It may be a signal's handler that changes it in between; each step leaves it in an order in
+//! which a handler that takes as much as it gives back does no harm. The table is everybody's: relaxed, a mark and nothing else.
+//!
+//! [`Platform::with_held`]: crate::Platform::with_held
+
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// How many locks a list has room for. More than two or three at once are rare, but for who forks: it holds them all.
+const ROOM: usize = 32;
+/// How many marks there are. Two locks that share one take knowledge away from each other, and nothing else.
+const MARKS: usize = 1024;
+
+/// The mark of who took a lock last, by address.
+static LAST: [AtomicU64; MARKS] = [const { AtomicU64::new(0) }; MARKS];
+/// How many lists were told apart so far.
+static LISTS: AtomicU64 = AtomicU64::new(0);
+
+/// The locks that one thread holds.
+#[derive(Debug)]
+pub struct Held {
+    /// The addresses, in no order. No reference to it is ever made; not of cells, each look at which is a call in debug builds.
+    list: UnsafeCell<[usize; ROOM]>,
+    /// How many there are.
+    count: Cell<usize>,
+    /// How many it holds beside them.
+    beyond: Cell<u32>,
+    /// What no other list has had before it; 0 if it was not asked for yet.
+    name: Cell<u64>,
+}
+
+impl Held {
+    /// Of a thread that holds nothing.
+    pub const fn new() -> Self {
+        Held {
+            list: UnsafeCell::new([0; ROOM]),
+            count: Cell::new(0),
+            beyond: Cell::new(0),
+            name: Cell::new(0),
+        }
+    }
+
+    fn find(&self, lock: usize) -> Option<usize> {
+        // The last one taken is usually the first one given back.
+        let mut at = self.count.get();
+        while at > 0 {
+            at -= 1;
+            if self.at(at) == lock {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn at(&self, at: usize) -> usize {
+        let list = self.list.get();
+        // SAFETY: ours, and of the caller's thread alone, which makes no reference to it; the index is checked.
+        unsafe { (*list)[at] }
+    }
+
+    fn put(&self, at: usize, lock: usize) {
+        let list = self.list.get();
+        // SAFETY: as in `at`.
+        unsafe { (*list)[at] = lock };
+    }
+
+    /// The mark of this thread for a lock, and where it belongs.
+    fn mark(&self, lock: usize) -> (&'static AtomicU64, u64) {
+        if self.name.get() == 0 {
+            // Relaxed: a number that nobody else gets.
+            self.name.set(LISTS.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        // Knuth's multiplicative hashing: neighbours are spread over the table.
+        let spread = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (&LAST[(spread >> 54) as usize], spread ^ self.name.get())
+    }
+
+    /// The thread has taken the lock.
+    pub fn add(&self, lock: usize) {
+        let (last, mark) = self.mark(lock);
+        // Relaxed: see the head of the file.
+        last.store(mark, Ordering::Relaxed);
+        if self.find(lock).is_some() {
+            return;
+        }
+        let count = self.count.get();
+        if count < ROOM {
+            self.count.set(count + 1);
+            self.put(count, lock);
+        } else {
+            // What is new is worth more than what may have been leaked long ago.
+            let beyond = self.beyond.get();
+            self.beyond.set(beyond + 1);
+            self.put(beyond as usize % ROOM, lock);
+        }
+    }
+
+    /// The thread gives the lock back, or has lost it. Whether it was in the list.
+    pub fn forget(&self, lock: usize) -> bool {
+        let Some(at) = self.find(lock) else { return false };
+        let last = self.count.get() - 1;
+        self.put(at, self.at(last));
+        self.count.set(last);
+        true
+    }
+
+    /// The thread gives the lock back. False if it cannot hold it.
+    pub fn remove(&self, lock: usize) -> bool {
+        if self.forget(lock) {
+            return true;
+        }
+        let beyond = self.beyond.get();
+        self.beyond.set(beyond.saturating_sub(1));
+        beyond > 0
+    }
+
+    /// False if the thread cannot hold the lock.
+    pub fn may_have(&self, lock: usize) -> bool {
+        self.beyond.get() > 0 || self.find(lock).is_some()
+    }
+
+    /// Whether the thread took the lock, has not given it back, and nobody has noted since that it took it.
+    pub fn surely_has(&self, lock: usize) -> bool {
+        let (last, mark) = self.mark(lock);
+        // Relaxed: see the head of the file.
+        self.find(lock).is_some() && last.load(Ordering::Relaxed) == mark
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_there_until_it_is_given_back() {
+        let held = Held::new();
+        assert!(!held.remove(64) && !held.may_have(64) && !held.surely_has(64));
+        for lock in [64, 128, 192] {
+            held.add(lock);
+        }
+        assert!(held.remove(128) && !held.remove(128));
+        assert!(held.surely_has(64) && held.surely_has(192) && !held.may_have(128));
+        assert!(held.remove(192) && held.remove(64) && !held.may_have(64));
+    }
+
+    #[test]
+    fn one_at_whose_address_somebody_took_another_is_no_more_than_possible() {
+        let (leaker, other) = (Held::new(), Held::new());
+        leaker.add(0x1000);
+        assert!(leaker.surely_has(0x1000));
+        other.add(0x1000);
+        assert!(leaker.may_have(0x1000) && !leaker.surely_has(0x1000));
+        assert!(other.remove(0x1000) && !leaker.surely_has(0x1000));
+        // It takes the new one: that is in the list once, and gone when it is given back.
+        leaker.add(0x1000);
+        assert!(leaker.surely_has(0x1000));
+        assert!(leaker.remove(0x1000) && !leaker.may_have(0x1000));
+    }
+
+    #[test]
+    fn beyond_its_room_it_doubts_and_then_knows_again() {
+        let held = Held::new();
+        let all = 1..=2 * ROOM + 5;
+        for lock in all.clone() {
+            held.add(lock * 8);
+        }
+        assert!(held.surely_has((2 * ROOM + 5) * 8) && held.may_have(4));
+        for lock in all {
+            assert!(held.remove(lock * 8), "{lock}");
+        }
+        assert!(!held.may_have(8) && !held.remove(8));
+    }
+}
