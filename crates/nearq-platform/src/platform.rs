@@ -292,6 +292,11 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Refused by a container.
     fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused>;
 
+    /// Bytes in a page: memory that is placed by itself begins and ends with one.
+    fn page_size() -> usize {
+        4096
+    }
+
     // ---- saying ----------------------------------------------------------------------------------------
 
     /// A setting from outside the program (on Linux: an environment variable).

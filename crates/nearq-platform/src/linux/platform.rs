@@ -329,6 +329,10 @@ impl Platform for Linux {
         memory::residency(range, samples)
     }
 
+    fn page_size() -> usize {
+        sys::page_size()
+    }
+
     fn setting(name: &str) -> Option<String> {
         // Not `var`, which has no answer for text that is not Unicode: a setting that is wrong should be
         // seen and complained about, not ignored.
