@@ -28,6 +28,7 @@
 #[cfg(feature = "lock_api")]
 mod api;
 mod condvar;
+mod lines;
 mod mutex;
 mod numbered;
 mod osq;

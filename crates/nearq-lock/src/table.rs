@@ -89,12 +89,18 @@ impl<P: Platform> Table<P> {
     /// [`leave_behind`](Self::leave_behind).
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
+        self.take_own().or_else(|| self.take_new(P::number() == 0))
+    }
+
+    /// As [`take`](Self::take), if the thread has a record of its own that it does not use.
+    #[inline]
+    pub(crate) fn take_own(&self) -> Option<u32> {
         let own = P::number();
-        if own != 0 && own & IN_USE == 0 {
+        let usable = own != 0 && own & IN_USE == 0;
+        if usable {
             P::set_number(own | IN_USE, self.end);
-            return Some(own);
         }
-        self.take_new(own == 0)
+        usable.then_some(own)
     }
 
     #[cold]
@@ -121,6 +127,16 @@ impl<P: Platform> Table<P> {
     pub(crate) fn leave_behind(&self, number: u32) {
         if P::number() == number | IN_USE {
             P::set_number(0, self.end);
+        }
+    }
+
+    /// The caller does not keep the record that is its own, which is given back when it is in no queue any more: when the caller
+    /// waits next it has to look for one, as one does that waits for the first time.
+    pub(crate) fn forget_own(&self) {
+        let own = P::number();
+        P::set_number(0, self.end);
+        if own != 0 && own & IN_USE == 0 {
+            self.free(own);
         }
     }
 
