@@ -24,6 +24,7 @@ mod cell;
 mod error;
 #[cfg(target_os = "linux")]
 mod linux;
+mod node_word;
 mod parker;
 mod places;
 mod platform;
@@ -36,6 +37,7 @@ pub use cell::PlatformCell;
 pub use error::Refused;
 #[cfg(target_os = "linux")]
 pub use linux::Linux;
+pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};
 pub use platform::{

@@ -4,7 +4,12 @@ use core::time::Duration;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
-use crate::{Atomic, AtomicInt, ConstAtomic, Instant, Ordering, Places, PlatformCell, Refused};
+use crate::{
+    Atomic, AtomicInt, ConstAtomic, Instant, NodeWord, Ordering, Places, PlatformCell, Refused,
+};
+
+/// "No such call", as Linux numbers it.
+const ENOSYS: i32 = 38;
 
 /// What a machine can do for the runtime.
 ///
@@ -54,6 +59,35 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     ///
     /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
     fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
+
+    /// As [`wait`](Self::wait), kept on the word's node if it has one.
+    #[inline]
+    fn wait_at_node(word: &NodeWord<Self>, expected: u32, deadline: Option<Instant>) -> Wait {
+        Self::wait(word, expected, deadline)
+    }
+
+    /// As [`wake`](Self::wake), of those who sleep by [`wait_at_node`](Self::wait_at_node). The word is there.
+    #[inline]
+    fn wake_at_node(word: &NodeWord<Self>, count: usize) -> usize {
+        Self::wake(&raw const **word, count)
+    }
+
+    /// Whether the system can keep sleepers on a node.
+    ///
+    /// # Errors
+    /// It cannot; the text says what is missing.
+    fn knows_node_sleepers() -> Result<(), Refused> {
+        Err(Refused::new(
+            "keep sleepers on their node".to_owned(),
+            ENOSYS,
+            "this machine has no such thing",
+        ))
+    }
+
+    /// Has those who sleep on the word from now on be kept on the node of the CPU that the caller runs on, if the system can do that;
+    /// otherwise the word stays as it is. Nobody sleeps on it now.
+    #[inline]
+    fn keep_sleepers_here(_word: &NodeWord<Self>) {}
 
     /// Spins while `word` holds `value`, about `budget` times as long as one look takes.
     /// Returns whether it changed. The last look is a relaxed load.

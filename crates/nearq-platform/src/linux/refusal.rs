@@ -110,6 +110,18 @@ pub(super) fn memory(error: Errno) -> Cow<'static, str> {
     }
 }
 
+/// Sleepers that are kept on a node.
+pub(super) fn node_sleepers(error: Errno) -> Cow<'static, str> {
+    Cow::Borrowed(match error {
+        Errno::NOSYS | Errno::INVAL => {
+            "needs Linux 6.16 or later, built with NUMA, and no filter on system calls (seccomp) that forbids futex_wait and \
+             futex_wake (numbers 454 and 455)"
+        }
+        Errno::PERM | Errno::ACCESS => FILTER,
+        _ => "",
+    })
+}
+
 /// The nodes that this process may have memory from, as the kernel writes them: "0-3,6".
 fn allowed_nodes() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
