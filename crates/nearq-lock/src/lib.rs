@@ -31,6 +31,7 @@ mod condvar;
 mod lines;
 mod mutex;
 mod numbered;
+mod opt_in;
 mod osq;
 mod own;
 mod queue;

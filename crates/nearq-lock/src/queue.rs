@@ -284,11 +284,10 @@ impl<P: Platform> Table<P> {
         record.since.store(since, Ordering::Relaxed);
         // Relaxed: written before it was put into the tail. Read before it is told, as its owner may use it again then.
         let epoch = record.epoch.load(Ordering::Relaxed);
-        let state = &raw const record.state;
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
         if before == ASLEEP {
-            P::wake(state, 1);
+            P::wake_at_node(&record.state, 1);
         }
         // A thread that is gone with a fork waits no more than one that has left.
         before != LEFT && epoch == Self::epoch()
@@ -297,7 +296,6 @@ impl<P: Platform> Table<P> {
     /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.
     pub(crate) fn rouse(&self, number: u32) {
         let record = self.record(number);
-        let state = &raw const record.state;
         // Relaxed: a hint; nothing is published by it.
         if record.state.load(Ordering::Relaxed) == ASLEEP
             && record
@@ -305,7 +303,7 @@ impl<P: Platform> Table<P> {
                 .compare_exchange(ASLEEP, WAITING, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            P::wake(state, 1);
+            P::wake_at_node(&record.state, 1);
         }
     }
 
@@ -318,7 +316,7 @@ impl<P: Platform> Table<P> {
         sleep: bool,
         deadline: Option<Instant>,
     ) -> Heard {
-        let state = &self.record(number).state;
+        let state: &P::AtomicU32 = &self.record(number).state;
         loop {
             look(state);
             let next = if sleep { ASLEEP } else { LEFT };
@@ -357,7 +355,7 @@ impl<P: Platform> Table<P> {
     fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
         let state = &self.record(number).state;
         loop {
-            let outcome = P::wait(state, ASLEEP, deadline);
+            let outcome = self.sleep_while(number, ASLEEP, deadline);
             // Acquire: pairs with the release in `tell`.
             match state.load(Ordering::Acquire) {
                 WAITING => return None,

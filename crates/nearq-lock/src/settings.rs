@@ -40,6 +40,9 @@ impl Mode {
 
 /// The settings of a process's mutexes. A value out of bounds is clamped, which is said once.
 ///
+/// Sleepers that are kept on their node, which newer kernels have, are for the whole process, and off unless asked for:
+/// [`use_node_sleepers`](Self::use_node_sleepers), or `NEARQ_LOCK_NUMA_FUTEX=1` at the start.
+///
 /// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its names are given with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
