@@ -117,7 +117,7 @@ impl<P: Platform> RawCondvar<P> {
         if room.table.sleep_in_ring(number, deadline) {
             let waiting = Waiting::<P>::new(mutex.word());
             waiting.go_on(number);
-            waiting.count_acquisition();
+            waiting.acquired();
             return true;
         }
         room.table.leave(number, &self.ring);

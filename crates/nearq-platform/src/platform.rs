@@ -138,6 +138,30 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Where the description of the machine cannot be read; the text says which file.
     fn machine() -> Result<Machine, String>;
 
+    /// From now on the threads of this process [ask for time](Self::ask_for_time).
+    ///
+    /// # Errors
+    /// The system does not give any; the text says what is missing. Nothing has changed then.
+    fn use_slice_extension() -> Result<(), Refused> {
+        Err(Refused::new("extend time slices".to_owned(), ENOSYS, "this machine has no such thing"))
+    }
+
+    /// Whether threads ask for time. A load at most.
+    #[inline(always)]
+    fn extends_slices() -> bool {
+        false
+    }
+
+    /// The caller asks not to be preempted for some microseconds if it would be before it [gives the time
+    /// back](Self::give_time_back): others wait for it. Asking again changes nothing. Nothing where
+    /// [`extends_slices`](Self::extends_slices) is false.
+    #[inline]
+    fn ask_for_time() {}
+
+    /// Takes back what was asked for; where time was granted, others may have the CPU now.
+    #[inline]
+    fn give_time_back() {}
+
     // ---- threads ---------------------------------------------------------------------------------------
 
     /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is

@@ -16,7 +16,7 @@ use std::path::Path;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, memory, run_state, spawn, thread};
+use super::{ending, fork, memory, run_state, slice, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
     ForkHooks, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform, Refused, Residency,
@@ -347,6 +347,23 @@ impl Platform for Linux {
 
     fn page_size() -> usize {
         sys::page_size()
+    }
+
+    fn use_slice_extension() -> Result<(), Refused> {
+        slice::turn_on()
+    }
+
+    #[inline(always)]
+    fn extends_slices() -> bool {
+        slice::is_on()
+    }
+
+    fn ask_for_time() {
+        slice::ask();
+    }
+
+    fn give_time_back() {
+        slice::give_back();
     }
 
     fn setting(name: &str) -> Option<String> {

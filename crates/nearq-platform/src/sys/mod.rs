@@ -14,6 +14,7 @@ mod futex2;
 mod memory;
 mod sched;
 mod signal;
+mod slice;
 
 pub(crate) use clock::{cpu_time, monotonic};
 pub(crate) use cpu::current_cpu;
@@ -28,6 +29,7 @@ pub(crate) use sched::{
     tid,
 };
 pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
+pub(crate) use slice::SliceControl;
 
 /// What a system call returns.
 pub(crate) type Result<T> = core::result::Result<T, Errno>;
