@@ -13,7 +13,7 @@ const PLAN: [Room; 12] = [
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock"]),
-    ("nearq-lock", &["nearq-platform"], &["nearq-model"]),
+    ("nearq-lock", &["nearq-platform"], &["nearq-model", "nearq-sim", "nearq-topology"]),
     (
         "nearq-core",
         &["nearq-lock", "nearq-platform", "nearq-topology"],

@@ -31,11 +31,13 @@
 #[cfg(feature = "lock_api")]
 mod api;
 mod condvar;
+mod lines;
 mod misuse;
 #[cfg(all(test, not(any(miri, tsan))))]
 mod modelled;
 mod mutex;
 mod numbered;
+mod opt_in;
 mod osq;
 mod own;
 mod queue;

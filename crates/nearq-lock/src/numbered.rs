@@ -2,7 +2,8 @@
 //!
 //! They are in chunks that double in size, made when they are first needed and never moved or given back: a number can be
 //! followed at any time by anybody. With `CHUNKS` chunks, the first of `FIRST` things, the numbers are 1 to
-//! `(FIRST << (CHUNKS - 1)) - 1`.
+//! `(FIRST << (CHUNKS - 1)) - 1`. Who takes one has the chunk made that it needs ([`Numbered::take`]); where that must not be, chunks
+//! are made beforehand ([`Numbered::make_more`]), and only what is there is taken ([`Numbered::take_made`]).
 //!
 //! Each chunk has a bit for each thing: set while somebody *has* it. Whoever sets the bit has it (acquire), whoever has it
 //! clears the bit (release): what the one before did with it is over and seen.
@@ -17,7 +18,7 @@ struct Chunk<P: Platform, T> {
     things: Box<[T]>,
 }
 
-/// Things by number. `T` is made by the function given to each [`take`](Self::take).
+/// Things by number.
 pub(crate) struct Numbered<P: Platform, T: 'static, const FIRST: usize, const CHUNKS: usize> {
     chunks: [P::AtomicPtr<Chunk<P, T>>; CHUNKS],
 }
@@ -66,16 +67,51 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         &self.chunk(chunk).things[at]
     }
 
-    /// Takes a thing that nobody has; none if all are had. The caller has it until it calls [`free`](Self::free).
-    pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
-        (0..CHUNKS).find_map(|chunk| self.take_from(chunk, &make))
+    /// The chunk, if it has been made.
+    fn made(&self, chunk: usize) -> Option<&Chunk<P, T>> {
+        // Acquire: pairs with the release in `make`.
+        // SAFETY: null, or made by `make`, and freed with the whole only.
+        unsafe { self.chunks[chunk].load(Ordering::Acquire).as_ref() }
     }
 
-    fn take_from(&self, chunk: usize, make: &impl Fn() -> T) -> Option<u32> {
-        // Acquire: pairs with the release in `make`.
-        let found = self.chunks[chunk].load(Ordering::Acquire);
-        // SAFETY: as in `chunk`.
-        let there = if found.is_null() { self.make(chunk, make) } else { unsafe { &*found } };
+    /// Takes a thing that nobody has, made by `make` if need be; none if all are had. The caller has it until it calls
+    /// [`free`](Self::free).
+    pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
+        (0..CHUNKS).find_map(|chunk| {
+            let there = self.made(chunk).unwrap_or_else(|| {
+                self.make(chunk, (0..Self::size(chunk)).map(|_| make()).collect())
+            });
+            Self::take_from(chunk, there)
+        })
+    }
+
+    /// As [`take`](Self::take), of those that are made already.
+    pub(crate) fn take_made(&self) -> Option<u32> {
+        (0..CHUNKS).find_map(|chunk| Self::take_from(chunk, self.made(chunk)?))
+    }
+
+    /// Whether there is one that is made and that nobody has. It may be gone by the time the caller looks at the answer.
+    pub(crate) fn is_one_free(&self) -> bool {
+        (0..CHUNKS).filter_map(|chunk| self.made(chunk)).any(|there| {
+            // Relaxed: a hint.
+            there.had.iter().any(|word| word.load(Ordering::Relaxed) != u64::MAX)
+        })
+    }
+
+    /// Whether there are chunks that have not been made.
+    pub(crate) fn are_more(&self) -> bool {
+        self.made(CHUNKS - 1).is_none()
+    }
+
+    /// Makes the next chunk, by a function that makes so many things. False if all are made, or it makes none.
+    pub(crate) fn make_more(&self, make: impl FnOnce(usize) -> Option<Box<[T]>>) -> bool {
+        let Some(chunk) = (0..CHUNKS).find(|chunk| self.made(*chunk).is_none()) else {
+            return false;
+        };
+        make(Self::size(chunk)).map(|things| self.make(chunk, things)).is_some()
+    }
+
+    fn take_from(chunk: usize, there: &Chunk<P, T>) -> Option<u32> {
         for (at, word) in there.had.iter().enumerate() {
             // Relaxed: decided by the step below.
             let mut had = word.load(Ordering::Relaxed);
@@ -93,18 +129,15 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
     }
 
     #[cold]
-    fn make(&self, chunk: usize, make: &impl Fn() -> T) -> &Chunk<P, T> {
-        let size = Self::size(chunk);
+    fn make(&self, chunk: usize, things: Box<[T]>) -> &Chunk<P, T> {
+        let size = things.len();
         let had = (0..size.div_ceil(64)).map(|word| {
             // What is beyond the chunk's end, and the thing whose number would not fit, are had by nobody for ever.
             let last = usize::from(chunk == CHUNKS - 1 && (word + 1) * 64 >= size);
             let there = (size - word * 64).min(64) - last;
             P::AtomicU64::new(if there == 64 { 0 } else { u64::MAX << there })
         });
-        let made = Box::into_raw(Box::new(Chunk {
-            had: had.collect(),
-            things: (0..size).map(|_| make()).collect(),
-        }));
+        let made = Box::into_raw(Box::new(Chunk { had: had.collect(), things }));
         // Release: pairs with the acquire of whoever finds it. Acquire on failure: we use another's.
         let there = self.chunks[chunk].compare_exchange(
             ptr::null_mut(),
@@ -216,6 +249,28 @@ mod tests {
     fn there_are_as_many_as_fit_and_no_more() {
         all::<4, 15>(65_535);
         all::<1, 13>(4_095);
+        all::<64, 7>(4_095);
         all::<64, 1>(63);
+    }
+
+    #[test]
+    fn of_those_that_are_made_none_is_made_by_taking_it() {
+        let things = Numbered::<Linux, u32, 2, 3>::new();
+        let make = |count| Some(vec![7; count].into_boxed_slice());
+        assert_eq!(
+            (things.take_made(), things.is_one_free(), things.are_more()),
+            (None, false, true)
+        );
+        assert!(!things.make_more(|_| None), "there was no memory");
+        assert!(things.make_more(make));
+        assert!(things.is_one_free());
+        assert_eq!([(); 3].map(|()| things.take_made()), [Some(1), Some(2), None]);
+        assert!(!things.is_one_free());
+        assert!(things.make_more(make) && things.make_more(make));
+        assert!(!things.make_more(make) && !things.are_more());
+        assert_eq!(core::iter::from_fn(|| things.take_made()).count(), 5);
+        assert_eq!((things.is_one_free(), things.count()), (false, 7));
+        things.free(2);
+        assert_eq!((things.is_one_free(), things.take_made()), (true, Some(2)));
     }
 }

@@ -15,7 +15,7 @@ use core::fmt;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::RawMutex;
-use crate::room::Room;
+use crate::room::{Room, Stock};
 use crate::settings::Settings;
 use crate::statistics::{Counts, Event, Statistics};
 use crate::word::{SLOT, SLOT_SHIFT, slot};
@@ -155,27 +155,37 @@ impl<P: Platform> RawMutex<P> {
     /// ```
     pub fn set_settings(&self, settings: Settings) -> Result<(), TooManySettings> {
         let settings = settings.within_bounds::<P>();
-        self.lock();
-        let kept = self.keep_slot(settings);
-        // SAFETY: taken above.
-        unsafe { self.unlock() };
-        kept
+        let room = Room::<P>::get();
+        loop {
+            self.lock();
+            let kept = self.keep_slot(room, settings);
+            // SAFETY: taken above.
+            unsafe { self.unlock() };
+            if kept.is_some() {
+                return Ok(());
+            }
+            // Not while the mutex is held.
+            match room.stock() {
+                Stock::Ready => {}
+                Stock::Busy => P::yield_now(),
+                Stock::Exhausted => return Err(TooManySettings),
+            }
+        }
     }
 
-    /// The caller holds the mutex.
-    fn keep_slot(&self, settings: Settings) -> Result<(), TooManySettings> {
-        let room = Room::<P>::get();
+    /// Nothing if no slot is there to be kept. The caller holds the mutex.
+    fn keep_slot(&self, room: &Room<P>, settings: Settings) -> Option<()> {
         // The slot in the word is changed by the holder only.
         let own = slot(self.word_now());
         let number = match own {
-            0 => room.slots.take(|| room.new_slot()).ok_or(TooManySettings)?,
+            0 => room.slots.take_made()?,
             own => own,
         };
         room.slots.get(number).own.keep(settings, room.domains.len());
         if own == 0 {
             self.change_word(|word| word | number << SLOT_SHIFT);
         }
-        Ok(())
+        Some(())
     }
 
     /// What happened at this mutex since it was given settings that say `count`; nothing if they do not.

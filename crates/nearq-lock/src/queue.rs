@@ -318,11 +318,10 @@ impl<P: Platform> Table<P> {
         record.since.store(since, Ordering::Relaxed);
         // Relaxed: written before it was put into the tail. Read before it is told, as its owner may use it again then.
         let epoch = record.epoch.load(Ordering::Relaxed);
-        let state = &raw const record.state;
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
         if before == ASLEEP && !(waking == Waking::Later && self.wake_later(number)) {
-            P::wake(state, 1);
+            P::wake_at_node(&record.state, 1);
         }
         #[cfg(test)]
         if before == LEFT {
@@ -354,14 +353,13 @@ impl<P: Platform> Table<P> {
         let number = own.wakes.load(Ordering::Relaxed);
         if number != 0 {
             own.wakes.store(0, Ordering::Relaxed);
-            P::wake(&raw const self.record(number).state, 1);
+            P::wake_at_node(&self.record(number).state, 1);
         }
     }
 
     /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.
     pub(crate) fn rouse(&self, number: u32) {
         let record = self.record(number);
-        let state = &raw const record.state;
         // Relaxed: a hint; nothing is published by it.
         if record.state.load(Ordering::Relaxed) == ASLEEP
             && record
@@ -369,7 +367,7 @@ impl<P: Platform> Table<P> {
                 .compare_exchange(ASLEEP, WAITING, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            P::wake(state, 1);
+            P::wake_at_node(&record.state, 1);
         }
     }
 
@@ -382,7 +380,7 @@ impl<P: Platform> Table<P> {
         sleep: bool,
         deadline: Option<Instant>,
     ) -> Heard {
-        let state = &self.record(number).state;
+        let state: &P::AtomicU32 = &self.record(number).state;
         loop {
             look(state);
             let next = if sleep { ASLEEP } else { LEFT };
@@ -421,7 +419,7 @@ impl<P: Platform> Table<P> {
     fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
         let state = &self.record(number).state;
         loop {
-            let outcome = P::wait(state, ASLEEP, deadline);
+            let outcome = self.sleep_while(number, ASLEEP, deadline);
             // Acquire: pairs with the release in `tell`.
             match state.load(Ordering::Acquire) {
                 WAITING => return None,

@@ -119,7 +119,7 @@ impl<P: Platform> RawMutex<P> {
         let waiting = Waiting::<P>::new(&self.word);
         let locked = waiting.try_lock();
         if locked {
-            waiting.count_acquisition();
+            waiting.acquired();
         }
         locked
     }
@@ -129,7 +129,7 @@ impl<P: Platform> RawMutex<P> {
         let waiting = Waiting::<P>::new(&self.word);
         let locked = waiting.lock(deadline);
         if locked {
-            waiting.count_acquisition();
+            waiting.acquired();
         }
         locked
     }
@@ -284,6 +284,9 @@ impl<P: Platform> RawMutex<P> {
                 Ok(_) => break,
                 Err(other) => found = other,
             }
+        }
+        if P::extends_slices() {
+            P::give_time_back();
         }
         if found & ASLEEP != 0 {
             // Without a queue those that sleep here have no order, and each that is woken says that there may be more. With one,

@@ -124,7 +124,7 @@ impl<P: Platform> RawCondvar<P> {
             let waiting = Waiting::<P>::new(mutex.word());
             waiting.go_on(number);
             misuse::took::<P>(mutex.word());
-            waiting.count_acquisition();
+            waiting.acquired();
             return true;
         }
         room.table.leave(number, &self.ring);

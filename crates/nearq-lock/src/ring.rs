@@ -287,7 +287,7 @@ impl<P: Platform> Table<P> {
     pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> bool {
         let state = &self.record(number).state;
         loop {
-            let outcome = P::wait(state, LISTED, deadline);
+            let outcome = self.sleep_while(number, LISTED, deadline);
             // Relaxed: who goes on waits for a message, and orders by that.
             if state.load(Ordering::Relaxed) != LISTED {
                 return true;

@@ -9,6 +9,12 @@
 //! spinners; queues in mutexes' words are dealt with where they are met (`queue.rs`). Forks are known if somebody follows
 //! them: a runtime does, and so does [`start`](crate::start).
 //!
+//! # Slots
+//! Slots take memory, which a mutex's holder shall not wait for. So they are made by those who wait for the first time, before they
+//! queue up, where waiters may come to queue up by domain: many at once (`lines.rs` says where). Who binds a slot takes one that is
+//! there, or leaves the mutex as it is. Who takes the last one, or finds none, forgets its record (`table.rs`), so that when it waits
+//! next it is as if for the first time, and more are made. That costs those who do not bind slots nothing.
+//!
 //! # Who may spin
 //! To spin makes sense while another CPU does what is waited for. So no more threads spin in this process than it has
 //! CPUs, less one: then there is a CPU left for the one that everybody waits for. It is counted by domain (last-level
@@ -18,8 +24,10 @@
 
 use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
 
+use crate::lines::Row;
 use crate::numbered::Numbered;
-use crate::settings::Settings;
+use crate::opt_in;
+use crate::settings::{Mode, Settings};
 use crate::slot::Slot;
 use crate::statistics::Counts;
 use crate::table::Table;
@@ -27,6 +35,25 @@ use crate::word::{SLOT, slot};
 
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
 pub(crate) const MOST_DOMAINS: usize = 32;
+
+/// How many slots are made at first; then as many again, and then twice as many each time. Their lines of one domain fill a page.
+const FIRST_SLOTS: usize = if cfg!(test) { 1 } else { 64 };
+/// So that there are 4095.
+const SLOT_CHUNKS: usize = if cfg!(test) { 13 } else { 7 };
+
+/// The slots of a process, by number. Few at first under test, so that tests get to see how more are made.
+type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
+
+/// Whether there is a slot to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stock {
+    /// One was free a moment ago.
+    Ready,
+    /// Another thread is making some.
+    Busy,
+    /// All there may be are taken, or there is no memory for more.
+    Exhausted,
+}
 
 /// The CPUs under one last-level cache.
 #[repr(align(64))]
@@ -37,6 +64,8 @@ pub(crate) struct Domain<P: Platform> {
     cap: u32,
     /// The node that it is on.
     pub(crate) node: usize,
+    /// The system's number of that node.
+    memory: Option<usize>,
 }
 
 /// What the locks of a process share.
@@ -50,7 +79,11 @@ pub(crate) struct Room<P: Platform> {
     looks: u32,
     /// The process that it is of (`Platform::fork_epoch`), times two; odd while it is made fit for that process.
     epoch: P::AtomicU64,
-    pub(crate) slots: Numbered<P, Slot<P>, 1, 13>,
+    pub(crate) slots: Slots<P>,
+    /// 1 once somebody heeds what the environment asks for.
+    begun: P::AtomicU32,
+    /// 1 while a thread makes slots.
+    stocking: P::AtomicU32,
     /// 1 if forks are followed on behalf of the room.
     followed: P::AtomicU32,
     /// What is counted, by domain.
@@ -64,7 +97,14 @@ pub(crate) struct Room<P: Platform> {
 #[cold]
 fn make<P: Platform>() -> *const () {
     // SAFETY: always a room, which is `Sync`; ended as it was made.
-    unsafe { P::share(Room::<P>::make, Room::<P>::end) }
+    let there = unsafe { P::share(Room::<P>::make, Room::<P>::end) };
+    // SAFETY: as in `Room::get`.
+    let room = unsafe { &*there.cast::<Room<P>>() };
+    // Of several rooms that are made at the same time one stays. Relaxed: whoever changes it does what follows, once.
+    if room.begun.swap(1, Ordering::Relaxed) == 0 {
+        opt_in::at_start(&room.table);
+    }
+    there
 }
 
 /// How many looks at a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
@@ -93,6 +133,9 @@ pub fn start<P: Platform>() {
     let room = Room::<P>::get();
     // So that what the platform needs to note the ends of threads is there early, where it may still allocate.
     P::set_number(P::number(), thread_ended::<P>);
+    if room.may_bind(room.settings().mode) {
+        room.stock();
+    }
     // Relaxed: whoever changes it does what follows, once.
     if room.followed.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the hooks do nothing, with whatever.
@@ -144,6 +187,7 @@ impl<P: Platform> Room<P> {
                     domain.spinners.store(0, Ordering::Relaxed);
                 }
                 self.slots.each(Slot::renew);
+                self.stocking.store(0, Ordering::Relaxed);
                 // Release: pairs with the acquires above.
                 self.epoch.store(now, Ordering::Release);
                 return;
@@ -156,12 +200,12 @@ impl<P: Platform> Room<P> {
         let caches = places.caches();
         let count = caches.len().clamp(1, MOST_DOMAINS);
         let mut domains: Vec<Domain<P>> = (0..count)
-            .map(|_| Domain { spinners: P::AtomicU32::new(0), cap: 0, node: 0 })
+            .map(|_| Domain { spinners: P::AtomicU32::new(0), cap: 0, node: 0, memory: None })
             .collect();
         for (index, cache) in caches.iter().enumerate().rev() {
             let domain = &mut domains[index * count / caches.len()];
             domain.cap += cache.cpus as u32;
-            domain.node = cache.node;
+            (domain.node, domain.memory) = (cache.node, cache.memory);
         }
         let used_domains = domains.iter().filter(|domain| domain.cap > 0).count();
         if let Some(first) = domains.iter_mut().find(|domain| domain.cap > 0) {
@@ -176,7 +220,9 @@ impl<P: Platform> Room<P> {
             epoch: P::AtomicU64::new(P::fork_epoch() << 1),
             followed: P::AtomicU32::new(0),
             counts: (0..count).map(|_| Counts::new()).collect(),
-            slots: Numbered::new(),
+            slots: Slots::new(),
+            begun: P::AtomicU32::new(0),
+            stocking: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
             complained: P::AtomicU32::new(0),
         };
@@ -206,14 +252,47 @@ impl<P: Platform> Room<P> {
         own.unwrap_or_else(|| self.settings())
     }
 
-    pub(crate) fn new_slot(&self) -> Slot<P> {
-        Slot::new(self.domains.len())
+    /// Whether waiters of mutexes with that mode may queue up by domain.
+    pub(crate) fn may_bind(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Numa => true,
+            Mode::Auto => self.used_domains > 1,
+            Mode::Off | Mode::Plain => false,
+        }
     }
 
-    /// Takes a slot and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is free is not
-    /// ready.
+    /// Sees to it that a slot is free, if there may be one more: makes some, which takes memory. Not for who holds a mutex that
+    /// others may be waiting for.
+    #[cold]
+    pub(crate) fn stock(&self) -> Stock {
+        if self.slots.is_one_free() {
+            return Stock::Ready;
+        }
+        // Acquire: what the one before has made is seen.
+        if self.stocking.swap(1, Ordering::Acquire) != 0 {
+            return Stock::Busy;
+        }
+        let ready = self.slots.is_one_free() || self.make_slots();
+        // Release: pairs with the acquire above.
+        self.stocking.store(0, Ordering::Release);
+        if ready { Stock::Ready } else { Stock::Exhausted }
+    }
+
+    /// Makes the next chunk of slots; false if there is none, or no memory for it.
+    pub(crate) fn make_slots(&self) -> bool {
+        let nodes: Vec<_> = self.domains.iter().map(|domain| domain.memory).collect();
+        self.slots.make_more(|count| Some(Row::sheet(count, &nodes)?.map(Slot::new).collect()))
+    }
+
+    /// Takes a slot that is there and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is
+    /// free is not ready.
     pub(crate) fn take_slot(&self) -> Option<u32> {
-        let number = self.slots.take(|| self.new_slot())?;
+        let number = self.slots.take_made();
+        if !self.slots.is_one_free() && self.slots.are_more() {
+            // So that the caller comes to make some.
+            self.table.forget_own();
+        }
+        let number = number?;
         if self.slots.get(number).bind() {
             return Some(number);
         }

@@ -1,7 +1,7 @@
 //! Where the waiters of one mutex queue up by cache: a queue for each domain, and whose turn it is.
 //!
-//! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. A slot is *bound* to one mutex at a
-//! time: from the step that puts `NUMA` into the word to the step that takes it out. The slot's number comes and goes with it, unless
+//! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. They are made before they are needed, each
+//! domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time: from the step that puts `NUMA` into the word to the step that takes it out. The slot's number comes and goes with it, unless
 //! the mutex *keeps* the slot for its settings (`own.rs`).
 //!
 //! # The turn
@@ -15,7 +15,7 @@
 //! | *within* | who has the turn and the mutex | tell the one behind (`queue.rs`) that it has the turn: the turn stays in the domain |
 //! | *across* | likewise | see who is behind, and put that one's number into `front` and the domain's bit into `top`; then as *away* |
 //! | *away* | who has the turn, and nobody is behind it | choose a domain whose bit is set, clear the bit, tell the one in `front`. No bit set: nobody has the turn; or *unbind* |
-//! | *bind* | who holds the mutex, and has the turn of its plain queue | take a slot that nobody has; give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
+//! | *bind* | who holds the mutex, and has the turn of its plain queue | take a slot that is made and that nobody has (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
 //! | *unbind* | who holds the mutex and has the turn, no bit set | take the number out of the word; tell those who stand up meanwhile to begin anew; next generation in `top`; give the slot back |
 //! | *begin anew* | who is told so, or finds another generation | leave the front of the domain's queue with the message to begin anew, and look at the mutex's word again |
 //!
@@ -34,6 +34,7 @@
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
+use crate::lines::{Line, Row};
 use crate::own::Own;
 use crate::queue::{ANEW, TURN, Tail, Told, Waking};
 use crate::room::Room;
@@ -45,20 +46,18 @@ const GENERATION: u32 = 33;
 /// In a tail: the number of the record that came last.
 const LAST: u64 = 0xffff;
 
-/// A domain's queue. A line of its own, which the other domains touch when the turn goes there.
-#[repr(align(64))]
-pub(crate) struct Line<P: Platform> {
-    /// The number of the record that came last, and the generation.
-    tail: P::AtomicU64,
-    /// The number of the record that stands up.
-    front: P::AtomicU32,
-    /// Since when.
-    since: P::AtomicU64,
+/// The queues of one mutex.
+pub(crate) struct Slot<P: Platform> {
+    head: Head<P>,
+    /// A line for each domain, on its node.
+    lines: Row<P>,
+    /// Settings and counts, for a mutex that keeps the slot.
+    pub(crate) own: Own<P>,
 }
 
-/// The queues of one mutex.
+/// What changes when the turn goes to another domain: on a line of its own, as who joins its domain's queue reads the rest.
 #[repr(align(64))]
-pub(crate) struct Slot<P: Platform> {
+struct Head<P: Platform> {
     top: P::AtomicU64,
     /// How often in a row the last waiter left without the turn having gone to another domain. Of who has the turn.
     quiet: P::AtomicU32,
@@ -66,9 +65,6 @@ pub(crate) struct Slot<P: Platform> {
     crossed: P::AtomicU32,
     /// Which thread passed by last, by its record's number; 0 is one without. Of who holds the mutex.
     passed_by: P::AtomicU32,
-    lines: Box<[Line<P>]>,
-    /// Settings and counts, for a mutex that keeps the slot.
-    pub(crate) own: Own<P>,
 }
 
 /// A domain's queue as one that is joined or left.
@@ -99,20 +95,20 @@ pub(crate) enum Stood {
 }
 
 impl<P: Platform> Slot<P> {
-    pub(crate) fn new(domains: usize) -> Self {
-        let line = |_| Line {
-            tail: P::AtomicU64::new(0),
-            front: P::AtomicU32::new(0),
-            since: P::AtomicU64::new(0),
-        };
-        Slot {
+    pub(crate) fn new(lines: Row<P>) -> Self {
+        let head = Head {
             top: P::AtomicU64::new(0),
             quiet: P::AtomicU32::new(0),
             crossed: P::AtomicU32::new(0),
             passed_by: P::AtomicU32::new(0),
-            lines: (0..domains).map(line).collect(),
-            own: Own::new(),
-        }
+        };
+        Slot { head, lines, own: Own::new() }
+    }
+
+    /// The domains' lines.
+    #[cfg(test)]
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line<P>> {
+        self.lines.iter()
     }
 
     /// A domain's tail as it is now, for [`join`](Self::join).
@@ -155,7 +151,7 @@ impl<P: Platform> Slot<P> {
     ) -> Stood {
         let line = &self.lines[domain];
         // Acquire: pairs with the steps below; who gives the turn back has left things in order.
-        let mut top = self.top.load(Ordering::Acquire);
+        let mut top = self.head.top.load(Ordering::Acquire);
         let mut now = Some(now);
         loop {
             if top >> GENERATION != tail.generation {
@@ -180,7 +176,7 @@ impl<P: Platform> Slot<P> {
     #[inline]
     fn step(&self, from: u64, to: u64) -> Result<(), u64> {
         // Acquire and release: each step sees what those before it have published in the lines.
-        self.top.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        self.head.top.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
     /// The turn goes across: the caller, who has it, leaves the domain's front, and `number` is in front now.
@@ -190,7 +186,7 @@ impl<P: Platform> Slot<P> {
         line.front.store(number, Ordering::Relaxed);
         line.since.store(now.as_nanos(), Ordering::Relaxed);
         // Acquire: pairs with the steps of others.
-        let mut top = self.top.load(Ordering::Acquire);
+        let mut top = self.head.top.load(Ordering::Acquire);
         while let Err(found) = self.step(top, top | 1 << domain) {
             top = found;
         }
@@ -199,21 +195,21 @@ impl<P: Platform> Slot<P> {
     /// The caller, which has this record, holds the mutex and was in no queue.
     pub(crate) fn is_passed_by(&self, number: u32) {
         // Relaxed, both: a hint. Written only where it changes, so that the line stays with one that passes by again and again.
-        if self.passed_by.load(Ordering::Relaxed) != number {
-            self.passed_by.store(number, Ordering::Relaxed);
+        if self.head.passed_by.load(Ordering::Relaxed) != number {
+            self.head.passed_by.store(number, Ordering::Relaxed);
         }
     }
 
     /// Who passed by last, if it has a record; otherwise 0.
     pub(crate) fn passed_by_last(&self) -> u32 {
         // Relaxed: a hint.
-        self.passed_by.load(Ordering::Relaxed)
+        self.head.passed_by.load(Ordering::Relaxed)
     }
 
     /// Whether a domain other than this one waits for the turn.
     pub(crate) fn others_wait(&self, domain: usize) -> bool {
         // Relaxed: a hint; who wants the turn is told sooner or later.
-        self.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
+        self.head.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
     }
 
     /// Takes the turn, if nobody has it and nobody wants it. The slot is bound to the caller's mutex.
@@ -224,7 +220,7 @@ impl<P: Platform> Slot<P> {
     /// `top`, if nobody has the turn and nobody wants it, for [`take_turn`](Self::take_turn).
     pub(crate) fn quiet_top(&self) -> Option<u64> {
         // Acquire: pairs with the steps of others. A look at the mutex's word may come after.
-        let top = self.top.load(Ordering::Acquire);
+        let top = self.head.top.load(Ordering::Acquire);
         (top & TAKEN == 0 && top as u32 == 0).then_some(top)
     }
 
@@ -236,7 +232,7 @@ impl<P: Platform> Slot<P> {
     /// Whether nobody has the turn. The lock is bound to the caller's mutex.
     pub(crate) fn is_quiet(&self) -> bool {
         // Acquire: what the last one to give the turn back did is over.
-        self.top.load(Ordering::Acquire) & TAKEN == 0
+        self.head.top.load(Ordering::Acquire) & TAKEN == 0
     }
 
     /// Gives the turn away: to a domain that wants it, near `from` if possible. Which; none if none does: then the caller still
@@ -249,7 +245,7 @@ impl<P: Platform> Slot<P> {
         waking: Waking,
     ) -> Option<usize> {
         // Acquire: the lines of those who stand up.
-        let mut top = self.top.load(Ordering::Acquire);
+        let mut top = self.head.top.load(Ordering::Acquire);
         loop {
             let standing = top as u32;
             if standing == 0 {
@@ -265,12 +261,12 @@ impl<P: Platform> Slot<P> {
             if self.tell(room, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
                 if to != from {
                     // Relaxed: of who has the turn, and orders it by the step or the message that hands it over.
-                    self.crossed.store(1, Ordering::Relaxed);
+                    self.head.crossed.store(1, Ordering::Relaxed);
                 }
                 return Some(to);
             }
             // All of that queue have left.
-            top = self.top.load(Ordering::Acquire);
+            top = self.head.top.load(Ordering::Acquire);
         }
     }
 
@@ -325,7 +321,7 @@ impl<P: Platform> Slot<P> {
     /// The turn, which the caller has, is nobody's now. False if somebody has stood up meanwhile.
     pub(crate) fn rest(&self) -> bool {
         // Acquire: as in `give_away`, which follows if this fails.
-        let top = self.top.load(Ordering::Acquire);
+        let top = self.head.top.load(Ordering::Acquire);
         top as u32 == 0 && self.step(top, top & !TAKEN).is_ok()
     }
 
@@ -333,13 +329,13 @@ impl<P: Platform> Slot<P> {
     /// has the turn.
     pub(crate) fn is_quiet_for(&self, times: u32) -> bool {
         // Relaxed, all of them: of who has the turn.
-        if self.crossed.load(Ordering::Relaxed) != 0 {
-            self.crossed.store(0, Ordering::Relaxed);
-            self.quiet.store(1, Ordering::Relaxed);
+        if self.head.crossed.load(Ordering::Relaxed) != 0 {
+            self.head.crossed.store(0, Ordering::Relaxed);
+            self.head.quiet.store(1, Ordering::Relaxed);
             return times <= 1;
         }
-        let quiet = self.quiet.load(Ordering::Relaxed) + 1;
-        self.quiet.store(quiet, Ordering::Relaxed);
+        let quiet = self.head.quiet.load(Ordering::Relaxed) + 1;
+        self.head.quiet.store(quiet, Ordering::Relaxed);
         quiet >= times
     }
 
@@ -347,9 +343,9 @@ impl<P: Platform> Slot<P> {
     /// before is still in a queue.
     pub(crate) fn bind(&self) -> bool {
         // Acquire: pairs with the step that ended the binding before.
-        let top = self.top.load(Ordering::Acquire);
+        let top = self.head.top.load(Ordering::Acquire);
         let nobody = top >> GENERATION << GENERATION;
-        for line in &self.lines {
+        for line in self.lines.iter() {
             let tail = line.tail.load(Ordering::Acquire);
             if tail & LAST != 0
                 || line
@@ -361,8 +357,8 @@ impl<P: Platform> Slot<P> {
             }
         }
         // Relaxed, both: of who has the turn.
-        self.quiet.store(0, Ordering::Relaxed);
-        self.crossed.store(0, Ordering::Relaxed);
+        self.head.quiet.store(0, Ordering::Relaxed);
+        self.head.crossed.store(0, Ordering::Relaxed);
         // A late one of an older generation changes nothing in `top`: it finds this generation and begins anew.
         self.step(top, nobody | TAKEN).is_ok()
     }
@@ -370,9 +366,9 @@ impl<P: Platform> Slot<P> {
     /// In the child of a fork: nobody waits here. Nobody else uses any slot meanwhile.
     pub(crate) fn renew(&self) {
         // Relaxed, all of them: there is nobody else, and the room publishes it.
-        let top = self.top.load(Ordering::Relaxed);
-        self.top.store(top >> GENERATION << GENERATION, Ordering::Relaxed);
-        for line in &self.lines {
+        let top = self.head.top.load(Ordering::Relaxed);
+        self.head.top.store(top >> GENERATION << GENERATION, Ordering::Relaxed);
+        for line in self.lines.iter() {
             let tail = line.tail.load(Ordering::Relaxed);
             line.tail.store(tail & !LAST, Ordering::Relaxed);
         }
@@ -381,7 +377,7 @@ impl<P: Platform> Slot<P> {
     /// Ends the binding, which the mutex's word does not name any more. The caller has the turn, or nobody uses the mutex.
     pub(crate) fn unbind(&self, room: &Room<P>) {
         // Acquire: the lines of those who stand up.
-        let mut top = self.top.load(Ordering::Acquire);
+        let mut top = self.head.top.load(Ordering::Acquire);
         loop {
             let generation = top >> GENERATION;
             let standing = top as u32;

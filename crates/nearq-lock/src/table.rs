@@ -10,13 +10,19 @@
 //!   its thread's locals are gone, takes another record for that time.
 //! - A record can be *left behind* in a queue (`queue.rs`). Then whoever takes it out of the queue has it.
 //!
+//! # Where its owner sleeps
+//! A record says itself whether the system keeps its sleeper on a node, and on which (`NodeWord`). That changes only when somebody takes
+//! the record that had none; nobody sleeps by it then, nor is anybody about to. So who wakes and who sleeps agree at any time, also
+//! while the switch for the process is thrown. Who wakes somebody that has woken up by itself may come so late that the record is
+//! another thread's: that one wakes for no reason, or the wake-up finds nobody, whichever node it looks at.
+//!
 //! # Forks
 //! In the child of a fork, records of the parent's other threads are had by nobody who will ever give them back; those that
 //! are in no queue stay so for ever, those in a queue are freed by whoever meets them there (`queue.rs`).
 //!
 //! There is no record only while 65535 are in use at once. Who finds none waits in some other way.
 
-use nearq_platform::{Atomic, Platform};
+use nearq_platform::{Atomic, Instant, NodeWord, Ordering, Platform, Wait};
 
 use crate::numbered::Numbered;
 
@@ -27,7 +33,7 @@ const IN_USE: u32 = 1 << 31;
 #[repr(align(64))]
 pub(crate) struct Record<P: Platform> {
     /// What its owner waits for, and where it sleeps.
-    pub(crate) state: P::AtomicU32,
+    pub(crate) state: NodeWord<P>,
     /// Who came after it.
     pub(crate) next: P::AtomicU32,
     /// Who came before it; in a condition's ring only (`ring.rs`).
@@ -53,7 +59,7 @@ pub(crate) struct Record<P: Platform> {
 impl<P: Platform> Record<P> {
     fn new() -> Self {
         Record {
-            state: P::AtomicU32::new(0),
+            state: NodeWord::new(0),
             next: P::AtomicU32::new(0),
             before: P::AtomicU32::new(0),
             place: P::AtomicU32::new(0),
@@ -75,12 +81,26 @@ pub(crate) struct Table<P: Platform> {
     records: Numbered<P, Record<P>, 4, 15>,
     /// Called when a thread ends that has a number.
     end: fn(u32),
+    /// 1 if records that are taken from now on have the system keep their sleepers on the node where they are taken.
+    by_node: P::AtomicU32,
 }
 
 impl<P: Platform> Table<P> {
     /// Without records. `end` must lead to [`ended`](Self::ended) of this table.
     pub(crate) fn new(end: fn(u32)) -> Self {
-        Table { records: Numbered::new(), end }
+        Table { records: Numbered::new(), end, by_node: P::AtomicU32::new(0) }
+    }
+
+    /// Has the system keep sleepers on the nodes of their threads: of records that are taken from now on.
+    pub(crate) fn keep_by_node(&self) {
+        // Relaxed: a switch; nothing is published with it.
+        self.by_node.store(1, Ordering::Relaxed);
+    }
+
+    /// Sleeps by a record while its state is that, at most until `deadline`.
+    #[inline]
+    pub(crate) fn sleep_while(&self, number: u32, state: u32, deadline: Option<Instant>) -> Wait {
+        P::wait_at_node(&self.record(number).state, state, deadline)
     }
 
     /// The record of that number, which somebody was given once.
@@ -93,19 +113,29 @@ impl<P: Platform> Table<P> {
     /// [`leave_behind`](Self::leave_behind).
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
-        // It may be another thread's before the caller gives the mutex back that it holds.
+        self.take_own().or_else(|| self.take_new(P::number() == 0))
+    }
+
+    /// As [`take`](Self::take), if the thread has a record of its own that it does not use.
+    #[inline]
+    pub(crate) fn take_own(&self) -> Option<u32> {
+        // The record may be another thread's before the caller gives the mutex back that it holds.
         self.wake_whom_we_told();
         let own = P::number();
-        if own != 0 && own & IN_USE == 0 {
+        let usable = own != 0 && own & IN_USE == 0;
+        if usable {
             P::set_number(own | IN_USE, self.end);
-            return Some(own);
         }
-        self.take_new(own == 0)
+        usable.then_some(own)
     }
 
     #[cold]
     fn take_new(&self, keep: bool) -> Option<u32> {
         let number = self.records.take(Record::new)?;
+        // Relaxed: as above.
+        if self.by_node.load(Ordering::Relaxed) != 0 {
+            P::keep_sleepers_here(&self.record(number).state);
+        }
         if keep && !P::set_number(number | IN_USE, self.end) {
             // The thread is ending, and nobody would give the record back for it.
             P::set_number(0, self.end);
@@ -140,6 +170,16 @@ impl<P: Platform> Table<P> {
     pub(crate) fn leave_behind(&self, number: u32) {
         if P::number() == number | IN_USE {
             P::set_number(0, self.end);
+        }
+    }
+
+    /// The caller does not keep the record that is its own, which is given back when it is in no queue any more: when the caller
+    /// waits next it has to look for one, as one does that waits for the first time.
+    pub(crate) fn forget_own(&self) {
+        let own = P::number();
+        P::set_number(0, self.end);
+        if own != 0 && own & IN_USE == 0 {
+            self.free(own);
         }
     }
 

@@ -13,6 +13,8 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
 use crate::own::Own;
 use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
 use crate::room::Room;
+#[cfg(test)]
+use crate::room::Stock;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
@@ -123,7 +125,17 @@ impl<'a, P: Platform> Turns<'a, P> {
     }
 
     /// A record to queue up by, if there is one.
+    #[inline]
     pub(crate) fn take_record(&self) -> Option<u32> {
+        self.room.table.take_own().or_else(|| self.take_another_record())
+    }
+
+    /// For who waits for the first time, who has time to make what those may need that hold mutexes.
+    #[cold]
+    fn take_another_record(&self) -> Option<u32> {
+        if P::number() == 0 && self.room.may_bind(self.settings.mode) {
+            self.room.stock();
+        }
         self.room.table.take()
     }
 
@@ -300,11 +312,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// What goes along with the turn of the plain queue, after a look whether queues by domain would be better: if
     /// hand-overs cross domains often. The caller holds the mutex, and somebody is behind it.
     fn count(&self, turn: Turn, word: u32) -> u64 {
-        let wanted = match self.settings.mode {
-            Mode::Numa => true,
-            Mode::Auto => self.room.used_domains > 1,
-            Mode::Off | Mode::Plain => false,
-        };
+        let wanted = self.room.may_bind(self.settings.mode);
         let from_here = (self.here as u64 + 1) << FROM;
         if !wanted || word & NUMA != 0 {
             return if self.settings.count { from_here } else { 0 };
@@ -366,6 +374,10 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// mutex. Nothing if others are in the queue, who would have the turn.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
+        // Another thread may have been preempted while it made some.
+        while self.room.stock() == Stock::Busy {
+            P::yield_now();
+        }
         let number = self.room.table.take().expect("there are many");
         self.room.table.prepare(number, self.here);
         let word = self.load();

@@ -173,11 +173,16 @@ impl<'a, P: Platform> Waiting<'a, P> {
 
     /// The caller has taken the mutex, by this way and not by the short one.
     #[inline]
-    pub(crate) fn count_acquisition(&self) {
+    pub(crate) fn acquired(&self) {
         // Relaxed: the caller holds the mutex, so the slot stays.
         let word = self.word.load(Ordering::Relaxed);
         if word & SLOT != 0 {
             Self::count_at(word);
+        }
+        // Others wait, as far as the word tells: until the unlock, which goes the longer way then too. Where they are gone by then
+        // and it goes the short way, the request stays until the next unlock by the longer one, or until it is granted once.
+        if P::extends_slices() && word & (ASLEEP | NUMA | TAIL) != 0 {
+            P::ask_for_time();
         }
     }
 

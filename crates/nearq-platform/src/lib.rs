@@ -25,6 +25,7 @@ mod error;
 mod held;
 #[cfg(target_os = "linux")]
 mod linux;
+mod node_word;
 mod parker;
 mod places;
 mod platform;
@@ -38,6 +39,7 @@ pub use error::Refused;
 pub use held::Held;
 #[cfg(target_os = "linux")]
 pub use linux::Linux;
+pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};
 pub use platform::{

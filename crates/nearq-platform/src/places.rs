@@ -18,6 +18,8 @@ pub struct Places {
 pub struct Place {
     /// Index of its node; 0 where the machine does not say.
     pub node: usize,
+    /// The system's number of that node, as memory policies name it; `None` where the machine does not say.
+    pub memory: Option<usize>,
     /// How many of its CPUs the process may use.
     pub cpus: usize,
 }
@@ -34,6 +36,7 @@ impl Places {
             .iter()
             .map(|cache| Place {
                 node: cache.node.unwrap_or(0),
+                memory: cache.node.map(|node| topology.nodes()[node].id),
                 cpus: cache.cpus.intersection(&usable).len(),
             })
             .collect();
@@ -42,7 +45,7 @@ impl Places {
 
     /// One place for all: where nothing is known of the machine but how many CPUs there are.
     pub fn single(cpus: usize) -> Self {
-        Places { by_cpu: Vec::new(), caches: vec![Place { node: 0, cpus }] }
+        Places { by_cpu: Vec::new(), caches: vec![Place { node: 0, memory: None, cpus }] }
     }
 
     /// The caches.
@@ -81,8 +84,10 @@ mod tests {
         let counted: Vec<_> =
             places.caches().iter().map(|place| (place.node, place.cpus)).collect();
         assert_eq!(counted, [(0, 1), (0, 2), (1, 2), (1, 0)]);
+        let memory: Vec<_> = places.caches().iter().map(|place| place.memory).collect();
+        assert_eq!(memory, [Some(0), Some(0), Some(1), Some(1)]);
         assert_eq!((places.cache_of(0), places.cache_of(5), places.cache_of(7)), (0, 2, 3));
         assert_eq!((places.cache_of(99), places.in_use(), places.cpus()), (0, 3, 5));
-        assert_eq!(Places::single(3).caches(), [Place { node: 0, cpus: 3 }]);
+        assert_eq!(Places::single(3).caches(), [Place { node: 0, memory: None, cpus: 3 }]);
     }
 }

@@ -9,6 +9,7 @@ mod memory;
 mod platform;
 mod refusal;
 mod run_state;
+mod slice;
 mod spawn;
 mod thread;
 mod transit;

@@ -16,11 +16,11 @@ use std::path::Path;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, memory, run_state, spawn, thread};
+use super::{ending, fork, memory, run_state, slice, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
-    ForkHooks, Held, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency,
-    RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
+    ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform, Refused,
+    Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -111,21 +111,37 @@ impl Platform for Linux {
     }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        match sys::futex_wait(word, expected, deadline.map(Instant::as_nanos)) {
-            // Woken; perhaps for no reason: by somebody who meant what was at this address before, or (EINTR)
-            // because a signal handler ran. The caller looks at its word and waits again.
-            Ok(()) | Err(Errno::INTR) => Wait::Woken,
-            // The kernel found another value, under the lock that wakers take too.
-            Err(Errno::AGAIN) => Wait::Changed,
-            Err(Errno::TIMEDOUT) => Wait::TimedOut,
-            Err(error) => cannot_wait(error),
-        }
+        waited(sys::futex_wait(word, expected, deadline.map(Instant::as_nanos)))
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {
         // An error says that nobody can sleep there: EFAULT (not an address of a program), EINVAL (the memory
         // was given back, and holds another kind of lock now).
         sys::futex_wake(word, count).unwrap_or(0)
+    }
+
+    fn wait_at_node(word: &NodeWord<Self>, expected: u32, deadline: Option<Instant>) -> Wait {
+        let deadline = deadline.map(Instant::as_nanos);
+        waited(match word.node() {
+            None => sys::futex_wait(word, expected, deadline),
+            Some(_) => sys::futex_wait_at_node(word.pair(), expected, deadline),
+        })
+    }
+
+    fn wake_at_node(word: &NodeWord<Self>, count: usize) -> usize {
+        match word.node() {
+            None => Self::wake(&raw const **word, count),
+            // It was tried when the word was given its node.
+            Some(_) => sys::futex_wake_at_node(word.pair(), count).unwrap_or(0),
+        }
+    }
+
+    fn knows_node_sleepers() -> Result<(), Refused> {
+        memory::knows_node_sleepers()
+    }
+
+    fn keep_sleepers_here(word: &NodeWord<Self>) {
+        memory::keep_sleepers_here(word);
     }
 
     #[inline]
@@ -337,6 +353,27 @@ impl Platform for Linux {
         memory::residency(range, samples)
     }
 
+    fn page_size() -> usize {
+        sys::page_size()
+    }
+
+    fn use_slice_extension() -> Result<(), Refused> {
+        slice::turn_on()
+    }
+
+    #[inline(always)]
+    fn extends_slices() -> bool {
+        slice::is_on()
+    }
+
+    fn ask_for_time() {
+        slice::ask();
+    }
+
+    fn give_time_back() {
+        slice::give_back();
+    }
+
     fn setting(name: &str) -> Option<String> {
         // Not `var`, which has no answer for text that is not Unicode: a setting that is wrong should be
         // seen and complained about, not ignored.
@@ -356,6 +393,19 @@ impl Platform for Linux {
 
 fn to_text(value: OsString) -> String {
     value.into_string().unwrap_or_else(|value| value.to_string_lossy().into_owned())
+}
+
+/// What came of a sleep.
+fn waited(outcome: Result<(), Errno>) -> Wait {
+    match outcome {
+        // Woken; perhaps for no reason: by somebody who meant what was at this address before, or (EINTR)
+        // because a signal handler ran. The caller looks at its word and waits again.
+        Ok(()) | Err(Errno::INTR) => Wait::Woken,
+        // The kernel found another value, under the lock that wakers take too.
+        Err(Errno::AGAIN) => Wait::Changed,
+        Err(Errno::TIMEDOUT) => Wait::TimedOut,
+        Err(error) => cannot_wait(error),
+    }
 }
 
 /// The errors of a futex wait that say the program or the system is broken. Going on would be to spin, or to

@@ -10,14 +10,17 @@ mod clock;
 mod cpu;
 mod fork;
 mod futex;
+mod futex2;
 mod memory;
 mod sched;
 mod signal;
+mod slice;
 
 pub(crate) use clock::{cpu_time, monotonic};
 pub(crate) use cpu::current_cpu;
 pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use futex2::{current_node, futex_wait_at_node, futex_wake_at_node};
 pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
@@ -26,6 +29,7 @@ pub(crate) use sched::{
     tid,
 };
 pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
+pub(crate) use slice::SliceControl;
 
 /// What a system call returns.
 pub(crate) type Result<T> = core::result::Result<T, Errno>;

@@ -1,0 +1,160 @@
+//! The lines of memory at which the threads of a domain queue up, on the node whose threads do.
+//!
+//! Slots are made many at a time (`room.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the lines
+//! of all the slots of the sheet lie side by side. Where domains are on several nodes, areas are whole pages, and each is asked
+//! for from its domain's node. A slot has a *row*: its line in each area, all at the same place there, so that finding one is a
+//! multiplication and an addition.
+//!
+//! To be refused a node is no error: containers forbid it, and cpusets leave nodes out. The memory is then where the thread runs that
+//! made the sheet; it works there, only not as fast.
+
+use core::ops::Index;
+use core::ptr::NonNull;
+use std::alloc::{self, Layout};
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, MemoryPolicy, Platform};
+
+/// A domain's queue in one slot; what is in it is told in `slot.rs`. The other domains touch it when the turn goes there.
+#[repr(align(64))]
+pub(crate) struct Line<P: Platform> {
+    /// The number of the record that came last, and the generation.
+    pub(crate) tail: P::AtomicU64,
+    /// The number of the record that stands up.
+    pub(crate) front: P::AtomicU32,
+    /// Since when.
+    pub(crate) since: P::AtomicU64,
+}
+
+impl<P: Platform> Line<P> {
+    fn new() -> Self {
+        Line {
+            tail: P::AtomicU64::new(0),
+            front: P::AtomicU32::new(0),
+            since: P::AtomicU64::new(0),
+        }
+    }
+}
+
+/// The lines of slots that are made together. Freed with the last row.
+struct Sheet<P: Platform> {
+    start: NonNull<Line<P>>,
+    layout: Layout,
+    /// Bytes from an area to the next one.
+    stride: usize,
+    slots: usize,
+    domains: usize,
+}
+
+// SAFETY: it is memory of its own, of which shared references are given out and nothing else.
+unsafe impl<P: Platform> Send for Sheet<P> {}
+// SAFETY: lines are atomics.
+unsafe impl<P: Platform> Sync for Sheet<P> {}
+
+impl<P: Platform> Sheet<P> {
+    /// Lines for so many slots, at least one; for each domain, on the node that `nodes` has for it. None if there is no memory.
+    fn new(slots: usize, nodes: &[Option<usize>]) -> Option<Self> {
+        let one_node = nodes.iter().all(|node| *node == nodes[0]);
+        let unit = if one_node { align_of::<Line<P>>() } else { P::page_size() };
+        let stride = (slots * size_of::<Line<P>>()).next_multiple_of(unit);
+        let layout = Layout::from_size_align(stride * nodes.len(), unit).ok()?;
+        // SAFETY: there is a slot and a domain, so it is not of size zero.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        let sheet = Sheet { start: start.cast(), layout, stride, slots, domains: nodes.len() };
+        for (domain, node) in nodes.iter().enumerate() {
+            if let Some(node) = node
+                && !one_node
+            {
+                let area = start.as_ptr().wrapping_add(domain * stride).cast_const();
+                // SAFETY: validity: within the allocation, zeroed. Aliasing and thread: nobody else knows of it, and nothing is
+                // written while the slice is used.
+                let area = unsafe { core::slice::from_raw_parts(area, stride) };
+                // Allocating may have touched it. Refused: see above.
+                let _ = P::bind_memory(area, &MemoryPolicy::Preferred(*node), true);
+            }
+            for slot in 0..slots {
+                // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: as above.
+                unsafe { sheet.place(slot, domain).write(Line::new()) };
+            }
+        }
+        Some(sheet)
+    }
+
+    /// Where a slot's line of a domain is.
+    fn place(&self, slot: usize, domain: usize) -> NonNull<Line<P>> {
+        debug_assert!(slot < self.slots && domain < self.domains);
+        // SAFETY: within the allocation: `stride` is room for the lines of all slots, and there are as many areas as domains.
+        unsafe { self.start.byte_add(domain * self.stride).add(slot) }
+    }
+}
+
+impl<P: Platform> Drop for Sheet<P> {
+    fn drop(&mut self) {
+        for domain in 0..self.domains {
+            for slot in 0..self.slots {
+                // SAFETY: each was written by `new`, and there is no row any more by which it could be reached.
+                unsafe { self.place(slot, domain).drop_in_place() };
+            }
+        }
+        // SAFETY: allocated by `new`, with that layout.
+        unsafe { alloc::dealloc(self.start.as_ptr().cast(), self.layout) };
+    }
+}
+
+/// A slot's lines, by domain.
+pub(crate) struct Row<P: Platform> {
+    /// The line of the first domain.
+    first: NonNull<Line<P>>,
+    /// Those of the sheet, so that one look finds all that is needed.
+    stride: usize,
+    domains: usize,
+    _sheet: Arc<Sheet<P>>,
+}
+
+// SAFETY: as for the sheet, of which it has a share.
+unsafe impl<P: Platform> Send for Row<P> {}
+// SAFETY: likewise.
+unsafe impl<P: Platform> Sync for Row<P> {}
+
+impl<P: Platform> Row<P> {
+    /// The rows of a new sheet for so many slots, at least one; `nodes` has the system's number of the node of each domain. None if
+    /// there is no memory.
+    pub(crate) fn sheet(
+        slots: usize,
+        nodes: &[Option<usize>],
+    ) -> Option<impl Iterator<Item = Self> + use<P>> {
+        let sheet = Arc::new(Sheet::new(slots, nodes)?);
+        Some((0..slots).map(move |slot| Row {
+            first: sheet.place(slot, 0),
+            stride: sheet.stride,
+            domains: sheet.domains,
+            _sheet: Arc::clone(&sheet),
+        }))
+    }
+
+    /// How many domains there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.domains
+    }
+
+    /// The lines, by domain.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line<P>> {
+        (0..self.domains).map(|domain| &self[domain])
+    }
+}
+
+impl<P: Platform> Index<usize> for Row<P> {
+    type Output = Line<P>;
+
+    #[inline]
+    fn index(&self, domain: usize) -> &Line<P> {
+        assert!(domain < self.domains, "there is no such domain");
+        // SAFETY: validity: the slot's line of that domain (`Sheet::place`), written when the sheet was made, which lives as long as
+        // the row. Aliasing and thread: lines are only shared.
+        unsafe { self.first.byte_add(domain * self.stride).as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Where lines lie: on the simulated machine, and on this one if it has several nodes.
+
+use nearq_platform::Linux;
+use nearq_platform::Ordering::Relaxed;
+
+use super::*;
+
+/// The bytes of a line.
+fn bytes<P: Platform>(line: &Line<P>) -> &[u8] {
+    let start = core::ptr::from_ref(line).cast();
+    // SAFETY: validity: the line's own bytes, all written: it was zeroed before it was made, and its fields are numbers. Aliasing and
+    // thread: no other thread knows of the line.
+    unsafe { core::slice::from_raw_parts(start, size_of::<Line<P>>()) }
+}
+
+/// On which node a line is, where the system says.
+fn node_of<P: Platform>(line: &Line<P>) -> Option<usize> {
+    P::residency(bytes(line), 1).ok()?.pages.iter().position(|pages| *pages > 0)
+}
+
+fn rows<P: Platform>(slots: usize, nodes: &[Option<usize>]) -> Vec<Row<P>> {
+    Row::sheet(slots, nodes).expect("there is memory").collect()
+}
+
+#[test]
+fn lines_are_apart_and_those_of_a_domain_side_by_side() {
+    for nodes in [vec![None], vec![Some(0); 3], vec![None, Some(0), None]] {
+        for slots in [1, 2, 64, 100] {
+            let rows = rows::<Linux>(slots, &nodes);
+            assert_eq!(rows.len(), slots);
+            let place = |line: &Line<Linux>| bytes(line).as_ptr().addr();
+            for (slot, row) in rows.iter().enumerate() {
+                for (domain, line) in row.iter().enumerate() {
+                    line.front.store((slot * 10 + domain) as u32, Relaxed);
+                    let first = place(&rows[0][domain]);
+                    assert_eq!(place(line), first + slot * 64);
+                    if nodes.contains(&None) && nodes.contains(&Some(0)) {
+                        assert_eq!(first % Linux::page_size(), 0, "whole pages");
+                    }
+                }
+            }
+            for (slot, row) in rows.iter().enumerate() {
+                let written: Vec<_> = row.iter().map(|line| line.front.load(Relaxed)).collect();
+                let expected: Vec<_> =
+                    (0..nodes.len()).map(|domain| (slot * 10 + domain) as u32).collect();
+                assert_eq!((written, row.len()), (expected, nodes.len()), "nobody else's line");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "no such domain")]
+fn a_domain_that_is_not_there_has_no_line() {
+    let _ = rows::<Linux>(2, &[None, None])[1][2].front.load(Relaxed);
+}
+
+/// A node that no machine has, as one that a container forbids: the lines are somewhere.
+#[test]
+fn a_node_that_is_refused_is_no_error() {
+    let rows = rows::<Linux>(64, &[Some(0), Some(1_000_000)]);
+    rows[63][1].front.store(7, Relaxed);
+    assert_eq!(rows[63][1].front.load(Relaxed), 7);
+}
+
+/// The kernel is asked (`move_pages`) where it put them.
+#[test]
+fn on_this_machine_each_domain_has_its_lines_on_its_node() {
+    let places = Linux::places();
+    let nodes: Vec<_> = places.caches().iter().map(|cache| cache.memory).collect();
+    if nodes.iter().all(|node| *node == nodes[0]) {
+        println!("skipped: lines on their nodes: this machine has one node");
+        return;
+    }
+    for slots in [1, 64, 1000] {
+        let rows = rows::<Linux>(slots, &nodes);
+        for slot in [0, slots / 2, slots - 1] {
+            let found: Vec<_> = rows[slot].iter().map(node_of).collect();
+            assert_eq!(found, nodes, "slot {slot} of {slots}");
+        }
+        println!("{slots} slots of {} domains: on nodes {nodes:?}", nodes.len());
+    }
+}
+
+#[cfg(not(miri))]
+mod simulated {
+    use nearq_sim::{Sim, Simulation};
+    use nearq_topology::Topology;
+
+    use super::*;
+    use crate::RawMutex;
+    use crate::room::Room;
+    use crate::settings::{Mode, Settings};
+    use crate::word::slot;
+
+    fn on_four_caches_of_two_nodes(body: impl FnOnce() + Send + 'static) {
+        let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");
+        Simulation::new(machine, 1).run(body).expect();
+    }
+
+    fn in_numa_mode() {
+        Settings { mode: Mode::Numa, ..Settings::default() }.set_for_process::<Sim>();
+    }
+
+    #[test]
+    fn each_domain_has_its_lines_on_its_node() {
+        on_four_caches_of_two_nodes(|| {
+            in_numa_mode();
+            let mutexes: Vec<_> = (0..70).map(|_| RawMutex::<Sim>::new_in()).collect();
+            let room = Room::<Sim>::get();
+            for mutex in &mutexes {
+                assert!(mutex.bind_for_test());
+                let found = room.slots.get(slot(mutex.word_now())).lines().map(|line| {
+                    // The simulated machine is told of plain memory that is touched, and by policy finds it a node then.
+                    Sim::read(bytes(line));
+                    node_of(line)
+                });
+                assert_eq!(found.collect::<Vec<_>>(), [0, 0, 1, 1].map(Some));
+            }
+        });
+    }
+
+    /// All that there may be are bound: who comes late stays plain, and works, until one is free again.
+    #[test]
+    fn without_a_slot_a_mutex_stays_plain() {
+        on_four_caches_of_two_nodes(|| {
+            in_numa_mode();
+            let mut mutexes: Vec<_> = (0..4096).map(|_| RawMutex::<Sim>::new_in()).collect();
+            let late = mutexes.pop().expect("many");
+            assert!(mutexes.iter().all(RawMutex::bind_for_test));
+            assert!(!late.bind_for_test());
+            assert!(late.try_lock());
+            // SAFETY: taken above.
+            unsafe { late.unlock() };
+            assert_eq!(late.word_now(), 0);
+            mutexes.pop();
+            assert!(late.bind_for_test());
+        });
+    }
+}

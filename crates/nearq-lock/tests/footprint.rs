@@ -1,0 +1,90 @@
+//! What free mutexes cost beside their four bytes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use nearq_lock::{Mode, Mutex, Settings};
+use nearq_platform::{Instant, Linux, Platform, ThreadSpec};
+
+/// The system's allocator, and how many bytes are allocated now.
+struct Counting;
+
+#[allow(clippy::disallowed_types, reason = "an allocator has no platform")]
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+fn count(bytes: usize, sign: isize) {
+    BYTES.fetch_add(sign * bytes as isize, Ordering::Relaxed);
+}
+
+// SAFETY: the system's own, with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MUTEXES: usize = if cfg!(miri) { 100 } else { 100_000 };
+const THREADS: usize = 4;
+
+/// At each tenth of the mutexes somebody queues up and gives up again.
+fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
+    mutexes.iter().for_each(|mutex| core::mem::forget(mutex.lock()));
+    let theirs = Arc::clone(mutexes);
+    let thread = Linux::spawn(ThreadSpec::default(), move || {
+        for mutex in theirs.iter().step_by(10) {
+            assert!(mutex.try_lock_until(Instant::from_nanos(1)).is_none());
+        }
+    });
+    Linux::join(thread.expect("a thread can be created"));
+    for mutex in mutexes.iter() {
+        // SAFETY: taken above, and the guard is forgotten.
+        unsafe { mutex.force_unlock() };
+    }
+}
+
+/// 100,000 mutexes that threads have fought for, each of them, and that are free: under 1 MB beside them, in every mode.
+#[test]
+fn free_mutexes_take_little_beside_themselves() {
+    let before = BYTES.load(Ordering::Relaxed);
+    for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
+        let mut settings = Settings::default();
+        // So that threads queue up at once.
+        (settings.mode, settings.yields) = (mode, 0);
+        settings.set_for_process::<Linux>();
+        let mutexes: Arc<[Mutex<()>]> = (0..MUTEXES).map(|_| Mutex::new(())).collect();
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let mutexes = Arc::clone(&mutexes);
+                let main = move || {
+                    for (index, mutex) in mutexes.iter().enumerate() {
+                        let _guard = mutex.lock();
+                        // Away while holding, so that the others come to wait.
+                        if index % 16 == 0 {
+                            Linux::yield_now();
+                        }
+                    }
+                };
+                Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+            })
+            .collect();
+        threads.into_iter().for_each(Linux::join);
+        queue_up_in_vain(&mutexes);
+        let own = size_of_val(&*mutexes) as isize;
+        assert_eq!(own, 4 * MUTEXES as isize);
+        let beside = BYTES.load(Ordering::Relaxed) - before - own;
+        println!("{mode:?}: {beside} bytes beside {own}");
+        assert!(beside < 1 << 20, "{mode:?}: {beside} bytes beside {own}");
+    }
+}
