@@ -176,6 +176,7 @@ impl<P: Platform> Table<P> {
     /// The caller does not keep the record that is its own, which is given back when it is in no queue any more: when the caller
     /// waits next it has to look for one, as one does that waits for the first time.
     pub(crate) fn forget_own(&self) {
+        self.wake_whom_we_told();
         let own = P::number();
         P::set_number(0, self.end);
         if own != 0 && own & IN_USE == 0 {
