@@ -64,8 +64,8 @@ pub struct Settings {
     /// So often the last waiter must have left without another cache having waited, until there is one queue again: 1 to
     /// 127, default 8 (the document looks each 60 s whether all is idle).
     pub quiet: u32,
-    /// So often a thread lets others run before it queues up, unless others wait already: 0 to 7, default 7. Where the holder
-    /// was preempted, that gives it back the CPU.
+    /// So often a thread lets others run before it queues up, unless others wait already while CPUs are left: 0 to 7, default 7.
+    /// Where the holder was preempted, that gives it back the CPU.
     pub yields: u32,
     /// Whether what happens is counted ([`Statistics`](crate::Statistics)); default no.
     pub count: bool,

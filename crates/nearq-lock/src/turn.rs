@@ -124,6 +124,11 @@ impl<'a, P: Platform> Turns<'a, P> {
         self.room.used_domains == 1
     }
 
+    /// Whether so many threads spin here that no CPU is left for another one.
+    pub(crate) fn is_crowded(&self) -> bool {
+        !self.room.has_room(self.here)
+    }
+
     /// A record to queue up by, if there is one.
     #[inline]
     pub(crate) fn take_record(&self) -> Option<u32> {

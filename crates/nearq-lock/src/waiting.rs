@@ -4,6 +4,7 @@
 //!
 //! # The way of one that finds the mutex held
 //! 1. *Look* at the word for a while, if nobody queues up: most critical sections are short.
+//!    If more threads look already than there are CPUs for, let others run a few times first: the holder was preempted, probably.
 //! 2. *Pass by*: if the word is free and not reserved, take it, although others may be waiting. A thread that runs now is
 //!    faster than one that has to be woken; the order is kept by 5.
 //! 3. *Queue up* by the thread's own record: in the plain queue, whose tail is in the word, or, while the word says `NUMA`, in
@@ -139,7 +140,9 @@ impl<'a, P: Platform> Waiting<'a, P> {
             }
             let turns: &Turns<'_, P> = turns_made.get_or_insert_with(|| make(word));
             let settings = turns.settings();
-            if word & !(LOCKED | ASLEEP | SLOT) != 0
+            // Where no CPU is left that could look, others in a queue are asleep: to join them leaves a CPU idle.
+            if word & RESERVED != 0
+                || word & (NUMA | TAIL) != 0 && !turns.is_crowded()
                 || settings.mode == Mode::Off
                 || yields == settings.yields
             {
