@@ -122,6 +122,7 @@ impl Acting<'_> {
             return self.go(At::WithoutQueue { slept: false });
         }
         self.thread().asked = false;
+        self.wake_whom_it_told();
         self.go(At::QueueUp);
     }
 
@@ -174,6 +175,9 @@ impl Acting<'_> {
             let wake = if no_queue { Wake::One(mutex) } else { Wake::All(mutex) };
             self.thread().wake = Some(wake);
         }
+        if (found.tail != 0 || found.numa) && !self.is(Mutant::UnlockForgetsWhomItTold) {
+            self.wake_whom_it_told();
+        }
         self.finish();
     }
 
@@ -189,6 +193,24 @@ impl Acting<'_> {
     pub(super) fn fair_quiet(&mut self, slot: u8) {
         let keep = self.state.slot(slot).taken;
         self.go(At::Unlock { keep });
+    }
+
+    /// `wake_whom_we_told`, after what there is to wake already.
+    fn wake_whom_it_told(&mut self) {
+        let thread = self.thread();
+        let number = core::mem::take(&mut thread.wakes_later);
+        match thread.wake {
+            _ if number == 0 => {}
+            None => thread.wake = Some(Wake::Record(number)),
+            Some(_) => thread.wakes_then = number,
+        }
+    }
+
+    /// What was to be woken is; what comes then.
+    fn wake_next(&mut self) {
+        let thread = self.thread();
+        let number = core::mem::take(&mut thread.wakes_then);
+        thread.wake = (number != 0).then_some(Wake::Record(number));
     }
 
     /// `P::wake`, but for the one that is chosen.
@@ -211,10 +233,11 @@ impl Acting<'_> {
             }
             Some(Wake::One(_)) | None => {}
         }
+        self.wake_next();
     }
 
     pub(super) fn wake_one(&mut self, who: u8) {
-        self.thread().wake = None;
+        self.wake_next();
         self.wake_from_word(usize::from(who));
     }
 

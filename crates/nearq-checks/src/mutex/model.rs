@@ -524,6 +524,8 @@ impl Model for Scenario {
             asked: false,
             spurious: self.spurious,
             wake: None,
+            wakes_then: 0,
+            wakes_later: 0,
         };
         let mut threads = [nobody; MOST_THREADS];
         let scripts = self.scripts.iter().enumerate();

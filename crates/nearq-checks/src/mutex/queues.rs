@@ -224,7 +224,13 @@ impl Acting<'_> {
             return self.go(At::StepOut { number, message, tail, after });
         }
         if before == RecordState::Asleep {
-            self.thread().wake = Some(Wake::Record(number));
+            let thread = self.thread();
+            let later = thread.holds && message == Message::Turn;
+            if later && thread.own != 0 && thread.wakes_later == 0 {
+                thread.wakes_later = number;
+            } else {
+                thread.wake = Some(Wake::Record(number));
+            }
         }
         self.told(after);
     }

@@ -95,6 +95,8 @@ pub enum Mutant {
     NoLookAgain,
     /// `unlock` wakes nobody.
     UnlockForgetsWake,
+    /// `unlock` does not wake the one that the thread has told while it slept.
+    UnlockForgetsWhomItTold,
     /// `unlock` takes `RESERVED` away.
     UnlockForgetsReserved,
     /// `unlock` wakes one where somebody has the turn, which may not be the one that is woken.

@@ -121,6 +121,10 @@ pub struct Thread {
     pub spurious: u8,
     /// What it does before anything else.
     pub wake: Option<Wake>,
+    /// The record that it wakes after that, or 0.
+    pub wakes_then: u8,
+    /// The record, told while its owner slept, that it wakes when it gives the mutex back, or 0.
+    pub wakes_later: u8,
 }
 
 /// What must not happen and needs no look at the whole state to be found.

@@ -117,6 +117,8 @@ impl Names {
     /// The numbers that a thread knows.
     fn rename_all(&mut self, thread: &mut Thread) {
         self.rename(&mut thread.own);
+        self.rename(&mut thread.wakes_then);
+        self.rename(&mut thread.wakes_later);
         if let Some(Wake::Record(number)) = &mut thread.wake {
             self.rename(number);
         }

@@ -88,8 +88,10 @@ fn spawn(cpu: usize, scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'sta
 }
 
 const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
-/// Likewise, and how many preemptions three threads can bear: queues by domain have many steps.
-const OF_THREE: [(usize, Mode); 3] = [(2, Mode::Off), (2, Mode::Plain), (1, Mode::Numa)];
+/// Of three threads, with how many preemptions they are through within seconds.
+const OF_THREE: [(usize, Mode); 2] = [(2, Mode::Off), (1, Mode::Plain)];
+/// Likewise, within minutes.
+const OF_THREE_AT_LENGTH: [(usize, Mode); 2] = [(2, Mode::Plain), (1, Mode::Numa)];
 
 #[test]
 fn a_notification_is_not_lost() {
@@ -119,9 +121,8 @@ fn a_notification_under_the_mutex_is_not_lost() {
     }
 }
 
-#[test]
-fn two_waiters_are_notified_at_once() {
-    for (preemptions, mode) in OF_THREE {
+fn notify_two_at_once(cases: [(usize, Mode); 2]) {
+    for (preemptions, mode) in cases {
         check(preemptions, mode, &[Event::Moved], |scene| {
             let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
             scene.give(2);
@@ -132,8 +133,18 @@ fn two_waiters_are_notified_at_once() {
 }
 
 #[test]
-fn two_waiters_are_notified_one_by_one() {
-    for (preemptions, mode) in OF_THREE {
+fn two_waiters_are_notified_at_once() {
+    notify_two_at_once(OF_THREE);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn two_waiters_are_notified_at_once_at_length() {
+    notify_two_at_once(OF_THREE_AT_LENGTH);
+}
+
+fn notify_two_one_by_one(cases: [(usize, Mode); 2]) {
+    for (preemptions, mode) in cases {
         check(preemptions, mode, &[Event::Moved], |scene| {
             let waiters = [spawn(0, scene, Scene::take), spawn(2, scene, Scene::take)];
             scene.give(2);
@@ -144,10 +155,20 @@ fn two_waiters_are_notified_one_by_one() {
     }
 }
 
-/// While one is moved to the mutex, another one that does not wait for anything queues up there.
 #[test]
-fn one_is_moved_while_another_queues_up() {
-    for (preemptions, mode) in OF_THREE {
+fn two_waiters_are_notified_one_by_one() {
+    notify_two_one_by_one(OF_THREE);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn two_waiters_are_notified_one_by_one_at_length() {
+    notify_two_one_by_one(OF_THREE_AT_LENGTH);
+}
+
+/// While one is moved to the mutex, another one that does not wait for anything queues up there.
+fn move_one_while_another_queues_up(cases: [(usize, Mode); 2]) {
+    for (preemptions, mode) in cases {
         check(preemptions, mode, &[Event::Moved], |scene| {
             let waiter = spawn(2, scene, Scene::take);
             let other = spawn(3, scene, |scene| scene.give(1));
@@ -157,6 +178,17 @@ fn one_is_moved_while_another_queues_up() {
             Loom::join(waiter);
         });
     }
+}
+
+#[test]
+fn one_is_moved_while_another_queues_up() {
+    move_one_while_another_queues_up(OF_THREE);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn one_is_moved_while_another_queues_up_at_length() {
+    move_one_while_another_queues_up(OF_THREE_AT_LENGTH);
 }
 
 /// Who gives up at its deadline is not notified, who is notified does not give up, and each counts once. Both happen.
@@ -188,6 +220,7 @@ fn a_deadline_comes_while_one_is_notified() {
 
 /// One notification for two, of whom one gives up: it goes to the other one if the first does not have it.
 #[test]
+#[ignore = "takes minutes: .ci/long"]
 fn a_notification_does_not_go_to_one_that_has_given_up() {
     check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
@@ -207,6 +240,7 @@ fn a_notification_does_not_go_to_one_that_has_given_up() {
 }
 
 #[test]
+#[ignore = "takes minutes: .ci/long"]
 fn all_are_notified_while_one_gives_up() {
     check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
