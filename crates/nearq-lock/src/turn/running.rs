@@ -40,6 +40,10 @@ impl<P: Platform> Turns<'_, P> {
             return Turn { passed: turn.passed - (1 << UNSEEN), ..turn };
         }
         let hand_overs = u64::from(turn.passed as u32);
+        if hand_overs == 0 {
+            // The turn has just come from another domain: what runs there should not any more.
+            return turn;
+        }
         if !self.one_runs(bound) {
             let turns = (2 * (turn.passed >> UNSEEN_BEFORE) + 1).min(TURNS_WITHOUT_LOOK);
             return Turn { passed: hand_overs | turns << UNSEEN | turns << UNSEEN_BEFORE, ..turn };

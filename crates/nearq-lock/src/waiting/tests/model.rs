@@ -152,9 +152,8 @@ fn two_of_one_domain() {
     });
 }
 
-#[test]
-fn three_threads_in_two_domains() {
-    check(2, Mode::Numa, &[Event::Within, Event::Across, Event::SleptInQueue], || {
+fn three_in_two_domains(preemptions: usize) {
+    check(preemptions, Mode::Numa, &[Event::Within, Event::Across, Event::SleptInQueue], || {
         let mutex = new();
         mutex.raw().bind_for_test();
         let others = [on_cpu(1, &mutex, increment), on_cpu(2, &mutex, increment)];
@@ -162,6 +161,17 @@ fn three_threads_in_two_domains() {
         others.into_iter().for_each(Loom::join);
         end(mutex, 3, 3, 1);
     });
+}
+
+#[test]
+fn three_threads_in_two_domains() {
+    three_in_two_domains(1);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn three_threads_in_two_domains_at_length() {
+    three_in_two_domains(2);
 }
 
 /// While one has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
@@ -182,6 +192,7 @@ fn the_change_up_while_others_queue_up() {
 /// One that has waited in the plain queue changes to queues by domain, with another one behind it there, while a third one
 /// queues up wherever it finds itself sent.
 #[test]
+#[ignore = "takes minutes: .ci/long"]
 fn the_change_up_by_one_whose_turn_it_is() {
     check(2, Mode::Numa, &[Event::Bound, Event::Turn, Event::SleptInQueue], || {
         let mutex = new();
@@ -209,6 +220,7 @@ fn the_change_down_while_another_queues_up() {
 }
 
 #[test]
+#[ignore = "takes minutes: .ci/long"]
 fn the_change_down_while_two_queue_up() {
     check(1, Mode::Auto, &[Event::Unbound, Event::Anew], || {
         let mutex = new();
