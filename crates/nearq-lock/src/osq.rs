@@ -2,7 +2,7 @@
 //! of its own; whoever waits may leave.
 //!
 //! # Protocol
-//! The lock is a queue (`queue.rs`) whose tail is its word, of which two bytes are used: the number of the record that came
+//! The lock is a queue (`queue.rs`) whose tail is its word, two bytes: the number of the record that came
 //! last, 0 when the lock is free. **Who is in front holds the lock**; giving it back is to leave the front. So the holder's
 //! record stays in the queue as long as it holds the lock, and the guard knows its number.
 //!
@@ -49,8 +49,8 @@ const SPIN: u32 = 50;
 /// assert!(COUNT.lock_spinning(100).is_some());
 /// ```
 pub struct OsqLock<T: ?Sized, P: Platform = Linux> {
-    /// The number of the record that came last, in the lower two bytes; the others are 0.
-    tail: P::AtomicU32,
+    /// The number of the record that came last; 0 if nobody has the lock.
+    tail: P::AtomicU16,
     value: UnsafeCell<T>,
 }
 
@@ -60,15 +60,20 @@ unsafe impl<T: ?Sized + Send, P: Platform> Send for OsqLock<T, P> {}
 // holder before did before what the next one does. So the value goes from thread to thread, which `Send` allows.
 unsafe impl<T: ?Sized + Send, P: Platform> Sync for OsqLock<T, P> {}
 
-const _: () = assert!(size_of::<OsqLock<(), Linux>>() == 4, "it is embedded as the mutex is");
+const _: () = assert!(size_of::<OsqLock<(), Linux>>() == 2, "it is embedded by the thousand");
 
-struct Last<'a, P: Platform>(&'a P::AtomicU32);
+/// A record's number as the tail has it: there are 65535.
+fn in_tail(number: u32) -> u16 {
+    number as u16
+}
+
+struct Last<'a, P: Platform>(&'a P::AtomicU16);
 
 impl<P: Platform> Tail for Last<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
         // Release: pairs with the acquire of who takes the free lock. Acquire on failure: as `Tail` asks.
-        self.0.compare_exchange(number, 0, Ordering::Release, Ordering::Acquire).is_ok()
+        self.0.compare_exchange(in_tail(number), 0, Ordering::Release, Ordering::Acquire).is_ok()
     }
 }
 
@@ -82,14 +87,14 @@ impl<T> OsqLock<T> {
 impl<T, P: ConstPlatform> OsqLock<T, P> {
     /// A free lock around `value`, in a constant.
     pub const fn const_new_in(value: T) -> Self {
-        OsqLock { tail: <P::AtomicU32 as ConstAtomic>::ZERO, value: UnsafeCell::new(value) }
+        OsqLock { tail: <P::AtomicU16 as ConstAtomic>::ZERO, value: UnsafeCell::new(value) }
     }
 }
 
 impl<T, P: Platform> OsqLock<T, P> {
     /// A free lock around `value`, on any platform.
     pub fn new_in(value: T) -> Self {
-        OsqLock { tail: P::AtomicU32::new(0), value: UnsafeCell::new(value) }
+        OsqLock { tail: P::AtomicU16::new(0), value: UnsafeCell::new(value) }
     }
 
     /// The value.
@@ -117,7 +122,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         let number = room.table.take()?;
         room.table.prepare(number, 0);
         // Acquire: pairs with the release that cleared it. Release: the record is prepared.
-        match self.tail.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed) {
+        match self.tail.compare_exchange(0, in_tail(number), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Some(self.guard(room, number)),
             Err(_) => {
                 room.table.give_back(number);
@@ -161,7 +166,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         let here = room.here();
         room.table.prepare(number, here);
         // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
-        let before = self.tail.swap(number, Ordering::AcqRel);
+        let before = u32::from(self.tail.swap(in_tail(number), Ordering::AcqRel));
         if before == 0 || room.table.link(number, before).is_some() {
             return Some(self.guard(room, number));
         }

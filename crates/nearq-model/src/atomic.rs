@@ -76,6 +76,12 @@ macro_rules! loom_atomic_int {
 }
 
 loom_atomic_int!(
+    /// loom's 16-bit atomic.
+    AtomicU16,
+    loom::sync::atomic::AtomicU16,
+    u16
+);
+loom_atomic_int!(
     /// loom's 32-bit atomic.
     AtomicU32,
     loom::sync::atomic::AtomicU32,

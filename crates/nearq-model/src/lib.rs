@@ -36,6 +36,6 @@ mod cell;
 mod futex;
 mod platform;
 
-pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
+pub use atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 pub use cell::Cell;
 pub use platform::{JoinHandle, Loom, Thread};

@@ -9,7 +9,7 @@ use nearq_platform::{
 };
 use nearq_topology::{CpuSet, Limits, Topology};
 
-use crate::{AtomicPtr, AtomicU32, AtomicU64, Cell, futex};
+use crate::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Cell, futex};
 
 /// The machine that [`Loom`] claims to be: two last-level caches of two cores each.
 const MACHINE: &str = "l3:2 core:2 pu:1";
@@ -77,6 +77,7 @@ pub struct Thread(loom::thread::ThreadId);
 pub struct JoinHandle(loom::thread::JoinHandle<()>);
 
 impl Platform for Loom {
+    type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;

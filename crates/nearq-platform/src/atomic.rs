@@ -132,6 +132,7 @@ macro_rules! core_atomic_int {
     };
 }
 
+core_atomic_int!(core::sync::atomic::AtomicU16, u16);
 core_atomic_int!(core::sync::atomic::AtomicU32, u32);
 core_atomic_int!(core::sync::atomic::AtomicU64, u64);
 core_atomic!(core::sync::atomic::AtomicPtr<T>, *mut T, T);

@@ -21,6 +21,8 @@ const ENOSYS: i32 = 38;
 /// [`yield_now`](Self::yield_now) give up the CPU. Code over a platform blocks in no other way, and spins in no
 /// other way than [`wait_until_changed`](Self::wait_until_changed).
 pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
+    /// A 16-bit atomic.
+    type AtomicU16: AtomicInt<u16>;
     /// A 32-bit atomic; the only kind that can be waited on.
     type AtomicU32: AtomicInt<u32>;
     /// A 64-bit atomic.
@@ -386,9 +388,15 @@ pub struct ForkHooks {
 }
 
 /// A platform on which atomics can be made in constants: statics and `const fn new` work there.
-pub trait ConstPlatform: Platform<AtomicU32: ConstAtomic, AtomicU64: ConstAtomic> {}
+pub trait ConstPlatform:
+    Platform<AtomicU16: ConstAtomic, AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>
+{
+}
 
-impl<P: Platform<AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>> ConstPlatform for P {}
+impl<P> ConstPlatform for P where
+    P: Platform<AtomicU16: ConstAtomic, AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>
+{
+}
 
 /// How a [`Platform::wait`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -143,6 +143,12 @@ macro_rules! simulated_atomic_int {
 }
 
 simulated_atomic_int!(
+    /// A simulated 16-bit atomic.
+    AtomicU16,
+    atomic::AtomicU16,
+    u16
+);
+simulated_atomic_int!(
     /// A simulated 32-bit atomic.
     AtomicU32,
     atomic::AtomicU32,

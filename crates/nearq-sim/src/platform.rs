@@ -9,7 +9,7 @@ use nearq_platform::{
 };
 use nearq_topology::{CpuSet, Limits};
 
-use crate::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use crate::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use crate::context::{self, Shared};
 use crate::costs;
 use crate::cpu::FULL_RATE;
@@ -273,6 +273,7 @@ fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Ref
 }
 
 impl Platform for Sim {
+    type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;

@@ -5,7 +5,7 @@ use core::hint::spin_loop;
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU64;
 use core::ptr;
-use core::sync::atomic::{self, AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::ffi::OsString;
 use std::fs::File;
@@ -97,6 +97,7 @@ fn thread_ends() {
 static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 impl Platform for Linux {
+    type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;
