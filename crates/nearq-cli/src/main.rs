@@ -177,7 +177,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `sim sensitivity`, `sim soak`"
+            "`topo`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }
