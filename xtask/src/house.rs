@@ -83,10 +83,14 @@ mod tests {
     fn an_arrow_that_is_not_in_the_plan_is_named() {
         assert!(offences(&package("nearq-lock", &[("nearq-platform", false)])).is_empty());
         assert!(offences(&package("nearq-lock", &[("nearq-model", true)])).is_empty());
-        let up = offences(&package("nearq-lock", &[("nearq-core", false), ("nearq-sim", true)]));
+        let up =
+            offences(&package("nearq-lock", &[("nearq-core", false), ("nearq-experiments", true)]));
         assert_eq!(
             up,
-            ["nearq-lock may not use nearq-core", "the tests of nearq-lock may not use nearq-sim"]
+            [
+                "nearq-lock may not use nearq-core",
+                "the tests of nearq-lock may not use nearq-experiments"
+            ]
         );
         assert_eq!(
             offences(&package("nearq-core", &[("nearq-model", false)])),

@@ -237,7 +237,12 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
 /// However long it takes, it is one event.
 fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
     let shared = context::expect("Platform::wait_until_changed");
-    let mut left = (u64::from(budget) * shared.world.borrow().costs.look).min(LONGEST_PIECE);
+    let mut left = {
+        let world = shared.world.borrow();
+        // On one CPU whoever might change the word cannot run while we look.
+        let looks = if world.usable.len() == 1 { 0 } else { u64::from(budget) };
+        (looks * world.costs.look).min(LONGEST_PIECE)
+    };
     loop {
         if changed() {
             return true;
