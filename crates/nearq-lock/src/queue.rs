@@ -335,7 +335,8 @@ impl<P: Platform> Table<P> {
     /// a mutex that the other one waits for: while that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
     /// longer way.
     fn wake_later(&self, number: u32) -> bool {
-        let Some(own) = self.unused() else { return false };
+        let Some(own) = Self::unused() else { return false };
+        let own = self.record(own);
         // Relaxed, both: the caller's alone.
         let free = own.wakes.load(Ordering::Relaxed) == 0;
         if free {
@@ -348,7 +349,15 @@ impl<P: Platform> Table<P> {
     /// by now: who is woken looks why.
     #[inline]
     pub(crate) fn wake_whom_we_told(&self) {
-        let Some(own) = self.unused() else { return };
+        if let Some(own) = Self::unused() {
+            self.wake_whom_it_told(own);
+        }
+    }
+
+    /// The same, for the owner of a record, who is the caller.
+    #[inline]
+    pub(crate) fn wake_whom_it_told(&self, own: u32) {
+        let own = self.record(own);
         // Relaxed, both: the caller's alone.
         let number = own.wakes.load(Ordering::Relaxed);
         if number != 0 {

@@ -119,14 +119,11 @@ impl<P: Platform> Table<P> {
     /// As [`take`](Self::take), if the thread has a record of its own that it does not use.
     #[inline]
     pub(crate) fn take_own(&self) -> Option<u32> {
+        let own = Self::unused()?;
         // The record may be another thread's before the caller gives the mutex back that it holds.
-        self.wake_whom_we_told();
-        let own = P::number();
-        let usable = own != 0 && own & IN_USE == 0;
-        if usable {
-            P::set_number(own | IN_USE, self.end);
-        }
-        usable.then_some(own)
+        self.wake_whom_it_told(own);
+        P::set_number(own | IN_USE, self.end);
+        Some(own)
     }
 
     #[cold]
@@ -149,11 +146,11 @@ impl<P: Platform> Table<P> {
         P::number() & !IN_USE
     }
 
-    /// The record that the caller keeps, if it is not in use.
+    /// The number of the record that the caller keeps, if it is not in use.
     #[inline]
-    pub(crate) fn unused(&self) -> Option<&Record<P>> {
+    pub(crate) fn unused() -> Option<u32> {
         let own = P::number();
-        (own != 0 && own & IN_USE == 0).then(|| self.record(own))
+        (own != 0 && own & IN_USE == 0).then_some(own)
     }
 
     /// The caller does not need the record any more, which nobody can reach.
@@ -176,10 +173,10 @@ impl<P: Platform> Table<P> {
     /// The caller does not keep the record that is its own, which is given back when it is in no queue any more: when the caller
     /// waits next it has to look for one, as one does that waits for the first time.
     pub(crate) fn forget_own(&self) {
-        self.wake_whom_we_told();
-        let own = P::number();
+        let unused = Self::unused();
         P::set_number(0, self.end);
-        if own != 0 && own & IN_USE == 0 {
+        if let Some(own) = unused {
+            self.wake_whom_it_told(own);
             self.free(own);
         }
     }
@@ -191,7 +188,10 @@ impl<P: Platform> Table<P> {
 
     /// A thread has ended that had this number.
     pub(crate) fn ended(&self, number: u32) {
-        self.free(number & !IN_USE);
+        let own = number & !IN_USE;
+        // It may give a mutex back later than it notes this: what its locals own.
+        self.wake_whom_it_told(own);
+        self.free(own);
     }
 
     /// How many records somebody has.
