@@ -1,14 +1,15 @@
 //! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
-//! queued up by another one in `turn/moved.rs`, who is let run before in `turn/running.rs`, and what one has to do with a slot's turn
-//! that is in no queue in `turn/passing.rs`.
+//! queued up by another one in `turn/moved.rs`, how one whose turn it is gets the word in `turn/contending.rs`, who is let run before in
+//! `turn/running.rs`, and what one has to do with a slot's turn that is in no queue in `turn/passing.rs`.
 
+mod contending;
 mod moved;
 mod passing;
 mod running;
 
 use core::cell::Cell;
 
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::own::Own;
 use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
@@ -18,14 +19,8 @@ use crate::room::Stock;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
-use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
+use crate::word::{LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
 
-/// For how many microseconds the one whose turn it is looks before it sleeps.
-///
-/// Falling asleep and being woken costs both sides together 2 to 5 µs. To spin about as long as the sleep would cost loses at
-/// most a factor of two against knowing beforehand how long the lock will be held (Karlin, Li, Manasse, Owicki: Empirical
-/// studies of competitive spinning, 1991).
-const MICROS_IN_TURN: u32 = 5;
 /// For how many microseconds those behind look: it takes several hand-overs until it is their turn, and to be awake then saves
 /// the lock a wake-up. They leave a place to the one whose turn it is.
 const MICROS_IN_QUEUE: u32 = 20;
@@ -35,8 +30,6 @@ const LOOK_AT: usize = 64;
 const CLOCK_EVERY: u32 = 8;
 /// So often the one whose turn it is bears being overtaken while it looks.
 const OVERTAKEN: u32 = 4;
-/// After so many times the patience the mutex is kept even for one that sleeps.
-const FIRMNESS: u32 = 4;
 
 /// In `passed` of the plain queue: hand-overs; from here on those across; from here on where the turn comes from, plus one, or
 /// zero if nobody counts.
@@ -517,94 +510,5 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     fn patience(&self) -> u64 {
         self.settings.patience.as_nanos() as u64
-    }
-
-    // ---- the word --------------------------------------------------------------------------------------
-
-    /// Takes the mutex, as the one whose turn it is: the word as it was before. Nothing if the deadline came.
-    fn contend(&self, number: u32, plain: bool, deadline: Option<Instant>) -> Option<u32> {
-        let mut since = None;
-        let mut rounds = 0;
-        let mut slept = false;
-        let mut firm = false;
-        if self.room.has_room(self.here)
-            && let Some(next) = self.room.table.behind(number)
-        {
-            self.room.table.rouse(next);
-        }
-        loop {
-            let word = self.load();
-            if word & LOCKED == 0 {
-                // The only one in the plain queue leaves it by the same step.
-                let alone = plain && word >> TAIL_SHIFT == number;
-                let out = if alone { RESERVED | TAIL } else { RESERVED };
-                if self.take(word, word & !out | LOCKED) {
-                    self.note(Event::Turn);
-                    return Some(word);
-                }
-                continue;
-            }
-            // Where CPUs are left for those who look, the order is kept: all are awake. Where they are not, threads that run pass
-            // by, and are faster than any order.
-            let crowded = !self.room.has_room(self.here);
-            rounds += 1;
-            if slept || rounds % CLOCK_EVERY == 0 {
-                slept = false;
-                let now = P::now();
-                if deadline.is_some_and(|deadline| now >= deadline) {
-                    self.note(Event::GaveUp);
-                    return None;
-                }
-                let waited = now - *since.get_or_insert(now);
-                firm = waited >= self.settings.patience * FIRMNESS;
-                if waited >= self.settings.patience && self.reserve(word) {
-                    continue;
-                }
-            }
-            if rounds >= OVERTAKEN && !(crowded && plain) && self.reserve(word) {
-                continue;
-            }
-            let looks = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
-            if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0) {
-                continue;
-            }
-            // Where CPUs are few, the mutex is not kept for one that sleeps, unless it has waited for very long: it may be long until
-            // it has a CPU again.
-            let asleep = if crowded && !firm { word & !RESERVED | ASLEEP } else { word | ASLEEP };
-            if self.step(word, asleep).is_ok() {
-                self.note(Event::SleptInTurn);
-                // The patience counts from here on, however short the looking was.
-                since.get_or_insert_with(P::now);
-                let outcome = P::wait(self.word, asleep, deadline);
-                (slept, rounds) = (true, 1);
-                if outcome == Wait::TimedOut {
-                    self.note(Event::GaveUp);
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// Nobody else takes the mutex from now on; false if that is so already. Not by a step that could fail again and again
-    /// while others pass by.
-    fn reserve(&self, word: u32) -> bool {
-        if word & RESERVED != 0 {
-            return false;
-        }
-        self.note(Event::Reserved);
-        // Relaxed: nothing is published by it.
-        self.word.fetch_or(RESERVED, Ordering::Relaxed);
-        true
-    }
-
-    /// Who gives up its turn does not keep the mutex reserved. To be called while the turn is still the caller's.
-    fn unreserve(&self) {
-        let mut word = self.load();
-        while word & RESERVED != 0 {
-            match self.step(word, word & !RESERVED) {
-                Ok(()) => return,
-                Err(found) => word = found,
-            }
-        }
     }
 }
