@@ -135,8 +135,8 @@ impl<P: Platform> RawMutex<P> {
     /// Gives the mutex settings of its own, which it has until it is dropped, instead of those of the process. Takes the lock for that,
     /// as changes of how waiters queue up are made by who holds it; waiters follow as soon as the queues that they are in are empty.
     ///
-    /// Values out of bounds are clamped, which is said by a warning the first time. Locking and unlocking a free mutex takes some 20 ns more from then
-    /// on.
+    /// Values out of bounds are clamped, which is said by a warning the first time. Locking and unlocking a free mutex takes some 20 ns
+    /// more from then on.
     ///
     /// # Errors
     /// If 4095 mutexes have settings of their own, or queues by cache.

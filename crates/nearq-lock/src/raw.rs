@@ -87,8 +87,9 @@ impl<P: Platform> RawMutex<P> {
                 .is_err()
         {
             self.lock_slow();
+        } else {
+            misuse::took::<P>(&self.word);
         }
-        misuse::took::<P>(&self.word);
     }
 
     #[cold]
@@ -103,15 +104,13 @@ impl<P: Platform> RawMutex<P> {
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the release in `unlock`.
-        let locked =
-            match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => true,
-                Err(word) => word & LOCKED == 0 && self.try_lock_slow(),
-            };
-        if locked {
-            misuse::took::<P>(&self.word);
+        match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => {
+                misuse::took::<P>(&self.word);
+                true
+            }
+            Err(word) => word & LOCKED == 0 && self.try_lock_slow(),
         }
-        locked
     }
 
     #[cold]
@@ -155,22 +154,13 @@ impl<P: Platform> RawMutex<P> {
     /// Takes the lock if that is possible before `deadline`. True if we hold it now.
     #[inline]
     pub fn try_lock_until(&self, deadline: Instant) -> bool {
-        self.try_lock() || self.wait_until(deadline)
+        self.try_lock() || self.wait(Some(deadline))
     }
 
     /// Takes the lock if that is possible within `time`. True if we hold it now.
     #[inline]
     pub fn try_lock_for(&self, time: Duration) -> bool {
-        self.try_lock() || self.wait_until(P::now() + time)
-    }
-
-    #[cold]
-    fn wait_until(&self, deadline: Instant) -> bool {
-        let locked = self.wait(Some(deadline));
-        if locked {
-            misuse::took::<P>(&self.word);
-        }
-        locked
+        self.try_lock() || self.wait(Some(P::now() + time))
     }
 
     /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if we hold it now.

@@ -123,7 +123,6 @@ impl<P: Platform> RawCondvar<P> {
         if room.table.sleep_in_ring(number, deadline) {
             let waiting = Waiting::<P>::new(mutex.word());
             waiting.go_on(number);
-            misuse::took::<P>(mutex.word());
             waiting.acquired();
             return true;
         }

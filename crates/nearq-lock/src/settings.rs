@@ -162,15 +162,9 @@ impl Settings {
 
     /// In which of what has bounds the two differ: a bit for each.
     fn differing(&self, clamped: &Self) -> u32 {
-        let differ = [
-            self.hand_overs != clamped.hand_overs,
-            self.remote_percent != clamped.remote_percent,
-            self.batch != clamped.batch,
-            self.patience != clamped.patience,
-            self.quiet != clamped.quiet,
-            self.yields != clamped.yields,
-        ];
-        differ.iter().rev().fold(0, |bits, &differs| bits << 1 | u32::from(differs))
+        let both = self.bounded().into_iter().zip(clamped.bounded());
+        both.rev()
+            .fold(0, |bits, ((.., wanted), (.., taken))| bits << 1 | u32::from(wanted != taken))
     }
 
     /// What is wrong with those of the settings that `which` names.

@@ -1,8 +1,9 @@
 //! Where the waiters of one mutex queue up by cache: a queue for each domain, and whose turn it is.
 //!
 //! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. They are made before they are needed, each
-//! domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time: from the step that puts `NUMA` into the word to the step that takes it out. The slot's number comes and goes with it, unless
-//! the mutex *keeps* the slot for its settings (`own.rs`).
+//! domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time: from the step that puts `NUMA`
+//! into the word to the step that takes it out. The slot's number comes and goes with it, unless the mutex *keeps* the slot for its
+//! settings (`own.rs`).
 //!
 //! # The turn
 //! One thread at most has the slot's *turn*: it may contend for the mutex, and once it holds it, says whose turn is next.

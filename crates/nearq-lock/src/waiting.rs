@@ -50,6 +50,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
 
+use crate::misuse;
 use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
@@ -177,6 +178,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// The caller has taken the mutex, by this way and not by the short one.
     #[inline]
     pub(crate) fn acquired(&self) {
+        misuse::took::<P>(self.word);
         // Relaxed: the caller holds the mutex, so the slot stays.
         let word = self.word.load(Ordering::Relaxed);
         if word & SLOT != 0 {

@@ -1,6 +1,7 @@
 //! Taking a mutex that has a slot without queueing up there.
 //!
-//! Who passes by has no turn, and needs none to take the mutex. It leaves its record's number in the slot (see `running.rs`), and looks after the slot's turn in two cases:
+//! Who passes by has no turn, and needs none to take the mutex. It leaves its record's number in the slot (see `running.rs`), and
+//! looks after the slot's turn in two cases:
 //! - the turn is nobody's when it *has passed by*: then it is the last one, and says whether there is one queue again;
 //! - the mutex is free and reserved, for nobody as it seems: then it *takes the turn first*, and the mutex from there as everybody whose
 //!   turn it is. Otherwise another one could get the turn in between, and would lose what it has reserved.

@@ -41,7 +41,7 @@ impl<P: Platform> Turns<'_, P> {
         }
         let hand_overs = u64::from(turn.passed as u32);
         if hand_overs == 0 {
-            // The turn has just come from another domain: what runs there should not any more.
+            // The turn has just come from another domain, where what runs should not any more; or it begins anew in this one.
             return turn;
         }
         if !self.one_runs(bound) {
