@@ -7,7 +7,7 @@ use crate::metadata::{self, Package};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 12] = [
+const PLAN: [Room; 13] = [
     ("nearq-topology", &[], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
@@ -19,14 +19,23 @@ const PLAN: [Room; 12] = [
         &["nearq-lock", "nearq-platform", "nearq-topology"],
         &["nearq-model", "nearq-sim"],
     ),
-    ("nearq", &["nearq-core", "nearq-platform", "nearq-topology"], &[]),
+    (
+        "nearq-control",
+        &["nearq-core", "nearq-lock", "nearq-platform", "nearq-topology"],
+        &["nearq"],
+    ),
+    ("nearq", &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"], &[]),
     (
         "nearq-experiments",
         &["nearq", "nearq-lock", "nearq-platform", "nearq-sim", "nearq-topology"],
         &[],
     ),
-    ("nearq-cli", &["nearq-experiments", "nearq-topology"], &["nearq", "nearq-platform"]),
-    ("nearq-preload", &["nearq-lock", "nearq-platform"], &[]),
+    (
+        "nearq-cli",
+        &["nearq-control", "nearq-experiments", "nearq-topology"],
+        &["nearq", "nearq-platform"],
+    ),
+    ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &[]),
     ("xtask", &[], &[]),
 ];
 

@@ -1,0 +1,233 @@
+//! The calls of the interface `nearq.control1` and their answers, as data: what goes over the socket.
+//!
+//! The framing is varlink's: one JSON object, ended by a zero byte, for each call and each answer. A call is
+//! `{"method": "nearq.control1.GetProcess", "parameters": {}}`, its answer `{"parameters": {"process": ...}}`, or
+//! `{"error": "nearq.control1.NoSuchQueue", "parameters": {...}}`. A call with `"more": true` has several answers, all but the last
+//! of which say `"continues": true`. Names of fields are the names in these types.
+//!
+//! **Versions.** Fields may be added to answers, and optional ones to calls, within `nearq.control1`; who reads an answer leaves
+//! alone what it does not know. Whatever else changes is another interface, `nearq.control2`.
+//!
+//! Times are in nanoseconds, of the clock `CLOCK_MONOTONIC` where they are points in time. CPUs are lists (`0-3,8`). Counters
+//! count since the process began, and never go back.
+
+mod dump;
+mod locks;
+mod process;
+mod settings;
+mod statistics;
+mod trace;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use dump::{
+    Dump, MachineNode, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump, RunningItem,
+    ScopeDump, WaitingItems,
+};
+pub use locks::{AdaptiveLock, Locks};
+pub use process::{Access, Process};
+pub use settings::{ProcessSettings, QueueSettings, Setting, Settings};
+pub use statistics::{Bucket, Histogram, PodStatistics, QueueStatistics, Statistics};
+pub use trace::{TraceBatch, TraceEvent, TraceKind, TracedQueue};
+
+/// The interface's name.
+pub const INTERFACE: &str = "nearq.control1";
+/// Bytes of a call at most, its zero byte included.
+pub const LONGEST_CALL: usize = 64 * 1024;
+/// Connections that a process has open at most.
+pub const MOST_CONNECTIONS: usize = 16;
+/// Items that a process times at most, for all who look at it together.
+pub const MOST_SAMPLES_PER_SECOND: u32 = 20_000;
+
+/// A call, and what is answered to it.
+pub trait Request: Serialize {
+    /// The method's name, without the interface's.
+    const METHOD: &'static str;
+    /// The answer.
+    type Reply: DeserializeOwned;
+}
+
+macro_rules! requests {
+    ($($name:ident -> $reply:ty),* $(,)?) => {
+        $(impl Request for $name {
+            const METHOD: &'static str = stringify!($name);
+            type Reply = $reply;
+        })*
+    };
+}
+
+requests! {
+    GetProcess -> ProcessReply,
+    GetStatistics -> StatisticsReply,
+    GetDump -> DumpReply,
+    GetSettings -> SettingsReply,
+    Set -> SettingsReply,
+    Keep -> KeepReply,
+    Trace -> TraceBatch,
+}
+
+/// Who the process is, and what the caller may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetProcess {}
+
+/// The answer to [`GetProcess`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessReply {
+    /// The process.
+    pub process: Process,
+}
+
+/// What has happened on each queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetStatistics {
+    /// Whether items are to be timed from now on, until the connection is closed. Without it no item reads a clock.
+    #[serde(default)]
+    pub timing: bool,
+}
+
+/// The answer to [`GetStatistics`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatisticsReply {
+    /// The counts.
+    pub statistics: Statistics,
+}
+
+/// Everything that there is to see, once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetDump {
+    /// Also the functions of the items that wait. Workers that look for their next item may have to wait for some microseconds.
+    #[serde(default)]
+    pub items: bool,
+    /// Also the mutexes.
+    #[serde(default)]
+    pub locks: bool,
+}
+
+/// The answer to [`GetDump`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DumpReply {
+    /// What there is.
+    pub dump: Dump,
+}
+
+/// What is set, and what is in effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetSettings {
+    /// A queue's name, or `#` and its number; all queues and the process without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+}
+
+/// The answer to [`GetSettings`] and [`Set`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsReply {
+    /// What is set now.
+    pub settings: Settings,
+}
+
+/// Changes settings of a queue or of the process: all of them, or, where one is refused, none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Set {
+    /// A queue's name, or `#` and its number; the process without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Values by key, as the kernel's files have them.
+    pub changes: BTreeMap<String, String>,
+    /// Takes the changes back when the connection is closed, whoever closes it, unless [`Keep`] was called.
+    #[serde(default)]
+    pub until_closed: bool,
+}
+
+/// What was set until the connection is closed stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {}
+
+/// The answer to [`Keep`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepReply {}
+
+/// Tells what happens to items, until the connection is closed. To be called with `more`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// A queue's name, or `#` and its number; all queues without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// One item of so many, at the least; a power of two. 1 if not given. More are left out where there are more than
+    /// [`MOST_SAMPLES_PER_SECOND`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u32>,
+}
+
+/// Why a call was refused. On the wire, `nearq.control1.` and the variant's name, its fields as parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "error", content = "parameters")]
+pub enum Refusal {
+    /// No queue has that name.
+    NoSuchQueue {
+        /// The name that was asked for.
+        queue: String,
+        /// The names that there are.
+        queues: Vec<String>,
+    },
+    /// Several queues have that name.
+    Ambiguous {
+        /// The name that was asked for.
+        queue: String,
+        /// What to ask for instead.
+        numbers: Vec<String>,
+    },
+    /// There is no such setting.
+    NoSuchKey {
+        /// The key that was asked for.
+        key: String,
+        /// The keys that there are.
+        keys: Vec<String>,
+    },
+    /// A setting cannot have that value.
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value that was asked for.
+        value: String,
+        /// Why not, and what is allowed, in words.
+        why: String,
+    },
+    /// The caller may not do that.
+    NotPermitted {
+        /// What would allow it, in words.
+        why: String,
+    },
+    /// The process has no such thing, a runtime for example.
+    NotHere {
+        /// What is missing, in words.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::NoSuchQueue { queue, queues } if queues.is_empty() => {
+                write!(f, "there is no queue `{queue}`: the process has none")
+            }
+            Refusal::NoSuchQueue { queue, queues } => {
+                write!(f, "there is no queue `{queue}`; there are {}", queues.join(", "))
+            }
+            Refusal::Ambiguous { queue, numbers } => write!(
+                f,
+                "several queues are called `{queue}`; ask for one by its number: {}",
+                numbers.join(", ")
+            ),
+            Refusal::NoSuchKey { key, keys } => {
+                write!(f, "there is no setting `{key}` here; there are {}", keys.join(", "))
+            }
+            Refusal::BadValue { key, value, why } => write!(f, "{key} cannot be `{value}`: {why}"),
+            Refusal::NotPermitted { why } | Refusal::NotHere { why } => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

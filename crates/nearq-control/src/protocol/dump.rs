@@ -1,0 +1,186 @@
+//! Everything that there is to see of a process, once: what the kernel's `wq_dump` shows, and what is queued and running.
+
+use serde::{Deserialize, Serialize};
+
+use super::locks::Locks;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dump {
+    /// When.
+    pub at_ns: u64,
+    /// The CPUs that the runtime's queues may use: what the process may use, within the mask that was set for it.
+    pub allowed: String,
+    /// The CPUs that are online.
+    pub online: String,
+    /// The CPUs that the machine can have.
+    pub possible: String,
+    /// The scopes, from `cpu` to `system`.
+    pub scopes: Vec<ScopeDump>,
+    /// The pools, by number.
+    pub pools: Vec<PoolDump>,
+    /// The queues, oldest first.
+    pub queues: Vec<QueueDump>,
+    /// The nodes.
+    pub nodes: Vec<MachineNode>,
+    /// What runs.
+    pub running: Vec<RunningItem>,
+    /// What waits, where that was asked for.
+    pub waiting: Vec<WaitingItems>,
+    /// Whether more waits than is told.
+    pub more_waiting: bool,
+    /// The mutexes, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
+}
+
+/// A scope and its pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScopeDump {
+    /// Its name: `cpu`, `smt`, `cache`, `cache_shard`, `numa`, `system`.
+    pub name: String,
+    /// Whether queues that name none follow it.
+    pub default: bool,
+    /// Its pods.
+    pub pods: Vec<PodDump>,
+    /// The pod of each CPU, by CPU number; -1 where there is none.
+    pub cpu_pod: Vec<i64>,
+}
+
+/// A pod of a scope.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodDump {
+    /// Its CPUs.
+    pub cpus: String,
+    /// The number of the node that it lies inside, -1 if it does not.
+    pub node: i64,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolDump {
+    /// Its number.
+    pub id: u64,
+    /// Links of queues that lead there by the attributes in effect.
+    pub references: u64,
+    /// Its workers' nice value as asked for.
+    pub nice: i64,
+    /// Whether its workers are of the class `SCHED_IDLE`.
+    pub idle_class: bool,
+    /// Its workers' slice as asked for; 0 is the system's own.
+    pub slice_ns: u64,
+    /// Threads.
+    pub workers: u64,
+    /// Those of them that sleep.
+    pub idle: u64,
+    /// Whether it is the pool of one CPU, for per-CPU queues.
+    pub per_cpu: bool,
+    /// Whether its workers never leave the pod.
+    pub strict: bool,
+    /// The CPUs that its workers may go to.
+    pub cpus: String,
+    /// The pod's CPUs.
+    pub pod_cpus: String,
+    /// Items that were taken off the inbox and have not begun.
+    pub ready: u64,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueDump {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `percpu`, `unbound`, `unbound,S` (strict) or `ordered`.
+    pub kind: String,
+    /// Where items go that are queued on a CPU: the pool's number, by CPU number; -1 where the machine has no such CPU.
+    pub cpu_pool: Vec<i64>,
+    /// The CPUs that its items may run on.
+    pub cpus: String,
+    /// The limit, and what each node has at least.
+    pub max_active: u64,
+    /// See [`max_active`](Self::max_active).
+    pub min_active: u64,
+    /// Where the limit is counted.
+    pub limits: Vec<NodeLimit>,
+    /// Its rescuer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rescuer: Option<RescuerDump>,
+}
+
+/// How a queue's limit stands in one place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeLimit {
+    /// `node`, `cpu`, `across` (pods that lie inside no node) or `whole` (ordered queues).
+    pub domain: String,
+    /// The node's or CPU's number; -1 for the others.
+    pub number: i64,
+    /// Items on pools or running.
+    pub active: u64,
+    /// As many as may be.
+    pub limit: u64,
+    /// Items held back.
+    pub inactive: u64,
+}
+
+/// A queue's rescuer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RescuerDump {
+    /// Its thread, in the system's own tools; 0 where it has none now.
+    pub thread: u64,
+    /// The CPUs that the thread may run on now.
+    pub cpus: String,
+}
+
+/// A node of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineNode {
+    /// Its number.
+    pub id: u64,
+    /// Its CPUs that are online.
+    pub cpus: String,
+}
+
+/// An item that runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunningItem {
+    /// The queue's name.
+    pub queue: String,
+    /// The queue's number.
+    pub queue_id: u64,
+    /// The name of its function.
+    pub function: String,
+    /// What it says of itself.
+    pub description: String,
+    /// The worker's name.
+    pub worker: String,
+    /// The worker's thread, in the system's own tools.
+    pub thread: u64,
+    /// The worker's pool.
+    pub pool: u64,
+    /// Whether the worker is the queue's rescuer.
+    pub rescuer: bool,
+    /// For how long it has run at most: since the worker took the batch that the item is of. That is one item, unless items are
+    /// shorter than some microseconds.
+    pub at_most_ns: u64,
+}
+
+/// Items with one function that wait in one place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitingItems {
+    /// The queue's name.
+    pub queue: String,
+    /// The queue's number.
+    pub queue_id: u64,
+    /// The pool where they wait.
+    pub pool: u64,
+    /// The name of their function.
+    pub function: String,
+    /// How many.
+    pub count: u64,
+    /// Whether the queue's limit holds them back.
+    pub inactive: bool,
+    /// How long the one has waited that was queued first among those that are timed; 0 where none is.
+    pub oldest_ns: u64,
+}

@@ -1,0 +1,48 @@
+//! The mutexes of a process.
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of all mutexes together, and of those that have queues by cache now. The settings are those of the process
+/// (`lock_...`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Locks {
+    /// `off`, `auto`, `plain` or `numa`.
+    pub mode: String,
+    /// Whether the counts below are counted (`lock_count`).
+    pub counting: bool,
+    /// Places for queues by cache that mutexes have now.
+    pub slots_used: u64,
+    /// Places that were made.
+    pub slots: u64,
+    /// How often a thread had to queue up.
+    pub contended: u64,
+    /// How often one took a mutex in turn.
+    pub in_turn: u64,
+    /// Hand-overs within a last-level cache.
+    pub within: u64,
+    /// Hand-overs to another one.
+    pub across: u64,
+    /// Changes to queues by cache.
+    pub switched: u64,
+    /// Changes back to one queue.
+    pub switched_back: u64,
+    /// How often one slept whose turn it was.
+    pub slept_in_turn: u64,
+    /// How often one slept whose turn it was not.
+    pub slept_in_queue: u64,
+    /// Waits that ended at a deadline.
+    pub gave_up: u64,
+    /// The mutexes that have queues by cache now.
+    pub adaptive: Vec<AdaptiveLock>,
+}
+
+/// A mutex that has queues by cache now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdaptiveLock {
+    /// The number of its slot.
+    pub slot: u64,
+    /// Whether it is held.
+    pub held: bool,
+    /// The last-level caches in which threads wait for it.
+    pub caches: u64,
+}

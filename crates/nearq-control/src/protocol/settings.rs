@@ -1,0 +1,44 @@
+//! What is set, and what is in effect.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of the process, of queues, or of both, as they were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The process's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessSettings>,
+    /// Those of queues, oldest first.
+    pub queues: Vec<QueueSettings>,
+}
+
+/// Settings of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSettings {
+    /// In the order of `nearq knobs`.
+    pub settings: Vec<Setting>,
+}
+
+/// Settings of a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSettings {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// In the order of `nearq knobs`.
+    pub settings: Vec<Setting>,
+}
+
+/// One setting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its key.
+    pub key: String,
+    /// What was asked for, as `Set` takes it; empty for what nobody asks for.
+    pub configured: String,
+    /// What is in effect: `default (cache_shard)` where it is inherited.
+    pub effective: String,
+    /// Whether it can be set here: an ordered queue's `max_active` cannot, for example.
+    pub writable: bool,
+}

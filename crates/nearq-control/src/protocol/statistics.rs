@@ -1,0 +1,183 @@
+//! What has happened on each queue: counters, and how long items waited and ran.
+
+use serde::{Deserialize, Serialize};
+
+/// Counts of a process at one time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// When.
+    pub at_ns: u64,
+    /// CPU time of the whole process.
+    pub cpu_ns: u64,
+    /// CPU time of the thread that answers.
+    pub control_cpu_ns: u64,
+    /// Worker threads.
+    pub workers: u64,
+    /// Those of them that sleep.
+    pub idle: u64,
+    /// How many workers run at once at most: the CPUs allowed, or the quota rounded up.
+    pub parallelism: u64,
+    /// Whether items are timed.
+    pub timing: bool,
+    /// Items that were timed, of all queues.
+    pub samples: u64,
+    /// The queues, oldest first. Those that are gone are missing.
+    pub queues: Vec<QueueStatistics>,
+    /// The pools that have workers or work, by number.
+    pub pods: Vec<PodStatistics>,
+}
+
+/// Counts of one queue, over all its pools, earlier ones included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueStatistics {
+    /// Its number; no other queue of the process ever has it.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `percpu`, `unbound`, `unbound,S` (strict) or `ordered`.
+    pub kind: String,
+    /// The scope in words: `cache`, `default (cache_shard)`, ...
+    pub scope: String,
+    /// Executions that have begun.
+    pub started: u64,
+    /// Executions that have ended.
+    pub completed: u64,
+    /// Executions that ended in a panic.
+    pub panicked: u64,
+    /// Items that run.
+    pub running: u64,
+    /// Items that wait for a worker.
+    pub waiting: u64,
+    /// Items that wait because of the limit.
+    pub inactive: u64,
+    /// CPU time of workers that served the queue.
+    pub cpu_ns: u64,
+    /// How often an item used its CPU for too long; counted for per-CPU queues.
+    pub cpu_intensive: u64,
+    /// How often another worker was called because one slept inside an item.
+    pub concurrency_wakeups: u64,
+    /// How often a worker was brought back into its pod.
+    pub repatriated: u64,
+    /// Executions by workers of other pods.
+    pub helped: u64,
+    /// Whether it has a rescuer.
+    pub rescuer: bool,
+    /// How often the rescuer was called.
+    pub mayday: u64,
+    /// Executions by the rescuer.
+    pub rescued: u64,
+    /// The limit.
+    pub max_active: u64,
+    /// How long items waited from queueing to start, while they are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Histogram>,
+    /// How long items ran, while they are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Histogram>,
+}
+
+/// How often which time was taken, since items were timed first. Each timed item stands for those that were left out beside it,
+/// so counts are about those of all items.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Items that were timed.
+    pub samples: u64,
+    /// Sum of all times.
+    pub sum_ns: u64,
+    /// Of which time there were how many, in order; what there was none of is missing. A bucket is about 6 % wide.
+    pub buckets: Vec<Bucket>,
+}
+
+/// One class of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The least time that is too long for it.
+    pub below_ns: u64,
+    /// How many items.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// Items that are counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.count).sum()
+    }
+
+    /// What has been added since `earlier`, a state of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut before = earlier.buckets.iter().peekable();
+        let mut buckets = Vec::new();
+        for bucket in &self.buckets {
+            while before.next_if(|other| other.below_ns < bucket.below_ns).is_some() {}
+            let known = before.next_if(|other| other.below_ns == bucket.below_ns);
+            let count = bucket.count.saturating_sub(known.map_or(0, |other| other.count));
+            if count != 0 {
+                buckets.push(Bucket { count, ..*bucket });
+            }
+        }
+        Histogram {
+            samples: self.samples.saturating_sub(earlier.samples),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
+            buckets,
+        }
+    }
+
+    /// The time that a part of the items (0 to 1) did not exceed, as the upper end of its bucket; none where nothing is counted.
+    pub fn quantile(&self, part: f64) -> Option<u64> {
+        let count = self.count();
+        let wanted = ((part * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        self.buckets.iter().find_map(|bucket| {
+            seen += bucket.count;
+            (seen >= wanted).then_some(bucket.below_ns)
+        })
+    }
+}
+
+/// One pool, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodStatistics {
+    /// The pool's number.
+    pub pool: u64,
+    /// The CPUs of its pod.
+    pub cpus: String,
+    /// Its workers' nice value.
+    pub nice: i64,
+    /// Threads.
+    pub workers: u64,
+    /// Those of them that sleep.
+    pub idle: u64,
+    /// Items that were taken off the inbox and have not begun.
+    pub ready: u64,
+    /// Executions that have ended there, on account of the queues that there are.
+    pub completed: u64,
+    /// CPU time of its workers, on account of the queues that there are.
+    pub cpu_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(buckets: &[(u64, u64)]) -> Histogram {
+        let buckets = buckets.iter().map(|&(below_ns, count)| Bucket { below_ns, count });
+        Histogram { samples: 1, sum_ns: 10, buckets: buckets.collect() }
+    }
+
+    #[test]
+    fn quantiles_are_upper_ends() {
+        let times = histogram(&[(10, 50), (20, 49), (400, 1)]);
+        let at = [0.0, 0.5, 0.51, 0.99, 0.991, 1.0].map(|part| times.quantile(part).unwrap());
+        assert_eq!(at, [10, 10, 20, 20, 400, 400]);
+        assert_eq!(histogram(&[]).quantile(0.5), None);
+    }
+
+    #[test]
+    fn what_was_added_is_what_is_more() {
+        let before = histogram(&[(10, 5), (30, 1)]);
+        let after = histogram(&[(10, 5), (20, 2), (30, 4), (50, 1)]);
+        assert_eq!(after.since(&before).buckets, histogram(&[(20, 2), (30, 3), (50, 1)]).buckets);
+        assert_eq!(after.since(&Histogram::default()).buckets, after.buckets);
+    }
+}

@@ -1,0 +1,61 @@
+//! What happens to items, one after the other.
+
+use serde::{Deserialize, Serialize};
+
+/// What has happened since the last batch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TraceBatch {
+    /// Queues that the events name and that no earlier batch has named.
+    pub queues: Vec<TracedQueue>,
+    /// By time, unless threads were interrupted between looking at the clock and writing it down.
+    pub events: Vec<TraceEvent>,
+    /// Events that were lost since the trace began, because they came faster than they were read.
+    pub dropped: u64,
+    /// One item of so many is told now, of the queue that is told least of.
+    pub every: u64,
+}
+
+/// A queue that events name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedQueue {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceEvent {
+    /// When.
+    pub at_ns: u64,
+    /// What.
+    pub kind: TraceKind,
+    /// The queue's number.
+    pub queue: u64,
+    /// The item: the same number for its events, and for a later item at the same place in memory.
+    pub item: u64,
+    /// The name of its function.
+    pub function: String,
+    /// The CPU.
+    pub cpu: u64,
+    /// The thread, in the system's own tools; 0 of a queueing.
+    pub thread: u64,
+    /// The pool whose worker it is; of a queueing, the pool that the item goes to.
+    pub pool: u64,
+    /// Of a start, the time since queueing; of an end, the time since the start; of a queueing, 0.
+    pub took_ns: u64,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceKind {
+    /// The item was queued.
+    #[default]
+    Queue,
+    /// Its function begins.
+    Start,
+    /// Its function has ended.
+    End,
+}
