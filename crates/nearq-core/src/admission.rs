@@ -64,6 +64,7 @@ use crate::fork;
 use crate::item::Item;
 use crate::kicker::Kicker;
 use crate::link::Link;
+use crate::look::Sight;
 use crate::pad::Padded;
 use crate::turn::Turn;
 
@@ -214,6 +215,20 @@ impl<P: Platform> Admission<P> {
         self.askers.store(cpus.max(1) as u32, Ordering::Relaxed);
         // Release: pairs with the acquire in `kick`.
         self.main_link.store(link.cast_mut(), Ordering::Release);
+    }
+
+    /// Notes what is held back; see `look`.
+    pub(crate) fn see_inactive(&self, sight: &mut Sight<P>) {
+        if self.inactive.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let turn = self.turn.lock();
+        // SAFETY: here and below: the lists keep their items alive; whoever takes some has `turn`, which is ours.
+        unsafe { sight.note(turn.nodes()) };
+        for link in self.links() {
+            // SAFETY: as above.
+            unsafe { sight.note(link.inactive.nodes()) };
+        }
     }
 
     /// Executions that have ended, over all links.

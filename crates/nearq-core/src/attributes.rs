@@ -171,6 +171,8 @@ pub(crate) struct Surroundings {
     pub(crate) shard_size: usize,
     /// Off switches affinity off for every queue.
     pub(crate) affinity: bool,
+    /// The CPUs that queues may use; all that the process may use if not set.
+    pub(crate) mask: Option<CpuSet>,
 }
 
 /// The pools of a queue, and which CPU's items go to which.
@@ -189,9 +191,13 @@ pub(crate) struct Layout {
 }
 
 impl Surroundings {
-    /// The CPUs that this process may use.
+    /// The CPUs that the queues may use: what the process may, within the mask where something of that is left.
     pub(crate) fn allowed(&self) -> CpuSet {
-        self.limits.effective()
+        let allowed = self.limits.effective();
+        match &self.mask {
+            Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
+            _ => allowed,
+        }
     }
 
     /// How many workers of one nice level may run at once.
@@ -247,7 +253,7 @@ impl Surroundings {
             domains: possible.iter().map(Domain::Cpu).collect(),
             pools,
             by_cpu,
-            effective: self.allowed(),
+            effective: self.limits.effective(),
             places: Places::of(&self.topology),
         }
     }
@@ -316,6 +322,7 @@ mod tests {
             default_scope: Scope::Cache,
             shard_size: 8,
             affinity: true,
+            mask: None,
         }
     }
 

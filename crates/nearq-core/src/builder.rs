@@ -41,8 +41,6 @@ pub(crate) struct Config {
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
     pub(crate) on_stall: Option<OnStall>,
-    /// Zero: never.
-    pub(crate) stall_after: Duration,
 }
 
 impl Config {
@@ -194,7 +192,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     ///
     /// # Errors
     /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
-    pub fn build(mut self) -> Result<Runtime<P>, Error> {
+    pub fn build(self) -> Result<Runtime<P>, Error> {
         if self.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
@@ -218,7 +216,7 @@ impl<P: Platform> RuntimeBuilder<P> {
                 }
             },
         };
-        self.config.stall_after = match self.stall_after {
+        let stall_after = match self.stall_after {
             Some(period) => period,
             None => {
                 P::setting("NEARQ_STALL_AFTER").map_or(Ok(STALL_AFTER), |text| seconds(&text))?
@@ -230,9 +228,10 @@ impl<P: Platform> RuntimeBuilder<P> {
             default_scope,
             shard_size: self.shard_size,
             affinity,
+            mask: None,
         };
         let broken = Variant::chosen::<P>()?;
-        Ok(Runtime::start(surroundings, self, broken))
+        Ok(Runtime::start(surroundings, self, stall_after, broken))
     }
 }
 

@@ -184,6 +184,7 @@ impl<P: Platform> Inner<P> {
         self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();
+        self.observation.after_fork_in_child();
         set(&self.threads, 0);
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);

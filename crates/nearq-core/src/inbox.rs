@@ -52,6 +52,22 @@ impl<P: Platform> Inbox<P> {
         self.head.load(Ordering::SeqCst).is_null()
     }
 
+    /// What is there, last pushed first.
+    ///
+    /// # Safety
+    /// Nobody takes anything as long as the answer is used.
+    pub(crate) unsafe fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
+        // Acquire: pairs with the release in `push`.
+        let mut next: *const Item<P> = self.head.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: what is on the list is alive, and stays there as the caller says.
+            let item = unsafe { next.as_ref() }?;
+            let node = next;
+            next = item.next.load(Ordering::Relaxed);
+            Some(node)
+        })
+    }
+
     /// Takes everything, first pushed first. That nothing is there is `SeqCst` too: who gives a place back looks here (`admission`).
     pub(crate) fn take_all(&self) -> List<P> {
         let mut list = List::new();

@@ -69,6 +69,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Extra;
 use crate::link::Link;
+use crate::observe::Stamp;
 use crate::task::{CANCELLED, DONE};
 
 pub(crate) const PENDING: u64 = 1;
@@ -123,6 +124,8 @@ pub(crate) struct Item<P: Platform> {
     cpu: P::AtomicU32,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
+    /// When it was queued, if the queue is observed (`observe`). Written by the owner of `PENDING`.
+    stamp: P::AtomicU64,
     /// What few items need; null until one does.
     pub(crate) extra: P::AtomicPtr<Extra<P>>,
 }
@@ -218,6 +221,9 @@ pub(crate) fn is_of_this_process<P: Platform>(word: u64) -> bool {
     word & EPOCH == epoch::<P>()
 }
 
+/// One line of the cache, whatever comes behind it.
+const _: () = assert!(size_of::<Item<nearq_platform::Linux>>() <= 64);
+
 impl<P: Platform> Item<P> {
     /// An idle item with one handle.
     pub(crate) fn new(table: &'static ItemTable<P>) -> Self {
@@ -238,6 +244,7 @@ impl<P: Platform> Item<P> {
             table,
             cpu: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
+            stamp: P::AtomicU64::new(Stamp::NONE.0),
             extra: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -375,6 +382,17 @@ impl<P: Platform> Item<P> {
     /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
     pub(crate) fn set_cpu(&self, cpu: u32) {
         self.cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.
+    #[inline]
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp(self.stamp.load(Ordering::Relaxed))
+    }
+
+    /// The caller owns `PENDING`.
+    pub(crate) fn set_stamp(&self, stamp: Stamp) {
+        self.stamp.store(stamp.0, Ordering::Relaxed);
     }
 
     /// The item waits for its queue's limit. The caller owns `PENDING`, and has not accounted it yet.

@@ -22,6 +22,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
+//! | `observe`, `histogram`, `handle`, `look` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
@@ -52,7 +53,9 @@ mod fork;
 mod freeze;
 mod future;
 mod gate;
+mod handle;
 mod held;
+mod histogram;
 mod hogs;
 mod idle;
 mod inbox;
@@ -64,7 +67,9 @@ mod kicker;
 mod level;
 mod link;
 mod list;
+mod look;
 mod monitor;
+mod observe;
 mod outcome;
 mod pad;
 mod pause;
@@ -104,10 +109,14 @@ pub use default::{
 pub use domain::{Domain, DomainLimit};
 pub use error::Error;
 pub use flush::{DrainedQueue, FlushedQueue};
+pub use handle::QueueHandle;
+pub use histogram::{TimeClass, Times};
 pub use info::{PoolInfo, WorkerState};
 pub use join::JoinHandle;
-pub use link::LinkStatistics;
+pub use link::{InHand, LinkStatistics};
+pub use look::{RunningNow, WaitingNow};
 pub use nearq_topology::{CpuSet, Scope};
+pub use observe::{Timing, TraceEvent, TraceKind, Tracer};
 pub use outcome::{JoinError, Panic};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;

@@ -50,6 +50,8 @@ pub(crate) const DRAINING: u32 = 1 << 1;
 pub(crate) const LOCALIZE: u32 = 1;
 /// Items do not count as running.
 pub(crate) const INTENSIVE: u32 = 1 << 1;
+/// Some of the items are timed (`observe`).
+pub(crate) const OBSERVED: u32 = 1 << 2;
 
 /// One workqueue on one pool.
 pub(crate) struct Link<P: Platform> {
@@ -57,7 +59,7 @@ pub(crate) struct Link<P: Platform> {
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
     pub(crate) pool: Arc<Pool<P>>,
-    /// How items are run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`].
+    /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`].
     manner: P::AtomicU32,
     /// Which of the queue's sets of links it is in; see `flush`.
     pub(crate) set: usize,
@@ -284,6 +286,23 @@ impl<P: Platform> Link<P> {
         self.credits.entered()
     }
 
+    /// Items that have come here, all in all, in 32 bits: one more with each.
+    pub(crate) fn arrived(&self) -> u32 {
+        self.entered().wrapping_add(self.held() as u32)
+    }
+
+    /// Items on the pool, and those that run; items held back.
+    pub(crate) fn in_hand(&self) -> InHand {
+        let ended = self.ended();
+        let running = self.running();
+        let let_in = u64::from(self.entered().wrapping_sub(ended));
+        InHand {
+            running: running.min(let_in),
+            waiting: let_in.saturating_sub(running),
+            inactive: self.held(),
+        }
+    }
+
     /// Somebody may wait, for that reason, from now on.
     pub(crate) fn watch(&self, why: u32) {
         self.watched.fetch_or(why, Ordering::SeqCst);
@@ -320,7 +339,7 @@ impl<P: Platform> Link<P> {
         self.age.store(age, Ordering::SeqCst);
     }
 
-    /// How items are run; 0 is the usual way.
+    /// How items are queued and run; 0 is the usual way.
     #[inline]
     pub(crate) fn manner(&self) -> u32 {
         self.manner.load(Ordering::Relaxed)
@@ -387,6 +406,26 @@ impl LinkStatistics {
         self.cpu_intensive += other.cpu_intensive;
         self.mayday += other.mayday;
         self.rescued += other.rescued;
+    }
+}
+
+/// What of a queue is under way. Read while items come and go: each number may be a few too high or too low.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InHand {
+    /// Items that run.
+    pub running: u64,
+    /// Items that wait for a worker.
+    pub waiting: u64,
+    /// Items that wait because of the limit.
+    pub inactive: u64,
+}
+
+impl core::ops::AddAssign for InHand {
+    fn add_assign(&mut self, other: Self) {
+        self.running += other.running;
+        self.waiting += other.waiting;
+        self.inactive += other.inactive;
     }
 }
 

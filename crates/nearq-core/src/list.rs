@@ -72,6 +72,18 @@ impl<P: Platform> List<P> {
         NonNull::new(self.head)
     }
 
+    /// The items, in their order.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
+        let mut next: *const Item<P> = self.head;
+        core::iter::from_fn(move || {
+            // SAFETY: the item is on this list, which has its PENDING.
+            let item = unsafe { next.as_ref() }?;
+            let node = next;
+            next = item.next.load(Ordering::Relaxed);
+            Some(node)
+        })
+    }
+
     /// Puts all of `other` at the end.
     pub(crate) fn append(&mut self, other: &mut List<P>) {
         let Some(first) = other.front() else { return };

@@ -39,6 +39,7 @@ use crate::item::Item;
 use crate::level::{Level, leave};
 use crate::link::Link;
 use crate::list::List;
+use crate::look::Sight;
 use crate::pad::Padded;
 use crate::rescuer::Hardship;
 use crate::runtime::Inner;
@@ -283,6 +284,13 @@ impl<P: Platform> Pool<P> {
         let item = if ready.front().is_some_and(&wanted) { ready.pop_front() } else { None };
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         item
+    }
+
+    /// Notes what waits; see `look`.
+    pub(crate) fn see_waiting(&self, sight: &mut Sight<P>) {
+        let ready = self.listed.ready.lock();
+        // SAFETY: the lists keep their items alive; whoever takes some has the lock, which is ours.
+        unsafe { sight.note(ready.nodes().chain(self.inbox.nodes())) };
     }
 
     /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers

@@ -19,7 +19,8 @@ use crate::fork;
 use crate::gate::Gate;
 use crate::item::{Epoch, Item, PENDING};
 use crate::kept::Kept;
-use crate::link::{Link, LinkStatistics};
+use crate::link::{InHand, Link, LinkStatistics, OBSERVED};
+use crate::observe::Observed;
 use crate::priority::Priority;
 use crate::rescuer::Rescuer;
 use crate::runtime::{Inner, Runtime};
@@ -61,6 +62,8 @@ pub(crate) struct Nature {
 
 /// The inside of a workqueue.
 pub(crate) struct Queue<P: Platform> {
+    /// No other queue of the runtime ever has it.
+    pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) nature: Nature,
@@ -75,6 +78,7 @@ pub(crate) struct Queue<P: Platform> {
     /// Threads that touch the queue although nothing of theirs is counted there.
     visitors: P::AtomicU32,
     pub(crate) flushing: Flushing<P>,
+    pub(crate) observed: Observed<P>,
     rescuer: Option<Arc<Rescuer<P>>>,
     /// By which those come in who wake a future.
     pub(crate) gate: Gate<P>,
@@ -97,6 +101,7 @@ impl<P: Platform> Queue<P> {
         bounds: Bounds,
     ) -> Arc<Self> {
         let queue = Arc::new(Queue {
+            id: runtime.inner().number_queue(),
             name,
             kind,
             nature,
@@ -108,6 +113,7 @@ impl<P: Platform> Queue<P> {
             visitors: P::AtomicU32::new(0),
             gate: Gate::new(),
             flushing: Flushing::new(),
+            observed: Observed::new(),
             rescuer: nature.rescuer.then(|| Arc::new(Rescuer::new())),
             config: Mutex::new_in(Config {
                 attributes,
@@ -280,6 +286,9 @@ impl<P: Platform> Queue<P> {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
+        if cfg!(feature = "observe") && link.manner() & OBSERVED != 0 {
+            link.stamp(header, cpu as u32);
+        }
         if !link.credits.take() {
             return Self::send_without_credit(link, item, cpu as u32);
         }
@@ -382,6 +391,29 @@ impl<P: Platform> Queue<P> {
         unsafe { &*table }
     }
 
+    /// The pools of the layout in effect, by CPU number.
+    pub(crate) fn pools_by_cpu(&self) -> Vec<u32> {
+        let table = self.current_table();
+        // SAFETY: links live as long as the queue.
+        table.by_cpu.iter().map(|link| unsafe { &**link }.pool.id).collect()
+    }
+
+    /// The scope in words; see `Workqueue::scope_in_words`.
+    pub(crate) fn scope_in_words(&self) -> String {
+        match self.kind {
+            Kind::PerCpu => return "per-cpu".into(),
+            Kind::Ordered => return "ordered".into(),
+            Kind::Unbound => {}
+        }
+        let attributes = self.attributes();
+        let off = !(attributes.affinity && self.runtime.affinity());
+        let scope = match attributes.scope {
+            Some(scope) => scope.to_string(),
+            None => format!("default ({})", self.runtime.default_scope()),
+        };
+        if off { format!("{scope} (off)") } else { scope }
+    }
+
     #[inline]
     fn link_for(&self, cpu: usize) -> &Link<P> {
         let table = self.current_table();
@@ -430,6 +462,13 @@ impl<P: Platform> Queue<P> {
     /// Items that are held back.
     pub(crate) fn inactive(&self) -> usize {
         self.domains().map(|domain| domain.in_use().1).sum()
+    }
+
+    /// What is under way.
+    pub(crate) fn in_hand(&self) -> InHand {
+        let mut sum = InHand::default();
+        self.links().for_each(|link| sum += link.in_hand());
+        sum
     }
 
     /// How the limit stands in each domain.
@@ -497,6 +536,7 @@ impl<P: Platform> Queue<P> {
             rescuer.after_fork_in_child();
         }
         self.gate.after_fork_in_child();
+        self.observed.after_fork_in_child();
     }
 
     // ---- the end -----------------------------------------------------------------------------------------

@@ -245,6 +245,11 @@ impl<P: Platform> Rescuer<P> {
         unsafe { self.worker.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Its thread, if it has one now.
+    pub(crate) fn thread(&self) -> Option<P::Thread> {
+        self.entry().and_then(|worker| *worker.thread.lock())
+    }
+
     /// The pool needs help. False if it has said so already.
     fn call(&self, pool: &Arc<Pool<P>>) -> bool {
         let mut calls = self.calls.lock();

@@ -21,7 +21,8 @@ use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::{self, Context, Surplus};
 use crate::item::{Executed, Finished, Item, Started};
-use crate::link::{INTENSIVE, LOCALIZE, Link};
+use crate::link::{INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::observe::Stamp;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::Inner;
@@ -285,6 +286,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     fn work(&mut self) -> Ran {
         let mut begin = P::now();
         loop {
+            self.worker.set_began(begin);
             let mut count = 0;
             while let Some(item) = self.worker.next() {
                 if self.run_item::<false>(item) == Ran::Forked {
@@ -369,6 +371,7 @@ impl<'a, P: Platform> Runner<'a, P> {
 
     /// Runs an item by itself, for a rescuer.
     pub(crate) fn run_one(&mut self, item: NonNull<Item<P>>) -> Ran {
+        self.worker.set_began(P::now());
         let ran = self.run_item::<true>(item);
         if ran == Ran::Here {
             let now = P::now();
@@ -406,10 +409,6 @@ impl<'a, P: Platform> Runner<'a, P> {
         if self.place.repatriate::<P>() {
             served.count_repatriated(self.worker.index);
         }
-        let manner = served.manner();
-        if manner & LOCALIZE != 0 {
-            self.place.localize::<P>(header.cpu() as usize);
-        }
         if !core::ptr::eq(Arc::as_ptr(&served.pool), Arc::as_ptr(self.pool)) {
             served.count_helped(self.worker.index);
         }
@@ -420,8 +419,9 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.context.item.set(item.as_ptr());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let execute = || unsafe { (table.execute)(item) };
+        let manner = served.manner();
         let executed =
-            if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) };
+            if manner == 0 { execute() } else { self.run_in_manner(served, header, execute) };
         if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
             return Ran::Forked;
         }
@@ -434,6 +434,29 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         served.end(self.worker.index);
         Ran::Here
+    }
+
+    /// Calls `execute`, which runs the item, where that is not done in the usual way.
+    #[inline(never)]
+    fn run_in_manner(
+        &mut self,
+        served: &Link<P>,
+        item: &Item<P>,
+        execute: impl FnOnce() -> Executed,
+    ) -> Executed {
+        let manner = served.manner();
+        let stamp = item.stamp();
+        if manner & LOCALIZE != 0 {
+            self.place.localize::<P>(item.cpu() as usize);
+        }
+        let execute = || {
+            if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) }
+        };
+        if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
+            served.time(item, item.table(), stamp, execute)
+        } else {
+            execute()
+        }
     }
 
     /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the

@@ -25,6 +25,7 @@ use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
 use crate::monitor::Monitor;
+use crate::observe::Observation;
 use crate::pool::Pool;
 use crate::priority::{Priorities, Priority};
 use crate::queue::Queue;
@@ -45,6 +46,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) monitor: Monitor<P>,
     pub(crate) timer: Timer<P>,
     pub(crate) freezer: Freezer<P>,
+    pub(crate) observation: Observation<P>,
     pub(crate) priorities: Priorities<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
@@ -74,10 +76,12 @@ pub(crate) struct Inner<P: Platform> {
     idle_timeout: P::AtomicU64,
     last_look: P::AtomicU64,
     next_pool: P::AtomicU32,
+    next_queue: P::AtomicU64,
     default_max_active_warned: P::AtomicU32,
     /// Functions that used the CPU of a per-CPU pool for too long, and from when on that is so.
     pub(crate) hogs: Hogs<P>,
     cpu_intensive_after: P::AtomicU64,
+    stall_after: P::AtomicU64,
     /// A worker has let go of the queue that it served; for who wants to free one.
     pub(crate) departures: Event<P>,
     handles: P::AtomicU32,
@@ -134,6 +138,7 @@ impl<P: Platform> Runtime<P> {
     pub(crate) fn start(
         surroundings: Surroundings,
         settings: RuntimeBuilder<P>,
+        stall_after: Duration,
         broken: Variant,
     ) -> Self {
         let may_spin = surroundings.parallelism() > 1;
@@ -142,6 +147,7 @@ impl<P: Platform> Runtime<P> {
             monitor: Monitor::new(),
             timer: Timer::new(),
             freezer: Freezer::new(),
+            observation: Observation::new(),
             priorities: Priorities::new(),
             stopping: P::AtomicU32::new(0),
             shutdown: Shutdown::new(),
@@ -165,9 +171,11 @@ impl<P: Platform> Runtime<P> {
             idle_timeout: P::AtomicU64::new(settings.idle_timeout.as_nanos() as u64),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             next_pool: P::AtomicU32::new(0),
+            next_queue: P::AtomicU64::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
             hogs: Hogs::new(),
             cpu_intensive_after: P::AtomicU64::new(settings.cpu_intensive_after.as_nanos() as u64),
+            stall_after: P::AtomicU64::new(nanos(stall_after)),
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
         };
@@ -192,7 +200,8 @@ impl<P: Platform> Runtime<P> {
         self.inner.surroundings().topology.clone()
     }
 
-    /// The CPUs that the process may use, as last read.
+    /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
+    /// [mask](Self::set_cpumask).
     pub fn allowed(&self) -> CpuSet {
         self.inner.surroundings().allowed()
     }
@@ -249,6 +258,45 @@ impl<P: Platform> Runtime<P> {
         self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
     }
 
+    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
+    pub fn cpu_intensive_after(&self) -> Duration {
+        self.inner.cpu_intensive_after()
+    }
+
+    /// Changes after how long it is reported that work waits and nothing starts; zero is never. See
+    /// [`stall_after`](RuntimeBuilder::stall_after).
+    pub fn set_stall_after(&self, period: Duration) {
+        self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
+    }
+
+    /// After how long it is reported that work waits and nothing starts; zero is never.
+    pub fn stall_after(&self) -> Duration {
+        self.inner.stall_after()
+    }
+
+    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. Where nothing of the mask can be used
+    /// any more, it stands for all. Per-CPU queues do not heed it. In effect for the next item.
+    ///
+    /// # Errors
+    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
+    pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
+        let cpus = cpus.into();
+        self.inner
+            .check_mask_within(cpus.as_ref(), |surroundings| surroundings.limits.effective())?;
+        self.inner.change_surroundings(|surroundings| surroundings.mask = cpus);
+        Ok(())
+    }
+
+    /// The CPUs that queues may use, as it was set.
+    pub fn cpumask(&self) -> Option<CpuSet> {
+        self.inner.surroundings().mask.clone()
+    }
+
+    /// Looks at its inbox that a worker takes before it sleeps.
+    pub fn spin(&self) -> u32 {
+        self.inner.spin_budget()
+    }
+
     /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
     pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
         self.inner.hogs.list()
@@ -286,7 +334,7 @@ impl<P: Platform> Runtime<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    fn surroundings(&self) -> Arc<Surroundings> {
+    pub(crate) fn surroundings(&self) -> Arc<Surroundings> {
         Arc::clone(&self.surroundings.lock())
     }
 
@@ -308,6 +356,14 @@ impl<P: Platform> Inner<P> {
 
     /// Whether a mask, if there is one, can be carried out here.
     pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
+        self.check_mask_within(mask, Surroundings::allowed)
+    }
+
+    fn check_mask_within(
+        &self,
+        mask: Option<&CpuSet>,
+        allowed: impl FnOnce(&Surroundings) -> CpuSet,
+    ) -> Result<(), Error> {
         let Some(mask) = mask else { return Ok(()) };
         if mask.is_empty() {
             return Err(Error::EmptyMask);
@@ -317,7 +373,7 @@ impl<P: Platform> Inner<P> {
         if let Some(cpu) = mask.difference(possible).first() {
             return Err(Error::NoSuchCpu { cpu, possible: possible.clone() });
         }
-        let allowed = surroundings.allowed();
+        let allowed = allowed(&surroundings);
         if !mask.intersects(&allowed) {
             return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
         }
@@ -329,6 +385,11 @@ impl<P: Platform> Inner<P> {
     }
 
     // ---- queues ------------------------------------------------------------------------------------------
+
+    /// A number for a new queue, from 1 on.
+    pub(crate) fn number_queue(&self) -> u64 {
+        self.next_queue.fetch_add(1, Ordering::Relaxed) + 1
+    }
 
     pub(crate) fn add_queue(&self, queue: &Arc<Queue<P>>) {
         self.queues.lock().push(Arc::downgrade(queue));
@@ -509,6 +570,11 @@ impl<P: Platform> Inner<P> {
     /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
     pub(crate) fn cpu_intensive_after(&self) -> Duration {
         Duration::from_nanos(self.cpu_intensive_after.load(Ordering::Relaxed))
+    }
+
+    /// Where work waits and nothing starts for so long, that is reported; zero is never.
+    pub(crate) fn stall_after(&self) -> Duration {
+        Duration::from_nanos(self.stall_after.load(Ordering::Relaxed))
     }
 
     /// A function has used the CPU of a per-CPU pool for longer than that.

@@ -181,7 +181,7 @@ impl Stalls {
         watcher: &Watcher<P>,
         now: Instant,
     ) -> bool {
-        let period = inner.config.stall_after;
+        let period = inner.stall_after();
         if period.is_zero() {
             return true;
         }

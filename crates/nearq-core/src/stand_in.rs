@@ -53,6 +53,21 @@ impl<P: Platform> StandIn<P> {
     }
 }
 
+/// The table of the item for which a node is on a list: its own, or that of the item for which it stands in.
+///
+/// # Safety
+/// The node is on a list and stays there for the time of the call, and it was not stale after it was there.
+pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable<P> {
+    let word = node.state.load(Ordering::Acquire);
+    if word & (PENDING | AWAY | STALE) != PENDING | AWAY {
+        return node.table();
+    }
+    // An item of which a stand-in is under way is not on a list itself, or its own node is stale there.
+    let stand_in = node.whole().cast::<StandIn<P>>();
+    // SAFETY: as said, it is a stand-in; it keeps its target alive.
+    unsafe { stand_in.as_ref().target.as_ref().table() }
+}
+
 /// Lets a node go that nobody has any more, and its reference of the target.
 ///
 /// # Safety
@@ -164,6 +179,7 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
     }
     let link = header.link();
     let cpu = header.cpu();
+    let stamp = header.stamp();
     loop {
         let word = held.word();
         debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
@@ -175,6 +191,7 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
         } else {
             // While PENDING is ours.
             target.set_cpu(cpu);
+            target.set_stamp(stamp);
             let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.
             if target.change(word, to - REFERENCE) {

@@ -84,6 +84,11 @@ impl<P: Platform> Turn<P> {
         self.known = newest;
     }
 
+    /// What was collected and is left.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
+        self.pools.iter().flat_map(|pool| pool.links.iter().flat_map(|link| link.list.nodes()))
+    }
+
     /// The first item of the next pool that has one.
     pub(crate) fn pop(&mut self) -> Option<(Place, NonNull<Item<P>>)> {
         for _ in 0..self.pools.len() {

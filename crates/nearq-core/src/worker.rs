@@ -16,7 +16,7 @@
 use core::ptr::NonNull;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
 use crate::fork;
@@ -73,6 +73,8 @@ pub(crate) struct Worker<P: Platform> {
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemTable<P>>,
+    /// When it took its batch.
+    began: P::AtomicU64,
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
     /// The right to wait for the thread's end; stays after it, until the entry is used again.
@@ -101,6 +103,7 @@ impl<P: Platform> Worker<P> {
             hint: P::AtomicU32::new(0),
             counted: core::array::from_fn(|_| P::AtomicU32::new(0)),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
+            began: P::AtomicU64::new(0),
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
             description: Mutex::new_in(String::new()),
@@ -289,6 +292,17 @@ impl<P: Platform> Worker<P> {
     #[inline]
     pub(crate) fn set_running(&self, table: *const ItemTable<P>) {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Says when it took the batch that it runs now.
+    #[inline]
+    pub(crate) fn set_began(&self, now: Instant) {
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it took the batch that it runs now, or ran last.
+    pub(crate) fn began(&self) -> Instant {
+        Instant::from_nanos(self.began.load(Ordering::Relaxed))
     }
 
     /// Whether it runs an item, as far as one can tell from outside; false between batches, maybe true between items.

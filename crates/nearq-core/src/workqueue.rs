@@ -61,7 +61,7 @@ impl<P: Platform> Workqueue<P> {
     }
 
     #[inline]
-    fn shared(&self) -> &Arc<Queue<P>> {
+    pub(crate) fn shared(&self) -> &Arc<Queue<P>> {
         match &self.queue {
             Some(queue) => queue,
             None => unreachable!("taken by drop only"),
@@ -408,18 +408,7 @@ impl<P: Platform> Workqueue<P> {
     /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
     /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
     pub fn scope_in_words(&self) -> String {
-        match self.inside().kind {
-            Kind::PerCpu => return "per-cpu".into(),
-            Kind::Ordered => return "ordered".into(),
-            Kind::Unbound => {}
-        }
-        let attributes = self.attributes();
-        let off = !(attributes.affinity && self.runtime().affinity());
-        let scope = match attributes.scope {
-            Some(scope) => scope.to_string(),
-            None => format!("default ({})", self.runtime().default_scope()),
-        };
-        if off { format!("{scope} (off)") } else { scope }
+        self.inside().scope_in_words()
     }
 
     /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.

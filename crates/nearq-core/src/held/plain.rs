@@ -35,9 +35,10 @@ impl Bench {
             default_scope: Scope::Cpu,
             shard_size: 8,
             affinity: true,
+            mask: None,
         };
         let settings = Runtime::<Linux>::builder_in().spin(0);
-        let runtime = Runtime::start(surroundings, settings, Variant::default());
+        let runtime = Runtime::start(surroundings, settings, Duration::ZERO, Variant::default());
         let inner = runtime.inner();
         inner.monitor.stop();
         inner.stopping.store(1, Ordering::SeqCst);

@@ -20,7 +20,7 @@ use crate::admission::Admission;
 use crate::attributes::{Attributes, Kind, Layout};
 use crate::domain::{Bounds, Domain};
 use crate::error::Error;
-use crate::link::{INTENSIVE, LOCALIZE, Link};
+use crate::link::{INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::pool::Pool;
 use crate::priority::Priority;
 
@@ -42,17 +42,7 @@ impl<P: Platform> Queue<P> {
 
     /// Changes attributes; in effect for the next item when it returns.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
-        let mut config = self.config.lock();
-        let mut attributes = config.attributes.clone();
-        change(&mut attributes);
-        self.kind.check(&attributes)?;
-        // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
-        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
-        Priority::check(&attributes)?;
-        self.inner().check_mask(mask.and_then(Option::as_ref))?;
-        config.attributes = attributes;
-        self.apply(&mut config);
-        Ok(())
+        self.change_both(change, Ok)
     }
 
     /// Follows a change of the machine or of the runtime's defaults.
@@ -61,6 +51,29 @@ impl<P: Platform> Queue<P> {
         if !config.closed {
             self.apply(&mut config);
         }
+    }
+
+    /// As [`change`](Self::change), and the limit with it: both or nothing. Who looks on may come after the queue's end.
+    pub(crate) fn change_both(
+        &self,
+        change: impl FnOnce(&mut Attributes),
+        bounds: impl FnOnce(Bounds) -> Result<Bounds, Error>,
+    ) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        if config.closed {
+            return Err(Error::ShutDown);
+        }
+        let mut attributes = config.attributes.clone();
+        change(&mut attributes);
+        self.kind.check(&attributes)?;
+        // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
+        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
+        Priority::check(&attributes)?;
+        self.inner().check_mask(mask.and_then(Option::as_ref))?;
+        config.bounds = bounds(config.bounds)?;
+        config.attributes = attributes;
+        self.apply(&mut config);
+        Ok(())
     }
 
     /// The limit as it was set.
@@ -108,17 +121,25 @@ impl<P: Platform> Queue<P> {
     }
 
     /// How the links have items run.
-    fn manner(&self, attributes: &Attributes) -> u32 {
+    fn manner(&self, config: &Config<P>) -> u32 {
         let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
-        (u32::from(attributes.localize) * LOCALIZE) | (u32::from(intensive) * INTENSIVE)
+        let is_observed = config.links.iter().any(|link| link.manner() & OBSERVED != 0);
+        let observed = self.observed.follow(self.inner(), self.id, is_observed);
+        (u32::from(config.attributes.localize) * LOCALIZE)
+            | (u32::from(intensive) * INTENSIVE)
+            | (u32::from(observed) * OBSERVED)
+    }
+
+    /// Follows those who look on; in effect for the next item when it returns.
+    pub(crate) fn observe_links(&self, config: &Config<P>) {
+        let manner = self.manner(config);
+        config.links.iter().for_each(|link| link.set_manner(manner));
     }
 
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().layout(self.kind, &config.attributes);
         let table = self.table_for(config, &layout);
-        for link in config.links.iter() {
-            link.set_manner(self.manner(&config.attributes));
-        }
+        self.observe_links(config);
         self.use_table(config, table);
     }
 
@@ -178,7 +199,7 @@ impl<P: Platform> Queue<P> {
         }
         let admission = self.domain(config, domain, limit);
         let link = Link::new(self, admission, Arc::clone(pool), set);
-        link.set_manner(self.manner(&config.attributes));
+        link.set_manner(self.manner(config));
         link.set_age(self.flushing.age());
         link.watch(config.sets.watched());
         // Nobody else writes it: the configuration is locked.

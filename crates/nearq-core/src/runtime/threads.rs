@@ -107,7 +107,7 @@ impl<P: Platform> Inner<P> {
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
     /// that is the widest one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
-        let allowed = self.surroundings().allowed();
+        let allowed = self.surroundings().limits.effective();
         // Where a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
         let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
         if away || pool.key.allowed == allowed && !pool.key.strict {
@@ -124,7 +124,7 @@ impl<P: Platform> Inner<P> {
         let limits = &surroundings.limits;
         let whole = limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
             && limits.online.is_subset(&limits.affinity);
-        if whole { surroundings.topology.possible().clone() } else { surroundings.allowed() }
+        if whole { surroundings.topology.possible().clone() } else { limits.effective() }
     }
 
     /// Ends every thread, and waits for them unless the caller is one.

@@ -1,0 +1,169 @@
+//! A queue for who looks at it from outside: it can be read and changed, and ends whenever its owner ends it.
+
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Platform};
+use nearq_topology::CpuSet;
+
+use crate::attributes::{Attributes, Kind};
+use crate::domain::DomainLimit;
+use crate::error::Error;
+use crate::histogram::Times;
+use crate::link::{InHand, LinkStatistics};
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::settings::{allowed_max_active, allowed_min_active};
+use crate::workqueue::Workqueue;
+
+/// A workqueue, for who looks at it from outside. Nothing can be queued through it.
+///
+/// It does not keep the queue from ending: its owner's drop drains the queue as ever, and what a handle reads afterwards does not change
+/// any more. To be held for a short time: the memory of the queue goes with the last handle.
+pub struct QueueHandle<P: Platform = Linux> {
+    queue: Arc<Queue<P>>,
+}
+
+impl<P: Platform> Runtime<P> {
+    /// The queues whose end has not begun, oldest first.
+    ///
+    /// ```
+    /// use nearq_core::{Runtime, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("visible").build()?;
+    /// assert!(Runtime::default().queues().iter().any(|queue| queue.name() == "visible"));
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn queues(&self) -> Vec<QueueHandle<P>> {
+        let queues = self.inner().live_queues().into_iter();
+        queues.map(|queue| QueueHandle { queue }).collect()
+    }
+}
+
+impl<P: Platform> Workqueue<P> {
+    /// The queue, for who looks at it from outside.
+    pub fn handle(&self) -> QueueHandle<P> {
+        QueueHandle { queue: Arc::clone(self.shared()) }
+    }
+}
+
+impl<P: Platform> QueueHandle<P> {
+    /// Its number, from 1 on; no other queue of the runtime ever has it.
+    pub fn id(&self) -> u64 {
+        self.queue.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.queue.name
+    }
+
+    /// Whether it is a per-CPU queue.
+    pub fn is_per_cpu(&self) -> bool {
+        self.queue.kind == Kind::PerCpu
+    }
+
+    /// Whether it is an ordered queue.
+    pub fn is_ordered(&self) -> bool {
+        self.queue.kind == Kind::Ordered
+    }
+
+    /// Whether it has a rescuer.
+    pub fn has_rescuer(&self) -> bool {
+        self.queue.rescuer().is_some()
+    }
+
+    /// The thread of its rescuer, in the system's own tools; none where it has none now.
+    pub fn rescuer_thread_id(&self) -> Option<u64> {
+        self.queue.rescuer().and_then(|rescuer| rescuer.thread()).map(P::thread_id)
+    }
+
+    /// The CPUs that its rescuer's thread may run on now.
+    pub fn rescuer_cpumask(&self) -> Option<CpuSet> {
+        let thread = self.queue.rescuer().and_then(|rescuer| rescuer.thread())?;
+        P::affinity(thread).ok()
+    }
+
+    /// The attributes as they were set.
+    pub fn attributes(&self) -> Attributes {
+        self.queue.attributes()
+    }
+
+    /// The scope in words, as [`Workqueue::scope_in_words`].
+    pub fn scope_in_words(&self) -> String {
+        self.queue.scope_in_words()
+    }
+
+    /// The CPUs that items may run on now.
+    pub fn effective_cpumask(&self) -> CpuSet {
+        self.queue.layout().effective
+    }
+
+    /// The nice value that the workers really have; see [`Workqueue::effective_nice`].
+    pub fn effective_nice(&self) -> i32 {
+        self.queue.effective_nice()
+    }
+
+    /// Where items go that are queued on a CPU: the pool's number, by CPU number.
+    pub fn pools_by_cpu(&self) -> Vec<u32> {
+        self.queue.pools_by_cpu()
+    }
+
+    /// The limit as it was set.
+    pub fn max_active(&self) -> usize {
+        self.queue.bounds().max_active
+    }
+
+    /// What each node may have active at least.
+    pub fn min_active(&self) -> usize {
+        self.queue.bounds().min_active
+    }
+
+    /// How the limit stands in each of its domains; see [`Workqueue::limits`].
+    pub fn limits(&self) -> Vec<DomainLimit> {
+        self.queue.limits()
+    }
+
+    /// What has happened, by pool; pools of earlier attributes included.
+    pub fn statistics(&self) -> Vec<LinkStatistics> {
+        self.queue.statistics()
+    }
+
+    /// What is under way.
+    pub fn in_hand(&self) -> InHand {
+        self.queue.in_hand()
+    }
+
+    /// How long items waited from queueing to start, and how long they ran, since they were
+    /// [timed](Runtime::time_items) for the first time; none before.
+    pub fn times(&self) -> Option<(Times, Times)> {
+        self.queue.observed.read()
+    }
+
+    /// Changes attributes and the limit: all of it or, with an error, nothing. In effect for the next item when it returns.
+    ///
+    /// # Errors
+    /// Something cannot be carried out, or cannot be chosen for this kind of queue; the queue has ended.
+    pub fn change(
+        &self,
+        change: impl FnOnce(&mut Attributes),
+        max_active: Option<usize>,
+        min_active: Option<usize>,
+    ) -> Result<(), Error> {
+        let kind = self.queue.kind;
+        if kind == Kind::Ordered && max_active.is_some() {
+            return Err(Error::Ordered("max_active"));
+        }
+        self.queue.change_both(change, |mut bounds| {
+            if let Some(items) = max_active {
+                bounds = bounds.with_max_active(allowed_max_active(self.queue.runtime(), items));
+            }
+            min_active.map_or(Ok(bounds), |items| allowed_min_active(kind, bounds, items))
+        })
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for QueueHandle<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("QueueHandle").field("id", &self.id()).field("name", &self.name()).finish()
+    }
+}

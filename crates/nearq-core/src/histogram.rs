@@ -1,0 +1,131 @@
+//! How often which time was taken: counters by class of time, which any thread adds to without a lock.
+//!
+//! The classes are those of a high dynamic range histogram: sixteen to each power of two, so that a class is about 6 % wide
+//! whatever the time, from a nanosecond to more than an hour. What is longer counts in the last one. (G. Tene, HdrHistogram; that
+//! library's own histograms belong to one thread.) 5 KB each.
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+/// Classes to a power of two, as a power of two.
+const FINENESS: u32 = 4;
+const FINE: u64 = 1 << FINENESS;
+/// Times from two to this power of nanoseconds on (73 minutes) count in the last class.
+const LONGEST: u32 = 42;
+const CLASSES: usize = (FINE + (LONGEST - FINENESS) as u64 * FINE) as usize;
+
+/// The class of a time.
+fn class(nanos: u64) -> usize {
+    if nanos < FINE {
+        return nanos as usize;
+    }
+    let power = nanos.ilog2() - FINENESS;
+    // The leading bit is the class's power, the ones behind it are its place there.
+    let class = u64::from(power) * FINE + (nanos >> power);
+    (class as usize).min(CLASSES - 1)
+}
+
+/// The least time that is too long for a class.
+fn end(class: usize) -> u64 {
+    let class = class as u64;
+    if class < FINE {
+        return class + 1;
+    }
+    let power = class / FINE - 1;
+    (class % FINE + FINE + 1) << power
+}
+
+/// Times of one kind.
+pub(crate) struct Histogram<P: Platform> {
+    classes: Box<[P::AtomicU64]>,
+    samples: P::AtomicU64,
+    sum: P::AtomicU64,
+}
+
+impl<P: Platform> Histogram<P> {
+    pub(crate) fn new() -> Self {
+        Histogram {
+            classes: (0..CLASSES).map(|_| P::AtomicU64::new(0)).collect(),
+            samples: P::AtomicU64::new(0),
+            sum: P::AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a time that stands for `weight` items.
+    pub(crate) fn record(&self, nanos: u64, weight: u64) {
+        // Relaxed, all of them: counts and nothing else.
+        self.classes[class(nanos)].fetch_add(weight, Ordering::Relaxed);
+        self.samples.fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanos.saturating_mul(weight), Ordering::Relaxed);
+    }
+
+    /// What was recorded so far, while more may be.
+    pub(crate) fn times(&self) -> Times {
+        let counts = self.classes.iter().map(|count| count.load(Ordering::Relaxed));
+        let classes = counts.enumerate().filter(|(_, count)| *count != 0);
+        Times {
+            samples: self.samples.load(Ordering::Relaxed),
+            sum_nanos: self.sum.load(Ordering::Relaxed),
+            classes: classes
+                .map(|(class, count)| TimeClass { below_nanos: end(class), count })
+                .collect(),
+        }
+    }
+}
+
+/// How often which time was taken. Each timed item stands for those that were left out beside it, so the counts are about those
+/// of all items.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// Items that were timed.
+    pub samples: u64,
+    /// Sum of all times.
+    pub sum_nanos: u64,
+    /// The classes of which there were any, in order; about 6 % wide.
+    pub classes: Vec<TimeClass>,
+}
+
+/// One class of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeClass {
+    /// The least time that is too long for it.
+    pub below_nanos: u64,
+    /// How many items.
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_platform::Linux;
+
+    #[test]
+    fn every_time_is_in_the_class_that_ends_above_it() {
+        let times =
+            (0..LONGEST).flat_map(|power| [-1_i64, 0, 1, 7].map(|off| (1_i64 << power) + off));
+        for nanos in
+            times.filter(|nanos| (0..1 << LONGEST).contains(nanos)).map(|nanos| nanos as u64)
+        {
+            let class = class(nanos);
+            let begin = if class == 0 { 0 } else { end(class - 1) };
+            assert!((begin..end(class)).contains(&nanos), "{nanos}: {begin} to {}", end(class));
+            assert!(end(class) - begin <= begin / FINE + 1, "{nanos}: class too wide");
+        }
+        assert_eq!(class(u64::MAX), CLASSES - 1);
+        assert_eq!(end(CLASSES - 1), 1 << LONGEST);
+    }
+
+    #[test]
+    fn counts_are_by_weight_and_samples_are_not() {
+        let histogram = Histogram::<Linux>::new();
+        histogram.record(3, 1);
+        histogram.record(1000, 8);
+        histogram.record(1001, 8);
+        let times = histogram.times();
+        assert_eq!((times.samples, times.sum_nanos), (3, 3 + 8 * 2001));
+        let classes: Vec<_> =
+            times.classes.iter().map(|class| (class.below_nanos, class.count)).collect();
+        assert_eq!(classes, [(4, 1), (1024, 16)]);
+    }
+}

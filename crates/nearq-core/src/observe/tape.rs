@@ -1,0 +1,150 @@
+//! Where events are written down: rings of a fixed size, a ring for the CPUs of one residue, as the kernel's tracers have.
+//!
+//! A writer tries the lock of its CPU's ring, and then that of the next one: a worker never waits for a reader, or for a thread that
+//! was preempted while it wrote. Where it gets neither the event is lost, and counted. A full ring is overwritten; each reader
+//! has its own place in each ring and knows by the numbers what it has missed.
+
+use core::fmt;
+use core::time::Duration;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::pad::Padded;
+
+/// Events that are kept, over all rings.
+const EVENTS: usize = 32 * 1024;
+/// Rings at most.
+const RINGS: usize = 16;
+
+/// What has happened to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TraceKind {
+    /// It was queued.
+    Queue,
+    /// Its function begins.
+    Start,
+    /// Its function has ended.
+    End,
+}
+
+/// Something that has happened to an item.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct TraceEvent {
+    /// When, in nanoseconds of the platform's clock.
+    pub at_nanos: u64,
+    /// What.
+    pub kind: TraceKind,
+    /// The queue's [number](crate::QueueHandle::id).
+    pub queue: u64,
+    /// The item's address: the same for its events, and for a later item at the same place.
+    pub item: usize,
+    pub(super) name: fn() -> &'static str,
+    /// The CPU.
+    pub cpu: usize,
+    /// The thread, in the system's own tools; not known of a queueing.
+    pub thread: Option<u64>,
+    /// The number of the pool that the item goes to.
+    pub pool: u32,
+    /// Of a start, the time since queueing; of an end, the time since the start; of a queueing, zero.
+    pub took: Duration,
+}
+
+impl TraceEvent {
+    /// The name of the item's function.
+    pub fn function(&self) -> &'static str {
+        (self.name)()
+    }
+}
+
+impl fmt::Debug for TraceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceEvent")
+            .field("at_nanos", &self.at_nanos)
+            .field("kind", &self.kind)
+            .field("queue", &self.queue)
+            .field("function", &self.function())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The last events, for who reads them in time.
+pub(super) struct Tape<P: Platform> {
+    rings: Box<[Padded<Mutex<Ring, P>>]>,
+    lost: P::AtomicU64,
+}
+
+struct Ring {
+    /// All that were written; the next one is kept at this place, modulo the size.
+    written: u64,
+    events: Vec<Option<TraceEvent>>,
+}
+
+impl Ring {
+    fn new(size: usize) -> Self {
+        Ring { written: 0, events: (0..size).map(|_| None).collect() }
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.events.len() as u64) as usize
+    }
+}
+
+impl<P: Platform> Tape<P> {
+    pub(super) fn new(cpus: usize) -> Self {
+        let rings = cpus.clamp(1, RINGS).next_power_of_two();
+        let ring = || Padded(Mutex::new_in(Ring::new(EVENTS / rings)));
+        Tape { rings: (0..rings).map(|_| ring()).collect(), lost: P::AtomicU64::new(0) }
+    }
+
+    pub(super) fn write(&self, event: TraceEvent) {
+        let first = event.cpu;
+        let tried = [first, first + 1].map(|cpu| cpu & (self.rings.len() - 1));
+        let Some(mut ring) = tried.into_iter().find_map(|index| self.rings[index].try_lock())
+        else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let place = ring.place(ring.written);
+        ring.events[place] = Some(event);
+        ring.written += 1;
+    }
+
+    /// A place in each ring: whatever is written from now on comes after.
+    pub(super) fn ends(&self) -> Vec<u64> {
+        self.rings.iter().map(|ring| ring.lock().written).collect()
+    }
+
+    /// Reads on from the places, `most` events at most; how many were overwritten before.
+    pub(super) fn read(&self, cursors: &mut [u64], most: usize, into: &mut Vec<TraceEvent>) -> u64 {
+        let mut missed = 0;
+        // As many from each, so that none waits for another one.
+        let share = most.div_ceil(self.rings.len());
+        for (ring, cursor) in self.rings.iter().zip(cursors) {
+            let ring = ring.lock();
+            let kept = ring.written.saturating_sub(ring.events.len() as u64);
+            missed += kept.saturating_sub(*cursor);
+            *cursor = kept.max(*cursor);
+            let end = ring.written.min(*cursor + share as u64);
+            into.extend(
+                (*cursor..end).filter_map(|number| ring.events[ring.place(number)].clone()),
+            );
+            *cursor = end;
+        }
+        missed
+    }
+
+    /// Events that no ring had room for.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Nobody reads or writes in the child of a fork, where a ring may be half written.
+    pub(super) fn after_fork_in_child(&self) {
+        for ring in &self.rings {
+            // SAFETY: this is the only thread, and no user's code runs under the lock.
+            unsafe { ring.renew(Ring::new(EVENTS / self.rings.len())) };
+        }
+    }
+}
