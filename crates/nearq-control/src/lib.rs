@@ -13,8 +13,10 @@
 //! | `subject` | what a server needs of that which it answers for |
 //! | `client` | asking a process |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
+//! | `values` | values as text: what `set` takes and `get` shows |
 
 pub mod client;
 pub mod knobs;
 pub mod protocol;
 pub mod subject;
+pub mod values;
