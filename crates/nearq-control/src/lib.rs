@@ -13,8 +13,13 @@
 //! | `subject` | what a server needs of that which it answers for |
 //! | `client` | asking a process |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
+//! | `metrics` | the counts as OpenMetrics, with the feature of that name |
+//! | `values` | values as text: what `set` takes and `get` shows |
 
 pub mod client;
 pub mod knobs;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod protocol;
 pub mod subject;
+pub mod values;

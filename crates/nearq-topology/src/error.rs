@@ -36,6 +36,14 @@ impl ParseError {
             expected: expected.into(),
         }
     }
+
+    /// What is wrong, without the text and what is allowed: for who says both in other words.
+    pub fn reason(&self) -> String {
+        if self.part.trim() == self.text.trim() {
+            return self.reason.clone();
+        }
+        format!("{}: {}", quoted(&self.part), self.reason)
+    }
 }
 
 impl fmt::Display for ParseError {

@@ -204,6 +204,13 @@ mod tests {
     }
 
     #[test]
+    fn the_reason_names_the_part_where_there_is_more_than_that() {
+        let reason = |text| CpuSet::parse_list(text).unwrap_err().reason();
+        assert_eq!(reason("0,x"), "\"x\": not a number or a range of numbers");
+        assert_eq!(reason(" 3-1\n"), "the range runs backwards");
+    }
+
+    #[test]
     fn masks_are_read_and_written_as_the_kernel_does() {
         for (text, cpus, back) in [
             ("0", "", "0"),

@@ -1,0 +1,177 @@
+//! The counts of a process as OpenMetrics: a collector for a program's own registry, and the whole text for `nearq metrics`.
+//!
+//! Three tables say what there is: of the process, of each queue and of each pool. A metric that does not apply is left out: the
+//! rescuer's counts of a queue that has none, times of items that nobody had timed. `docs/metrics.md` is made of the same tables.
+
+mod histogram;
+mod tables;
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::protocol::{PodStatistics, QueueStatistics, Refusal, Statistics};
+use tables::{Kind, Metric, Value};
+
+pub use prometheus_client;
+
+/// What the text is, for a server that answers with it.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Where a collector takes the counts from, each time that they are asked for.
+///
+/// Any function that gives them is one.
+pub trait Source: Send + Sync + 'static {
+    /// The counts.
+    ///
+    /// # Errors
+    /// There are none here; then nothing is exported.
+    fn statistics(&self) -> Result<Statistics, Refusal>;
+}
+
+impl<F: Fn() -> Result<Statistics, Refusal> + Send + Sync + 'static> Source for F {
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        self()
+    }
+}
+
+/// A collector of a process's counts.
+///
+/// ```
+/// use nearq_control::metrics::{Metrics, prometheus_client};
+/// use nearq_control::protocol::Statistics;
+/// use prometheus_client::{encoding::text::encode, registry::Registry};
+///
+/// let mut registry = Registry::default();
+/// registry.register_collector(Box::new(Metrics::new(|| {
+///     Ok(Statistics { workers: 3, ..Statistics::default() })
+/// })));
+///
+/// let mut text = String::new();
+/// encode(&mut text, &registry)?;
+/// assert!(text.contains("\nnearq_workers 3\n") && text.ends_with("# EOF\n"));
+/// # Ok::<(), std::fmt::Error>(())
+/// ```
+pub struct Metrics<S> {
+    source: S,
+}
+
+impl<S: Source> Metrics<S> {
+    /// A collector that asks the source each time that it is asked itself.
+    pub fn new(source: S) -> Self {
+        Metrics { source }
+    }
+}
+
+impl<S> fmt::Debug for Metrics<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl<S: Source> Collector for Metrics<S> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Ok(statistics) = self.source.statistics() else { return Ok(()) };
+        let process = [(Labels::new(), &statistics)];
+        tables::PROCESS.iter().try_for_each(|metric| write(&mut encoder, metric, &process))?;
+
+        let queues: Vec<_> =
+            statistics.queues.iter().map(|queue| (queue_labels(queue), queue)).collect();
+        write_info(&mut encoder, &statistics.queues)?;
+        tables::QUEUE.iter().try_for_each(|metric| write(&mut encoder, metric, &queues))?;
+
+        let pools: Vec<_> = statistics.pods.iter().map(|pool| (pool_labels(pool), pool)).collect();
+        tables::POOL.iter().try_for_each(|metric| write(&mut encoder, metric, &pools))
+    }
+}
+
+/// Counts as one whole text, with `# EOF` at its end.
+pub fn text(statistics: Statistics) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics::new(move || Ok(statistics.clone()))));
+    let mut text = String::new();
+    // A string takes all that is written into it.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
+
+fn queue_labels(queue: &QueueStatistics) -> Labels {
+    vec![("queue", queue.name.clone()), ("id", queue.id.to_string())]
+}
+
+fn pool_labels(pool: &PodStatistics) -> Labels {
+    vec![
+        ("pool", pool.pool.to_string()),
+        ("cpus", pool.cpus.clone()),
+        ("nice", pool.nice.to_string()),
+    ]
+}
+
+/// What a queue is, as labels of a metric that is always 1.
+fn write_info(encoder: &mut DescriptorEncoder<'_>, queues: &[QueueStatistics]) -> fmt::Result {
+    if queues.is_empty() {
+        return Ok(());
+    }
+    let (name, help) = tables::QUEUE_INFO;
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Info)?;
+    queues.iter().try_for_each(|queue| {
+        let mut labels = queue_labels(queue);
+        labels.extend([("kind", queue.kind.clone()), ("scope", queue.scope.clone())]);
+        family.encode_info(&labels)
+    })
+}
+
+/// One metric of all that have it.
+fn write<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metric: &Metric<T>,
+    of: &[(Labels, &T)],
+) -> fmt::Result {
+    let values: Vec<_> =
+        of.iter().filter_map(|(labels, one)| Some((labels, metric.of(one)?))).collect();
+    if values.is_empty() {
+        return Ok(());
+    }
+    let unit = metric.seconds.then_some(Unit::Seconds);
+    let kind = match metric.kind() {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
+    };
+    let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
+    for (labels, value) in values {
+        // With no label at all there would be empty braces.
+        if labels.is_empty() {
+            write_value(&mut family, metric.seconds, value)?;
+        } else {
+            write_value(&mut family.encode_family(labels)?, metric.seconds, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_value(encoder: &mut MetricEncoder<'_>, is_time: bool, value: Value<'_>) -> fmt::Result {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    match value {
+        Value::Counter(ns) if is_time => {
+            encoder.encode_counter::<NoLabelSet, f64, f64>(&seconds(ns), None)
+        }
+        Value::Counter(count) => encoder.encode_counter::<NoLabelSet, u64, f64>(&count, None),
+        Value::Gauge(ns) if is_time => encoder.encode_gauge(&seconds(ns)),
+        Value::Gauge(now) => encoder.encode_gauge(&now),
+        Value::Histogram(times) => {
+            let (sum, buckets) = (seconds(times.sum_ns), histogram::steps(times));
+            encoder.encode_histogram::<NoLabelSet>(sum, times.count(), &buckets, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

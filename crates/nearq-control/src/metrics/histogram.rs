@@ -1,0 +1,41 @@
+//! Times in the few classes of an exported histogram.
+//!
+//! Whoever stores metrics keeps a line for each class and needs the same classes each time. So the process's own, which are narrow
+//! and left out where they are empty, are put together into powers of two of a nanosecond.
+
+use crate::protocol::Histogram;
+
+/// The first class ends at 2^10 ns, about a microsecond: shorter waits are those of items that found a worker at work.
+const FIRST: u32 = 10;
+/// The last one that ends: 2^34 ns, 17 seconds.
+const LAST: u32 = 34;
+
+/// Upper ends in seconds, and how many items, not added up; the last end is infinity.
+///
+/// What lies across an end is counted above it.
+pub(super) fn steps(times: &Histogram) -> Vec<(f64, u64)> {
+    let ends = (FIRST..=LAST).map(|power| ((1_u64 << power) as f64 / 1e9, 0));
+    let mut steps: Vec<(f64, u64)> = ends.chain([(f64::INFINITY, 0)]).collect();
+    for bucket in &times.buckets {
+        let power = bucket.below_ns.checked_next_power_of_two().map_or(64, u64::trailing_zeros);
+        steps[(power.clamp(FIRST, LAST + 1) - FIRST) as usize].1 += bucket.count;
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Bucket;
+
+    #[test]
+    fn each_time_is_counted_once_and_not_below_its_end() {
+        let ends = [1, 1000, 1024, 1025, 1 << 34, (1 << 34) + 1, u64::MAX];
+        let buckets = ends.map(|below_ns| Bucket { below_ns, count: 3 }).to_vec();
+        let steps = steps(&Histogram { samples: 9, sum_ns: 9, buckets });
+        let some: Vec<_> = steps.iter().filter(|(_, count)| *count != 0).copied().collect();
+        assert_eq!(some, [(1.024e-6, 9), (2.048e-6, 3), (17.179869184, 3), (f64::INFINITY, 6)]);
+        assert!(steps.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(steps.len(), 26);
+    }
+}

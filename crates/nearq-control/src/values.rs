@@ -1,0 +1,195 @@
+//! Values as text: what `Set` takes, and how it is shown. Whoever answers for a setting reads it with these, so that all
+//! tools are given the same.
+//!
+//! They are the kernel's, as its files in sysfs have them, with one difference: CPUs are a list (`0-3,8`) unless they are
+//! plainly a mask, and they are shown as both. White space around a value is no part of it. Refusals say what is wrong and what is
+//! allowed, and leave out the key and the value, which [`Refusal::BadValue`](crate::protocol::Refusal::BadValue) names beside.
+
+use std::ops::RangeInclusive;
+
+use nearq_topology::{CpuSet, ParseError, Scope};
+
+/// Hexadecimal digits of a group in a mask.
+const GROUP: usize = 8;
+/// Bytes of a text with CPUs at most. Each second CPU of the largest machine that is supported takes less, with the mask beside.
+const LONGEST: usize = 16 * 1024;
+const CPUS: &str =
+    "a list of CPUs such as 0-3,8, a mask such as 0xff or 000000ff,ffffffff, or nothing for all";
+
+/// CPUs: none for all of them, which are an empty text or `all`.
+///
+/// A text is a mask if it begins with `0x`, or consists of groups of 8 hexadecimal digits, with commas between them if there are
+/// several (only the first may then be shorter): the form of the kernel's files. Everything else is a list, `10` for example. A list with its
+/// mask in parentheses, as [`show_cpus`] writes it, is read as well.
+///
+/// # Errors
+/// It is none of these, contains a CPU whose number is too large, or no CPU at all.
+///
+/// ```
+/// use nearq_control::values::parse_cpus;
+///
+/// let list = |text: &str| parse_cpus(text).map(|cpus| cpus.map_or("all".into(), |cpus| cpus.to_list()));
+/// assert_eq!(list("0-3,8")?, "0-3,8");
+/// assert_eq!(list("10")?, "10");
+/// assert_eq!(list("0x10")?, "4");
+/// assert_eq!(list("00000010")?, "4");
+/// assert_eq!(list("1,00000000")?, "32");
+/// assert_eq!(list("")?, "all");
+/// # Ok::<(), String>(())
+/// ```
+pub fn parse_cpus(text: &str) -> Result<Option<CpuSet>, String> {
+    let text = text.trim();
+    if text.is_empty() || text == "all" {
+        return Ok(None);
+    }
+    if text.len() > LONGEST {
+        return Err(format!("longer than {LONGEST} bytes; give {CPUS}"));
+    }
+    let wrong = |error: &ParseError| format!("{}; give {CPUS}", error.reason());
+    let cpus = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        Some((list, mask)) => {
+            let cpus = CpuSet::parse_list(list).map_err(|error| wrong(&error))?;
+            if cpus != parse_mask(mask).map_err(|error| wrong(&error))? {
+                return Err(format!(
+                    "the list and the mask in parentheses are of different CPUs; give {CPUS}"
+                ));
+            }
+            cpus
+        }
+        None if is_mask(text) => parse_mask(text).map_err(|error| wrong(&error))?,
+        None => CpuSet::parse_list(text).map_err(|error| wrong(&error))?,
+    };
+    if cpus.is_empty() {
+        return Err(format!("no CPU is left; give {CPUS}"));
+    }
+    Ok(Some(cpus))
+}
+
+/// Whether a text is plainly a mask.
+fn is_mask(text: &str) -> bool {
+    let hexadecimal = |group: &str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let whole = |group: &str| group.len() == GROUP && hexadecimal(group);
+    match text.split_once(',') {
+        _ if text.starts_with("0x") => true,
+        None => whole(text),
+        Some((first, rest)) => {
+            (1..=GROUP).contains(&first.len())
+                && hexadecimal(first)
+                && rest.split(',').all(|group| whole(group.trim_end()))
+        }
+    }
+}
+
+/// A mask in the kernel's form, or with `0x` and any number of digits.
+fn parse_mask(text: &str) -> Result<CpuSet, ParseError> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if digits.contains(',') || !digits.is_ascii() || digits.len() <= GROUP {
+        return CpuSet::parse_mask(text);
+    }
+    let mut groups: Vec<&str> = Vec::new();
+    let mut rest = digits;
+    while !rest.is_empty() {
+        let (head, group) = rest.split_at(rest.len().saturating_sub(GROUP));
+        groups.push(group);
+        rest = head;
+    }
+    groups.reverse();
+    CpuSet::parse_mask(&groups.join(","))
+}
+
+/// CPUs as a list and as the kernel's mask: `0-3,8 (0000010f)`; `none` if there are none.
+pub fn show_cpus(cpus: &CpuSet) -> String {
+    if cpus.is_empty() {
+        return "none".to_owned();
+    }
+    format!("{cpus} ({})", show_mask(cpus))
+}
+
+/// CPUs as the kernel's files have them: hexadecimal, in groups of 8 digits, the highest CPUs first.
+pub fn show_mask(cpus: &CpuSet) -> String {
+    let mask = cpus.to_mask();
+    let first = mask.find(',').unwrap_or(mask.len());
+    format!("{}{mask}", "0".repeat(GROUP.saturating_sub(first)))
+}
+
+/// A switch: 0 or 1, where any other whole number is as good as 1, or a word.
+///
+/// # Errors
+/// It is neither.
+pub fn parse_switch(text: &str) -> Result<bool, String> {
+    let text = text.trim();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    match text {
+        "on" | "yes" => Ok(true),
+        "off" | "no" => Ok(false),
+        _ if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(digits.bytes().any(|byte| byte != b'0'))
+        }
+        _ => Err("no switch; give 0 or 1, off or on, no or yes".to_owned()),
+    }
+}
+
+/// A nice value.
+///
+/// # Errors
+/// It is no whole number from -20 to 19.
+pub fn parse_nice(text: &str) -> Result<i32, String> {
+    let nice = text.trim().parse().ok().filter(|nice| (-20..=19).contains(nice));
+    nice.ok_or_else(|| {
+        "no nice value; give a whole number from -20 (most favoured) to 19".to_owned()
+    })
+}
+
+/// A scope by its exact name; none is `default`, where that is allowed.
+///
+/// # Errors
+/// No scope has that name.
+pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<Scope>, String> {
+    let text = text.trim();
+    if text == "default" && default_allowed {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_: ParseError| {
+        let default = if default_allowed { "default, " } else { "" };
+        format!("no such scope; give one of {default}{}", Scope::ALL.map(Scope::name).join(", "))
+    })
+}
+
+/// The scope of one who may leave it to the default: `cache`, or `default (cache_shard)`.
+pub fn show_scope(chosen: Option<Scope>, default: Scope) -> String {
+    chosen.map_or_else(|| format!("default ({default})"), |scope| scope.to_string())
+}
+
+/// A whole number within bounds; `unit` is said in the refusal, and may be empty.
+///
+/// # Errors
+/// It is none, or out of bounds.
+///
+/// ```
+/// use nearq_control::values::parse_number;
+///
+/// assert_eq!(parse_number("512", 16..=2048, ""), Ok(512));
+/// assert_eq!(
+///     parse_number("5s", 0..=60, "seconds").unwrap_err(),
+///     "not allowed; give a whole number of seconds from 0 to 60"
+/// );
+/// ```
+pub fn parse_number(text: &str, bounds: RangeInclusive<u64>, unit: &str) -> Result<u64, String> {
+    let number = text.trim().parse().ok().filter(|number| bounds.contains(number));
+    number.ok_or_else(|| {
+        let of = if unit.is_empty() { String::new() } else { format!(" of {unit}") };
+        format!("not allowed; give a whole number{of} from {} to {}", bounds.start(), bounds.end())
+    })
+}
+
+/// One of some words: its place among them.
+///
+/// # Errors
+/// It is none of them.
+pub fn parse_word(text: &str, words: &[&str]) -> Result<usize, String> {
+    let place = words.iter().position(|word| *word == text.trim());
+    place.ok_or_else(|| format!("not allowed; give one of {}", words.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;
