@@ -21,7 +21,8 @@
 //! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
 //! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`).
 //!
-//! Whoever sets by name what can be set has [`Mode`]'s and [`Threshold`]'s names.
+//! Whoever wants to see from outside how it goes has [`Statistics`] (while [`Settings::count`] says so) and [`Snapshot`]; and sets by name
+//! what can be set by [`Mode`]'s and [`Threshold`]'s names.
 //!
 //! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
 //!
@@ -49,6 +50,7 @@ mod ring;
 mod room;
 mod settings;
 mod slot;
+mod snapshot;
 mod statistics;
 mod table;
 mod threshold;
@@ -64,5 +66,6 @@ pub use raw::RawMutex;
 pub use raw_condvar::RawCondvar;
 pub use room::start;
 pub use settings::{Mode, Settings, UnknownMode};
+pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
 pub use threshold::{OutOfBounds, Threshold};
