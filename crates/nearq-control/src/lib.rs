@@ -12,11 +12,14 @@
 //! | `protocol` | the calls and their answers, as data |
 //! | `subject` | what a server needs of that which it answers for |
 //! | `client` | asking a process |
+//! | `locks` | the mutexes of this process, which are all that one without a runtime has |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
 pub mod client;
 pub mod knobs;
+pub mod locks;
+mod process;
 pub mod protocol;
 pub mod subject;
 pub mod values;
