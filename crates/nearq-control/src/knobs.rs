@@ -123,6 +123,20 @@ pub const KNOBS: &[Knob] = &[
         "Workqueue::set_nice",
     ),
     queue(
+        "idle",
+        YES_NO,
+        "Whether workers run only when nothing else wants the CPU",
+        "",
+        "Workqueue::set_idle",
+    ),
+    queue(
+        "slice_us",
+        "100 to 100000 microseconds; 0 for the system's own",
+        "How long a worker runs in one go while others want its CPU",
+        "",
+        "Workqueue::set_slice",
+    ),
+    queue(
         "max_active",
         "1 to 2048; 0 for 1024",
         "Items that may be on pools or running at once; 1 of an ordered queue",

@@ -12,14 +12,20 @@
 //! | `protocol` | the calls and their answers, as data |
 //! | `subject` | what a server needs of that which it answers for |
 //! | `client` | asking a process |
+//! | `locks` | the mutexes of this process, which are all that one without a runtime has |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
+//! | `runtime` | the process-wide runtime, in programs that have one |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
 pub mod client;
 pub mod knobs;
+pub mod locks;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod process;
 pub mod protocol;
+#[cfg(feature = "runtime")]
+pub mod runtime;
 pub mod subject;
 pub mod values;

@@ -231,6 +231,11 @@ impl<P: Platform> Runtime<P> {
         self.inner.surroundings().default_scope
     }
 
+    /// Cores of a shard of the scope `cache_shard`, on average.
+    pub fn cache_shard_size(&self) -> usize {
+        self.inner.surroundings().shard_size
+    }
+
     /// Changes how long a worker looks for work before it sleeps, in looks.
     pub fn set_spin(&self, looks: u32) {
         self.inner.spin.store(looks, Ordering::Relaxed);

@@ -21,6 +21,9 @@
 //! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
 //! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`).
 //!
+//! Whoever wants to see from outside how it goes has [`Statistics`] (while [`Settings::count`] says so) and [`Snapshot`]; and sets by name
+//! what can be set by [`Mode`]'s and [`Threshold`]'s names.
+//!
 //! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
 //!
 //! In debug builds it is a panic to give a mutex back that the thread does not hold, and to wait for one that it holds already
@@ -47,8 +50,10 @@ mod ring;
 mod room;
 mod settings;
 mod slot;
+mod snapshot;
 mod statistics;
 mod table;
+mod threshold;
 mod turn;
 mod waiting;
 mod word;
@@ -60,5 +65,7 @@ pub use own::TooManySettings;
 pub use raw::RawMutex;
 pub use raw_condvar::RawCondvar;
 pub use room::start;
-pub use settings::{Mode, Settings};
+pub use settings::{Mode, Settings, UnknownMode};
+pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
+pub use threshold::{OutOfBounds, Threshold};

@@ -166,31 +166,41 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
 
     /// Calls `each` with all that have been made.
     pub(crate) fn each(&self, each: impl Fn(&T)) {
-        for chunk in &self.chunks {
-            // Acquire: pairs with the release in `make`.
-            let chunk = chunk.load(Ordering::Acquire);
-            if !chunk.is_null() {
-                // SAFETY: as in `chunk`.
-                unsafe { &*chunk }.things.iter().for_each(&each);
+        self.there().for_each(|(_, there)| there.things.iter().for_each(&each));
+    }
+
+    /// Calls `each` with all that somebody has, and their numbers. They may have changed hands by then.
+    pub(crate) fn each_had(&self, mut each: impl FnMut(u32, &T)) {
+        for (chunk, there) in self.there() {
+            for (at, thing) in there.things.iter().enumerate().take(Self::takeable(chunk)) {
+                // Relaxed: a hint.
+                if there.had[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1 {
+                    each(Self::number(chunk, at), thing);
+                }
             }
         }
+    }
+
+    /// How many have been made, whether somebody has them or not.
+    pub(crate) fn made_count(&self) -> usize {
+        self.there().map(|(chunk, _)| Self::takeable(chunk)).sum()
+    }
+
+    /// The chunks that have been made.
+    fn there(&self) -> impl Iterator<Item = (usize, &Chunk<P, T>)> {
+        (0..CHUNKS).filter_map(|chunk| Some((chunk, self.made(chunk)?)))
+    }
+
+    /// How many things of a chunk can be taken: all but the one whose number would not fit.
+    fn takeable(chunk: usize) -> usize {
+        Self::size(chunk) - usize::from(chunk == CHUNKS - 1)
     }
 
     /// How many things somebody has.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         let mut count = 0;
-        for (chunk, there) in self.chunks.iter().enumerate() {
-            let there = there.load(Ordering::Acquire);
-            if there.is_null() {
-                continue;
-            }
-            // SAFETY: as in `chunk`.
-            let had = unsafe { &(*there).had };
-            let ones: u32 = had.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
-            let never = Self::size(chunk).next_multiple_of(64) - Self::size(chunk);
-            count += ones as usize - never - usize::from(chunk == CHUNKS - 1);
-        }
+        self.each_had(|_, _| count += 1);
         count
     }
 }
@@ -269,7 +279,7 @@ mod tests {
         assert!(things.make_more(make) && things.make_more(make));
         assert!(!things.make_more(make) && !things.are_more());
         assert_eq!(core::iter::from_fn(|| things.take_made()).count(), 5);
-        assert_eq!((things.is_one_free(), things.count()), (false, 7));
+        assert_eq!((things.is_one_free(), things.count(), things.made_count()), (false, 7, 7));
         things.free(2);
         assert_eq!((things.is_one_free(), things.take_made()), (true, Some(2)));
     }

@@ -164,6 +164,15 @@ impl<P: Platform> Room<P> {
         room
     }
 
+    /// The room of the caller's process, if there is one, for who only looks; and whether what is in it is this process's, or still
+    /// the parent's.
+    pub(crate) fn as_it_is<'a>() -> Option<(&'a Self, bool)> {
+        // SAFETY: null, or as in `get`.
+        let room = unsafe { P::shared().cast::<Self>().as_ref() }?;
+        // Acquire: as in `get`.
+        Some((room, room.epoch.load(Ordering::Acquire) == P::fork_epoch() << 1))
+    }
+
     /// The first use in the child of a fork: those who waited in slots and those who were spinning are gone.
     #[cold]
     fn renew(&self) {

@@ -1,10 +1,13 @@
 //! How the mutexes of a process behave: the mode and the thresholds, and the names that others gave them.
 
+use core::fmt;
+use core::str::FromStr;
 use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::room::Room;
+use crate::threshold::{OutOfBounds, Threshold};
 
 /// How a mutex treats those who have to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,20 +26,65 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn named(name: &str) -> Option<Self> {
-        Some(match name.trim() {
-            "off" => Mode::Off,
-            "auto" | "on" | "1" => Mode::Auto,
-            "plain" | "0" => Mode::Plain,
-            "numa" => Mode::Numa,
-            _ => return None,
-        })
-    }
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Off, Mode::Auto, Mode::Plain, Mode::Numa];
 
     fn from_bits(bits: u64) -> Self {
-        [Mode::Off, Mode::Auto, Mode::Plain, Mode::Numa][bits as usize & 3]
+        Self::ALL[bits as usize & 3]
+    }
+
+    /// Its name, as [`FromStr`] takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Auto => "auto",
+            Mode::Plain => "plain",
+            Mode::Numa => "numa",
+        }
     }
 }
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A mode by its name; also `on` or `1` for [`Auto`](Mode::Auto) and `0` for [`Plain`](Mode::Plain), as the document's
+/// `dynamic_enable` has them.
+///
+/// ```
+/// use nearq_lock::Mode;
+///
+/// assert_eq!("numa".parse(), Ok(Mode::Numa));
+/// assert_eq!(Mode::Numa.to_string(), "numa");
+/// let refused = "fast".parse::<Mode>().unwrap_err();
+/// assert_eq!(refused.to_string(), "allowed are off, auto, plain and numa");
+/// ```
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMode> {
+        Ok(match name.trim() {
+            "on" | "1" => Mode::Auto,
+            "0" => Mode::Plain,
+            name => Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or(UnknownMode)?,
+        })
+    }
+}
+
+/// No [`Mode`] is called so. The text says what is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownMode;
+
+impl fmt::Display for UnknownMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("allowed are off, auto, plain and numa")
+    }
+}
+
+impl core::error::Error for UnknownMode {}
 
 /// The settings of a process's mutexes. A value out of bounds is clamped, which is said once: by one warning in a process for each of
 /// the settings, and not each time.
@@ -118,10 +166,10 @@ impl Settings {
     pub(crate) fn at_start<P: Platform>() -> Self {
         let mut settings = Settings::default();
         if let Some(wanted) = P::setting("NEARQ_LOCK") {
-            match Mode::named(&wanted) {
-                Some(mode) => settings.mode = mode,
-                None => P::warn(&format!(
-                    "NEARQ_LOCK={wanted} is no mode of the mutex; it is off, auto, plain or numa. Going on with auto"
+            match wanted.parse() {
+                Ok(mode) => settings.mode = mode,
+                Err(error) => P::warn(&format!(
+                    "NEARQ_LOCK={wanted} is no mode of the mutex; {error}. Going on with auto"
                 )),
             }
         }
@@ -136,43 +184,28 @@ impl Settings {
 
     /// Within bounds.
     fn clamped(self) -> Self {
-        Settings {
-            mode: self.mode,
-            hand_overs: self.hand_overs.clamp(16, 2048),
-            remote_percent: self.remote_percent.clamp(1, 100),
-            batch: self.batch.clamp(5, 2048),
-            patience: self.patience.clamp(Duration::from_micros(10), Duration::from_secs(1)),
-            quiet: self.quiet.clamp(1, 127),
-            yields: self.yields.min(7),
-            count: self.count,
+        let mut clamped = self;
+        for threshold in Threshold::ALL {
+            threshold.clamp(&mut clamped);
         }
+        clamped
     }
 
-    /// What has bounds: its name, its bounds, and how it is shown.
-    fn bounded(&self) -> [(&'static str, &'static str, String); 6] {
-        [
-            ("hand_overs", "16 to 2048", self.hand_overs.to_string()),
-            ("remote_percent", "1 to 100", self.remote_percent.to_string()),
-            ("batch", "5 to 2048", self.batch.to_string()),
-            ("patience", "10 µs to 1 s", format!("{:?}", self.patience)),
-            ("quiet", "1 to 127", self.quiet.to_string()),
-            ("yields", "0 to 7", self.yields.to_string()),
-        ]
-    }
-
-    /// In which of what has bounds the two differ: a bit for each.
+    /// In which thresholds the two differ: a bit for each.
     fn differing(&self, clamped: &Self) -> u32 {
-        let both = self.bounded().into_iter().zip(clamped.bounded());
-        both.rev()
-            .fold(0, |bits, ((.., wanted), (.., taken))| bits << 1 | u32::from(wanted != taken))
+        Threshold::ALL.into_iter().rev().fold(0, |bits, threshold| {
+            bits << 1 | u32::from(threshold.get(self) != threshold.get(clamped))
+        })
     }
 
-    /// What is wrong with those of the settings that `which` names.
+    /// What is wrong with those of the thresholds that `which` names.
     fn complaint(&self, clamped: &Self, which: u32) -> String {
-        let wrong: Vec<String> = (self.bounded().into_iter().zip(clamped.bounded()).enumerate())
+        let wrong: Vec<String> = (Threshold::ALL.into_iter().enumerate())
             .filter(|(bit, _)| which >> bit & 1 == 1)
-            .map(|(_, ((name, bounds, wanted), (.., taken)))| {
-                format!("{name} {wanted} (allowed are {bounds}; going on with {taken})")
+            .map(|(_, threshold)| {
+                let (name, bounds) = (threshold.name(), OutOfBounds::of(threshold));
+                let (wanted, taken) = (threshold.get(self), threshold.get(clamped));
+                format!("{name} {wanted} ({bounds}; going on with {taken})")
             })
             .collect();
         format!(
@@ -253,15 +286,13 @@ mod tests {
 
     #[test]
     fn modes_have_names() {
-        for (name, mode) in [
-            ("off", Mode::Off),
-            ("auto", Mode::Auto),
-            ("plain", Mode::Plain),
-            (" numa ", Mode::Numa),
-        ] {
-            assert_eq!(Mode::named(name), Some(mode));
+        for mode in Mode::ALL {
+            assert_eq!(format!(" {mode} ").parse(), Ok(mode));
             assert_eq!(Mode::from_bits(mode as u64), mode);
+            assert!(UnknownMode.to_string().contains(mode.name()));
         }
-        assert_eq!(Mode::named("always"), None);
+        let others = ["on", "1", "0"].map(str::parse);
+        assert_eq!(others, [Ok(Mode::Auto), Ok(Mode::Auto), Ok(Mode::Plain)]);
+        assert_eq!("always".parse::<Mode>(), Err(UnknownMode));
     }
 }

@@ -236,6 +236,14 @@ impl<P: Platform> Slot<P> {
         self.head.top.load(Ordering::Acquire) & TAKEN == 0
     }
 
+    /// For who only looks: whether somebody has the turn, and in how many domains threads wait.
+    pub(crate) fn who_waits(&self) -> (bool, u32) {
+        // Relaxed, both: values that may be old, from which nothing is concluded.
+        let taken = self.head.top.load(Ordering::Relaxed) & TAKEN != 0;
+        let tails = self.lines.iter().map(|line| line.tail.load(Ordering::Relaxed));
+        (taken, tails.filter(|tail| tail & LAST != 0).count() as u32)
+    }
+
     /// Gives the turn away: to a domain that wants it, near `from` if possible. Which; none if none does: then the caller still
     /// has the turn.
     pub(crate) fn give_away(

@@ -32,17 +32,21 @@ pub struct Locks {
     pub slept_in_queue: u64,
     /// Waits that ended at a deadline.
     pub gave_up: u64,
-    /// The mutexes that have queues by cache now.
+    /// The mutexes that have a place for queues by cache now, by its number.
     pub adaptive: Vec<AdaptiveLock>,
 }
 
-/// A mutex that has queues by cache now.
+/// A mutex that has a place for queues by cache now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveLock {
     /// The number of its slot.
     pub slot: u64,
-    /// Whether it is held.
+    /// Whether it has settings of its own, for which it has the place too. Such a one has queues by cache for certain only while
+    /// threads wait in some caches; all others have them.
+    #[serde(default)]
+    pub own_settings: bool,
+    /// Whether it is held, as far as those who wait know: somebody has to wait. One that nobody waits for looks free.
     pub held: bool,
-    /// The last-level caches in which threads wait for it.
+    /// The last-level caches in which threads wait for it. Where a machine has more than 32, neighbours count as one.
     pub caches: u64,
 }

@@ -1,0 +1,238 @@
+//! The mutexes of this process: what can be seen of them and set.
+//!
+//! Parts for a subject that has more to say ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the whole subject of a
+//! process without a runtime.
+//!
+//! To look takes no lock and makes nobody wait (`nearq_lock::Snapshot`).
+
+use std::collections::BTreeMap;
+
+use nearq_lock::{Mode, Snapshot, Statistics, Threshold, UnknownMode};
+use nearq_platform::{Instant, Linux, Platform};
+
+use crate::process::this_process;
+use crate::protocol::{
+    AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, Setting, Settings, Trace,
+};
+use crate::subject::{Subject, Tracing};
+use crate::values;
+
+/// What can be set.
+#[derive(Clone, Copy)]
+enum Key {
+    Mode,
+    Threshold(Threshold),
+    Count,
+}
+
+/// All keys, in the order of `knobs`.
+const KEYS: [(&str, Key); 8] = [
+    ("lock_mode", Key::Mode),
+    ("lock_hand_overs", Key::Threshold(Threshold::HandOvers)),
+    ("lock_remote_percent", Key::Threshold(Threshold::RemotePercent)),
+    ("lock_batch", Key::Threshold(Threshold::Batch)),
+    ("lock_patience_us", Key::Threshold(Threshold::Patience)),
+    ("lock_quiet", Key::Threshold(Threshold::Quiet)),
+    ("lock_yields", Key::Threshold(Threshold::Yields)),
+    ("lock_count", Key::Count),
+];
+
+/// The keys of what can be set, in the order of [`knobs`](crate::knobs).
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|(key, _)| *key)
+}
+
+/// What is set for the mutexes of this process, in the order of [`knobs`](crate::knobs).
+pub fn settings() -> Vec<Setting> {
+    let now = nearq_lock::Settings::of_process::<Linux>();
+    let show = |key| match key {
+        Key::Mode => now.mode.to_string(),
+        Key::Threshold(threshold) => threshold.get(&now).to_string(),
+        Key::Count => u8::from(now.count).to_string(),
+    };
+    let setting = |&(key, what): &(&str, Key)| {
+        let value = show(what);
+        Setting { key: key.to_owned(), configured: value.clone(), effective: value, writable: true }
+    };
+    KEYS.iter().map(setting).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Mode(Mode),
+    Threshold(Threshold, u64),
+    Count(bool),
+}
+
+/// Changes of settings that are gathered before any is made: so that all are, or none.
+///
+/// ```
+/// use nearq_control::locks::{self, Changes};
+///
+/// let mut changes = Changes::default();
+/// assert_eq!(changes.add("lock_batch", "512"), Some(Ok(())));
+/// assert_eq!(changes.add("watchdog_thresh", "30"), None, "that is somebody else's");
+/// assert!(changes.add("lock_quiet", "1000").is_some_and(|refused| refused.is_err()));
+/// changes.apply();
+/// let batch = locks::settings().into_iter().find(|setting| setting.key == "lock_batch");
+/// assert_eq!(batch.map(|batch| batch.effective).as_deref(), Some("512"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Changes(Vec<Change>);
+
+impl Changes {
+    /// Adds one; nothing if the key is none of those for mutexes. A later one for the same key counts.
+    ///
+    /// # Errors
+    /// The value cannot be, and is not added; the others stay.
+    pub fn add(&mut self, key: &str, value: &str) -> Option<Result<(), Refusal>> {
+        let (_, what) = KEYS.iter().find(|(known, _)| *known == key)?;
+        let change = match *what {
+            Key::Mode => {
+                value.parse().map(Change::Mode).map_err(|error: UnknownMode| error.to_string())
+            }
+            Key::Threshold(threshold) => {
+                values::parse_number(value, threshold.bounds(), threshold.unit())
+                    .map(|number| Change::Threshold(threshold, number))
+            }
+            Key::Count => values::parse_switch(value).map(Change::Count),
+        };
+        let refuse = |why| Refusal::BadValue { key: key.to_owned(), value: value.to_owned(), why };
+        Some(change.map(|change| self.0.push(change)).map_err(refuse))
+    }
+
+    /// Makes them, all at once. Mutexes that somebody waits for follow as soon as the queues that they have are empty.
+    pub fn apply(self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut settings = nearq_lock::Settings::of_process::<Linux>();
+        for change in self.0 {
+            match change {
+                Change::Mode(mode) => settings.mode = mode,
+                Change::Threshold(threshold, number) => {
+                    let set = threshold.set(&mut settings, number);
+                    debug_assert!(set.is_ok(), "it was within bounds when it was added");
+                }
+                Change::Count(count) => settings.count = count,
+            }
+        }
+        settings.set_for_process::<Linux>();
+    }
+}
+
+/// What is known of all mutexes of this process together, and of those that have queues by cache now.
+pub fn dump() -> Locks {
+    let settings = nearq_lock::Settings::of_process::<Linux>();
+    let counts = Statistics::of_process::<Linux>();
+    let seen = Snapshot::of_process::<Linux>();
+    let adaptive = seen.mutexes.iter().map(|mutex| AdaptiveLock {
+        slot: mutex.slot.into(),
+        own_settings: mutex.own_settings,
+        held: mutex.held,
+        caches: mutex.caches.into(),
+    });
+    Locks {
+        mode: settings.mode.to_string(),
+        counting: settings.count,
+        slots_used: seen.mutexes.len() as u64,
+        slots: seen.slots as u64,
+        contended: counts.contended,
+        in_turn: counts.in_turn,
+        within: counts.within,
+        across: counts.across,
+        switched: counts.bound,
+        switched_back: counts.unbound,
+        slept_in_turn: counts.slept_in_turn,
+        slept_in_queue: counts.slept_in_queue,
+        gave_up: counts.gave_up,
+        adaptive: adaptive.collect(),
+    }
+}
+
+/// The subject of a process without a runtime: its mutexes are all that there is to look into.
+#[derive(Debug)]
+pub struct LocksOnly {
+    since: Instant,
+}
+
+impl LocksOnly {
+    /// The mutexes of this process, which can be asked about from now on.
+    pub fn new() -> Self {
+        LocksOnly { since: Linux::now() }
+    }
+}
+
+impl Default for LocksOnly {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whoever asks for a queue, or for what queues have.
+fn not_here() -> Refusal {
+    Refusal::NotHere {
+        why: "this process has no runtime of nearq, and so no workqueues: its mutexes are all there is to look into \
+              (nearq dump PID --locks), and to set (lock_mode and the other keys with lock_)"
+            .to_owned(),
+    }
+}
+
+impl Subject for LocksOnly {
+    fn process(&self) -> Process {
+        this_process(Linux::now() - self.since)
+    }
+
+    fn time_items(&mut self, _on: bool) -> Result<(), Refusal> {
+        Err(not_here())
+    }
+
+    fn statistics(&self) -> Result<crate::protocol::Statistics, Refusal> {
+        Err(not_here())
+    }
+
+    /// The mutexes and nothing else, if they are asked for.
+    fn dump(&self, wanted: &GetDump) -> Result<Dump, Refusal> {
+        if !wanted.locks {
+            return Err(not_here());
+        }
+        Ok(Dump { at_ns: Linux::now().as_nanos(), locks: Some(dump()), ..Dump::default() })
+    }
+
+    fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
+        match queue {
+            Some(_) => Err(not_here()),
+            None => {
+                let process = Some(ProcessSettings { settings: settings() });
+                Ok(Settings { process, queues: Vec::new() })
+            }
+        }
+    }
+
+    fn set(
+        &mut self,
+        queue: Option<&str>,
+        changes: &BTreeMap<String, String>,
+    ) -> Result<Settings, Refusal> {
+        if queue.is_some() {
+            return Err(not_here());
+        }
+        let mut all = Changes::default();
+        for (key, value) in changes {
+            let no_such_key = || {
+                let keys = keys().map(str::to_owned).collect();
+                Err(Refusal::NoSuchKey { key: key.clone(), keys })
+            };
+            all.add(key, value).unwrap_or_else(no_such_key)?;
+        }
+        all.apply();
+        self.settings(None)
+    }
+
+    fn trace(&mut self, _wanted: &Trace) -> Result<Box<dyn Tracing>, Refusal> {
+        Err(not_here())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Who this process is, as it says itself.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::protocol::{Access, Process};
+
+/// Bytes of a command line that are told.
+const LONGEST_COMMAND: usize = 256;
+
+/// This process, without queues; what may be done to it is the server's to say. `since` is how long it can be asked.
+pub(crate) fn this_process(since: Duration) -> Process {
+    Process {
+        pid: std::process::id(),
+        command: command(&fs::read("/proc/self/cmdline").unwrap_or_default()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        control: Access::default(),
+        allowed: Access::default(),
+        since_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        runtime: false,
+        queues: 0,
+        workers: 0,
+    }
+}
+
+/// A command line, in which the system ends each word by a zero byte, on one line.
+fn command(words: &[u8]) -> String {
+    let words = words.strip_suffix(&[0]).unwrap_or(words);
+    let line = String::from_utf8_lossy(&words[..words.len().min(4 * LONGEST_COMMAND)])
+        .replace(|letter: char| letter.is_control(), " ");
+    line[..line.floor_char_boundary(LONGEST_COMMAND)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_the_one_that_the_system_shows() {
+        let process = this_process(Duration::from_secs(2));
+        assert_eq!((process.pid, process.since_ns), (std::process::id(), 2_000_000_000));
+        let program = std::env::args().next().expect("a test has a name");
+        let beginning = program.floor_char_boundary(LONGEST_COMMAND);
+        assert!(process.command.starts_with(&program[..beginning]), "{process:?}");
+    }
+
+    #[test]
+    fn a_command_is_one_line_and_no_longer_than_it_may_be() {
+        assert_eq!(command(b"sort\0-n\0a\nb\0"), "sort -n a b");
+        assert_eq!(command(b""), "");
+        let long = command("ö".repeat(1000).as_bytes());
+        assert_eq!(long, "ö".repeat(128));
+        assert_eq!(command(&[0xff; 1000]).len(), 255);
+    }
+}

@@ -1,0 +1,262 @@
+//! A running runtime as its subject shows and changes it.
+
+use std::sync::mpsc;
+
+use nearq_core::Workqueue;
+
+use super::*;
+
+fn subject() -> (Runtime, RuntimeSubject) {
+    let runtime = Runtime::builder().build().unwrap();
+    (runtime.clone(), RuntimeSubject::new(runtime))
+}
+
+fn changes(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A queue's setting: configured and effective.
+fn setting(settings: &Settings, key: &str) -> (String, String) {
+    let all = settings.queues.first().map(|queue| &queue.settings);
+    let all = all.or(settings.process.as_ref().map(|process| &process.settings)).unwrap();
+    let found = all.iter().find(|setting| setting.key == key).unwrap();
+    (found.configured.clone(), found.effective.clone())
+}
+
+fn held(queue: &Workqueue) -> mpsc::Sender<()> {
+    let ((begun, has_begun), (go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+    queue.spawn(move || {
+        begun.send(()).unwrap();
+        wait.recv().is_ok()
+    });
+    has_begun.recv().unwrap();
+    go
+}
+
+#[test]
+fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
+    let (runtime, mut subject) = subject();
+    let unbound = runtime.workqueue("unbound").build_in().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered(true).build_in().unwrap();
+    let all = subject.settings(None).unwrap();
+    let process = all.process.as_ref().unwrap();
+    let keys = |settings: &[crate::protocol::Setting]| {
+        settings.iter().map(|setting| setting.key.clone()).collect::<Vec<_>>()
+    };
+    let known = |owner| crate::knobs::of(owner).map(|knob| knob.key.to_owned()).collect::<Vec<_>>();
+    assert_eq!(keys(&process.settings), known(crate::knobs::Owner::Process));
+    let writable = |settings: &[crate::protocol::Setting]| {
+        // The mutexes' settings are the process's, and other tests set them meanwhile.
+        let own = |setting: &&crate::protocol::Setting| !setting.key.starts_with("lock_");
+        let writable = settings.iter().filter(|setting| setting.writable).filter(own);
+        let pair =
+            |setting: &crate::protocol::Setting| (setting.key.clone(), setting.configured.clone());
+        writable.map(pair).collect::<BTreeMap<_, _>>()
+    };
+    subject.set(None, &writable(&process.settings)).unwrap();
+    for queue in &all.queues {
+        assert_eq!(keys(&queue.settings), known(crate::knobs::Owner::Queue));
+        let now = subject.set(Some(&queue.name), &writable(&queue.settings)).unwrap();
+        assert_eq!(now.queues[0], *queue, "to set what is set changes nothing");
+    }
+    drop(unbound);
+}
+
+#[test]
+fn each_attribute_is_set_and_shown() {
+    let (runtime, mut subject) = subject();
+    let queue = runtime.workqueue("q").build_in().unwrap();
+    let cpu = runtime.allowed().first().unwrap();
+    let cases = [
+        ("affinity", "0", "0"),
+        ("affinity", "1", "1"),
+        ("affinity_scope", "numa", "numa"),
+        ("affinity_strict", "1", "1"),
+        ("affinity_strict", "0", "0"),
+        ("localize", "yes", "1"),
+        ("helping", "0", "0"),
+        ("nice", "7", "7"),
+        ("idle", "1", "1"),
+        ("idle", "0", "0"),
+        ("slice_us", "500", "500"),
+        ("max_active", "3", "3"),
+        ("min_active", "2", "2"),
+    ];
+    for (key, value, effective) in cases {
+        let now = subject.set(Some("q"), &changes(&[(key, value)])).unwrap();
+        assert_eq!(setting(&now, key).1, effective, "{key}={value}");
+    }
+    let now = subject.set(Some("q"), &changes(&[("affinity_scope", "default")])).unwrap();
+    assert_eq!(setting(&now, "affinity_scope").1, "default (cache_shard)");
+    let mask = format!("0x{:x}", 1_u128 << cpu);
+    let now = subject.set(Some("#1"), &changes(&[("cpumask", &mask)])).unwrap();
+    assert_eq!(setting(&now, "cpumask").0, cpu.to_string());
+    assert!(setting(&now, "cpumask").1.starts_with(&format!("{cpu} (")));
+    let attributes = queue.attributes();
+    assert!(attributes.localize && !attributes.helping && attributes.nice == 7);
+    assert_eq!((queue.max_active(), queue.min_active()), (3, 2));
+    assert_eq!(queue.effective_cpumask().to_list(), cpu.to_string());
+}
+
+#[test]
+fn the_process_is_set_and_shown() {
+    let (runtime, mut subject) = subject();
+    let cpu = runtime.allowed().first().unwrap().to_string();
+    let cases = [
+        ("default_affinity_scope", "numa", "numa"),
+        ("affinity", "0", "0"),
+        ("affinity", "1", "1"),
+        ("cpu_intensive_thresh_us", "2500", "2500"),
+        ("watchdog_thresh", "2.5", "2.5"),
+        ("spin", "0", "0"),
+    ];
+    for (key, value, effective) in cases {
+        let now = subject.set(None, &changes(&[(key, value)])).unwrap();
+        assert_eq!(setting(&now, key).1, effective, "{key}={value}");
+    }
+    let queue = runtime.workqueue("follows").build_in().unwrap();
+    assert_eq!(queue.scope_in_words(), "default (numa)");
+    let now = subject.set(None, &changes(&[("cpumask", &cpu)])).unwrap();
+    assert_eq!(setting(&now, "cpumask").0, cpu);
+    assert_eq!(queue.effective_cpumask().to_list(), cpu);
+    assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
+    subject.set(None, &changes(&[("cpumask", "")])).unwrap();
+    assert_eq!(queue.effective_cpumask(), runtime.allowed());
+}
+
+#[test]
+fn refusals_change_nothing_and_say_what_is_allowed() {
+    let (runtime, mut subject) = subject();
+    let _queue = runtime.workqueue("q").build_in().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered(true).build_in().unwrap();
+    let own = |subject: &RuntimeSubject| {
+        let mut settings = subject.settings(None).unwrap();
+        let process = settings.process.as_mut().unwrap();
+        process.settings.retain(|setting| !setting.key.starts_with("lock_"));
+        settings
+    };
+    let before = own(&subject);
+    type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 13] = [
+        (Some("none"), &[], "there are q, percpu, ordered"),
+        (Some("#9"), &[], "there is no queue `#9`"),
+        (Some("q"), &[("colour", "red")], "affinity_scope"),
+        (Some("q"), &[("nice", "3"), ("affinity_scope", "l3")], "cache_shard"),
+        (Some("q"), &[("affinity_strict", "1"), ("nice", "20")], "19"),
+        (Some("q"), &[("affinity_strict", "1"), ("cpumask", "9999")], "this machine has"),
+        (Some("q"), &[("slice_us", "5")], "0.1 ms"),
+        (Some("q"), &[("max_active", "4"), ("min_active", "5")], "0 to 4"),
+        (Some("q"), &[("per_cpu", "1")], "when the queue is made"),
+        (Some("percpu"), &[("localize", "1")], "nice, idle, slice_us and max_active"),
+        (Some("ordered"), &[("max_active", "2")], "one item at a time"),
+        (None, &[("lock_quiet", "3"), ("watchdog_thresh", "-1")], "0 for never"),
+        (None, &[("spin", "7"), ("cpumask", "9999")], "this machine has"),
+    ];
+    for (queue, wrong, says) in cases {
+        let refusal = subject.set(queue, &changes(wrong)).unwrap_err().to_string();
+        assert!(refusal.contains(says), "{wrong:?}: {refusal}");
+        assert_eq!(own(&subject), before, "{wrong:?}");
+    }
+}
+
+#[test]
+fn two_queues_with_one_name_have_numbers() {
+    let (runtime, mut subject) = subject();
+    let _twins = [0, 1].map(|_| runtime.workqueue("twin").build_in().unwrap());
+    let refusal = subject.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "several queues are called `twin`; ask for one by its number: #1, #2"
+    );
+    assert_eq!(subject.set(Some("#2"), &changes(&[("nice", "1")])).unwrap().queues[0].id, 2);
+}
+
+#[test]
+fn counts_never_go_back_when_links_are_replaced() {
+    let (runtime, mut subject) = subject();
+    let queue = runtime.workqueue("q").build_in().unwrap();
+    let mut last = 0;
+    for scope in ["cpu", "system", "numa", "cpu", "default"] {
+        subject.set(Some("q"), &changes(&[("affinity_scope", scope)])).unwrap();
+        for _ in 0..10 {
+            queue.spawn(|| ()).join().unwrap();
+        }
+        queue.flush().unwrap();
+        let completed = subject.statistics().unwrap().queues[0].completed;
+        assert_eq!(completed, last + 10);
+        last = completed;
+    }
+}
+
+#[test]
+fn items_are_timed_while_that_is_wanted() {
+    let (runtime, mut subject) = subject();
+    let queue = runtime.workqueue("q").build_in().unwrap();
+    assert!(subject.statistics().unwrap().queues[0].wait.is_none());
+    subject.time_items(true).unwrap();
+    queue.spawn(|| ()).join().unwrap();
+    queue.flush().unwrap();
+    let statistics = subject.statistics().unwrap();
+    let wait = statistics.queues[0].wait.as_ref().unwrap();
+    assert_eq!((wait.samples, wait.count(), statistics.samples), (1, 1, 1));
+    assert!(wait.quantile(0.5).unwrap() >= wait.sum_ns);
+    subject.time_items(false).unwrap();
+    assert!(!subject.statistics().unwrap().timing && !runtime.is_observed());
+}
+
+#[test]
+fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
+    let (runtime, subject) = subject();
+    let queue = runtime.workqueue("q").max_active(1).rescuer(true).build_in().unwrap();
+    let percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let go = held(&queue);
+    queue.spawn(|| ());
+    let dump = subject.dump(&GetDump { items: true, locks: true }).unwrap();
+    assert_eq!(dump.scopes.len(), 6);
+    assert_eq!(dump.scopes.iter().filter(|scope| scope.default).count(), 1);
+    let cpus = runtime.topology().possible().last().unwrap() + 1;
+    for scope in &dump.scopes {
+        assert_eq!(scope.cpu_pod.len(), cpus);
+        assert!(scope.cpu_pod.iter().all(|pod| *pod < scope.pods.len() as i64));
+    }
+    let [shown, shown_percpu] = &dump.queues[..] else { panic!("{:?}", dump.queues) };
+    assert_eq!((shown.kind.as_str(), shown_percpu.kind.as_str()), ("unbound", "percpu"));
+    assert_eq!(shown.cpu_pool.len(), cpus);
+    let pool = |id: i64| dump.pools.iter().find(|pool| pool.id as i64 == id).unwrap();
+    let here = runtime.allowed().first().unwrap();
+    assert!(pool(shown_percpu.cpu_pool[here]).per_cpu);
+    let pod: nearq_core::CpuSet = pool(shown.cpu_pool[here]).pod_cpus.parse().unwrap();
+    assert!(pod.contains(here));
+    assert!(shown.rescuer.as_ref().is_some_and(|rescuer| rescuer.thread != 0));
+    assert_eq!(shown.limits.iter().map(|row| (row.active, row.inactive)).max(), Some((1, 1)));
+    let [running] = &dump.running[..] else { panic!("{:?}", dump.running) };
+    assert_eq!((running.queue.as_str(), running.queue_id), ("q", shown.id));
+    assert!(running.function.contains("held") && running.thread != 0);
+    let [waiting] = &dump.waiting[..] else { panic!("{:?}", dump.waiting) };
+    assert!(waiting.inactive && waiting.count == 1 && !dump.more_waiting);
+    assert!(dump.locks.is_some());
+    drop(go);
+    drop(percpu);
+}
+
+#[test]
+fn a_trace_names_each_queue_once() {
+    let (runtime, mut subject) = subject();
+    let queues = ["a", "b"].map(|name| runtime.workqueue(name).build_in().unwrap());
+    let mut trace = subject.trace(&Trace { queue: None, every: None }).unwrap();
+    let mut named = Vec::new();
+    for round in 0..2 {
+        for queue in &queues {
+            queue.spawn(|| ()).join().unwrap();
+            queue.flush().unwrap();
+        }
+        let batch = trace.take(1000);
+        assert_eq!((batch.events.len(), batch.dropped, batch.every), (6, 0, 1), "round {round}");
+        named.extend(batch.queues.into_iter().map(|queue| queue.name));
+    }
+    assert_eq!(named, ["a", "b"]);
+    let none = Trace { queue: Some("c".into()), every: None };
+    assert!(matches!(subject.trace(&none).err(), Some(Refusal::NoSuchQueue { .. })));
+}

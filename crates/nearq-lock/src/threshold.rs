@@ -1,0 +1,188 @@
+//! The settings that are numbers, by name: what each may be, in one place.
+//!
+//! A program that sets them has them clamped ([`Settings`]); who is asked to set one by name, from outside of the program, can
+//! refuse what is out of bounds and say what is allowed.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use crate::Settings;
+
+/// One of the [`Settings`] that are numbers.
+///
+/// ```
+/// use nearq_lock::{Settings, Threshold};
+///
+/// let mut settings = Settings::default();
+/// let batch = Threshold::named("batch").expect("there is one of that name");
+/// assert_eq!(batch.set(&mut settings, 100), Ok(()));
+/// assert_eq!((settings.batch, batch.get(&settings)), (100, 100));
+///
+/// let refused = batch.set(&mut settings, 3).unwrap_err();
+/// assert_eq!(refused.to_string(), "allowed are 5 to 2048");
+/// assert_eq!(settings.batch, 100);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Threshold {
+    /// [`Settings::hand_overs`].
+    HandOvers,
+    /// [`Settings::remote_percent`].
+    RemotePercent,
+    /// [`Settings::batch`].
+    Batch,
+    /// [`Settings::patience`], in microseconds.
+    Patience,
+    /// [`Settings::quiet`].
+    Quiet,
+    /// [`Settings::yields`].
+    Yields,
+}
+
+impl Threshold {
+    /// All of them, in the order of the fields.
+    pub const ALL: [Threshold; 6] = [
+        Threshold::HandOvers,
+        Threshold::RemotePercent,
+        Threshold::Batch,
+        Threshold::Patience,
+        Threshold::Quiet,
+        Threshold::Yields,
+    ];
+
+    /// The one that is called so.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|threshold| threshold.name() == name)
+    }
+
+    /// The field's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Threshold::HandOvers => "hand_overs",
+            Threshold::RemotePercent => "remote_percent",
+            Threshold::Batch => "batch",
+            Threshold::Patience => "patience",
+            Threshold::Quiet => "quiet",
+            Threshold::Yields => "yields",
+        }
+    }
+
+    /// What it may be.
+    pub fn bounds(self) -> RangeInclusive<u64> {
+        match self {
+            Threshold::HandOvers => 16..=2048,
+            Threshold::RemotePercent => 1..=100,
+            Threshold::Batch => 5..=2048,
+            Threshold::Patience => 10..=1_000_000,
+            Threshold::Quiet => 1..=127,
+            Threshold::Yields => 0..=7,
+        }
+    }
+
+    /// What it is counted in; empty for what is just a number.
+    pub fn unit(self) -> &'static str {
+        if self == Threshold::Patience { "microseconds" } else { "" }
+    }
+
+    /// What it is.
+    pub fn get(self, settings: &Settings) -> u64 {
+        match self {
+            Threshold::HandOvers => settings.hand_overs.into(),
+            Threshold::RemotePercent => settings.remote_percent.into(),
+            Threshold::Batch => settings.batch.into(),
+            Threshold::Patience => u64::try_from(settings.patience.as_micros()).unwrap_or(u64::MAX),
+            Threshold::Quiet => settings.quiet.into(),
+            Threshold::Yields => settings.yields.into(),
+        }
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// The value is out of bounds, which the text says. Nothing has changed then.
+    pub fn set(self, settings: &mut Settings, value: u64) -> Result<(), OutOfBounds> {
+        if !self.bounds().contains(&value) {
+            return Err(OutOfBounds::of(self));
+        }
+        // It fits: no bound is more than that.
+        let short = value as u32;
+        match self {
+            Threshold::HandOvers => settings.hand_overs = short,
+            Threshold::RemotePercent => settings.remote_percent = short,
+            Threshold::Batch => settings.batch = short,
+            Threshold::Patience => settings.patience = Duration::from_micros(value),
+            Threshold::Quiet => settings.quiet = short,
+            Threshold::Yields => settings.yields = short,
+        }
+        Ok(())
+    }
+
+    /// Brings it within its bounds, if it is not.
+    pub(crate) fn clamp(self, settings: &mut Settings) {
+        let (least, most) = self.bounds().into_inner();
+        let value = self.get(settings);
+        if self.set(settings, value.clamp(least, most)).is_err() {
+            unreachable!("what was clamped is within bounds");
+        }
+    }
+}
+
+/// A value that a [`Threshold`] may not have. The text says what is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfBounds(Threshold);
+
+impl OutOfBounds {
+    pub(crate) fn of(threshold: Threshold) -> Self {
+        OutOfBounds(threshold)
+    }
+}
+
+impl fmt::Display for OutOfBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (least, most) = self.0.bounds().into_inner();
+        write!(f, "allowed are {}", format!("{least} to {most} {}", self.0.unit()).trim_end())
+    }
+}
+
+impl core::error::Error for OutOfBounds {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_set_by_its_name_within_its_bounds_and_touches_no_other() {
+        for threshold in Threshold::ALL {
+            assert_eq!(Threshold::named(threshold.name()), Some(threshold));
+            let (least, most) = threshold.bounds().into_inner();
+            for value in [least, most] {
+                let mut settings = Settings::default();
+                assert_eq!(threshold.set(&mut settings, value), Ok(()));
+                assert_eq!(threshold.get(&settings), value);
+                let usual = threshold.get(&Settings::default());
+                threshold.set(&mut settings, usual).unwrap();
+                assert_eq!(settings, Settings::default());
+            }
+            for value in [least.wrapping_sub(1), most + 1, u64::MAX] {
+                let mut settings = Settings::default();
+                let refused = threshold.set(&mut settings, value).unwrap_err().to_string();
+                assert!(refused.contains(&format!("{least} to {most}")), "{refused}");
+                assert_eq!(settings, Settings::default());
+            }
+        }
+        assert_eq!(Threshold::named("mode"), None);
+    }
+
+    #[test]
+    fn what_is_clamped_may_be_set() {
+        for patience in [Duration::ZERO, Duration::from_nanos(10_999), Duration::MAX] {
+            let mut settings = Settings { patience, batch: 0, ..Settings::default() };
+            for threshold in Threshold::ALL {
+                threshold.clamp(&mut settings);
+            }
+            for threshold in Threshold::ALL {
+                assert!(threshold.bounds().contains(&threshold.get(&settings)), "{settings:?}");
+            }
+        }
+    }
+}

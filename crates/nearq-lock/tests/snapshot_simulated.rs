@@ -1,0 +1,139 @@
+//! What is seen from outside of a mutex that has queues by cache, on simulated machines with several caches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Mode, Mutex, Settings, Snapshot};
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Outcome, Sim, Simulation};
+use nearq_topology::{CpuSet, Topology};
+
+fn on<R: 'static>(machine: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
+    let machine = Topology::from_synthetic(machine).expect("the description is well formed");
+    Simulation::new(machine, 1).jitter(false).run(main)
+}
+
+/// Threads on these CPUs that want the mutex once each.
+fn wanted_on(
+    cpus: impl IntoIterator<Item = usize>,
+    mutex: &Arc<Mutex<u32, Sim>>,
+) -> Vec<<Sim as Platform>::JoinHandle> {
+    let spawn = |cpu| {
+        let mutex = Arc::clone(mutex);
+        let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
+        Sim::spawn(spec, move || *mutex.lock() += 1).expect("the simulator has room")
+    };
+    let threads = cpus.into_iter().map(spawn).collect();
+    // By then all have found it held, and have queued up.
+    Sim::sleep(Duration::from_millis(1));
+    threads
+}
+
+/// What is seen: whether it has settings of its own, whether it is held, and in how many caches threads wait, of each.
+fn seen() -> Vec<(bool, bool, u32)> {
+    let seen = Snapshot::of_process::<Sim>();
+    seen.mutexes.iter().map(|seen| (seen.own_settings, seen.held, seen.caches)).collect()
+}
+
+/// The mode of the process. Waiters queue up at once; one hand-over across caches is enough for a change, and one quiet moment for the way
+/// back.
+fn set_mode(mode: Mode) {
+    let mut settings = Settings::default();
+    (settings.mode, settings.yields, settings.quiet) = (mode, 0, 1);
+    (settings.hand_overs, settings.remote_percent) = (16, 1);
+    settings.set_for_process::<Sim>();
+}
+
+#[test]
+fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
+    // Four caches of four CPUs; 40 caches of two, that are told apart as 32.
+    for (machine, cpus_of_a_cache, most) in
+        [("numa:2 l3:2 core:4", 4, 4), ("numa:4 l3:10 core:2", 2, 32)]
+    {
+        let outcome = on(machine, move || {
+            assert_eq!(Snapshot::of_process::<Sim>(), Snapshot::default(), "nobody has waited yet");
+            assert!(Sim::shared().is_null(), "to look makes nothing");
+            set_mode(Mode::Numa);
+            let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
+            let mut count = 0;
+            for caches in 1..=most {
+                // The caches in order, but where two are told as one: of these the first.
+                let of_caches = (0..most).map(|domain| match most {
+                    32 => usize::div_ceil(domain * 40, 32),
+                    _ => domain,
+                });
+                let cpus: Vec<_> = of_caches
+                    .take(caches)
+                    .flat_map(|cache| (0..2).map(move |cpu| cache * cpus_of_a_cache + cpu))
+                    .collect();
+                let guard = mutex.lock();
+                let threads = wanted_on(cpus.iter().copied(), &mutex);
+                if caches == 1 {
+                    assert_eq!(seen(), [], "there is one queue");
+                } else {
+                    assert_eq!(seen(), [(false, true, caches as u32)]);
+                }
+                drop(guard);
+                count += threads.len() as u32;
+                threads.into_iter().for_each(Sim::join);
+                assert_eq!(*mutex.lock(), count);
+                assert_eq!(seen(), [(false, false, 0)], "nobody wants it, and it keeps its queues");
+            }
+            // Back to one queue, by the next one that takes it.
+            set_mode(Mode::Auto);
+            drop(mutex.lock());
+            assert_eq!(seen(), []);
+            assert!(Snapshot::of_process::<Sim>().slots > 0, "slots stay when they are made");
+        });
+        outcome.expect();
+    }
+}
+
+#[test]
+fn a_mutex_that_becomes_adaptive_by_itself_is_seen() {
+    let outcome = on("numa:2 l3:2 core:4", || {
+        set_mode(Mode::Auto);
+        let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
+        let end = Sim::now() + Duration::from_millis(5);
+        let threads: Vec<_> = (0..16)
+            .map(|cpu| {
+                let mutex = Arc::clone(&mutex);
+                let spec =
+                    ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
+                let main = move || {
+                    while Sim::now() < end {
+                        *mutex.lock() += 1;
+                    }
+                };
+                Sim::spawn(spec, main).expect("the simulator has room")
+            })
+            .collect();
+        let mut most = 0;
+        while Sim::now() < end {
+            if let [(own, _, caches)] = seen()[..] {
+                assert!(!own && caches <= 4);
+                most = most.max(caches);
+            }
+            Sim::sleep(Duration::from_micros(50));
+        }
+        threads.into_iter().for_each(Sim::join);
+        drop(mutex.lock());
+        (most, seen())
+    });
+    assert_eq!(outcome.expect(), (4, vec![]));
+}
+
+#[test]
+fn settings_of_its_own_are_told_apart_from_queues_by_cache() {
+    let outcome = on("numa:2 l3:2 core:4", || {
+        set_mode(Mode::Plain);
+        let mutexes: Vec<_> = (0..3).map(|_| Mutex::<u32, Sim>::new_in(0)).collect();
+        for mutex in &mutexes {
+            mutex.set_settings(Settings::of_process::<Sim>()).expect("there is room");
+        }
+        assert_eq!(seen(), [(true, false, 0); 3]);
+        drop(mutexes);
+        seen()
+    });
+    assert_eq!(outcome.expect(), []);
+}
