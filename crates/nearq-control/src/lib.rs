@@ -11,10 +11,19 @@
 //! |---|---|
 //! | `protocol` | the calls and their answers, as data |
 //! | `subject` | what a server needs of that which it answers for |
+//! | `server` | answering: one thread, and what it does for nobody |
+//! | `socket` | where the socket is, and how it is made |
+//! | `find` | the processes that can be looked into |
 //! | `client` | asking a process |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
 
+// A program of Linux: sockets, a thread that blocks on them, the clock and files of the process.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 pub mod client;
+pub mod find;
 pub mod knobs;
 pub mod protocol;
+pub mod server;
+mod socket;
 pub mod subject;
