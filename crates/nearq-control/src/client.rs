@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::find::ConnectError;
 use crate::protocol::{INTERFACE, Refusal, Request};
+use crate::{find, socket};
 
 /// How long an answer may take: a process whose threads all wait for a CPU is slow, not gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,12 +72,23 @@ pub struct Client {
 }
 
 impl Client {
+    /// Connects to a process, in a container too.
+    ///
+    /// # Errors
+    /// There is no such process, it is another user's, or it does not listen.
+    pub fn connect(pid: u32) -> Result<Self, ConnectError> {
+        let stream = find::connect(pid)?;
+        // Refused where the connection is none any more only: the first call says so.
+        let _ = set_patience(&stream);
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
     /// Connects to a socket.
     ///
     /// # Errors
     /// Nobody listens there, or the caller may not.
     pub fn connect_to(socket: &Path) -> io::Result<Self> {
-        Self::over(UnixStream::connect(socket)?)
+        Self::over(socket::connect(socket)?)
     }
 
     /// Speaks over a connection that there is.
@@ -83,8 +96,7 @@ impl Client {
     /// # Errors
     /// The connection is none any more.
     pub fn over(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        set_patience(&stream)?;
         Ok(Client { stream: BufReader::new(stream) })
     }
 
@@ -134,6 +146,11 @@ impl Client {
             Some(name) => Err(refusal(&name, answer.parameters)),
         }
     }
+}
+
+fn set_patience(stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
 }
 
 /// What an error's name and parameters stand for.

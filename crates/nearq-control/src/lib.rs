@@ -11,6 +11,9 @@
 //! |---|---|
 //! | `protocol` | the calls and their answers, as data |
 //! | `subject` | what a server needs of that which it answers for |
+//! | `server` | answering: one thread, and what it does for nobody |
+//! | `socket` | where the socket is, and how it is made |
+//! | `find` | the processes that can be looked into |
 //! | `client` | asking a process |
 //! | `locks` | the mutexes of this process, which are all that one without a runtime has |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
@@ -18,7 +21,11 @@
 //! | `runtime` | the process-wide runtime, in programs that have one |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
+// A program of Linux: sockets, a thread that blocks on them, the clock and files of the process.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 pub mod client;
+pub mod find;
 pub mod knobs;
 pub mod locks;
 #[cfg(feature = "metrics")]
@@ -27,5 +34,7 @@ mod process;
 pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+pub mod server;
+mod socket;
 pub mod subject;
 pub mod values;

@@ -205,6 +205,21 @@ pub enum Refusal {
         /// What is missing, in words.
         why: String,
     },
+    /// Others ask for so much that there is no room for this now; the same may be asked again later.
+    Busy {
+        /// What there is no room for, in words.
+        why: String,
+    },
+    /// What came is no call: it is not JSON, too long, or not complete in time. The connection is closed.
+    BadCall {
+        /// What is wrong with it, in words.
+        why: String,
+    },
+    /// The process failed to answer; that is a mistake in the library, or in a hook of the program.
+    Failed {
+        /// What happened, in words.
+        why: String,
+    },
 }
 
 impl std::fmt::Display for Refusal {
@@ -225,7 +240,11 @@ impl std::fmt::Display for Refusal {
                 write!(f, "there is no setting `{key}` here; there are {}", keys.join(", "))
             }
             Refusal::BadValue { key, value, why } => write!(f, "{key} cannot be `{value}`: {why}"),
-            Refusal::NotPermitted { why } | Refusal::NotHere { why } => f.write_str(why),
+            Refusal::NotPermitted { why }
+            | Refusal::NotHere { why }
+            | Refusal::Busy { why }
+            | Refusal::BadCall { why }
+            | Refusal::Failed { why } => f.write_str(why),
         }
     }
 }

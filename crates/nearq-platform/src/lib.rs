@@ -38,7 +38,7 @@ pub use cell::PlatformCell;
 pub use error::Refused;
 pub use held::Held;
 #[cfg(target_os = "linux")]
-pub use linux::Linux;
+pub use linux::{Linux, Peer};
 pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};

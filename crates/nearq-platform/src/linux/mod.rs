@@ -7,6 +7,7 @@ mod ending;
 mod fork;
 mod memory;
 mod platform;
+mod process;
 mod refusal;
 mod run_state;
 mod slice;
@@ -15,6 +16,7 @@ mod thread;
 mod transit;
 
 pub use platform::Linux;
+pub use process::Peer;
 
 #[cfg(test)]
 #[path = "../../tests/common/tsan.rs"]

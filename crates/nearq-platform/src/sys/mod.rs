@@ -12,6 +12,7 @@ mod fork;
 mod futex;
 mod futex2;
 mod memory;
+mod process;
 mod sched;
 mod signal;
 mod slice;
@@ -22,6 +23,7 @@ pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use futex2::{current_node, futex_wait_at_node, futex_wake_at_node};
 pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
+pub(crate) use process::{at_exit, has_more_rights, peer};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Attributes, RESET_ON_FORK, Tid, affinity, is_thread_of_this_process, nice, nice_limit,

@@ -1,0 +1,120 @@
+//! Answering: one thread a process, `nq/control`, that costs nothing while nobody asks and little whoever asks.
+//!
+//! | room | what it does |
+//! |---|---|
+//! | `process` | the process's own server: starts it, tells how it stands, follows forks, tidies up at the end |
+//! | `service` | the thread: who is served next, who has had enough |
+//! | `connection` | one connection: bytes in, calls, bytes out |
+//! | `answer` | from a call to its answer |
+//! | `call` | what a call is, and how it is refused |
+//! | `undo` | what is taken back when a connection ends |
+//! | `budget` | CPU time |
+//! | `limits` | the numbers |
+//! | `descriptor` | open files that a fork's child must not keep |
+//! | `interface` | what the server says of itself to varlink's tools |
+//!
+//! # Who may ask
+//! The same user (effective) and root; the kernel says who that is. Others are told `org.varlink.service.PermissionDenied`. Root may change
+//! settings, others where the access is [`Access::Full`].
+//!
+//! # What a client can do to the process
+//! It cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64 KiB of
+//! stack. It cannot make it run much: what connections cost beyond 5 % of a CPU is waited for (`budget`), and whoever has
+//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 1 MiB together, no further
+//! call is served. It cannot stay for nothing: a call must be complete in 5 s, an answer must be read; of 16 connections, one that has
+//! never asked anything, or not for long, gives way to a new one (`service`).
+
+mod answer;
+mod budget;
+mod call;
+mod connection;
+mod descriptor;
+mod interface;
+mod limits;
+mod process;
+mod service;
+mod undo;
+
+use std::path::{Path, PathBuf};
+
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+pub use process::{Status, ensure, status};
+
+use crate::protocol::Access;
+use crate::socket::Directory;
+use crate::subject::Subject;
+use descriptor::Event;
+use service::{Listener, Service};
+
+/// What a server allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What it allows to those who are not root.
+    pub access: Access,
+}
+
+/// A server of one's own, beside the process's: for tests, and for programs that have something else to be looked into. Dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    stop: Event,
+    thread: Option<<Linux as Platform>::JoinHandle>,
+    epoch: u64,
+}
+
+impl Server {
+    /// Listens on a socket named by the process's number, in a directory of its own: it is made, or it must belong to the user
+    /// and be closed to others. Heeds no variable of the environment.
+    ///
+    /// # Errors
+    /// The directory or the socket cannot be had, or the thread not be started; in words.
+    pub fn start(
+        directory: &Path,
+        subject: Box<dyn Subject>,
+        options: Options,
+    ) -> Result<Server, String> {
+        descriptor::follow_forks();
+        let directory = Directory::make(directory)?;
+        let listener = Listener::open(directory)?;
+        let path = listener.name().path();
+        let stop = Event::new().map_err(|error| format!("cannot make an event: {error}"))?;
+        let stopped = stop.waiter().map_err(|error| format!("cannot copy an event: {error}"))?;
+        let main = move || {
+            Service::new(listener, Some(stopped), subject, options.access).run();
+        };
+        let thread = Linux::spawn(thread_spec(), main).map_err(|refused| refused.to_string())?;
+        Ok(Server { path, stop, thread: Some(thread), epoch: Linux::fork_epoch() })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if Linux::fork_epoch() == self.epoch {
+            self.stop.ring();
+            Linux::join(thread);
+        } else {
+            // The thread is the parent's.
+            std::mem::forget(thread);
+        }
+    }
+}
+
+fn thread_spec() -> ThreadSpec {
+    ThreadSpec {
+        name: "nq/control".into(),
+        stack_size: Some(limits::STACK),
+        ..ThreadSpec::default()
+    }
+}
+
+/// What a server answers to what a client has sent, without a socket: for tests of what clients may send.
+pub fn converse(subject: Box<dyn Subject>, access: Access, sent: &[u8]) -> Vec<u8> {
+    connection::converse(answer::Host::new(subject, access), sent, access)
+}

@@ -1,0 +1,251 @@
+//! From a call to its answer.
+//!
+//! [`Host`] is what all connections share: the subject, and how many of them have items timed and traced. [`Session`] is what one connection
+//! has asked for that lasts. Nothing here knows of sockets.
+//!
+//! A subject that panics fails the call, not the thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::budget::own_cpu_time;
+use super::call::{Call, Error, SERVICE, reply};
+use super::interface;
+use super::limits::{MOST_EVENTS, MOST_TRACES};
+use super::undo::{Note, Undo};
+use crate::protocol::{
+    Access, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics, INTERFACE, Keep, KeepReply,
+    ProcessReply, Refusal, Request, Set, SettingsReply, StatisticsReply, Trace,
+};
+use crate::subject::{Subject, Tracing};
+
+/// What is answered for, and what is on because somebody wants it.
+pub(super) struct Host {
+    subject: Box<dyn Subject>,
+    access: Access,
+    since: Instant,
+    /// Sessions that have items timed.
+    timing: usize,
+    /// Sessions that have a trace.
+    tracing: usize,
+}
+
+/// What one connection may do, and has asked for that ends with it.
+pub(super) struct Session {
+    allowed: Access,
+    timing: bool,
+    undo: Undo,
+    trace: Option<Box<dyn Tracing>>,
+}
+
+/// What comes of a call.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// To be sent; nothing for a call that wants no answer.
+    pub(super) bytes: Vec<u8>,
+    /// Whether that was the last.
+    pub(super) close: bool,
+}
+
+impl Session {
+    pub(super) fn new(allowed: Access) -> Self {
+        Session { allowed, timing: false, undo: Undo::default(), trace: None }
+    }
+
+    pub(super) fn is_tracing(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Whether its end changes something.
+    pub(super) fn holds_something(&self) -> bool {
+        self.timing || self.trace.is_some() || !self.undo.is_empty()
+    }
+
+    /// What has happened to the items of its trace since it was asked last, and whether there is more; none where nothing has, and an
+    /// error where the trace cannot go on.
+    pub(super) fn batch(&mut self) -> Result<Option<(Vec<u8>, bool)>, ()> {
+        let Some(trace) = &mut self.trace else { return Ok(None) };
+        let batch =
+            catch_unwind(AssertUnwindSafe(|| trace.take(MOST_EVENTS))).map_err(|_panic| ())?;
+        if batch.events.is_empty() && batch.queues.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((reply(&batch, true), batch.events.len() >= MOST_EVENTS)))
+    }
+}
+
+impl Host {
+    pub(super) fn new(subject: Box<dyn Subject>, access: Access) -> Self {
+        Host { subject, access, since: Instant::now(), timing: 0, tracing: 0 }
+    }
+
+    /// What a user may do; none where it may not even ask.
+    pub(super) fn allowed(&self, user: u32) -> Option<Access> {
+        match user {
+            0 => Some(Access::Full),
+            user if user == rustix::process::geteuid().as_raw() => Some(self.access),
+            _ => None,
+        }
+    }
+
+    pub(super) fn tracing(&self) -> usize {
+        self.tracing
+    }
+
+    /// Answers a call, which comes without its zero byte.
+    pub(super) fn answer(&mut self, session: &mut Session, bytes: &[u8]) -> Outcome {
+        let call = match Call::parse(bytes) {
+            Ok(call) => call,
+            Err(error) => return Outcome { bytes: error.message(), close: true },
+        };
+        let answer = catch_unwind(AssertUnwindSafe(|| self.dispatch(session, &call)));
+        let bytes = match answer {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) => error.message(),
+            Err(panic) => {
+                let why = format!("{} panicked: {}", call.method(), panic_text(&*panic));
+                Error::Refused(Refusal::Failed { why }).message()
+            }
+        };
+        Outcome { bytes: if call.oneway() { Vec::new() } else { bytes }, close: false }
+    }
+
+    fn dispatch(&mut self, session: &mut Session, call: &Call<'_>) -> Result<Vec<u8>, Error> {
+        if call.upgrade() {
+            return Err(Error::InvalidParameter { parameter: "upgrade".to_owned() });
+        }
+        match call.name() {
+            (SERVICE, method) => interface::answer(method, call),
+            (INTERFACE, method) => self.control(session, method, call),
+            ("", _) => Err(Error::MethodNotFound { method: call.method().to_owned() }),
+            (interface, _) => Err(Error::InterfaceNotFound { interface: interface.to_owned() }),
+        }
+    }
+
+    fn control(
+        &mut self,
+        session: &mut Session,
+        method: &str,
+        call: &Call<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        match method {
+            GetProcess::METHOD => {
+                let GetProcess {} = call.parameters()?;
+                Ok(last(&self.process(session)))
+            }
+            GetStatistics::METHOD => {
+                let statistics = self.statistics(session, &call.parameters()?)?;
+                Ok(last(&statistics))
+            }
+            GetDump::METHOD => {
+                let dump = self.subject.dump(&call.parameters()?)?;
+                Ok(last(&DumpReply { dump }))
+            }
+            GetSettings::METHOD => {
+                let wanted: GetSettings = call.parameters()?;
+                let settings = self.subject.settings(wanted.queue.as_deref())?;
+                Ok(last(&SettingsReply { settings }))
+            }
+            Set::METHOD => Ok(last(&self.set(session, &call.parameters()?)?)),
+            Keep::METHOD => {
+                let Keep {} = call.parameters()?;
+                session.undo.keep();
+                Ok(last(&KeepReply {}))
+            }
+            Trace::METHOD => self.trace(session, call),
+            _ => Err(Error::MethodNotFound { method: call.method().to_owned() }),
+        }
+    }
+
+    fn process(&self, session: &Session) -> ProcessReply {
+        let mut process = self.subject.process();
+        process.control = self.access;
+        process.allowed = session.allowed;
+        process.since_ns = self.since.elapsed().as_nanos() as u64;
+        ProcessReply { process }
+    }
+
+    fn statistics(
+        &mut self,
+        session: &mut Session,
+        wanted: &GetStatistics,
+    ) -> Result<StatisticsReply, Refusal> {
+        if wanted.timing && !session.timing {
+            if self.timing == 0 {
+                self.subject.time_items(true)?;
+            }
+            self.timing += 1;
+            session.timing = true;
+        }
+        let mut statistics = self.subject.statistics()?;
+        statistics.control_cpu_ns = own_cpu_time().as_nanos() as u64;
+        Ok(StatisticsReply { statistics })
+    }
+
+    fn set(&mut self, session: &mut Session, wanted: &Set) -> Result<SettingsReply, Refusal> {
+        if session.allowed < Access::Full {
+            let why = "this process may be looked at and not changed; that takes root, \
+                       or a process that was started with NEARQ_CONTROL=full";
+            return Err(Refusal::NotPermitted { why: why.to_owned() });
+        }
+        let note =
+            if wanted.until_closed { Some(Note::look(&*self.subject, wanted)?) } else { None };
+        let settings = self.subject.set(wanted.queue.as_deref(), &wanted.changes)?;
+        if let Some(note) = note {
+            session.undo.add(note);
+        }
+        Ok(SettingsReply { settings })
+    }
+
+    fn trace(&mut self, session: &mut Session, call: &Call<'_>) -> Result<Vec<u8>, Error> {
+        let wanted: Trace = call.parameters()?;
+        if !call.more() || call.oneway() {
+            return Err(Error::ExpectedMore);
+        }
+        if wanted.every.is_some_and(|every| !every.is_power_of_two()) {
+            return Err(Error::InvalidParameter { parameter: "every".to_owned() });
+        }
+        if self.tracing >= MOST_TRACES {
+            let why = format!("this process has {MOST_TRACES} traces already, as many as may be");
+            return Err(Refusal::Busy { why }.into());
+        }
+        let mut trace = self.subject.trace(&wanted)?;
+        // At once, so that the caller knows that it has begun.
+        let first = trace.take(MOST_EVENTS);
+        session.trace = Some(trace);
+        self.tracing += 1;
+        Ok(reply(&first, true))
+    }
+
+    /// The connection is closed: what was asked for until then is taken back.
+    pub(super) fn end(&mut self, session: &mut Session) {
+        let guarded = |step: &mut dyn FnMut()| {
+            // One that panics does not keep the others from being done.
+            let _ = catch_unwind(AssertUnwindSafe(step));
+        };
+        if let Some(trace) = session.trace.take() {
+            self.tracing -= 1;
+            let mut trace = Some(trace);
+            guarded(&mut || drop(trace.take()));
+        }
+        let mut undo = std::mem::take(&mut session.undo);
+        guarded(&mut || undo.set_back(&mut *self.subject));
+        if std::mem::take(&mut session.timing) {
+            self.timing -= 1;
+            if self.timing == 0 {
+                guarded(&mut || drop(self.subject.time_items(false)));
+            }
+        }
+    }
+}
+
+fn last(parameters: &impl Serialize) -> Vec<u8> {
+    reply(parameters, false)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
+}

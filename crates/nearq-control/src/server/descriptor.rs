@@ -1,0 +1,173 @@
+//! Open files of the server, and what becomes of them in the child of a fork.
+//!
+//! A child has copies of the parent's sockets. While it keeps them, a client does not see that the parent has closed a connection or is
+//! gone. So the child closes them at once, in the hook of the fork, before it runs anything else.
+//!
+//! # Protocol
+//! `TABLE` lists what is open. A descriptor is opened and closed under its lock, which a fork takes too (*prepare* to *parent* or
+//! *child*): so the list that the child has is that of its descriptors, whole. The lock is held for one system call, and nothing is
+//! waited for under it.
+//!
+//! # Programs that close what they do not know
+//! A daemon may close every number, and open files of its own under the same ones. So before a number is used or closed it is asked
+//! whether it still leads to the file that was opened ([`Descriptor::is_ours`]).
+
+use core::cell::UnsafeCell;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nearq_platform::{ForkHooks, Linux, Platform};
+use rustix::event::EventfdFlags;
+use rustix::fs::Stat;
+use rustix::io::Result;
+
+static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static FOLLOWED: AtomicBool = AtomicBool::new(false);
+static HELD: Held = Held(UnsafeCell::new(None));
+
+/// A number and the file that it led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    number: RawFd,
+    file: (u64, u64),
+}
+
+/// The guard of `TABLE` while the process forks.
+struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<Entry>>>>);
+
+// SAFETY: touched by the thread that has the lock only.
+unsafe impl Sync for Held {}
+
+static HOOKS: ForkHooks = ForkHooks { prepare, parent, child };
+
+/// Has the child of each fork close what is open here.
+pub(super) fn follow_forks() {
+    // Relaxed: nothing is published with it; who comes second has no descriptor yet.
+    if !FOLLOWED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the hooks make nothing of the subject, and live as long as the program.
+        unsafe { Linux::follow_forks((&raw const TABLE).cast(), &HOOKS) };
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<Entry>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+unsafe fn prepare(_subject: *const ()) {
+    let table = lock();
+    // SAFETY: we have the lock.
+    unsafe { *HELD.0.get() = Some(table) };
+}
+
+fn take_held() -> Option<MutexGuard<'static, Vec<Entry>>> {
+    // SAFETY: this thread, or the one that it is a copy of, has had the lock since `prepare`.
+    unsafe { (*HELD.0.get()).take() }
+}
+
+unsafe fn parent(_subject: *const ()) {
+    drop(take_held());
+}
+
+unsafe fn child(_subject: *const ()) {
+    let Some(mut table) = take_held() else { return };
+    for entry in table.iter().filter(|entry| entry.is_ours()) {
+        entry.close();
+    }
+    table.clear();
+}
+
+impl Entry {
+    fn of(fd: BorrowedFd<'_>) -> Result<Self> {
+        Ok(Entry { number: fd.as_raw_fd(), file: identity(&rustix::fs::fstat(fd)?) })
+    }
+
+    fn is_ours(&self) -> bool {
+        // SAFETY: validity: a number that is not open is an error of the call. Thread and aliasing: nothing is changed.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
+        rustix::fs::fstat(fd).is_ok_and(|found| identity(&found) == self.file)
+    }
+
+    fn close(&self) {
+        // SAFETY: validity: the number leads to the file that was opened under it. Aliasing: its owner does not use it any more: it is
+        // the one that calls, or a thread that there is not in this process. Thread: any may close.
+        unsafe { rustix::io::close(self.number) };
+    }
+}
+
+fn identity(found: &Stat) -> (u64, u64) {
+    (found.st_dev, found.st_ino)
+}
+
+/// An open file that a child of a fork does not keep.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    entry: Entry,
+    epoch: u64,
+}
+
+impl Descriptor {
+    /// Opens one.
+    pub(super) fn open<E: From<rustix::io::Errno>>(
+        open: impl FnOnce() -> core::result::Result<OwnedFd, E>,
+    ) -> core::result::Result<Self, E> {
+        let mut table = lock();
+        let fd = open()?;
+        let entry = Entry::of(fd.as_fd())?;
+        table.push(entry);
+        // Closed by `drop` below, or by the child.
+        let _ = fd.into_raw_fd();
+        Ok(Descriptor { entry, epoch: Linux::fork_epoch() })
+    }
+
+    /// Whether the number still leads to the file.
+    pub(super) fn is_ours(&self) -> bool {
+        self.entry.is_ours()
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: validity: it is open until it is dropped, unless the program closes what is not its own; then calls fail, or
+        // `is_ours` tells. Aliasing and thread: a number.
+        unsafe { BorrowedFd::borrow_raw(self.entry.number) }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.epoch != Linux::fork_epoch() {
+            // Closed by the child's hook.
+            return;
+        }
+        let mut table = lock();
+        table.retain(|entry| *entry != self.entry);
+        if self.entry.is_ours() {
+            self.entry.close();
+        }
+    }
+}
+
+/// A bell that one thread rings and another waits for among other things.
+#[derive(Debug)]
+pub(super) struct Event(Descriptor);
+
+impl Event {
+    /// Makes one.
+    pub(super) fn new() -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Descriptor::open(|| rustix::event::eventfd(0, flags)).map(Event)
+    }
+
+    /// Rings; for ever.
+    pub(super) fn ring(&self) {
+        if self.0.is_ours() {
+            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// For who waits: readable once it has rung.
+    pub(super) fn waiter(&self) -> Result<Descriptor> {
+        Descriptor::open(|| rustix::io::fcntl_dupfd_cloexec(&self.0, 0))
+    }
+}

@@ -1,0 +1,193 @@
+//! The process's own server: starts it, tells how it stands, follows forks, tidies up at the end.
+//!
+//! # States
+//! `STARTED` holds the epoch ([`Platform::fork_epoch`]) for which a server was asked for, plus one; 0 before. Who raises it to that of
+//! this process starts the server; everybody else returns. So a child of a fork, whose epoch is another one, starts its own with
+//! its first use. `STANDING` is where that server says how it stands: made before the thread is started, never freed, and another
+//! process's if its epoch is another one. Release and acquire: its contents are there.
+//!
+//! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
+//! tidies up the same directory. [`status`] waits for it.
+//!
+//! # The end
+//! A process that exits removes its socket (`atexit`); the thread may be running then, so what is to be removed (`FILE`) is never
+//! freed. One that is killed leaves it behind, and the next one removes it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nearq_platform::{Linux, Platform};
+
+use super::service::{Listener, Name, Service};
+use super::{Options, descriptor, thread_spec};
+use crate::protocol::Access;
+use crate::socket::Directory;
+use crate::subject::Subject;
+
+/// The variable of the environment.
+const VARIABLE: &str = "NEARQ_CONTROL";
+
+static STARTED: AtomicU64 = AtomicU64::new(0);
+static STANDING: AtomicPtr<Standing> = AtomicPtr::new(core::ptr::null_mut());
+static FILE: AtomicPtr<Name> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How the process's server stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// Nobody has needed it yet: it is started with the first worker.
+    NotStarted,
+    /// It listens.
+    Listening {
+        /// Where.
+        path: PathBuf,
+        /// What it allows to those who are not root.
+        access: Access,
+    },
+    /// There shall be none, for this reason.
+    Off(String),
+    /// There could be none, for this reason; or there is none any more.
+    Failed(String),
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Status::NotStarted => f.write_str("not started yet"),
+            Status::Listening { path, access: Access::Full } => {
+                write!(f, "listening on {}, for looking and changing", path.display())
+            }
+            Status::Listening { path, .. } => {
+                write!(f, "listening on {}, for looking", path.display())
+            }
+            Status::Off(why) => write!(f, "off: {why}"),
+            Status::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+/// How one server stands.
+#[derive(Debug, Default)]
+struct Standing {
+    epoch: u64,
+    /// What came of the start.
+    begun: OnceLock<Status>,
+    /// Why it has ended since.
+    ended: OnceLock<Status>,
+}
+
+/// Sees to it that the process has a server. Returns at once: a load where it has been started already. `make` is called by the
+/// server's thread.
+///
+/// `NEARQ_CONTROL=off`, `read` or `full` in the environment counts before `options`.
+#[inline]
+pub fn ensure(make: fn() -> Box<dyn Subject>, options: Options) {
+    // Relaxed: who finds it started does nothing further.
+    if STARTED.load(Ordering::Relaxed) != Linux::fork_epoch() + 1 {
+        start(make, options);
+    }
+}
+
+#[cold]
+fn start(make: fn() -> Box<dyn Subject>, options: Options) {
+    descriptor::follow_forks();
+    let epoch = Linux::fork_epoch();
+    let seen = STARTED.load(Ordering::Relaxed);
+    let raised = STARTED.compare_exchange(seen, epoch + 1, Ordering::Relaxed, Ordering::Relaxed);
+    if seen == epoch + 1 || raised.is_err() {
+        return;
+    }
+    let standing: &'static Standing =
+        Box::leak(Box::new(Standing { epoch, ..Standing::default() }));
+    // Release: pairs with the acquire in `status`.
+    STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
+    let begun = |status| {
+        let _ = standing.begun.set(status);
+    };
+    if Linux::has_more_rights() {
+        begun(Status::Off("the program has more rights than who started it".to_owned()));
+        return;
+    }
+    let access = access(options);
+    if access == Access::Off {
+        begun(Status::Off(format!("{VARIABLE}=off, or the program wants none")));
+        return;
+    }
+    let main = move || serve(standing, access, make);
+    match Linux::spawn(thread_spec(), main) {
+        Ok(thread) => drop(thread),
+        Err(refused) => begun(Status::Failed(refused.to_string())),
+    }
+}
+
+/// What is allowed: what the environment says, else the program.
+fn access(options: Options) -> Access {
+    match Linux::setting(VARIABLE).as_deref() {
+        None | Some("") => options.access,
+        Some("off") => Access::Off,
+        Some("read") => Access::Read,
+        Some("full") => Access::Full,
+        Some(other) => {
+            Linux::warn(&format!("{VARIABLE} cannot be {other:?}; it is off, read or full: read"));
+            Access::Read
+        }
+    }
+}
+
+/// The thread.
+fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subject>) {
+    let listener = match Directory::own().and_then(Listener::open) {
+        Ok(listener) => listener,
+        Err(why) => {
+            let _ = standing.begun.set(Status::Failed(why));
+            return;
+        }
+    };
+    let Ok(subject) = std::panic::catch_unwind(make) else {
+        listener.name().remove();
+        let _ = standing.begun.set(Status::Failed("what it is to tell panicked".to_owned()));
+        return;
+    };
+    remove_at_exit(listener.name());
+    let path = listener.name().path();
+    let service = Service::new(listener, None, subject, access);
+    let _ = standing.begun.set(Status::Listening { path, access });
+    let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
+        Ok(_) => "the program has closed the socket",
+        Err(_) => "the thread panicked",
+    };
+    let _ = standing.ended.set(Status::Failed(why.to_owned()));
+}
+
+fn remove_at_exit(name: &Arc<Name>) {
+    let name = Arc::into_raw(Arc::clone(name)).cast_mut();
+    // Release: pairs with the acquire in `at_exit`. What was there is a parent's.
+    if FILE.swap(name, Ordering::Release).is_null() {
+        // Without it the file stays, and is removed by whoever comes next.
+        let _ = Linux::at_exit(at_exit);
+    }
+}
+
+extern "C" fn at_exit() {
+    // Acquire: pairs with the release in `remove_at_exit`.
+    let name = FILE.load(Ordering::Acquire);
+    // SAFETY: null, or never freed; shared between threads, as an `Arc` allows.
+    if let Some(name) = unsafe { name.as_ref() } {
+        name.remove();
+    }
+}
+
+/// How the process's server stands. Waits until one that has been started has tried to listen.
+pub fn status() -> Status {
+    // Acquire: pairs with the release in `start`.
+    let standing = STANDING.load(Ordering::Acquire);
+    // SAFETY: null, or never freed; changed through what may be shared only.
+    match unsafe { standing.as_ref() } {
+        Some(standing) if standing.epoch == Linux::fork_epoch() => {
+            let begun = standing.begun.wait();
+            standing.ended.get().unwrap_or(begun).clone()
+        }
+        _ => Status::NotStarted,
+    }
+}

@@ -1,0 +1,57 @@
+//! What only a process of Linux has, and the trait does not know: the rights that it was started with, its end, its sockets' peers.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::Linux;
+use crate::sys;
+
+/// Who is at the other end of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The process that connected, or that listens; as the caller's container numbers it, and 0 where that has no number for it.
+    pub pid: u32,
+    /// Its effective user when it did.
+    pub user: u32,
+}
+
+impl Linux {
+    /// Whether the program has more rights than who started it (set-user-ID, capabilities of its file): then the environment is a
+    /// stranger's.
+    pub fn has_more_rights() -> bool {
+        sys::has_more_rights()
+    }
+
+    /// Has `hook` called when the program ends by `exit` or by returning from `main`; also in children of a fork that end so. Other
+    /// threads may be running then.
+    ///
+    /// # Errors
+    /// The C library has no memory to note it.
+    pub fn at_exit(hook: extern "C" fn()) -> io::Result<()> {
+        Ok(sys::at_exit(hook)?)
+    }
+
+    /// Who is at the other end of a connected Unix socket.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn peer(socket: &impl AsFd) -> io::Result<Peer> {
+        let (pid, user) = sys::peer(socket.as_fd())?;
+        Ok(Peer { pid, user })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know who a socket's peer is")]
+    fn the_peer_of_a_pair_is_the_caller() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = Linux::peer(&one).unwrap();
+        assert_eq!(peer.pid, std::process::id());
+        assert!(Linux::peer(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}
