@@ -19,11 +19,14 @@
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
+//! | `attend` | how the server comes into a program that never calls it |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
 // A program of Linux: sockets, a thread that blocks on them, the clock and files of the process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[cfg(feature = "runtime")]
+mod attend;
 pub mod client;
 pub mod find;
 pub mod knobs;
@@ -38,3 +41,6 @@ pub mod server;
 mod socket;
 pub mod subject;
 pub mod values;
+
+#[cfg(feature = "runtime")]
+pub use attend::{allow, status};

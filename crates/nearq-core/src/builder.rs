@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
     pub(crate) on_stall: Option<OnStall>,
+    /// Called by each worker before all else.
+    pub(crate) attendant: Option<fn()>,
 }
 
 impl Config {

@@ -20,14 +20,18 @@ impl<T: Send + Sync> Once<T> {
         Once(Pointer::new(core::ptr::null_mut()))
     }
 
+    fn get(&'static self) -> Option<&'static T> {
+        // Acquire: pairs with the release of who made it.
+        let known = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or a box that is never freed.
+        unsafe { known.as_ref() }
+    }
+
     fn get_or_make(
         &'static self,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<&'static T, Error> {
-        // Acquire: pairs with the release of who made it.
-        let known = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or a box that is never freed.
-        if let Some(known) = unsafe { known.as_ref() } {
+        if let Some(known) = self.get() {
             return Ok(known);
         }
         let made = Box::into_raw(Box::new(make()?));
@@ -50,6 +54,7 @@ impl<T: Send + Sync> Once<T> {
 }
 
 static RUNTIME: Once<Runtime> = Once::new();
+static ATTENDANT: Once<fn()> = Once::new();
 static PERCPU: Once<Workqueue> = Once::new();
 static UNBOUND: Once<Workqueue> = Once::new();
 static HIGHPRI: Once<Workqueue> = Once::new();
@@ -71,8 +76,21 @@ impl Runtime<Linux> {
     /// # Errors
     /// The machine cannot be described, or an environment variable has a value that is not known.
     pub fn try_default() -> Result<Self, Error> {
-        RUNTIME.get_or_make(|| Self::builder().build()).cloned()
+        let make = || {
+            let mut builder = Self::builder();
+            builder.config.attendant = ATTENDANT.get().copied();
+            builder.build()
+        };
+        RUNTIME.get_or_make(make).cloned()
     }
+}
+
+/// Has each worker of the process-wide runtime call `attendant` before it does anything else: for a crate that wants to be there in
+/// every process that has workers, and in none that has not. The first one that is said before the runtime is made counts. Not for
+/// users.
+#[doc(hidden)]
+pub fn attend_default(attendant: fn()) {
+    let _ = ATTENDANT.get_or_make(|| Ok(attendant));
 }
 
 impl Default for Runtime<Linux> {

@@ -102,6 +102,8 @@ mod workqueue;
 
 pub use attributes::Attributes;
 pub use builder::{RuntimeBuilder, WorkerInfo};
+#[doc(hidden)]
+pub use default::attend_default;
 pub use default::{
     system_freezable, system_highpri, system_long, system_percpu, system_unbound,
     system_unbound_long,

@@ -30,14 +30,30 @@
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
 //! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
+//! | `NEARQ_CONTROL` | `off read full` | what others than root may do over the control socket (`read`) |
 //! | `NEARQ_STALL_AFTER` | seconds | where work waits and nothing starts for so long (30 s), that is reported; `0`: never |
 
+#[cfg(feature = "control")]
+pub mod control {
+    //! The process's control socket: a process can be looked into and tuned from outside while it runs (`nearq ps`, `dump`, `top`,
+    //! `get`, `set`, `trace`, `tune`), by its own user and root.
+    //!
+    //! It is there as soon as the process-wide runtime has a worker, and costs a thread that sleeps. `NEARQ_CONTROL` says what others
+    //! than root may do: `off`, `read` (the default) or `full`. Without the feature `control` there is none of it.
+
+    pub use nearq_control::protocol::Access;
+    pub use nearq_control::server::Status;
+    pub use nearq_control::{allow, status};
+}
+#[cfg(feature = "metrics")]
+pub use nearq_control::metrics;
 pub use nearq_core::{
     Activity, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit, DrainedQueue,
-    Error, Flushed, FlushedQueue, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics, Panic,
-    PoolInfo, Runtime, RuntimeBuilder, Scope, Stall, Work, WorkerInfo, WorkerState, Workqueue,
-    WorkqueueBuilder, blocking, set_description, system_freezable, system_highpri, system_long,
-    system_percpu, system_unbound, system_unbound_long,
+    Error, Flushed, FlushedQueue, InHand, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics,
+    Panic, PoolInfo, QueueHandle, RunningNow, Runtime, RuntimeBuilder, Scope, Stall, TimeClass,
+    Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow, Work, WorkerInfo, WorkerState,
+    Workqueue, WorkqueueBuilder, blocking, set_description, system_freezable, system_highpri,
+    system_long, system_percpu, system_unbound, system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.

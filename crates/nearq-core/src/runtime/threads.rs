@@ -54,6 +54,9 @@ impl<P: Platform> Inner<P> {
             let worker = unsafe { &*entry.0 };
             // Hooks and items may fork. In the child this thread is not a worker, and not counted.
             let epoch = P::fork_epoch();
+            if let Some(attendant) = own.config.attendant {
+                attendant();
+            }
             own.arrive(&pool.key.priority);
             Config::call(own.config.on_start.as_ref(), &info);
             if P::fork_epoch() == epoch {

@@ -1,0 +1,79 @@
+//! How the server comes into a program that uses nearq and never calls it: with the first worker of the process-wide runtime.
+//!
+//! The runtime knows nothing of this crate, and the program calls nothing of it. So a function that the system's loader calls before
+//! `main` leaves the runtime an address, which each of its workers calls when it begins ([`nearq_core::attend_default`]). A program
+//! that never starts a worker has no server; the child of a fork gets one with its own first worker.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use nearq_core::Runtime;
+use nearq_platform::{Linux, Platform, SchedPolicy};
+
+use crate::protocol::Access;
+use crate::runtime::RuntimeSubject;
+use crate::server::{self, Options, Status};
+use crate::subject::Subject;
+
+/// What the program allows.
+static ALLOWED: AtomicU8 = AtomicU8::new(Access::Read as u8);
+
+#[used]
+// SAFETY: the section is a list of functions with this signature, which the loader calls before `main`; this one needs nothing that is not
+// there by then.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
+    nearq_core::attend_default(attend);
+}
+
+/// What each worker calls.
+fn attend() {
+    // Relaxed: a number; who sets it does so before the first worker is started.
+    let access = match ALLOWED.load(Ordering::Relaxed) {
+        off if off == Access::Off as u8 => Access::Off,
+        full if full == Access::Full as u8 => Access::Full,
+        _ => Access::Read,
+    };
+    server::ensure(subject, Options { access });
+}
+
+/// Called by the server's thread.
+fn subject() -> Box<dyn Subject> {
+    let runtime = Runtime::default();
+    leave_the_starter(&runtime);
+    Box::new(RuntimeSubject::new(runtime))
+}
+
+/// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; where that is refused, it stays as
+/// it was started.
+fn leave_the_starter(runtime: &Runtime) {
+    let thread = Linux::current_thread();
+    let _ = Linux::set_affinity(thread, &runtime.allowed());
+    let _ = Linux::set_scheduling(thread, SchedPolicy::Normal, 0, None);
+}
+
+/// Says what others than root may do to this process over its control socket. To be called before the first worker is started;
+/// `NEARQ_CONTROL` in the environment counts before it. [`Access::Read`] if it is not called.
+///
+/// ```
+/// use nearq_control::{allow, protocol::Access};
+///
+/// allow(Access::Full);
+/// ```
+pub fn allow(access: Access) {
+    ALLOWED.store(access as u8, Ordering::Relaxed);
+}
+
+/// How the process's control socket stands: where it listens, or why it does not.
+///
+/// ```
+/// use nearq_control::{server::Status, status};
+///
+/// if let Status::Listening { path, .. } = status() {
+///     println!("look into this process at {}", path.display());
+/// }
+/// ```
+pub fn status() -> Status {
+    server::status()
+}
