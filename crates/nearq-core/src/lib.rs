@@ -22,7 +22,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
-//! | `observe`, `histogram`, `handle`, `look` | who looks on from outside: times, events, settings, what there is now |
+//! | `observe`, `histogram`, `handle`, `look`, `points` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
@@ -74,6 +74,7 @@ mod outcome;
 mod pad;
 mod pause;
 mod place;
+mod points;
 mod pool;
 mod priority;
 mod queue;

@@ -289,6 +289,7 @@ impl<P: Platform> Queue<P> {
         if cfg!(feature = "observe") && link.manner() & OBSERVED != 0 {
             link.stamp(header, cpu as u32);
         }
+        crate::points::queued(link, header, cpu);
         if !link.credits.take() {
             return Self::send_without_credit(link, item, cpu as u32);
         }

@@ -419,6 +419,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.context.item.set(item.as_ptr());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let execute = || unsafe { (table.execute)(item) };
+        let execute = || crate::points::run(served, item.as_ptr(), table, execute);
         let manner = served.manner();
         let executed =
             if manner == 0 { execute() } else { self.run_in_manner(served, header, execute) };
