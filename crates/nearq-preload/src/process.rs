@@ -71,7 +71,6 @@ unsafe fn nothing(_subject: *const ()) {}
 
 unsafe fn in_child(_subject: *const ()) {
     thread::forked();
-    report::forked();
 }
 
 fn is_chosen() -> bool {
