@@ -74,3 +74,9 @@ mod thread;
 #[cfg(not(test))]
 #[global_allocator]
 static ARENA: arena::Arena = arena::Arena::new();
+
+/// In the child of a fork.
+fn forked() {
+    #[cfg(not(test))]
+    ARENA.forked();
+}

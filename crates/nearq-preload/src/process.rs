@@ -71,6 +71,7 @@ unsafe fn nothing(_subject: *const ()) {}
 
 unsafe fn in_child(_subject: *const ()) {
     thread::forked();
+    crate::forked();
 }
 
 fn is_chosen() -> bool {
