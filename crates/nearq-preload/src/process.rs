@@ -23,7 +23,7 @@ use nearq_lock::Settings;
 use nearq_platform::{ForkHooks, Linux, Platform};
 
 use crate::errno::Saved;
-use crate::{layout, names, real, report, thread};
+use crate::{cancel, layout, names, real, report, thread};
 
 const UNKNOWN: u32 = 0;
 const THEIRS: u32 = 1;
@@ -106,7 +106,7 @@ pub(crate) fn own_file(path: &mut [u8]) -> &[u8] {
 }
 
 /// The path by which the program was started.
-fn started_as() -> &'static [u8] {
+pub(crate) fn started_as() -> &'static [u8] {
     // SAFETY: no pointers.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
     if path == 0 {
@@ -132,7 +132,10 @@ pub(crate) fn is_ready() -> bool {
 #[cold]
 fn make_ready() {
     let _saved = Saved::new();
+    // Creating a thread is no point where threads are cancelled, and reading files is.
+    let cancelling = cancel::forbid();
     nearq_lock::start::<Linux>();
+    cancel::allow(cancelling);
     if report::is_asked() {
         let mut settings = Settings::of_process::<Linux>();
         settings.count = true;

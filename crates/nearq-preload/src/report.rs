@@ -59,7 +59,12 @@ extern "C" fn at_exit() {
         return;
     }
     let mut path = [0; libc::PATH_MAX as usize];
-    let name = String::from_utf8_lossy(names::base(process::own_file(&mut path))).into_owned();
+    // When the first thread has ended, the system does not tell the file any more.
+    let program = match process::own_file(&mut path) {
+        [] => process::started_as(),
+        program => program,
+    };
+    let name = String::from_utf8_lossy(names::base(program)).into_owned();
     let line = format!("nearq: {name}, process {}: {}\n", std::process::id(), what_happened());
     let copy = DESCRIPTOR.load(Ordering::Relaxed);
     let ours = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));

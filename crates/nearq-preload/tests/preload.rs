@@ -145,6 +145,11 @@ fn threads_are_cancelled_while_they_wait() {
 }
 
 #[test]
+fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
+    same_with_and_without("cancelled_early");
+}
+
+#[test]
 fn threads_that_fight_wait_in_our_queues() {
     let Some(with) = same_with_and_without("contended") else { return };
     assert!(with.reported("contended", "contended") > Some(0), "{}", with.complained);
