@@ -7,14 +7,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{compile, folder, library};
+use common::{compile, folder_for_sockets, library};
 use nearq_control::client::{Client, ClientError};
 use nearq_control::find;
 use nearq_control::locks::LocksOnly;
@@ -48,10 +47,8 @@ struct Running {
 impl Running {
     /// Starts a program under the preload, with a folder of its own for sockets.
     fn start(program: &Path, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let runtime = folder().join(format!("{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&runtime);
-        fs::create_dir(&runtime).expect("the folder for tests can be written to");
-        fs::set_permissions(&runtime, PermissionsExt::from_mode(0o700)).expect("it is ours");
+        let runtime = folder_for_sockets(name);
+        let _ = fs::remove_dir_all(runtime.join("nearq"));
         let mut program = Command::new(program)
             .args(arguments)
             .env("LD_PRELOAD", library())
@@ -269,6 +266,45 @@ fn a_child_in_the_background_is_found_under_its_own_number() {
     let left = running.folder.clone();
     running.end();
     assert_eq!(fs::read_dir(left).expect("the folder stays").count(), 0, "sockets are removed");
+}
+
+/// Whoever runs another program goes on under the same number, and what the one before has left is no hindrance.
+#[test]
+fn after_exec_the_next_program_is_found() {
+    let Some(program) = compile("looked_into.c", "executed", &[]) else { return };
+    let environment = [("NEARQ_CONTROL", "read")];
+    let mut running = Running::start(&program, "executed", &["exec"], &environment);
+    let pid = running.found_as("before");
+    let mut client = connect(pid);
+    // It goes on by a line, and the connection ends with it.
+    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    assert_eq!(running.found_as("program"), pid);
+    wait_until("the first is gone", || client.call(&GetProcess {}).is_err());
+    let process = connect(pid).call(&GetProcess {}).expect("it answers").process;
+    assert!(process.pid == pid && process.command.ends_with("executed"), "{process:?}");
+    assert_eq!((running.sockets(), servers(pid)), (vec![pid.to_string()], 1));
+    running.end();
+}
+
+/// A user that a program becomes has no say about what it was before, and root always has.
+#[test]
+fn a_program_that_becomes_another_user_is_still_found_by_root() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: a program that becomes another user; to have it: run the tests as root");
+        return;
+    }
+    let Some(program) = compile("looked_into.c", "demoted", &[]) else { return };
+    let environment = [("NEARQ_CONTROL", "full")];
+    let mut running = Running::start(&program, "demoted", &["demoted"], &environment);
+    let pid = running.found_as("before");
+    drop(connect(pid));
+    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    assert_eq!(running.found_as("program"), pid);
+    let mut client = connect(pid);
+    set(&mut client, &[("lock_mode", "numa")]);
+    assert_eq!(locks(&mut client).mode, "numa");
+    running.end();
 }
 
 /// Kilobytes of memory that a process has.

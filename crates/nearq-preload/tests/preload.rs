@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{compile, folder, library};
+use common::{compile, folder, folder_for_sockets, library};
 
 /// How long a program may take that takes seconds.
 const PATIENCE: &str = "300";
@@ -51,6 +51,7 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
         .arg(program)
         .args(arguments)
         .env_remove("NEARQ_LOCK")
+        .env_remove("NEARQ_CONTROL")
         .env("NEARQ_PRELOAD_STATISTICS", "1")
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
@@ -72,20 +73,28 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
     ran
 }
 
-/// Runs a program with and without the preload, in each mode of the mutex; how it was with, in the usual mode.
+/// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; how it was with, in the usual mode.
 fn same_with_and_without(name: &str) -> Option<Ran> {
     let program = compile(&format!("{name}.c"), name, &[])?;
     let without = run(&program, &[], false, &[]);
     assert!(!without.has_report(name) && !without.printed.is_empty());
-    for mode in ["off", "plain", "numa", "auto"] {
-        let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
+    let sockets = folder_for_sockets("preload");
+    let sockets = sockets.to_str().expect("the folder's name is text");
+    let environments: [&[(&str, &str)]; 5] = [
+        &[("NEARQ_LOCK", "off")],
+        &[("NEARQ_LOCK", "plain")],
+        &[("NEARQ_LOCK", "numa")],
+        &[("NEARQ_CONTROL", "full"), ("XDG_RUNTIME_DIR", sockets)],
+        &[("NEARQ_LOCK", "auto")],
+    ];
+    let mut last = None;
+    for environment in environments {
+        let with = run(&program, &[], true, environment);
         assert!(with.has_report(name), "the preload was not there: {}", with.complained);
-        assert_eq!(with.printed, without.printed, "with the preload ({mode}), and without");
-        if mode == "auto" {
-            return Some(with);
-        }
+        assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
+        last = Some(with);
     }
-    None
+    last
 }
 
 #[test]

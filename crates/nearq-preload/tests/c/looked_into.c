@@ -1,6 +1,7 @@
 /* A program to be looked into: threads that fight for a mutex until standard input ends. It says under which number it can be found.
    With `alone`, it has no threads; with `background`, the threads are those of a child, which has left the session and has
-   been forked while threads of the parent's fought. */
+   been forked while threads of the parent's fought; with `exec`, it has threads, and is the same program without arguments after a
+   byte of input; with `demoted`, it is nobody's then. */
 
 #include "check.h"
 
@@ -69,6 +70,16 @@ static void in_the_background(void)
         join(threads[i]);
 }
 
+/* With threads, until there is a byte of input. */
+static void before(void)
+{
+    char byte;
+    for (int i = 0; i < THREADS; i++)
+        start(fight, (void *)0);
+    found_as("before");
+    SAME(read(0, &byte, 1), 1);
+}
+
 int main(int count, char **arguments)
 {
     alarm(300);
@@ -76,6 +87,14 @@ int main(int count, char **arguments)
         be_looked_into(0, "program");
     } else if (strcmp(arguments[1], "background") == 0) {
         in_the_background();
+    } else if (strcmp(arguments[1], "exec") == 0) {
+        before();
+        execl("/proc/self/exe", arguments[0], NULL);
+        return 1;
+    } else if (strcmp(arguments[1], "demoted") == 0) {
+        before();
+        SAME(setresuid(65534, 65534, 65534), 0);
+        be_looked_into(1, "program");
     } else {
         found_as("program");
         until_the_end();

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "each test file has it as a module of its own")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -20,6 +21,14 @@ pub fn folder() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(&folder).expect("the folder for tests can be made");
     folder
+}
+
+/// A folder in which programs may have their sockets.
+pub fn folder_for_sockets(name: &str) -> PathBuf {
+    let runtime = folder().join(format!("sockets-{name}"));
+    fs::create_dir_all(&runtime).expect("the folder for tests can be written to");
+    fs::set_permissions(&runtime, PermissionsExt::from_mode(0o700)).expect("it is ours");
+    runtime
 }
 
 fn has_compiler() -> bool {
