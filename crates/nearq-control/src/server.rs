@@ -76,7 +76,7 @@ impl Server {
     ) -> Result<Server, String> {
         descriptor::follow_forks();
         let directory = Directory::make(directory)?;
-        let listener = Listener::open(directory)?;
+        let listener = Listener::open(directory, |_| false)?;
         let path = listener.name().path();
         let stop = Event::new().map_err(|error| format!("cannot make an event: {error}"))?;
         let stopped = stop.waiter().map_err(|error| format!("cannot copy an event: {error}"))?;

@@ -15,7 +15,12 @@
 //! A process that is killed leaves its socket behind. A socket listens before it gets its name: it is bound under another one (`.PID`)
 //! and moved. So one that refuses a connection belongs to nobody, ever, and is removed by who finds it, under a lock of the directory
 //! that keeps others from moving a new one there between the two steps. A socket that somebody listens on is never removed, and never
-//! replaced.
+//! replaced; but for one case.
+//!
+//! # Two in one process
+//! A program that uses nearq may run under the preload library as well, and then has two servers and one number. The one with a runtime
+//! behind it has the name, whichever comes first: the program has made it to be looked into. It asks the other one, and where that
+//! has none, moves its own socket over it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -56,6 +61,30 @@ pub(crate) fn candidates(
     let runtime = runtime.filter(absolute).map(|path| path.join("nearq"));
     let tmp = tmp.filter(absolute).unwrap_or_else(|| PathBuf::from("/tmp"));
     runtime.into_iter().chain([tmp.join(format!("nearq-{user}"))]).collect()
+}
+
+/// Who listens on a socket.
+#[derive(Debug)]
+enum Whose {
+    /// Another copy of the library; a connection to it.
+    ThisProcess(OwnedFd),
+    /// A process.
+    Process(u32),
+    /// One that has no number here.
+    Elsewhere,
+    /// One that does not answer.
+    Silent,
+}
+
+impl std::fmt::Display for Whose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Whose::ThisProcess(_) => f.write_str("another copy of the library in this process"),
+            Whose::Process(pid) => write!(f, "process {pid}"),
+            Whose::Elsewhere => f.write_str("a process of another container"),
+            Whose::Silent => f.write_str("somebody who does not answer"),
+        }
+    }
 }
 
 /// A directory of the user's own, open.
@@ -125,11 +154,26 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// Has a [new](new_socket) socket listen under that name.
-    pub(crate) fn listen(&self, name: &str, socket: &impl AsFd) -> Result<(), String> {
+    /// Has a [new](new_socket) socket listen under that name. Where another copy of the library in this process does, `gives_way`
+    /// says, over a connection to it, whether its name is to be taken over.
+    pub(crate) fn listen(
+        &self,
+        name: &str,
+        socket: &impl AsFd,
+        gives_way: impl FnOnce(UnixStream) -> bool,
+    ) -> Result<(), String> {
         let _lock = self.lock(LOCK_PATIENCE);
         if let Some(whose) = self.whose(name) {
-            return Err(format!("{} belongs to {whose}", self.path.join(name).display()));
+            let taken_over = match &whose {
+                // It goes on listening, and is not found any more.
+                Whose::ThisProcess(other) => {
+                    other.try_clone().and_then(blocking).is_ok_and(gives_way)
+                }
+                _ => false,
+            };
+            if !taken_over {
+                return Err(format!("{} belongs to {whose}", self.path.join(name).display()));
+            }
         }
         let raw = format!(".{name}");
         self.remove(&raw);
@@ -165,19 +209,17 @@ impl Directory {
         rustix::fs::fstat(&self.fd).is_ok_and(|own| same(&own, found))
     }
 
-    /// Who listens on the socket of that name, in words; none where nobody does.
-    fn whose(&self, name: &str) -> Option<String> {
+    /// Who listens on the socket of that name; none where nobody does.
+    fn whose(&self, name: &str) -> Option<Whose> {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         match self.try_connect(name) {
             Ok(stream) => Some(match nearq_platform::Linux::peer(&stream) {
-                Ok(peer) if peer.pid == std::process::id() => {
-                    "another copy of the library in this process".to_owned()
-                }
-                Ok(peer) if peer.pid != 0 => format!("process {}", peer.pid),
-                _ => "a process of another container".to_owned(),
+                Ok(peer) if peer.pid == std::process::id() => Whose::ThisProcess(stream),
+                Ok(peer) if peer.pid != 0 => Whose::Process(peer.pid),
+                _ => Whose::Elsewhere,
             }),
             Err(Errno::CONNREFUSED | Errno::NOENT) => None,
-            Err(_) => Some("somebody who does not answer".to_owned()),
+            Err(_) => Some(Whose::Silent),
         }
     }
 
@@ -296,13 +338,15 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
             }
             Err(error) => return Err(error.into()),
-            Ok(socket) => {
-                let stream = UnixStream::from(socket);
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
+            Ok(socket) => return blocking(socket),
         }
     }
+}
+
+fn blocking(socket: OwnedFd) -> io::Result<UnixStream> {
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Connects without waiting; the stream does not block.

@@ -6,7 +6,7 @@
 //!
 //! # Forks
 //! The child of a fork has a copy. Who waits there is gone: the first use in the child empties the slots' queues and forgets the
-//! spinners; queues in mutexes' words are dealt with where they are met (`queue.rs`). Forks are known if somebody follows
+//! spinners, and what was counted, which happened in the parent; queues in mutexes' words are dealt with where they are met (`queue.rs`). Forks are known if somebody follows
 //! them: a runtime does, and so does [`start`](crate::start).
 //!
 //! # Slots
@@ -196,6 +196,7 @@ impl<P: Platform> Room<P> {
                     domain.spinners.store(0, Ordering::Relaxed);
                 }
                 self.slots.each(Slot::renew);
+                self.counts.iter().for_each(Counts::clear);
                 self.stocking.store(0, Ordering::Relaxed);
                 // Release: pairs with the acquires above.
                 self.epoch.store(now, Ordering::Release);

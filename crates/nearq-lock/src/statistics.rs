@@ -158,7 +158,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// What was counted in the caller's process so far.
+    /// What was counted in the caller's process so far. In the child of a fork, what was counted there.
     pub fn of_process<P: Platform>() -> Self {
         Self::of(&Room::<P>::get().counts)
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings, start};
+use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings, Snapshot, Statistics, start};
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 unsafe extern "C" {
@@ -29,8 +29,10 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Platform>::JoinHandl
 fn fork_while_others_wait(mode: Mode) {
     start::<Linux>();
     let mut settings = Settings::of_process::<Linux>();
-    settings.mode = mode;
+    (settings.mode, settings.count) = (mode, true);
     settings.set_for_process::<Linux>();
+    let contended = || Statistics::of_process::<Linux>().contended;
+    let before = contended();
     let mutex = Arc::new(Mutex::<u32>::new(0));
     let guard = mutex.lock();
     let waiting: Vec<_> = (0..4)
@@ -41,11 +43,18 @@ fn fork_while_others_wait(mode: Mode) {
             thread
         })
         .collect();
+    while contended() < before + 4 {
+        Linux::sleep(Duration::from_millis(1));
+    }
     // SAFETY: the child uses nothing that a thread of the parent may have been changing, but the mutex, and ends by `_exit`.
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
         unsafe { alarm(20) };
+        // Nobody waits here, also before anybody has been here, and nothing has happened.
+        let seen = Snapshot::of_process::<Linux>();
+        let nobody = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
+        let nothing = Statistics::of_process::<Linux>() == Statistics::default();
         // Those for whom it is kept are not there.
         MutexGuard::unlock_fair(guard);
         let free = mutex.try_lock().is_some();
@@ -65,7 +74,7 @@ fn fork_while_others_wait(mode: Mode) {
             .collect();
         threads.into_iter().for_each(Linux::join);
         // Of those that waited in the parent none took it here.
-        let right = free && *mutex.lock() == 8000;
+        let right = nobody && nothing && free && *mutex.lock() == 8000;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
     }

@@ -1,25 +1,36 @@
 //! Memory for Rust's allocations in this library, straight from the system: the program's `malloc` may be what waits for a mutex.
 //!
-//! What is allocated here is made once and kept (waiters' records, slots), or is needed for a moment while the machine is
-//! read. So small things are cut from the front of a chunk, and only what was cut last is put back; the rest of the memory that
-//! was used for a moment is lost, a few pages a process. What is large has a mapping of its own, which is given back.
+//! Most of what is allocated here is made once and kept (waiters' records, slots). The thread that answers over the control socket,
+//! where there is one (`control.rs`), takes and gives back all the time. So what is small has the size of a power of two, is
+//! cut from a chunk, and when it is given back it is listed by its size, for the next one that needs as much. What is large has a
+//! mapping of its own, which is given back.
 //!
 //! # Protocol
 //! `current` names the chunk that is cut; a chunk's `used` is how much of it is gone. Both are changed by compare-exchange only, so
 //! a fork at any moment leaves a usable arena. A chunk that is full is not touched any more.
 //! A new chunk is published by release, and found by acquire. `used` is relaxed: what is in the memory is the affair of who got it.
+//!
+//! The lists are changed by one thread at a time, the one that has turned `busy` from 0 to 1 (acquire) and will turn it back (release).
+//! **Nobody waits for that**: who finds somebody there cuts a new piece instead of taking a listed one, and lets one go that it would
+//! give back. So a thread may be preempted or interrupted there, and in the child of a fork it may be missing: then the child begins
+//! with empty lists ([`Arena::forked`]), as one may have been half changed. What is lost by it are a few pieces, as only one thread
+//! gives back much.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::errno::Saved;
 
 /// How much is taken from the system at once.
 const CHUNK: usize = 256 << 10;
-/// What needs more than that has a mapping of its own.
-const SMALL: usize = CHUNK / 4;
+/// The smallest piece that is cut, and the largest; what needs more has a mapping of its own.
+const SMALLEST: usize = 16;
+const LARGEST: usize = 32 << 10;
+/// Sizes of pieces.
+const SIZES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 /// Mappings are aligned to that at least.
 const PAGE: usize = 4096;
 
@@ -29,18 +40,63 @@ struct Chunk {
     used: AtomicUsize,
 }
 
+/// A piece that was given back.
+struct Free {
+    next: *mut Free,
+}
+
+const _: () = assert!(align_of::<Free>() <= SMALLEST && size_of::<Free>() <= SMALLEST);
+
+/// Pieces that were given back, by size. Of who has turned `busy`.
+struct Lists {
+    busy: AtomicU32,
+    first: UnsafeCell<[*mut Free; SIZES]>,
+}
+
 /// The allocator.
 pub(crate) struct Arena {
     current: AtomicPtr<Chunk>,
+    lists: Lists,
+}
+
+// SAFETY: the lists are touched by one thread at a time; the pieces in them are nobody's.
+unsafe impl Sync for Arena {}
+
+impl Lists {
+    /// Does something with the list of one size, unless somebody is at the lists.
+    fn with<R>(&self, size: usize, what: impl FnOnce(&mut *mut Free) -> R) -> Option<R> {
+        // Acquire: what the one before did is over. Relaxed on failure: then nothing is looked at.
+        self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: ours, until the store below.
+        let done = what(unsafe { &mut (*self.first.get())[size] });
+        // Release: pairs with the acquire above.
+        self.busy.store(0, Ordering::Release);
+        Some(done)
+    }
 }
 
 impl Arena {
     pub(crate) const fn new() -> Self {
-        Arena { current: AtomicPtr::new(ptr::null_mut()) }
+        let first = UnsafeCell::new([ptr::null_mut(); SIZES]);
+        let lists = Lists { busy: AtomicU32::new(0), first };
+        Arena { current: AtomicPtr::new(ptr::null_mut()), lists }
     }
 
-    fn is_small(layout: Layout) -> bool {
-        layout.size() + layout.align() <= SMALL
+    /// In the child of a fork, whose only thread the caller is: nobody is at the lists.
+    pub(crate) fn forked(&self) {
+        // Relaxed: as the caller is alone.
+        if self.lists.busy.load(Ordering::Relaxed) != 0 {
+            // SAFETY: whoever was there is not in this process.
+            unsafe { *self.lists.first.get() = [ptr::null_mut(); SIZES] };
+            self.lists.busy.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Which of the sizes a piece has, if it is small.
+    fn size(layout: Layout) -> Option<usize> {
+        let needed = layout.size().max(layout.align()).max(SMALLEST);
+        (needed <= LARGEST && layout.align() <= PAGE)
+            .then(|| (needed.next_power_of_two() / SMALLEST).ilog2() as usize)
     }
 
     /// The chunk that is cut now.
@@ -49,18 +105,19 @@ impl Arena {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Cuts a piece from a chunk, if it is large enough.
-    fn cut(chunk: *mut Chunk, layout: Layout) -> Option<*mut u8> {
+    /// Cuts a piece of one of the sizes from a chunk, if there is so much left. It is aligned to its size, or to pages.
+    fn cut(chunk: *mut Chunk, size: usize) -> Option<*mut u8> {
         if chunk.is_null() {
             return None;
         }
+        let length = SMALLEST << size;
         // SAFETY: chunks are never given back.
         let used = unsafe { &(*chunk).used };
         let base = chunk.addr();
         let mut from = used.load(Ordering::Relaxed);
         loop {
-            let start = (base + from).next_multiple_of(layout.align()) - base;
-            let end = start + layout.size();
+            let start = (base + from).next_multiple_of(length.min(PAGE)) - base;
+            let end = start + length;
             if end > CHUNK {
                 return None;
             }
@@ -89,34 +146,37 @@ impl Arena {
         true
     }
 
-    /// Changes the end of the piece that was cut last, if that is this one and there is room.
-    fn move_end(&self, piece: *mut u8, from: usize, to: usize) -> bool {
-        let chunk = self.chunk();
-        let start = piece.addr().wrapping_sub(chunk.addr());
-        if chunk.is_null() || start >= CHUNK || start + to > CHUNK {
-            return false;
-        }
-        // SAFETY: chunks are never given back.
-        let used = unsafe { &(*chunk).used };
-        used.compare_exchange(start + from, start + to, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
+    /// A piece of one of the sizes that was given back, if there is one.
+    fn take_listed(&self, size: usize) -> Option<*mut u8> {
+        let taken = self.lists.with(size, |first| {
+            let piece = *first;
+            // SAFETY: null, or a piece that nobody has, and that was written when it was listed.
+            if let Some(free) = unsafe { piece.as_ref() } {
+                *first = free.next;
+            }
+            piece
+        })?;
+        (!taken.is_null()).then_some(taken.cast())
     }
 }
 
-// SAFETY: pieces do not overlap, as each is cut by one step of `used`, are aligned and as long as asked for, and stay where they are;
-// nothing here unwinds.
+// SAFETY: pieces do not overlap, as each is cut by one step of `used` and is in one list at most, are aligned and at least as long as
+// asked for, and stay where they are; nothing here unwinds.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !Self::is_small(layout) {
+        let Some(size) = Self::size(layout) else {
             return if layout.align() <= PAGE {
                 map(layout.size()).cast()
             } else {
                 ptr::null_mut()
             };
+        };
+        if let Some(piece) = self.take_listed(size) {
+            return piece;
         }
         loop {
             let chunk = self.chunk();
-            if let Some(piece) = Self::cut(chunk, layout) {
+            if let Some(piece) = Self::cut(chunk, size) {
                 return piece;
             }
             if !self.next_chunk(chunk) {
@@ -126,20 +186,21 @@ unsafe impl GlobalAlloc for Arena {
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        if Self::is_small(layout) {
-            self.move_end(piece, layout.size(), 0);
-        } else {
-            unmap(piece, layout.size());
-        }
+        let Some(size) = Self::size(layout) else { return unmap(piece, layout.size()) };
+        #[allow(clippy::cast_ptr_alignment, reason = "the smallest piece is aligned well enough")]
+        let free = piece.cast::<Free>();
+        self.lists.with(size, |first| {
+            // SAFETY: the caller gives it away; it is as long and as aligned as its size, which is enough.
+            unsafe { free.write(Free { next: *first }) };
+            *first = free;
+        });
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller promises that the size is a valid one for this alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        if Self::is_small(layout)
-            && Self::is_small(wanted)
-            && self.move_end(piece, layout.size(), size)
-        {
+        let own = Self::size(layout);
+        if own.is_some() && own == Self::size(wanted) {
             return piece;
         }
         // SAFETY: as the caller promises.
@@ -206,21 +267,88 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_last_grows_in_place_and_is_put_back() {
+    fn what_is_given_back_is_taken_again_by_who_needs_as_much() {
         let arena = Arena::new();
         // SAFETY: for all of them, sizes are not zero, and each piece is used as it was last asked for.
         unsafe {
             let first = arena.alloc(layout(100, 8));
             first.write_bytes(1, 100);
-            assert_eq!(arena.realloc(first, layout(100, 8), 200), first);
-            let second = arena.alloc(layout(50, 1));
-            assert_eq!(second.addr(), first.addr() + 200);
-            let moved = arena.realloc(first, layout(200, 8), 300);
-            assert!(moved.addr() > second.addr());
-            assert_eq!((moved.read(), moved.add(99).read()), (1, 1));
+            // It is longer than it had to be.
+            assert_eq!(arena.realloc(first, layout(100, 8), 128), first);
+            let moved = arena.realloc(first, layout(128, 8), 300);
+            assert!(moved != first && (moved.read(), moved.add(99).read()) == (1, 1));
+            assert_eq!([arena.alloc(layout(60, 64)), arena.alloc(layout(65, 1))][1], first);
             arena.dealloc(moved, layout(300, 8));
-            assert_eq!(arena.alloc(layout(8, 8)), moved);
+            arena.dealloc(first, layout(65, 1));
+            assert_eq!(arena.alloc(layout(100, 128)), first);
+            assert_eq!(arena.alloc(layout(512, 512)), moved);
         }
+    }
+
+    /// The chunk that is cut, and how much of it is gone.
+    fn gone(arena: &Arena) -> (*mut Chunk, usize) {
+        let chunk = arena.chunk();
+        // SAFETY: chunks are never given back.
+        (chunk, unsafe { (*chunk).used.load(Ordering::Relaxed) })
+    }
+
+    /// Takes and gives back pieces of many sizes, some of them at the same time.
+    fn churn(arena: &Arena, rounds: usize) {
+        let mut pieces = std::collections::VecDeque::new();
+        for round in 0..rounds {
+            let layout = layout(1 + round * 31 % 4000, 8);
+            // SAFETY: for all of them, as above.
+            unsafe {
+                let piece = arena.alloc(layout);
+                piece.write_bytes(round as u8, layout.size());
+                pieces.push_back((piece, layout, round as u8));
+                if pieces.len() > 10 {
+                    let (piece, layout, value) = pieces.pop_front().unwrap();
+                    let bytes = core::slice::from_raw_parts(piece, layout.size());
+                    assert!(bytes.iter().all(|byte| *byte == value));
+                    arena.dealloc(piece, layout);
+                }
+            }
+        }
+        for (piece, layout, _) in pieces {
+            // SAFETY: as above.
+            unsafe { arena.dealloc(piece, layout) };
+        }
+    }
+
+    #[test]
+    fn to_take_and_give_back_again_and_again_needs_no_more_memory() {
+        let arena = Arena::new();
+        churn(&arena, 5_000);
+        let before = gone(&arena);
+        churn(&arena, 100_000);
+        assert_eq!(gone(&arena), before);
+    }
+
+    #[test]
+    fn several_threads_do_not_wait_for_each_other_and_share_nothing() {
+        let arena = Arena::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| churn(&arena, 20_000));
+            }
+        });
+        // Who does not give back what it took leaves the others with pieces of their own, and in a child with no list.
+        let listed = arena.lists.with(2, |first| {
+            // SAFETY: for all of them, as above.
+            unsafe {
+                let one = arena.alloc(layout(64, 8));
+                arena.dealloc(one, layout(64, 8));
+                assert_ne!(arena.alloc(layout(64, 8)), one, "it was let go");
+            }
+            *first
+        });
+        assert!(listed.is_some_and(|listed| !listed.is_null()));
+        arena.lists.busy.store(1, Ordering::Relaxed);
+        arena.forked();
+        assert_eq!(arena.take_listed(2), None);
+        churn(&arena, 1000);
+        assert!(arena.take_listed(2).is_some());
     }
 
     #[test]

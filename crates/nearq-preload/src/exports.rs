@@ -177,13 +177,13 @@ unsafe extern "C-unwind" fn wait_mixed(
 export! {
     "C" pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
         ours: {
-            process::threads_begin();
+            process::creates_thread();
             real::create::call(thread, attributes, main, argument)
         },
         theirs: real::create::call(thread, attributes, main, argument);
     "C" thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
         ours: {
-            process::threads_begin();
+            process::creates_thread();
             real::thrd_create::call(thread, main, argument)
         },
         theirs: real::thrd_create::call(thread, main, argument);

@@ -9,6 +9,7 @@
 //! | `NEARQ_PRELOAD_ONLY=name,name` | nothing is replaced in programs of other names |
 //! | `NEARQ_PRELOAD_NOT=name,name` | nothing is replaced in programs of these names |
 //! | `NEARQ_PRELOAD_STATISTICS=1` | a line on standard error when the program exits: how often threads had to wait, and how |
+//! | `NEARQ_CONTROL=read\|full` | the program's mutexes can be looked into (`nearq dump PID --locks`) and, with `full`, tuned (`nearq set PID lock_mode=numa`) while it runs; not set, or `off`: there is no socket and no thread for it |
 //! | `NEARQ_LOCK=off\|auto\|plain\|numa` | how those wait that find a mutex held (`nearq_lock::Mode`) |
 //!
 //! A program's name is the last part of the path of its file, or of the path by which it was started: for a script, the
@@ -43,7 +44,7 @@
 //!
 //! # The rooms
 //! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread
-//! wakes, `process` whether this is a program for us, and its forks.
+//! wakes, `process` whether this is a program for us, and its forks, `control` who looks at it from outside.
 
 #![allow(
     clippy::disallowed_types,
@@ -58,6 +59,7 @@ mod c11;
 mod cancel;
 mod clock;
 mod condvar;
+mod control;
 mod errno;
 mod exports;
 mod layout;
@@ -74,3 +76,9 @@ mod thread;
 #[cfg(not(test))]
 #[global_allocator]
 static ARENA: arena::Arena = arena::Arena::new();
+
+/// In the child of a fork.
+fn forked() {
+    #[cfg(not(test))]
+    ARENA.forked();
+}

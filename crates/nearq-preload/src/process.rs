@@ -9,7 +9,8 @@
 //! # The first thread
 //! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before, nobody can wait. It reads what machine
 //! this is, and may allocate with the program's `malloc` while reading a folder, as creating a thread does too. Should somebody
-//! have to wait before, as a thread that the C library created for itself may, it waits without a place in a queue.
+//! have to wait before, as a thread that the C library created for itself may, it waits without a place in a queue. That is also when
+//! the control socket is opened, if the program has one (`control.rs`).
 //!
 //! # Forks
 //! We ask to be told of forks before anybody else in the program can, because whoever asks passes by here (`__register_atfork`).
@@ -23,7 +24,7 @@ use nearq_lock::Settings;
 use nearq_platform::{ForkHooks, Linux, Platform};
 
 use crate::errno::Saved;
-use crate::{layout, names, real, report, thread};
+use crate::{cancel, control, layout, names, real, report, thread};
 
 const UNKNOWN: u32 = 0;
 const THEIRS: u32 = 1;
@@ -59,6 +60,7 @@ fn decide() -> bool {
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
     if first && ours {
         report::ask(variable(c"NEARQ_PRELOAD_STATISTICS"));
+        control::ask(variable(c"NEARQ_CONTROL"));
         // SAFETY: the hooks make nothing of the subject, and live as long as the program.
         unsafe { Linux::follow_forks(ptr::from_ref(&STATE).cast(), &HOOKS) };
     }
@@ -71,7 +73,7 @@ unsafe fn nothing(_subject: *const ()) {}
 
 unsafe fn in_child(_subject: *const ()) {
     thread::forked();
-    report::forked();
+    crate::forked();
 }
 
 fn is_chosen() -> bool {
@@ -106,7 +108,7 @@ pub(crate) fn own_file(path: &mut [u8]) -> &[u8] {
 }
 
 /// The path by which the program was started.
-fn started_as() -> &'static [u8] {
+pub(crate) fn started_as() -> &'static [u8] {
     // SAFETY: no pointers.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
     if path == 0 {
@@ -116,9 +118,21 @@ fn started_as() -> &'static [u8] {
     unsafe { CStr::from_ptr(ptr::with_exposed_provenance(path as usize)) }.to_bytes()
 }
 
-/// The program is about to create a thread.
+/// The program is about to create a thread, and is ours.
+pub(crate) fn creates_thread() {
+    threads_begin();
+    if control::is_asked() {
+        let _saved = Saved::new();
+        // Creating a thread is no point where threads are cancelled, but what is called here may be.
+        let cancelling = cancel::forbid();
+        control::start();
+        cancel::allow(cancelling);
+    }
+}
+
+/// Somebody may have to wait from now on, in a program that is ours.
 pub(crate) fn threads_begin() {
-    if is_ours() && !is_ready() {
+    if !is_ready() {
         make_ready();
     }
 }
@@ -132,7 +146,10 @@ pub(crate) fn is_ready() -> bool {
 #[cold]
 fn make_ready() {
     let _saved = Saved::new();
+    // As above: it reads files.
+    let cancelling = cancel::forbid();
     nearq_lock::start::<Linux>();
+    cancel::allow(cancelling);
     if report::is_asked() {
         let mut settings = Settings::of_process::<Linux>();
         settings.count = true;

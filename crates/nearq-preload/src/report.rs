@@ -3,7 +3,6 @@
 //! Some programs close their standard error before that. So it is opened once more at the start, if a report is asked for, and used
 //! only if it still is the same file: programs also close what they do not know, and open others in its place.
 
-use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -18,14 +17,6 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The descriptor, and its file's device and number.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
-/// What had happened before the fork that this process came from.
-struct Before(UnsafeCell<Option<Statistics>>);
-
-// SAFETY: written in the child of a fork, where there is one thread, and read when the program exits.
-unsafe impl Sync for Before {}
-
-static BEFORE: Before = Before(UnsafeCell::new(None));
 
 /// Remembers whether it is asked for. Relaxed, all of it: long before it is read.
 pub(crate) fn ask(value: Option<&[u8]>) {
@@ -44,14 +35,6 @@ pub(crate) fn ask(value: Option<&[u8]>) {
 
 pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed) == 1
-}
-
-/// In the child of a fork: what happened so far is the parent's.
-pub(crate) fn forked() {
-    if is_asked() {
-        // SAFETY: the only thread.
-        unsafe { *BEFORE.0.get() = process::is_ready().then(Statistics::of_process::<Linux>) };
-    }
 }
 
 /// The device and number of the file that is open there.
@@ -76,7 +59,12 @@ extern "C" fn at_exit() {
         return;
     }
     let mut path = [0; libc::PATH_MAX as usize];
-    let name = String::from_utf8_lossy(names::base(process::own_file(&mut path))).into_owned();
+    // When the first thread has ended, the system does not tell the file any more.
+    let program = match process::own_file(&mut path) {
+        [] => process::started_as(),
+        program => program,
+    };
+    let name = String::from_utf8_lossy(names::base(program)).into_owned();
     let line = format!("nearq: {name}, process {}: {}\n", std::process::id(), what_happened());
     let copy = DESCRIPTOR.load(Ordering::Relaxed);
     let ours = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));
@@ -90,20 +78,18 @@ fn what_happened() -> String {
         return "no thread was created".into();
     }
     let now = Statistics::of_process::<Linux>();
-    // SAFETY: written before this process had a second thread.
-    let before = unsafe { *BEFORE.0.get() }.unwrap_or_default();
     let counts = [
-        ("contended", now.contended, before.contended),
-        ("in turn", now.in_turn, before.in_turn),
-        ("within a cache", now.within, before.within),
-        ("across caches", now.across, before.across),
-        ("reserved", now.reserved, before.reserved),
-        ("slept in turn", now.slept_in_turn, before.slept_in_turn),
-        ("slept in the queue", now.slept_in_queue, before.slept_in_queue),
-        ("gave up", now.gave_up, before.gave_up),
-        ("without a queue", now.unqueued, before.unqueued),
-        ("changes to queues by cache", now.bound, before.bound),
-        ("and back", now.unbound, before.unbound),
+        ("contended", now.contended),
+        ("in turn", now.in_turn),
+        ("within a cache", now.within),
+        ("across caches", now.across),
+        ("reserved", now.reserved),
+        ("slept in turn", now.slept_in_turn),
+        ("slept in the queue", now.slept_in_queue),
+        ("gave up", now.gave_up),
+        ("without a queue", now.unqueued),
+        ("changes to queues by cache", now.bound),
+        ("and back", now.unbound),
     ];
-    counts.map(|(what, now, before)| format!("{what} {}", now - before)).join(", ")
+    counts.map(|(what, count)| format!("{what} {count}")).join(", ")
 }

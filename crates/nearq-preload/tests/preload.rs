@@ -6,59 +6,18 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 #![cfg(not(miri))]
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+
+use common::{compile, folder, folder_for_sockets, library};
 
 /// How long a program may take that takes seconds.
 const PATIENCE: &str = "300";
-
-/// The library, which cargo has put where it has put this test.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its file");
-    let library = test.parent().expect("it is in a folder").join("libnearq_preload.so");
-    assert!(library.exists(), "cargo builds {} before the tests", library.display());
-    library
-}
-
-/// A folder of this run's own.
-fn folder() -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    fs::create_dir_all(&folder).expect("the folder for tests can be made");
-    folder
-}
-
-fn has_compiler() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| {
-        let has = Command::new("cc").arg("--version").output().is_ok();
-        if !has {
-            println!("skipped: programs in C under the preload: there is no cc; to have it: apt-get install gcc libc6-dev");
-        }
-        has
-    })
-}
-
-/// Compiles a program of `tests/c` under a name of its own; none where there is no compiler.
-fn compile(source: &str, name: &str, arguments: &[&str]) -> Option<PathBuf> {
-    if !has_compiler() {
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-    let program = folder().join(name);
-    let output = Command::new("cc")
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .args(arguments)
-        .output()
-        .expect("the compiler is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
-}
 
 /// What a program that ran printed.
 struct Ran {
@@ -92,6 +51,7 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
         .arg(program)
         .args(arguments)
         .env_remove("NEARQ_LOCK")
+        .env_remove("NEARQ_CONTROL")
         .env("NEARQ_PRELOAD_STATISTICS", "1")
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
@@ -113,20 +73,28 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
     ran
 }
 
-/// Runs a program with and without the preload, in each mode of the mutex; how it was with, in the usual mode.
+/// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; how it was with, in the usual mode.
 fn same_with_and_without(name: &str) -> Option<Ran> {
     let program = compile(&format!("{name}.c"), name, &[])?;
     let without = run(&program, &[], false, &[]);
     assert!(!without.has_report(name) && !without.printed.is_empty());
-    for mode in ["off", "plain", "numa", "auto"] {
-        let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
+    let sockets = folder_for_sockets("preload");
+    let sockets = sockets.to_str().expect("the folder's name is text");
+    let environments: [&[(&str, &str)]; 5] = [
+        &[("NEARQ_LOCK", "off")],
+        &[("NEARQ_LOCK", "plain")],
+        &[("NEARQ_LOCK", "numa")],
+        &[("NEARQ_CONTROL", "full"), ("XDG_RUNTIME_DIR", sockets)],
+        &[("NEARQ_LOCK", "auto")],
+    ];
+    let mut last = None;
+    for environment in environments {
+        let with = run(&program, &[], true, environment);
         assert!(with.has_report(name), "the preload was not there: {}", with.complained);
-        assert_eq!(with.printed, without.printed, "with the preload ({mode}), and without");
-        if mode == "auto" {
-            return Some(with);
-        }
+        assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
+        last = Some(with);
     }
-    None
+    last
 }
 
 #[test]
@@ -142,6 +110,11 @@ fn condition_variables_are_as_the_c_librarys() {
 #[test]
 fn threads_are_cancelled_while_they_wait() {
     same_with_and_without("cancelling");
+}
+
+#[test]
+fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
+    same_with_and_without("cancelled_early");
 }
 
 #[test]

@@ -41,6 +41,22 @@ fn keys_and_bounds_are_those_of_the_table() {
 }
 
 #[test]
+fn the_document_has_every_key_with_its_bounds_and_what_it_is_at_first() {
+    let document = include_str!("../../../../docs/locks.md");
+    let usual = nearq_lock::Settings::default();
+    for (key, what) in KEYS {
+        let values = knobs::named(Owner::Process, key).expect("it is in the table").values;
+        let first = match what {
+            Key::Mode => format!("`{}`, or `NEARQ_LOCK`", usual.mode),
+            Key::Threshold(threshold) => threshold.get(&usual).to_string(),
+            Key::Count => u8::from(usual.count).to_string(),
+        };
+        let row = format!("\n| `{key}` | {values} | {first} | ");
+        assert!(document.contains(&row), "docs/locks.md has another row than {row}");
+    }
+}
+
+#[test]
 fn what_is_set_is_in_effect_and_the_rest_stays() {
     let _alone = ALONE.lock();
     let before = set(&[]).unwrap();

@@ -13,6 +13,7 @@
 //! A process that exits removes its socket (`atexit`); the thread may be running then, so what is to be removed (`FILE`) is never
 //! freed. One that is killed leaves it behind, and the next one removes it.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,8 @@ use nearq_platform::{Linux, Platform};
 
 use super::service::{Listener, Name, Service};
 use super::{Options, descriptor, thread_spec};
-use crate::protocol::Access;
+use crate::client::Client;
+use crate::protocol::{Access, GetProcess};
 use crate::socket::Directory;
 use crate::subject::Subject;
 
@@ -137,17 +139,22 @@ fn access(options: Options) -> Access {
 
 /// The thread.
 fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subject>) {
-    let listener = match Directory::own().and_then(Listener::open) {
+    let made = std::panic::catch_unwind(|| {
+        let subject = make();
+        let has_runtime = subject.process().runtime;
+        (subject, has_runtime)
+    });
+    let Ok((subject, has_runtime)) = made else {
+        let _ = standing.begun.set(Status::Failed("what it is to tell panicked".to_owned()));
+        return;
+    };
+    let gives_way = |other| has_runtime && has_no_runtime(other);
+    let listener = match Directory::own().and_then(|own| Listener::open(own, gives_way)) {
         Ok(listener) => listener,
         Err(why) => {
             let _ = standing.begun.set(Status::Failed(why));
             return;
         }
-    };
-    let Ok(subject) = std::panic::catch_unwind(make) else {
-        listener.name().remove();
-        let _ = standing.begun.set(Status::Failed("what it is to tell panicked".to_owned()));
-        return;
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
@@ -158,6 +165,13 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subj
         Err(_) => "the thread panicked",
     };
     let _ = standing.ended.set(Status::Failed(why.to_owned()));
+}
+
+/// Whether another server has no runtime behind it.
+fn has_no_runtime(other: UnixStream) -> bool {
+    let process = Client::over(other)
+        .and_then(|mut other| other.call(&GetProcess {}).map_err(std::io::Error::other));
+    process.is_ok_and(|reply| !reply.process.runtime)
 }
 
 fn remove_at_exit(name: &Arc<Name>) {

@@ -14,6 +14,7 @@
 //! Calls wait while answers of 1 MiB in all lie unread; then their readers have a second, not ten. A connection has 200 calls a
 //! second. Everything but traces waits while the CPU time is in debt.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,14 +73,17 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens on a socket named by the process's number.
-    pub(super) fn open(directory: Directory) -> Result<Self, String> {
+    /// Listens on a socket named by the process's number. `gives_way` as for [`Directory::listen`].
+    pub(super) fn open(
+        directory: Directory,
+        gives_way: impl FnOnce(UnixStream) -> bool,
+    ) -> Result<Self, String> {
         let pid = std::process::id();
         let name = pid.to_string();
         directory.clean();
         let socket = Descriptor::open(crate::socket::new_socket)
             .map_err(|error| format!("cannot make a socket: {error}"))?;
-        directory.listen(&name, &socket)?;
+        directory.listen(&name, &socket, gives_way)?;
         let made = directory.stat(&name);
         Ok(Listener { socket, name: Arc::new(Name { directory, name, made, pid }) })
     }
