@@ -7,7 +7,7 @@ use crate::output::Failure;
 
 /// Connects to the process with that number.
 pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
-    Client::connect_to(std::path::Path::new(&format!("/tmp/{pid}"))).map_err(Failure::input)
+    Client::connect(pid).map_err(Failure::input)
 }
 
 /// What is wrong where the process does not do what it was asked for.
