@@ -2,9 +2,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
+use std::error::Error;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use nearq_control::client::Client;
@@ -18,6 +20,8 @@ use crate::screen::{Side, columns, plain};
 
 /// Processes that are asked at once: one that is stopped answers none of the others' questions.
 const AT_ONCE: usize = 32;
+/// How long one is waited for: who lists processes wants a list.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 const LEGEND: &str = "\
 Columns:
@@ -79,12 +83,14 @@ fn ask(found: &[Found]) -> Vec<Row> {
 }
 
 fn row(found: &Found) -> Row {
-    let asked = Client::connect(found.pid)
-        .map_err(|error| error.to_string())
-        .and_then(|mut client| client.call(&GetProcess {}).map_err(|error| error.to_string()));
-    let (process, error) = match asked {
+    let asked = || -> Result<_, Box<dyn Error>> {
+        let mut client = Client::connect(found.pid)?;
+        client.set_patience(PATIENCE)?;
+        Ok(client.call(&GetProcess {})?)
+    };
+    let (process, error) = match asked() {
         Ok(reply) => (Some(reply.process), None),
-        Err(error) => (None, Some(error)),
+        Err(error) => (None, Some(error.to_string())),
     };
     Row {
         pid: found.pid,

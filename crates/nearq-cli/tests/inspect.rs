@@ -39,7 +39,7 @@ fn ps_lists_the_process() {
 
     let output = served.nearq().args(["ps", "--json"]).output().unwrap();
     let rows = json(&String::from_utf8(output.stdout).unwrap());
-    let row = rows.as_array().unwrap().iter().find(|row| row["pid"].to_string() == pid).unwrap();
+    let row = rows.as_array().unwrap().iter().find(|row| row["pid"] == std::process::id()).unwrap();
     assert_eq!(row["process"]["queues"], 5);
     assert!(row["socket"].as_str().unwrap().ends_with(&format!("/nearq/{pid}")), "{row}");
     assert!(row["user"].is_string() && row.get("error").is_none(), "{row}");
