@@ -13,7 +13,9 @@ use nearq_control::protocol::{
 use nearq_control::values::{parse_cpus, show_cpus, show_mask};
 use nearq_topology::CpuSet;
 use serde_json::Value;
+use std::fs::DirBuilder;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -348,9 +350,9 @@ fn a_process_that_is_stopped_does_not_answer_and_others_do() {
         assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
     };
     signal("-STOP");
-    // A folder where both are; a socket is found by its name, and by who listens there.
+    // A folder where both are, and nobody else may be; a socket is found by its name, and by who listens there.
     let both = Folder::new("both");
-    std::fs::create_dir(both.path("nearq")).unwrap();
+    DirBuilder::new().mode(0o700).create(both.path("nearq")).unwrap();
     for one in [&program, &other] {
         let own = PathBuf::from(one.folder.path("nearq")).join(one.pid());
         std::fs::rename(own, PathBuf::from(both.path("nearq")).join(one.pid())).unwrap();
