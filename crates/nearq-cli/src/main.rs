@@ -3,9 +3,17 @@
 //! Exit status: 0, or 2 for input that cannot be used, or 1 for a run that failed. Every refusal is one line on
 //! standard error that names the value and what is allowed.
 
+mod attach;
 mod bench;
+mod dump;
+mod get;
+mod knobs;
 mod machine;
+mod metrics;
 mod output;
+mod ps;
+mod screen;
+mod set;
 mod sim;
 mod soak;
 mod topo;
@@ -19,7 +27,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 
-/// Work queues that run work near its data: look at a machine, and measure.
+/// Work queues that run work near its data: look at a machine and into programs, tune them, and measure.
 #[derive(Debug, Parser)]
 #[command(name = "nearq", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -32,6 +40,9 @@ Examples:
   nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
+  nearq ps                     the processes that can be looked into
+  nearq dump PID               scopes, pools, queues and what runs there
+  nearq set PID QUEUE affinity_scope=cache
   nearq topo --help            all that `topo` can be told, with examples
 
 Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
@@ -40,6 +51,18 @@ Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
 enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
+    /// List the processes that can be looked into
+    Ps(ps::Options),
+    /// Show all there is of a process, once: scopes, pools, queues, what runs
+    Dump(dump::Options),
+    /// Show what is set for a process and its queues, and what is in effect
+    Get(get::Options),
+    /// Change settings of a queue or a process while it runs
+    Set(set::Options),
+    /// Print a process's counts for a system that stores metrics, as OpenMetrics
+    Metrics(metrics::Options),
+    /// List all that can be set, with its names in the kernel, the environment and the API
+    Knobs(knobs::Options),
     /// Run an experiment and print its table
     Bench {
         #[command(subcommand)]
@@ -56,6 +79,12 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
+            Command::Ps(options) => ps::run(&options),
+            Command::Dump(options) => dump::run(&options),
+            Command::Get(options) => get::run(&options),
+            Command::Set(options) => set::run(&options),
+            Command::Metrics(options) => metrics::run(&options),
+            Command::Knobs(options) => knobs::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
             Command::Sim { question } => sim::run(&question),
         },
@@ -177,7 +206,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

@@ -68,6 +68,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Prints a value as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::run)?;
+    print(&(text + "\n"))
+}
+
 /// Writes a file that the option `option` names.
 pub(crate) fn write(option: &str, path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| {

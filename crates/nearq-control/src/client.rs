@@ -34,7 +34,15 @@ impl std::fmt::Display for ClientError {
         match self {
             ClientError::Refused(refusal) => refusal.fmt(f),
             ClientError::Protocol(what) => write!(f, "the process answered {what}"),
-            ClientError::Io(error) => error.fmt(f),
+            ClientError::Io(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => f.write_str(
+                    "no answer came in time; the process may be stopped or overloaded: try again",
+                ),
+                io::ErrorKind::UnexpectedEof => {
+                    f.write_str("the process closed the connection before it had answered")
+                }
+                _ => error.fmt(f),
+            },
         }
     }
 }
@@ -79,7 +87,7 @@ impl Client {
     pub fn connect(pid: u32) -> Result<Self, ConnectError> {
         let stream = find::connect(pid)?;
         // Refused where the connection is none any more only: the first call says so.
-        let _ = set_patience(&stream);
+        let _ = set_patience(&stream, PATIENCE);
         Ok(Client { stream: BufReader::new(stream) })
     }
 
@@ -96,8 +104,16 @@ impl Client {
     /// # Errors
     /// The connection is none any more.
     pub fn over(stream: UnixStream) -> io::Result<Self> {
-        set_patience(&stream)?;
+        set_patience(&stream, PATIENCE)?;
         Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Waits no longer than that for each answer; 10 s unless this is called.
+    ///
+    /// # Errors
+    /// The connection is none any more, or the time is 0.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        set_patience(self.stream.get_ref(), patience)
     }
 
     /// Calls, and waits for the answer.
@@ -148,9 +164,9 @@ impl Client {
     }
 }
 
-fn set_patience(stream: &UnixStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
+fn set_patience(stream: &UnixStream, patience: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))
 }
 
 /// What an error's name and parameters stand for.

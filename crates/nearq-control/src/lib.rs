@@ -17,6 +17,7 @@
 //! | `client` | asking a process |
 //! | `locks` | the mutexes of this process, which are all that one without a runtime has |
 //! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
+//! | `variables` | variables of the environment that are no setting of that table |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
 //! | `attend` | how the server comes into a program that never calls it |
@@ -41,6 +42,7 @@ pub mod server;
 mod socket;
 pub mod subject;
 pub mod values;
+pub mod variables;
 
 #[cfg(feature = "runtime")]
 pub use attend::{allow, status};

@@ -14,7 +14,14 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+#[cfg(feature = "runtime")]
+use nearq_core::Runtime;
+
 use crate::protocol::{PodStatistics, QueueStatistics, Refusal, Statistics};
+#[cfg(feature = "runtime")]
+use crate::runtime::RuntimeSubject;
+#[cfg(feature = "runtime")]
+use crate::subject::Subject;
 use tables::{Kind, Metric, Value};
 
 pub use prometheus_client;
@@ -64,6 +71,34 @@ impl<S: Source> Metrics<S> {
     /// A collector that asks the source each time that it is asked itself.
     pub fn new(source: S) -> Self {
         Metrics { source }
+    }
+}
+
+/// A runtime of the same process.
+#[cfg(feature = "runtime")]
+impl Source for RuntimeSubject {
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        let statistics = Subject::statistics(self)?;
+        // The calling thread is the program's, not the one that answers tools.
+        Ok(Statistics { control_cpu_ns: 0, ..statistics })
+    }
+}
+
+#[cfg(feature = "runtime")]
+impl Metrics<RuntimeSubject> {
+    /// A collector of a runtime's counts: `Runtime::default()` for the process-wide one.
+    pub fn of_runtime(runtime: Runtime) -> Self {
+        Metrics::new(RuntimeSubject::new(runtime))
+    }
+
+    /// As [`of_runtime`](Self::of_runtime), and has items timed as long as it lives, at most 20,000 a second.
+    ///
+    /// # Errors
+    /// They cannot be timed.
+    pub fn of_timed_runtime(runtime: Runtime) -> Result<Self, Refusal> {
+        let mut subject = RuntimeSubject::new(runtime);
+        subject.time_items(true)?;
+        Ok(Metrics::new(subject))
     }
 }
 

@@ -23,6 +23,8 @@ pub struct PoolInfo {
     pub bound: bool,
     /// Whether its workers never leave the pod.
     pub strict: bool,
+    /// Whether idle workers of other pods take its items.
+    pub helping: bool,
     /// The pod's CPUs.
     pub pod: CpuSet,
     /// The CPUs that its workers may go to.
@@ -45,6 +47,7 @@ impl PoolInfo {
             slice: pool.key.priority.slice,
             bound: pool.key.bound,
             strict: pool.key.strict,
+            helping: pool.key.helping,
             pod: pool.key.pod.clone(),
             allowed: pool.key.allowed.clone(),
             workers,

@@ -95,7 +95,8 @@ pub(super) const PROCESS: &[Metric<Statistics>] = &[
         Some(all.cpu_ns)
     })),
     in_seconds(counter("nearq_control_cpu", "CPU time of the thread that answers tools.", |all| {
-        Some(all.control_cpu_ns)
+        // Not known where that thread was not asked.
+        Some(all.control_cpu_ns).filter(|ns| *ns != 0)
     })),
     gauge("nearq_workers", "Worker threads.", |all| Some(all.workers)),
     gauge("nearq_idle_workers", "Worker threads that sleep.", |all| Some(all.idle)),

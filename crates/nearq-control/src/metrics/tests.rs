@@ -33,6 +33,7 @@ fn everything() -> Statistics {
     };
     Statistics {
         cpu_ns: 2_250_000_000,
+        control_cpu_ns: 1_000_000,
         workers: 4,
         idle: 3,
         parallelism: 8,
@@ -235,6 +236,30 @@ fn nothing_is_exported_where_there_is_nothing() {
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     assert_eq!(text, "# EOF\n");
+}
+
+#[cfg(feature = "runtime")]
+#[test]
+fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
+    let runtime = Runtime::builder_in().build().unwrap();
+    let queue = nearq_core::Workqueue::builder("exported").build_on(&runtime).unwrap();
+    let exported = |metrics: Metrics<RuntimeSubject>| {
+        queue.spawn(|| ()).join().unwrap();
+        queue.flush().unwrap();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        families(&text).iter().for_each(check);
+        text
+    };
+    let plain = exported(Metrics::of_runtime(runtime.clone()));
+    assert!(plain.contains("nearq_queue_items_completed_total{queue=\"exported\",id="), "{plain}");
+    assert!(plain.contains("nearq_timing 0") && !plain.contains("nearq_queue_run_seconds"));
+    assert!(!plain.contains("nearq_control_cpu"));
+    let timed = exported(Metrics::of_timed_runtime(runtime.clone()).unwrap());
+    assert!(timed.contains("nearq_timing 1"), "{timed}");
+    assert!(timed.contains("nearq_queue_run_seconds_count{queue=\"exported\""), "{timed}");
 }
 
 /// The table of the documentation: names as they are exported, kinds, labels and meanings.

@@ -77,6 +77,9 @@ pub struct PoolDump {
     pub per_cpu: bool,
     /// Whether its workers never leave the pod.
     pub strict: bool,
+    /// Whether workers of other pods leave its items alone, although they could take them.
+    #[serde(default)]
+    pub no_helping: bool,
     /// The CPUs that its workers may go to.
     pub cpus: String,
     /// The pod's CPUs.

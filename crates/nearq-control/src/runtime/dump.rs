@@ -82,6 +82,7 @@ fn pools(runtime: &Runtime, queues: &[QueueDump]) -> Vec<PoolDump> {
                 idle: pool.idle as u64,
                 per_cpu: pool.bound,
                 strict: pool.strict,
+                no_helping: !pool.helping && !pool.strict,
                 cpus: pool.allowed.to_list(),
                 pod_cpus: pool.pod.to_list(),
                 ready: pool.ready as u64,

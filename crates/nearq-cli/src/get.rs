@@ -1,0 +1,190 @@
+//! `nearq get`: what is set, and what is in effect.
+//!
+//! One word after the process is a queue's name or a key of the process. It is a queue if there is one of that name; a key can always be
+//! asked for with `--process`.
+
+use clap::Args;
+use nearq_control::client::{Client, ClientError};
+use nearq_control::protocol::{GetSettings, Refusal, Setting, Settings, SettingsReply};
+
+use crate::attach;
+use crate::output::{self, Failure};
+use crate::screen::{Side, columns, plain};
+
+const LEGEND: &str = "\
+Columns:
+  KEY         what `nearq set` calls it; `nearq knobs` says what it does
+  MODE        rw, or r where it cannot be set: decided when the queue was made
+  CONFIGURED  what was asked for, as `nearq set` takes it; - where nothing was
+  EFFECTIVE   what is in effect; `default (cache_shard)` is inherited; CPUs as a list and as the kernel's mask
+
+QUEUE is a queue's name, or # and its number where several have one name (quote it: '#3').
+One word is a queue if there is one of that name, else a key of the process; --process says that it is a key.
+With a key, only the value in effect is printed, for scripts.
+
+Examples:
+  nearq get 4711                           the process and all its queues
+  nearq get 4711 crypt                     one queue
+  nearq get 4711 crypt affinity_scope      one value
+  nearq get 4711 default_affinity_scope    one value of the process
+  nearq get 4711 --process                 the process alone";
+
+/// What `nearq get` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = LEGEND)]
+pub(crate) struct Options {
+    /// The process
+    #[arg(value_name = "PID", value_parser = attach::pid)]
+    pid: u32,
+
+    /// A queue, or a key of the process
+    #[arg(value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// A key: print the value in effect and nothing else
+    #[arg(value_name = "KEY", conflicts_with = "process")]
+    key: Option<String>,
+
+    /// Only the process's own settings; a word after PID is a key
+    #[arg(long)]
+    process: bool,
+
+    /// Print JSON: `process` and `queues` with their `settings`, or one setting with `key`, `configured`, `effective`, `writable`
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mut client = attach::connect(options.pid)?;
+    let (settings, key) = asked(&mut client, options)?;
+    if let Some(key) = key {
+        let setting = one(&settings, &key)?;
+        if options.json {
+            return output::json(setting);
+        }
+        return output::print(&format!("{}\n", plain(&setting.effective)));
+    }
+    if options.json {
+        return output::json(&settings);
+    }
+    output::print(&text(&settings))
+}
+
+/// The settings that were meant, and the key if one was.
+fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<String>), Failure> {
+    let mut call = |queue: Option<&String>| -> Result<Settings, ClientError> {
+        let SettingsReply { settings } = client.call(&GetSettings { queue: queue.cloned() })?;
+        Ok(settings)
+    };
+    let mut of_process = || call(None).map(|all| Settings { queues: Vec::new(), ..all });
+    if options.process {
+        return Ok((of_process().map_err(attach::failure)?, options.queue.clone()));
+    }
+    let Some(word) = &options.queue else {
+        return Ok((call(None).map_err(attach::failure)?, None));
+    };
+    let refused = match call(Some(word)) {
+        Ok(settings) => return Ok((settings, options.key.clone())),
+        Err(refused) => refused,
+    };
+    if options.key.is_none()
+        && matches!(&refused, ClientError::Refused(Refusal::NoSuchQueue { .. }))
+    {
+        let process = call(None).map(|all| Settings { queues: Vec::new(), ..all });
+        if let Ok(process) = process {
+            if one(&process, word).is_ok() {
+                return Ok((process, Some(word.clone())));
+            }
+            return Err(Failure::input(format!(
+                "{refused}; nor has the process a setting of that name"
+            )));
+        }
+    }
+    Err(attach::failure(refused))
+}
+
+/// The setting with that key.
+fn one<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
+    let all = || {
+        let process = settings.process.iter().flat_map(|process| &process.settings);
+        process.chain(settings.queues.iter().flat_map(|queue| &queue.settings))
+    };
+    all().find(|setting| setting.key == key).ok_or_else(|| {
+        let keys: Vec<&str> = all().map(|setting| setting.key.as_str()).collect();
+        Failure::input(format!("there is no setting `{key}` here; there are {}", keys.join(", ")))
+    })
+}
+
+/// A table for the process, and one for each queue.
+fn text(settings: &Settings) -> String {
+    let process = settings.process.iter().map(|process| ("process".to_owned(), &process.settings));
+    let queues = settings
+        .queues
+        .iter()
+        .map(|queue| (format!("queue {} (#{})", plain(&queue.name), queue.id), &queue.settings));
+    let tables: Vec<String> = process
+        .chain(queues)
+        .map(|(title, settings)| format!("{title}\n{}", table(settings)))
+        .collect();
+    tables.join("\n")
+}
+
+fn table(settings: &[Setting]) -> String {
+    let head = ["  KEY", "MODE", "CONFIGURED", "EFFECTIVE"].map(String::from);
+    let mut rows = vec![head.to_vec()];
+    rows.extend(settings.iter().map(|setting| {
+        let configured = if setting.configured.is_empty() { "-" } else { &setting.configured };
+        vec![
+            format!("  {}", plain(&setting.key)),
+            if setting.writable { "rw" } else { "r" }.to_owned(),
+            plain(configured),
+            plain(&setting.effective),
+        ]
+    }));
+    columns(&[Side::Left; 4], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_control::protocol::{ProcessSettings, QueueSettings};
+
+    fn setting(key: &str, configured: &str, effective: &str, writable: bool) -> Setting {
+        Setting {
+            key: key.into(),
+            configured: configured.into(),
+            effective: effective.into(),
+            writable,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_and_what_is_in_effect() {
+        let settings = Settings {
+            process: Some(ProcessSettings {
+                settings: vec![setting("cpumask", "", "0-7 (000000ff)", true)],
+            }),
+            queues: vec![QueueSettings {
+                id: 3,
+                name: "crypt".into(),
+                settings: vec![
+                    setting("per_cpu", "", "0", false),
+                    setting("affinity_scope", "default", "default (cache_shard)", true),
+                ],
+            }],
+        };
+        assert_eq!(
+            text(&settings),
+            "process\n\
+             \x20 KEY      MODE  CONFIGURED  EFFECTIVE\n\
+             \x20 cpumask  rw    -           0-7 (000000ff)\n\
+             \nqueue crypt (#3)\n\
+             \x20 KEY             MODE  CONFIGURED  EFFECTIVE\n\
+             \x20 per_cpu         r     -           0\n\
+             \x20 affinity_scope  rw    default     default (cache_shard)\n"
+        );
+        assert_eq!(one(&settings, "affinity_scope").unwrap().configured, "default");
+        assert!(one(&settings, "nice").is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! `nearq knobs`: all that can be set, as a page for the terminal, and as `docs/knobs.md`.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use nearq_control::knobs::{Knob, Owner, of};
+use nearq_control::variables::VARIABLES;
+
+use crate::output::{self, Failure};
+use crate::screen;
+
+const LEGEND: &str = "\
+For each key:
+  values       what it may be
+  kernel       the file or parameter of the kernel that it corresponds to
+  environment  the variable that sets it when the process begins
+  API          the call that sets it from within the program
+
+Examples:
+  nearq knobs | less
+  nearq knobs --markdown > docs/knobs.md";
+
+/// What `nearq knobs` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = LEGEND)]
+pub(crate) struct Options {
+    /// Print the tables in Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if options.markdown {
+        return output::print(&markdown());
+    }
+    output::print(&text(screen::width()))
+}
+
+/// What the settings of an owner are called, and how they are set.
+const fn title(owner: Owner) -> (&'static str, &'static str) {
+    match owner {
+        Owner::Queue => ("Settings of a queue", "nearq set PID QUEUE key=value"),
+        Owner::Process => ("Settings of the process", "nearq set PID key=value"),
+    }
+}
+
+/// What is said of a knob beside what it does; what there is none of is left out.
+fn facts(knob: &Knob) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let facts = [
+        ("values", knob.values),
+        ("kernel", knob.kernel),
+        ("environment", knob.environment),
+        ("API", knob.api),
+    ];
+    facts.into_iter().filter(|(_, fact)| !fact.is_empty())
+}
+
+/// A text's words, so that lines are broken between them.
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(String::from).collect()
+}
+
+/// The page, for a terminal of so many columns.
+fn text(width: usize) -> String {
+    let mut text = String::new();
+    for owner in [Owner::Queue, Owner::Process] {
+        let (title, how) = title(owner);
+        let _ = writeln!(text, "{title}: {how}\n");
+        for knob in of(owner) {
+            let fixed = if knob.writable { "" } else { " (cannot be set)" };
+            let _ = writeln!(text, "{}{fixed}", knob.key);
+            text += &screen::wrapped("    ", &words(knob.what), width);
+            for (name, fact) in facts(knob) {
+                text += &screen::wrapped(&format!("    {name:<11}  "), &words(fact), width);
+            }
+            text.push('\n');
+        }
+    }
+    text += "Other variables of the environment\n\n";
+    for variable in VARIABLES {
+        let _ = writeln!(text, "{} (for {})", variable.name, variable.reader.name());
+        text += &screen::wrapped("    ", &words(variable.what), width);
+        text += &screen::wrapped("    values       ", &words(variable.values), width);
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+const HEAD: &str = "\
+# What can be set
+
+The kernel's parameters, and what they are called here: as keys of `nearq get` and `nearq set`, as variables of the environment that are
+read when the process begins, and in the API. [`control.md`](control.md) says how to use them. This page is what
+`nearq knobs --markdown` prints.
+";
+
+/// The page in Markdown.
+fn markdown() -> String {
+    let mut text = HEAD.to_owned();
+    for owner in [Owner::Queue, Owner::Process] {
+        let (title, how) = title(owner);
+        let _ = write!(
+            text,
+            "\n## {title}\n\n`{how}`\n\n| key | kernel | environment | API | values | what it does |\n|---|---|---|---|---|---|\n"
+        );
+        for knob in of(owner) {
+            let fixed = if knob.writable { "" } else { " (cannot be set)" };
+            let cells = [code(knob.kernel), code(knob.environment), code(knob.api)].join(" | ");
+            let _ = writeln!(
+                text,
+                "| `{}`{fixed} | {cells} | {} | {} |",
+                knob.key, knob.values, knob.what
+            );
+        }
+    }
+    text += "\n## Other variables of the environment\n\n| variable | read by | values | what it does |\n|---|---|---|---|\n";
+    for variable in VARIABLES {
+        let reader = variable.reader.name();
+        let (name, values, what) = (variable.name, variable.values, variable.what);
+        let _ = writeln!(text, "| `{name}` | {reader} | {values} | {what} |");
+    }
+    text
+}
+
+/// A name in Markdown, without a remark in parentheses that follows it.
+fn code(name: &str) -> String {
+    match name.split_once(" (") {
+        _ if name.is_empty() => String::new(),
+        Some((name, remark)) => format!("`{name}` ({remark}"),
+        None => format!("`{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_control::knobs::KNOBS;
+
+    #[test]
+    fn the_page_is_what_the_command_prints() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/knobs.md");
+        let page = std::fs::read_to_string(page).expect("docs/knobs.md can be read");
+        assert!(page == markdown(), "docs/knobs.md differs; make it with `nearq knobs --markdown`");
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_shows_all() {
+        let text = text(80);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        for knob in KNOBS {
+            assert!(text.lines().any(|line| line.split(' ').next() == Some(knob.key)));
+            for (_, fact) in facts(knob) {
+                assert!(fact.split(' ').all(|word| text.contains(word)), "{fact}");
+            }
+        }
+        assert!(VARIABLES.iter().all(|variable| text.contains(variable.name)));
+    }
+
+    #[test]
+    fn no_cell_breaks_the_table() {
+        let table = markdown();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let columns: Vec<usize> = rows.map(|row| row.matches(" |").count()).collect();
+        assert_eq!(columns.len(), KNOBS.len() + VARIABLES.len());
+        assert!(columns.iter().all(|count| [4, 6].contains(count)), "{columns:?}");
+    }
+}

@@ -1,0 +1,189 @@
+//! `nearq ps`: the processes that can be looked into.
+
+#![allow(clippy::disallowed_methods, reason = "a Linux program")]
+
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use nearq_control::client::Client;
+use nearq_control::find::{Found, processes};
+use nearq_control::protocol::{Access, GetProcess, Process};
+use serde::Serialize;
+use uzers::{get_effective_uid, get_user_by_uid};
+
+use crate::output::{self, Failure};
+use crate::screen::{Side, columns, plain};
+
+/// Processes that are asked at once: one that is stopped answers none of the others' questions.
+const AT_ONCE: usize = 32;
+/// How long one is waited for: who lists processes wants a list.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const LEGEND: &str = "\
+Columns:
+  PID      the process, for the other commands
+  USER     whose it is (root sees those of all users)
+  ACCESS   what it allows its user: read (look) or full (look and change), by NEARQ_CONTROL; root may always do both
+  QUEUES   workqueues; - where there are mutexes only
+  WORKERS  worker threads
+  COMMAND  its command line; or, in parentheses, why it does not answer
+
+A process can be looked into from its first worker on, unless it runs with NEARQ_CONTROL=off.
+
+Examples:
+  nearq ps
+  nearq ps --json | jq '.[] | select(.process.queues > 0).pid'";
+
+/// What `nearq ps` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = LEGEND)]
+pub(crate) struct Options {
+    /// Print an array of objects with `pid`, `socket`, `user`, and `process` or `error`
+    #[arg(long)]
+    json: bool,
+}
+
+/// A process, and what it said.
+#[derive(Serialize)]
+struct Row {
+    pid: u32,
+    socket: String,
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<Process>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mut found = processes();
+    found.sort_by_key(|found| found.pid);
+    let rows = ask(&found);
+    if options.json {
+        return output::json(&rows);
+    }
+    output::print(&text(&rows, get_effective_uid() == 0))
+}
+
+/// Asks all of them, some at once.
+fn ask(found: &[Found]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for some in found.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let asked: Vec<_> = some.iter().map(|found| scope.spawn(|| row(found))).collect();
+            rows.extend(asked.into_iter().filter_map(|asked| asked.join().ok()));
+        });
+    }
+    rows
+}
+
+fn row(found: &Found) -> Row {
+    let asked = || -> Result<_, Box<dyn Error>> {
+        let mut client = Client::connect(found.pid)?;
+        client.set_patience(PATIENCE)?;
+        Ok(client.call(&GetProcess {})?)
+    };
+    let (process, error) = match asked() {
+        Ok(reply) => (Some(reply.process), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Row {
+        pid: found.pid,
+        socket: found.socket.display().to_string(),
+        user: user(found.pid),
+        process,
+        error,
+    }
+}
+
+/// Whose a process is: by name, or by number where there is none.
+fn user(pid: u32) -> Option<String> {
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let named = get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned());
+    Some(named.unwrap_or_else(|| uid.to_string()))
+}
+
+fn text(rows: &[Row], with_users: bool) -> String {
+    if rows.is_empty() {
+        return "no process that can be looked into: none uses nearq now, or they run with NEARQ_CONTROL=off\n".into();
+    }
+    let head = ["PID", "USER", "ACCESS", "QUEUES", "WORKERS", "COMMAND"].map(String::from);
+    let mut cells = vec![head.to_vec()];
+    cells.extend(rows.iter().map(|row| {
+        let (number, none) = (|number: u64| number.to_string(), || "-".to_owned());
+        let process = row.process.as_ref();
+        let access = process.map(|process| match process.control {
+            Access::Off => "off",
+            Access::Read => "read",
+            Access::Full => "full",
+        });
+        let runtime = process.filter(|process| process.runtime);
+        let command = match (process, &row.error) {
+            (Some(process), _) => plain(&process.command),
+            (None, error) => format!("({})", plain(error.as_deref().unwrap_or("no answer"))),
+        };
+        vec![
+            row.pid.to_string(),
+            row.user.as_deref().map_or_else(none, plain),
+            access.map_or_else(none, String::from),
+            runtime.map_or_else(none, |process| number(process.queues)),
+            runtime.map_or_else(none, |process| number(process.workers)),
+            command,
+        ]
+    }));
+    let mut sides = vec![Side::Right, Side::Left, Side::Left, Side::Right, Side::Right, Side::Left];
+    if !with_users {
+        sides.remove(1);
+        for row in &mut cells {
+            row.remove(1);
+        }
+    }
+    columns(&sides, &cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pid: u32, process: Option<Process>, error: Option<&str>) -> Row {
+        let socket = format!("/run/user/1000/nearq/{pid}");
+        Row { pid, socket, user: Some("ann".into()), process, error: error.map(String::from) }
+    }
+
+    fn process(command: &str, control: Access, runtime: bool) -> Process {
+        Process {
+            pid: 1,
+            command: command.into(),
+            version: "0.1.0".into(),
+            control,
+            allowed: control,
+            since_ns: 1,
+            runtime,
+            queues: 12,
+            workers: 4,
+        }
+    }
+
+    #[test]
+    fn who_answers_and_who_does_not() {
+        let rows = [
+            row(7, Some(process("server --fast\n", Access::Read, true)), None),
+            row(12345, Some(process("xz -T0 file", Access::Full, false)), None),
+            row(99999, None, Some("the process does not answer")),
+        ];
+        assert_eq!(
+            text(&rows, true),
+            "  PID  USER  ACCESS  QUEUES  WORKERS  COMMAND\n\
+             \x20   7  ann   read        12        4  server --fast\u{fffd}\n\
+             12345  ann   full         -        -  xz -T0 file\n\
+             99999  ann   -            -        -  (the process does not answer)\n"
+        );
+        assert!(!text(&rows, false).contains("ann"));
+        assert!(text(&[], false).starts_with("no process"));
+    }
+}

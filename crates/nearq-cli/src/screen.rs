@@ -1,0 +1,127 @@
+//! How wide the terminal is, and text for it: columns, times, names that others have chosen.
+
+use terminal_size::{Width, terminal_size_of};
+use unicode_width::UnicodeWidthStr as _;
+
+/// Columns where standard output is no terminal.
+const ELSEWHERE: usize = 100;
+/// Fewer columns are not reckoned with.
+const NARROW: usize = 60;
+
+/// The columns that there are.
+pub(crate) fn width() -> usize {
+    let size = terminal_size_of(std::io::stdout());
+    size.map_or(ELSEWHERE, |(Width(width), _)| usize::from(width)).max(NARROW)
+}
+
+/// A name or a command line as another process tells it, without what would steer the terminal or begin a new line.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// To which side a column's texts go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Text padded to a number of columns.
+pub(crate) fn pad(text: &str, columns: usize, side: Side) -> String {
+    let blanks = " ".repeat(columns.saturating_sub(text.width()));
+    match side {
+        Side::Left => format!("{text}{blanks}"),
+        Side::Right => format!("{blanks}{text}"),
+    }
+}
+
+/// Rows in columns, two blanks apart, each as wide as it has to be.
+pub(crate) fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..sides.len())
+        .map(|column| rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).zip(sides);
+        let cells: Vec<String> =
+            cells.map(|((cell, &width), &side)| pad(cell, width, side)).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What comes after `head`, in lines of at most `width` columns; those after the first are indented as far as the head is long.
+pub(crate) fn wrapped(head: &str, words: &[String], width: usize) -> String {
+    let indent = head.width();
+    let mut text = head.to_owned();
+    let mut column = indent;
+    for (index, word) in words.iter().enumerate() {
+        let wide = word.width();
+        if index != 0 && column + 1 + wide > width {
+            text = text.trim_end().to_owned();
+            text.push('\n');
+            text += &" ".repeat(indent);
+            column = indent;
+        } else if index != 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += wide;
+    }
+    text = text.trim_end().to_owned();
+    text.push('\n');
+    text
+}
+
+/// A time in the unit in which it is short.
+pub(crate) fn time(ns: u64) -> String {
+    let value = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (value / 1e3, "us"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let times =
+            [0, 999, 1_000, 9_940, 12_345, 1_500_000, 99_600_000, 2_000_000_000, 3_600_000_000_000];
+        let shown = times.map(time);
+        assert_eq!(
+            shown,
+            ["0ns", "999ns", "1.0us", "9.9us", "12us", "1.5ms", "100ms", "2.0s", "3600s"]
+        );
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_the_widest_cell_and_nothing_trails() {
+        let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
+        let rows = [row(["PID", "NAME", "REST"]), row(["12345", "äö", ""])];
+        let text = columns(&[Side::Right, Side::Left, Side::Left], &rows);
+        assert_eq!(text, "  PID  NAME  REST\n12345  äö\n");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        let words: Vec<String> = (0..6).map(|n| format!("[{n}]=0")).collect();
+        assert_eq!(
+            wrapped("  head  ", &words, 26),
+            "  head  [0]=0 [1]=0 [2]=0\n        [3]=0 [4]=0 [5]=0\n"
+        );
+        assert_eq!(wrapped("  none  ", &[], 26), "  none\n");
+    }
+
+    #[test]
+    fn names_do_not_steer_the_terminal() {
+        assert_eq!(plain("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+    }
+}

@@ -1,0 +1,178 @@
+//! The variables of the environment that stand for no setting of [`knobs`](crate::knobs): those who use the project's programs may set them.
+
+/// Who reads a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Programs that use the library.
+    Program,
+    /// Programs under the preload library.
+    Preload,
+    /// The project's own tests.
+    Tests,
+}
+
+impl Reader {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reader::Program => "programs",
+            Reader::Preload => "programs under the preload library",
+            Reader::Tests => "the project's tests",
+        }
+    }
+}
+
+/// A variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Who reads it.
+    pub reader: Reader,
+    /// The values it may have, in words.
+    pub values: &'static str,
+    /// What it does, in a sentence.
+    pub what: &'static str,
+}
+
+const fn variable(
+    name: &'static str,
+    reader: Reader,
+    values: &'static str,
+    what: &'static str,
+) -> Variable {
+    Variable { name, reader, values, what }
+}
+
+/// The variables, by who reads them.
+pub const VARIABLES: &[Variable] = &[
+    variable(
+        "NEARQ_CONTROL",
+        Reader::Program,
+        "off, read or full; read if not set",
+        "What the process allows its user's tools: nothing, to look, or to look and change; root may always change what can be looked at",
+    ),
+    variable(
+        "NEARQ_LOCK_NUMA_FUTEX",
+        Reader::Program,
+        "1",
+        "Threads that sleep for a mutex are kept on their node by the kernel (Linux 6.16)",
+    ),
+    variable(
+        "NEARQ_LOCK_SLICE",
+        Reader::Program,
+        "1",
+        "Who takes a mutex that others wait for asks the kernel for a little more time before it is preempted",
+    ),
+    variable(
+        "NEARQ_PRELOAD_ONLY",
+        Reader::Preload,
+        "names of programs, with commas between them",
+        "Nothing is replaced in programs of other names",
+    ),
+    variable(
+        "NEARQ_PRELOAD_NOT",
+        Reader::Preload,
+        "names of programs, with commas between them",
+        "Nothing is replaced in these programs",
+    ),
+    variable(
+        "NEARQ_PRELOAD_STATISTICS",
+        Reader::Preload,
+        "1",
+        "A line on standard error at exit: how often threads had to wait, and how",
+    ),
+    variable(
+        "NEARQ_BROKEN",
+        Reader::Tests,
+        "the name of a mistake; src/broken.rs of nearq-core lists them",
+        "The runtime makes that mistake on purpose; with the feature `broken` only",
+    ),
+    variable(
+        "NEARQ_MACHINES",
+        Reader::Tests,
+        "a folder",
+        "Where descriptions of machines are, with which the topology's are compared",
+    ),
+    variable("NEARQ_SOAK_SEEDS", Reader::Tests, "a number", "How many seeds the soak runs"),
+    variable("NEARQ_SOAK_FROM", Reader::Tests, "a number", "The first of those seeds"),
+    variable("NEARQ_TORTURE_SECONDS", Reader::Tests, "seconds", "How long the mutex is tortured"),
+    variable("NEARQ_TORTURE_SEED", Reader::Tests, "a number", "The torture's seed"),
+    variable(
+        "NEARQ_VM",
+        Reader::Tests,
+        "a folder",
+        "Where the script is that boots virtual machines",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::knobs::KNOBS;
+
+    const PREFIX: &str = "NEARQ_";
+    /// What tests invent, and say to processes of their own.
+    const INVENTED: [&str; 4] = ["TEST_", "X", "Y", "A_SETTING_THAT_NOBODY_HAS"];
+
+    /// All files below a folder that can have code in them.
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("the project can be read") {
+            let path = entry.expect("the project can be read").path();
+            let name = path.file_name().expect("it has a name").to_string_lossy();
+            let extension = path.extension().map(|extension| extension.to_string_lossy());
+            if path.is_dir() {
+                if name != "target" {
+                    sources(&path, found);
+                }
+            } else if matches!(extension.as_deref(), None | Some("rs" | "sh" | "c" | "toml")) {
+                found.push(path);
+            }
+        }
+    }
+
+    /// The variables that a text names.
+    fn named(text: &str) -> impl Iterator<Item = String> {
+        text.split(PREFIX).skip(1).map(|rest| {
+            let end =
+                rest.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
+            format!("{PREFIX}{}", &rest[..end.unwrap_or(rest.len())])
+        })
+    }
+
+    #[test]
+    fn every_variable_of_the_project_is_in_one_table() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let mut files = Vec::new();
+        for folder in ["crates", "xtask", ".ci"] {
+            sources(&root.join(folder), &mut files);
+        }
+        let knobs = KNOBS.iter().map(|knob| knob.environment).filter(|name| !name.is_empty());
+        let listed: Vec<&str> =
+            knobs.chain(VARIABLES.iter().map(|variable| variable.name)).collect();
+        let once: BTreeSet<&str> = listed.iter().copied().collect();
+        assert_eq!(once.len(), listed.len(), "each stands once");
+
+        let mut used = BTreeSet::new();
+        for file in files.iter().filter(|file| !file.ends_with("src/variables.rs")) {
+            let Ok(text) = fs::read_to_string(file) else { continue };
+            used.extend(named(&text));
+        }
+        let invented = |name: &str| {
+            let name = &name[PREFIX.len()..];
+            name.is_empty()
+                || INVENTED
+                    .iter()
+                    .any(|one| *one == name || one.ends_with('_') && name.starts_with(one))
+        };
+        let missing: Vec<&String> =
+            used.iter().filter(|name| !once.contains(name.as_str()) && !invented(name)).collect();
+        assert!(missing.is_empty(), "in neither table: {missing:?}");
+        let unused: Vec<&&str> = once.iter().filter(|name| !used.contains(**name)).collect();
+        assert!(unused.is_empty(), "nobody reads {unused:?}");
+    }
+}
