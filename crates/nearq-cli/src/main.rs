@@ -8,6 +8,7 @@ mod machine;
 mod output;
 mod sim;
 mod soak;
+mod top;
 mod topo;
 
 use clap::error::ErrorKind;
@@ -30,6 +31,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
+  nearq top                    what the queues of a running process do
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
   nearq topo --help            all that `topo` can be told, with examples
@@ -40,6 +42,8 @@ Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
 enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
+    /// Watch the queues of a running process, and change their settings
+    Top(top::Options),
     /// Run an experiment and print its table
     Bench {
         #[command(subcommand)]
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
+            Command::Top(options) => top::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
             Command::Sim { question } => sim::run(&question),
         },
@@ -177,7 +182,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `top`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }
