@@ -16,6 +16,7 @@ mod screen;
 mod set;
 mod sim;
 mod soak;
+mod top;
 mod topo;
 
 use clap::error::ErrorKind;
@@ -38,6 +39,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
+  nearq top                    what the queues of a running process do
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
   nearq ps                     the processes that can be looked into
@@ -63,6 +65,8 @@ enum Command {
     Metrics(metrics::Options),
     /// List all that can be set, with its names in the kernel, the environment and the API
     Knobs(knobs::Options),
+    /// Watch the queues of a running process, and change their settings
+    Top(top::Options),
     /// Run an experiment and print its table
     Bench {
         #[command(subcommand)]
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
             Command::Set(options) => set::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
+            Command::Top(options) => top::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
             Command::Sim { question } => sim::run(&question),
         },
@@ -206,7 +211,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `top`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

@@ -1,0 +1,115 @@
+//! For scripts: the table as text, or lines of JSON.
+
+use nearq_control::protocol::Process;
+use serde::Serialize;
+
+use super::columns::{COLUMNS, Column};
+use super::format;
+use super::model::{Model, Pod, Row, Whole};
+use super::state::{Filter, Sort, arranged};
+
+/// The table, with all columns, as wide as they are.
+pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
+    let columns: Vec<Column> = COLUMNS.into_iter().filter(|column| !column.graph()).collect();
+    let rows = arranged(model, filter, sort, false);
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    lines.push(columns.iter().map(|column| column.heading(false).to_owned()).collect());
+    lines.extend(
+        rows.iter().map(|row| columns.iter().map(|column| column.value(row, false)).collect()),
+    );
+    let widest =
+        |place: usize| lines.iter().map(|line| format::width(&line[place])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let mut whole = String::new();
+        for ((value, column), width) in line.iter().zip(&columns).zip(&widths) {
+            let space = " ".repeat(width - format::width(value));
+            let [before, after] = if column.text { ["", &space] } else { [space.as_str(), ""] };
+            whole.push_str(&format!("{before}{value}{after}  "));
+        }
+        text.push_str(whole.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// What a line of JSON has.
+#[derive(Serialize)]
+struct Line<'a> {
+    pid: u32,
+    command: &'a str,
+    #[serde(flatten)]
+    whole: &'a Whole,
+    queues: Vec<&'a Row>,
+    pods: &'a [Pod],
+}
+
+/// One line of JSON.
+pub(super) fn json(
+    pid: u32,
+    process: &Process,
+    model: &Model,
+    filter: &Filter,
+    sort: Sort,
+) -> String {
+    let queues = arranged(model, filter, sort, false);
+    let line =
+        Line { pid, command: &process.command, whole: &model.whole, queues, pods: &model.pods };
+    let text = serde_json::to_string(&line).expect("numbers and text can be written");
+    format!("{text}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::invented;
+    use nearq_control::protocol::Access;
+    use serde_json::Value;
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        for call in 1..3 {
+            model.look(invented::statistics(call, true));
+        }
+        model
+    }
+
+    fn sort(key: &str) -> Sort {
+        Sort { column: Column::named(key).unwrap(), reverse: false }
+    }
+
+    #[test]
+    fn the_table_has_all_columns_and_the_rows_that_are_wanted() {
+        let text = table(&model(), &Filter::new("crypt"), sort("items"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        for column in COLUMNS {
+            assert_eq!(lines[0].contains(column.heading), !column.graph(), "{text}");
+        }
+        assert!(
+            lines[1].starts_with("kcryptd/253:0 ") && lines[2].starts_with("kcryptd_io"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_line_of_json_has_totals_rates_and_times() {
+        let process = invented::process(Access::Read);
+        let text = json(12, &process, &model(), &Filter::new("^netns$"), sort("items"));
+        assert_eq!(text.matches('\n').count(), 1);
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["pid"], &line["interval_ns"]), (&12.into(), &1_000_000_000.into()));
+        let queue = &line["queues"][0];
+        assert_eq!(line["queues"].as_array().map(Vec::len), Some(1));
+        assert_eq!(queue["name"], "netns");
+        let both = [&queue["total"], &queue["per_second"]];
+        assert!(
+            both.iter()
+                .all(|counts| counts["completed"].is_number() && counts["mayday"].is_number())
+        );
+        assert!(both.iter().all(|counts| counts.get("cpu_intensive").is_none()));
+        assert!(queue["wait"]["p99_ns"].is_number(), "{text}");
+        assert!(line["pods"][3]["busy"].is_number(), "{text}");
+    }
+}
