@@ -47,8 +47,8 @@ mod samples {
         ProcessReply { process }
     }
 
-    fn histogram() -> Option<Histogram> {
-        Some(Histogram { samples: 1, sum_ns: 1, buckets: vec![Bucket { below_ns: 1, count: 1 }] })
+    fn histogram() -> Histogram {
+        Histogram { samples: 1, sum_ns: 1, buckets: vec![Bucket { below_ns: 1, count: 1 }] }
     }
 
     pub(crate) fn statistics() -> StatisticsReply {
@@ -72,8 +72,8 @@ mod samples {
             mayday: 1,
             rescued: 1,
             max_active: 1,
-            wait: histogram(),
-            run: histogram(),
+            wait: Some(histogram()),
+            run: Some(histogram()),
         };
         let pod = PodStatistics {
             pool: 1,
@@ -296,11 +296,15 @@ fn compare_type(interface: &Interface<'_>, place: &str, described: &Type<'_>, va
         Type::Array(inner) => {
             let values = value.as_array().unwrap_or_else(|| panic!("{place} is no array"));
             assert!(!values.is_empty(), "{place}: the sample is empty");
-            values.iter().for_each(|value| compare_type(interface, place, inner, value));
+            for value in values {
+                compare_type(interface, place, inner, value);
+            }
         }
         Type::Map(inner) => {
             let values = value.as_object().unwrap_or_else(|| panic!("{place} is no map"));
-            values.values().for_each(|value| compare_type(interface, place, inner, value));
+            for value in values.values() {
+                compare_type(interface, place, inner, value);
+            }
         }
         Type::Custom(name) => {
             let named = interface.custom_types().find(|custom| custom.name() == name);
@@ -347,7 +351,7 @@ fn the_description_has_every_method_and_every_field() {
     for refusal in &refusals {
         let value = serde_json::to_value(refusal).unwrap();
         let name = value["error"].as_str().unwrap();
-        let error = interface.errors().find(|error| error.name().to_string() == name);
+        let error = interface.errors().find(|error| *error.name() == name);
         let error = error.unwrap_or_else(|| panic!("{name} is not described"));
         assert!(error.comments().next().is_some(), "{name} has no comment");
         compare(&interface, name, error.fields(), &value["parameters"]);
@@ -371,7 +375,7 @@ mod erased {
 fn the_words_of_enumerations_are_all_described() {
     let interface: Interface<'_> = DESCRIPTION.try_into().unwrap();
     let words = |name: &str| -> Vec<String> {
-        let custom = interface.custom_types().find(|custom| custom.name().to_string() == name);
+        let custom = interface.custom_types().find(|custom| *custom.name() == name);
         let words = custom.unwrap().as_enum().unwrap();
         words.variants().map(|word| word.name().to_string()).collect()
     };
