@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{Folder, Shared, until};
@@ -161,7 +162,7 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
         }
         // A line of a gigabyte.
         5 => {
-            let piece = [b'x'; 64 * 1024];
+            let piece = vec![b'x'; 64 * 1024];
             for _ in 0..(1 << 30) / piece.len() {
                 if stream.write_all(&piece).is_err() {
                     break;
@@ -291,7 +292,7 @@ fn withstand(test: &str, connections: u64, traces: bool) {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        let ends: Vec<_> = attackers.into_iter().map(|attacker| attacker.join()).collect();
+        let ends: Vec<_> = attackers.into_iter().map(ScopedJoinHandle::join).collect();
         over.store(true, Ordering::Relaxed);
         assert!(ends.iter().all(Result::is_ok), "an attacker panicked");
     });

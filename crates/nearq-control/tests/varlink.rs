@@ -130,6 +130,7 @@ mod samples {
             idle: 1,
             per_cpu: true,
             strict: true,
+            no_helping: true,
             cpus: text(),
             pod_cpus: text(),
             ready: 1,
@@ -489,7 +490,7 @@ fn who_may_only_look_is_told_what_would_allow_more() {
         "{\"method\":\"nearq.control1.Set\",\"parameters\":{\"changes\":{\"spin\":\"1\"}}}\0";
     let shared = Shared::new();
     let mut answer =
-        nearq_control::server::converse(shared.subject(), Access::Read, call.as_bytes());
+        nearq_control::server::converse(shared.subject(), Access::Read, [call.as_bytes()]);
     assert_eq!(answer.pop(), Some(0));
     let error: TheirError = serde_json::from_slice(&answer).unwrap();
     let TheirError::NotPermitted { why } = error else { panic!("{error:?}") };
