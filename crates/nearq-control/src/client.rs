@@ -142,8 +142,16 @@ impl Client {
         let call = Call { method: &method, parameters: request, more };
         let mut bytes = serde_json::to_vec(&call).map_err(io::Error::from)?;
         bytes.push(0);
-        self.stream.get_mut().write_all(&bytes)?;
-        Ok(())
+        let sent = self.stream.get_mut().write_all(&bytes);
+        sent.map_err(|error| self.parting_words().unwrap_or(ClientError::Io(error)))
+    }
+
+    /// Why the process has closed the connection, if it has said so.
+    fn parting_words(&mut self) -> Option<ClientError> {
+        match self.receive::<serde_json::Value>() {
+            Ok(_) | Err(ClientError::Io(_)) => None,
+            Err(told) => Some(told),
+        }
     }
 
     fn receive<T: serde::de::DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {

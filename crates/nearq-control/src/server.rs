@@ -114,7 +114,12 @@ fn thread_spec() -> ThreadSpec {
     }
 }
 
-/// What a server answers to what a client has sent, without a socket: for tests of what clients may send.
-pub fn converse(subject: Box<dyn Subject>, access: Access, sent: &[u8]) -> Vec<u8> {
-    connection::converse(answer::Host::new(subject, access), sent, access)
+/// What a server answers to what a client has sent, in these pieces, before it closes the connection: without a socket, a thread and
+/// a clock, for tests of what clients may send.
+pub fn converse<'a>(
+    subject: Box<dyn Subject>,
+    access: Access,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    connection::converse(answer::Host::new(subject, access), access, pieces)
 }

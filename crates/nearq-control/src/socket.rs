@@ -32,12 +32,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 
-/// For how long it is tried to connect to a socket whose queue is full.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait between two trials.
+/// How long to wait for a place in the queue of a socket that is full.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait until a lock is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// For how long the lock of a directory is waited for. Who has it does a handful of system calls; one that was stopped meanwhile holds
 /// nobody up.
@@ -328,19 +329,26 @@ fn try_connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Connects to a socket, whose path may be long. The stream blocks.
+///
+/// Where many want to, they are let in in the order in which they came: so this waits in the kernel, and does not try again and again.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let begin = Instant::now();
-    loop {
-        match connect_once(path) {
-            // Its queue is full: it is busy, or stopped.
-            Err(Errno::AGAIN) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
-            Err(Errno::AGAIN) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    with_address(path, |address| {
+        loop {
+            match rustix::net::connect(&socket, address) {
+                Err(Errno::INTR) => {}
+                done => break done,
             }
-            Err(error) => return Err(error.into()),
-            Ok(socket) => return blocking(socket),
         }
-    }
+    })
+    .map_err(|error| match error {
+        // Its queue is full, and stays so: it is very busy, or stopped.
+        Errno::AGAIN => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
+        error => error.into(),
+    })?;
+    Ok(UnixStream::from(socket))
 }
 
 fn blocking(socket: OwnedFd) -> io::Result<UnixStream> {
@@ -351,8 +359,15 @@ fn blocking(socket: OwnedFd) -> io::Result<UnixStream> {
 
 /// Connects without waiting; the stream does not block.
 pub(crate) fn connect_once(path: &Path) -> rustix::io::Result<OwnedFd> {
+    with_address(path, try_connect)
+}
+
+fn with_address<T>(
+    path: &Path,
+    then: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
     match SocketAddrUnix::new(path) {
-        Ok(address) => try_connect(&address),
+        Ok(address) => then(&address),
         Err(error) => {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(error);
@@ -360,7 +375,175 @@ pub(crate) fn connect_once(path: &Path) -> rustix::io::Result<OwnedFd> {
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
             let parent = rustix::fs::open(parent, flags, Mode::empty())?;
             let through = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
-            try_connect(&SocketAddrUnix::new(through.join(name))?)
+            then(&SocketAddrUnix::new(through.join(name))?)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    /// A folder of the test's own, removed at its end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Self {
+            let name = format!("nearq-socket-{}-{test}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refusal(path: &Path) -> String {
+        Directory::make(path).unwrap_err()
+    }
+
+    #[test]
+    fn the_users_runtime_directory_comes_first() {
+        let paths = |runtime: Option<&str>, tmp: Option<&str>| {
+            let paths = candidates(runtime.map(PathBuf::from), tmp.map(PathBuf::from), 7);
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(paths(Some("/run/user/7"), None), "/run/user/7/nearq /tmp/nearq-7");
+        assert_eq!(paths(None, Some("/var/tmp")), "/var/tmp/nearq-7");
+        // Where a program is makes no difference.
+        assert_eq!(paths(Some("run"), Some("tmp")), "/tmp/nearq-7");
+        assert_eq!(paths(Some(""), Some("")), "/tmp/nearq-7");
+    }
+
+    #[test]
+    fn the_directory_and_the_socket_are_closed_to_others() {
+        let folder = Folder::new("modes");
+        let path = folder.0.join("nearq");
+        let directory = Directory::make(&path).unwrap();
+        let socket = new_socket().unwrap();
+        directory.listen("1", &socket, |_| false).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::metadata(path.join("1")).unwrap().mode() & 0o077, 0);
+        assert_eq!(directory.names().iter().filter(|name| *name == "1").count(), 1);
+        connect(&path.join("1")).unwrap();
+        // Again, as every process after the first does.
+        Directory::make(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_a_directory_of_ones_own_is_refused() {
+        let folder = Folder::new("tricks");
+        let path = folder.0.join("nearq");
+        fs::create_dir(&path).unwrap();
+        for open in [0o755, 0o710, 0o701, 0o770, 0o777, 0o1777] {
+            mode(&path, open);
+            assert!(refusal(&path).contains("chmod 700"), "{open:o}");
+        }
+        mode(&path, 0o300);
+        assert!(refusal(&path).contains("nearq"));
+        mode(&path, 0o700);
+        let link = folder.0.join("link");
+        symlink(&path, &link).unwrap();
+        assert!(refusal(&link).contains("a link"), "{}", refusal(&link));
+        let nowhere = folder.0.join("nowhere");
+        symlink(folder.0.join("not there"), &nowhere).unwrap();
+        assert!(refusal(&nowhere).contains("a link"), "{}", refusal(&nowhere));
+        let file = folder.0.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(refusal(&file).contains("no directory"), "{}", refusal(&file));
+        assert!(refusal(&folder.0.join("a/b")).contains("cannot open"));
+        assert!(refusal(Path::new("/")).contains("names no directory"));
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_is_refused() {
+        let folder = Folder::new("owner");
+        let path = folder.0.join("nearq");
+        fs::create_dir(&path).unwrap();
+        mode(&path, 0o700);
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+            println!("skipped: another owner of the directory: only root can give it one");
+            return;
+        }
+        assert!(refusal(&path).contains("belongs to user 65534"), "{}", refusal(&path));
+    }
+
+    #[test]
+    fn what_is_put_in_the_place_of_the_directory_later_makes_no_difference() {
+        let folder = Folder::new("swap");
+        let (path, moved) = (folder.0.join("nearq"), folder.0.join("moved"));
+        let directory = Directory::make(&path).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let trap = folder.0.join("trap");
+        fs::create_dir(&trap).unwrap();
+        symlink(&trap, &path).unwrap();
+        let socket = new_socket().unwrap();
+        directory.listen("1", &socket, |_| false).unwrap();
+        assert!(moved.join("1").exists());
+        assert_eq!(fs::read_dir(&trap).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn paths_may_be_longer_than_a_sockets_address() {
+        let folder = Folder::new("long");
+        let deep = folder.0.join("d".repeat(100)).join("e".repeat(100));
+        fs::create_dir_all(&deep).unwrap();
+        let path = deep.join("nearq");
+        let directory = Directory::make(&path).unwrap();
+        let socket = new_socket().unwrap();
+        directory.listen("1", &socket, |_| false).unwrap();
+        connect(&path.join("1")).unwrap();
+        connect_once(&path.join("1")).unwrap();
+    }
+
+    #[test]
+    fn stale_sockets_are_replaced_and_cleaned_up_and_live_ones_stay() {
+        let folder = Folder::new("stale");
+        let path = folder.0.join("nearq");
+        let directory = Directory::make(&path).unwrap();
+        let live = new_socket().unwrap();
+        directory.listen("10", &live, |_| false).unwrap();
+        for name in ["11", "12"] {
+            directory.listen(name, &new_socket().unwrap(), |_| false).unwrap();
+        }
+        fs::write(path.join("13"), "a file").unwrap();
+        fs::write(path.join("notes"), "a file").unwrap();
+        // Of a process that died before it had a name for its socket.
+        directory.bind(".4294967295", &new_socket().unwrap()).unwrap();
+        // The number was given to another process.
+        let reused = new_socket().unwrap();
+        directory.listen("11", &reused, |_| false).unwrap();
+        let again = directory.listen("10", &new_socket().unwrap(), |_| false).unwrap_err();
+        assert!(again.contains("another copy of the library in this process"), "{again}");
+        directory.clean();
+        let mut names = directory.names();
+        names.sort();
+        assert_eq!(names, [".", "..", "10", "11", "13", "notes"]);
+        connect(&path.join("10")).unwrap();
+        connect(&path.join("11")).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_is_no_socket_is_not_replaced() {
+        let folder = Folder::new("file");
+        let path = folder.0.join("nearq");
+        let directory = Directory::make(&path).unwrap();
+        fs::create_dir(path.join("1")).unwrap();
+        let refused = directory.listen("1", &new_socket().unwrap(), |_| false).unwrap_err();
+        assert!(refused.contains("cannot listen on"), "{refused}");
+        assert!(path.join("1").is_dir());
+        // Nothing is left of the trial.
+        assert!(directory.stat(".1").is_none());
     }
 }

@@ -1,8 +1,10 @@
 //! CPU time: what connections cost beyond a share of a CPU is waited for.
 //!
 //! A bucket holds [`BURST`] of CPU time and is filled at one part in [`SHARE`] of the time that goes by. What the thread has used is
-//! taken out; where it is more than there was, the thread does nothing until the debt is paid. What traces cost is not taken out:
-//! it is bounded where events are made.
+//! taken out; where it is more than there was, the thread does nothing until the debt is paid.
+//!
+//! Traces have a bucket of their own, of the same size: how much there is to tell is bounded where events are made, so one that is read
+//! as it should be never empties it, and neither does the one keep the other waiting.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,6 @@ pub(super) struct Budget {
     /// Nanoseconds in it; less than nothing is debt.
     level: i64,
     filled: Instant,
-    /// CPU time of the thread that has been looked at.
-    seen: Duration,
 }
 
 /// CPU time of the calling thread.
@@ -25,29 +25,31 @@ pub(super) fn own_cpu_time() -> Duration {
     Linux::cpu_time(Linux::current_thread()).unwrap_or_default()
 }
 
-impl Budget {
-    /// A full one, for the calling thread.
-    pub(super) fn new(now: Instant) -> Self {
-        Budget { level: BURST.as_nanos() as i64, filled: now, seen: own_cpu_time() }
+/// Reads the calling thread's clock piece by piece.
+#[derive(Debug)]
+pub(super) struct Meter(Duration);
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Meter(own_cpu_time())
     }
 
-    /// CPU time since the last call of this or of [`skip`](Self::skip). It is taken out.
-    pub(super) fn charge(&mut self) -> Duration {
-        let spent = self.spent();
-        self.level -= spent.as_nanos() as i64;
-        spent
-    }
-
-    /// Forgets what was used since the last call of this or of [`charge`](Self::charge).
-    pub(super) fn skip(&mut self) {
-        self.spent();
-    }
-
-    fn spent(&mut self) -> Duration {
+    /// CPU time since the last call.
+    pub(super) fn spent(&mut self) -> Duration {
         let used = own_cpu_time();
-        let spent = used.saturating_sub(self.seen);
-        self.seen = used;
-        spent
+        used.saturating_sub(std::mem::replace(&mut self.0, used))
+    }
+}
+
+impl Budget {
+    /// A full one.
+    pub(super) fn new(now: Instant) -> Self {
+        Budget { level: BURST.as_nanos() as i64, filled: now }
+    }
+
+    /// Takes out what was used.
+    pub(super) fn charge(&mut self, spent: Duration) {
+        self.level -= spent.as_nanos() as i64;
     }
 
     /// How long it takes until the debt is paid; none where there is no debt.
@@ -69,7 +71,7 @@ mod tests {
         let begin = Instant::now();
         let mut budget = Budget::new(begin);
         assert_eq!(budget.debt(begin), None);
-        budget.level -= BURST.as_nanos() as i64 + 1_000_000;
+        budget.charge(BURST + Duration::from_millis(1));
         assert_eq!(budget.debt(begin), Some(Duration::from_millis(20)));
         let later = begin + Duration::from_millis(10);
         assert_eq!(budget.debt(later), Some(Duration::from_millis(10)));
@@ -80,14 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_not_charged() {
-        let mut budget = Budget::new(Instant::now());
+    fn the_meter_reads_each_piece_once() {
+        let mut meter = Meter::new();
         let before = own_cpu_time();
         while own_cpu_time() < before + Duration::from_millis(5) {}
-        budget.skip();
-        assert!(budget.charge() < Duration::from_millis(5));
-        let before = own_cpu_time();
-        while own_cpu_time() < before + Duration::from_millis(5) {}
-        assert!(budget.charge() >= Duration::from_millis(5));
+        assert!(meter.spent() >= Duration::from_millis(5));
+        assert!(meter.spent() < Duration::from_millis(5));
     }
 }

@@ -199,8 +199,8 @@ impl Connection {
         if self.unread() > 0 {
             self.over = true;
         } else {
-            let seconds = CALL_PATIENCE.as_secs();
-            self.refuse(&format!("a call must be complete within {seconds} seconds"), now);
+            let why = format!("a call must be complete within {} seconds", CALL_PATIENCE.as_secs());
+            self.part(&Error::Refused(Refusal::BadCall { why }), now);
         }
     }
 
@@ -250,7 +250,7 @@ impl Connection {
                     return;
                 }
                 if self.input.space() == 0 {
-                    self.refuse(&format!("a call has at most {LONGEST_CALL} bytes"), now);
+                    self.part(&too_long(), now);
                 } else if self.deadline(false).is_some_and(|deadline| deadline <= now) {
                     self.expire(now);
                 }
@@ -295,11 +295,6 @@ impl Connection {
         }
     }
 
-    /// Tells that what came is no call, and closes.
-    fn refuse(&mut self, why: &str, now: Instant) {
-        self.part(&Error::Refused(Refusal::BadCall { why: why.to_owned() }), now);
-    }
-
     /// Tells why the connection is closed, and closes.
     pub(super) fn part(&mut self, error: &Error, now: Instant) {
         self.closing = true;
@@ -335,29 +330,38 @@ impl Connection {
     }
 }
 
-/// What is answered to all that a client sends in one go.
-pub(super) fn converse(mut host: Host, sent: &[u8], allowed: Access) -> Vec<u8> {
-    let mut input = Input::default();
-    let mut session = Session::new(allowed);
+/// What is answered to a client that sends these pieces and reads everything.
+pub(super) fn converse<'a>(
+    mut host: Host,
+    allowed: Access,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    let (mut input, mut session) = (Input::default(), Session::new(allowed));
     let mut answers = Vec::new();
     let now = Instant::now();
-    let mut rest = sent;
-    loop {
-        while let Some(call) = input.take(now) {
-            let outcome = host.answer(&mut session, &call);
-            answers.extend(outcome.bytes);
-            if outcome.close || session.is_tracing() {
-                rest = &[];
-                input = Input::default();
+    'closed: for mut piece in pieces {
+        while !piece.is_empty() {
+            let (next, later) = piece.split_at(piece.len().min(input.space()).min(MOST_READ));
+            input.add(next, now);
+            piece = later;
+            while let Some(call) = input.take(now) {
+                let outcome = host.answer(&mut session, &call);
+                answers.extend(outcome.bytes);
+                if outcome.close || session.is_tracing() {
+                    break 'closed;
+                }
+            }
+            if input.space() == 0 {
+                answers.extend(too_long().message());
+                break 'closed;
             }
         }
-        let (piece, later) = rest.split_at(rest.len().min(input.space()).min(MOST_READ));
-        if piece.is_empty() {
-            break;
-        }
-        input.add(piece, now);
-        rest = later;
     }
     host.end(&mut session);
     answers
+}
+
+fn too_long() -> Error {
+    let why = format!("a call has at most {LONGEST_CALL} bytes, its zero byte included");
+    Error::Refused(Refusal::BadCall { why })
 }

@@ -11,8 +11,8 @@
 //! `Busy`. A new connection is read before the next is accepted, so one that asks at once is answered, whoever else comes.
 //!
 //! # What waits for what
-//! Calls wait while answers of 1 MiB in all lie unread; then their readers have a second, not ten. A connection has 200 calls a
-//! second. Everything but traces waits while the CPU time is in debt.
+//! Calls wait while answers of 1 MiB in all lie unread. Then, and while sixteen are connected, readers have a second, not ten. A
+//! connection has 200 calls a second. Everything but traces waits while the CPU time is in debt.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
 use super::answer::Host;
-use super::budget::Budget;
+use super::budget::{Budget, Meter};
 use super::call::Error;
 use super::connection::{Connection, Wants};
 use super::descriptor::Descriptor;
@@ -115,7 +115,9 @@ pub(super) struct Service {
     stop: Option<Descriptor>,
     host: Host,
     connections: Vec<Connection>,
-    budget: Option<Budget>,
+    meter: Meter,
+    budget: Budget,
+    trace_budget: Budget,
     /// What accepting has cost.
     accepting: Duration,
     /// What the account that was served last had cost.
@@ -134,28 +136,31 @@ impl Service {
         subject: Box<dyn Subject>,
         access: Access,
     ) -> Self {
+        let now = Instant::now();
         Service {
             listener,
             stop,
             host: Host::new(subject, access),
             connections: Vec::new(),
-            budget: None,
+            meter: Meter::new(),
+            budget: Budget::new(now),
+            trace_budget: Budget::new(now),
             accepting: Duration::ZERO,
             pace: Duration::ZERO,
             paused: None,
-            traced: Instant::now(),
+            traced: now,
             scratch: Vec::new(),
         }
     }
 
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> End {
-        self.budget = Some(Budget::new(Instant::now()));
+        // The clock of the thread that runs, which need not be the one that made it.
+        self.meter = Meter::new();
         let end = loop {
             self.look_at_traces();
             let now = Instant::now();
-            let debt = self.budget.as_mut().and_then(|budget| budget.debt(now));
-            if let Some(debt) = debt {
+            if let Some(debt) = self.budget.debt(now) {
                 if self.rest(now, debt) {
                     break End::Stopped;
                 }
@@ -191,7 +196,7 @@ impl Service {
     fn turn(&mut self, now: Instant) -> Result<(), End> {
         let events = self.wait(now)?;
         let now = Instant::now();
-        let crowded = self.is_crowded();
+        let (full, crowded) = (self.is_full(), self.is_crowded());
         let mut ready = Vec::with_capacity(self.connections.len() + 1);
         if events.accept {
             ready.push((self.accepting, Next::Accept));
@@ -208,7 +213,7 @@ impl Service {
             } else if !event.is_empty() {
                 // It has gone while its calls had to wait.
                 connection.close();
-            } else if connection.deadline(crowded).is_some_and(|deadline| deadline <= now) {
+            } else if connection.deadline(crowded || full).is_some_and(|deadline| deadline <= now) {
                 connection.expire(now);
             }
         }
@@ -225,7 +230,9 @@ impl Service {
 
     /// Takes what was used since the last look out of the budget.
     fn charge(&mut self) -> Duration {
-        self.budget.as_mut().map(Budget::charge).unwrap_or_default()
+        let spent = self.meter.spent();
+        self.budget.charge(spent);
+        spent
     }
 
     fn serve(&mut self, next: Next) -> Result<(), End> {
@@ -251,6 +258,11 @@ impl Service {
     /// Whether so much lies unread that no call is served.
     fn is_crowded(&self) -> bool {
         self.unread() >= MOST_UNREAD
+    }
+
+    /// Whether somebody else may be waiting for a place.
+    fn is_full(&self) -> bool {
+        self.connections.len() >= MOST_CONNECTIONS
     }
 
     fn unread(&self) -> usize {
@@ -300,11 +312,11 @@ impl Service {
 
     /// How long nothing will have to be done unless a socket tells.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        let crowded = self.is_crowded();
+        let (full, crowded) = (self.is_full(), self.is_crowded());
         let connections = self.connections.iter().flat_map(|connection| {
             let serve =
                 (connection.has_call() && !crowded).then(|| connection.resting(now).unwrap_or(now));
-            [serve, connection.deadline(crowded)]
+            [serve, connection.deadline(crowded || full)]
         });
         let paused = self.paused.filter(|until| *until > now);
         let next = connections.chain([self.next_trace(), paused]).flatten().min();
@@ -321,7 +333,6 @@ impl Service {
             return;
         }
         self.charge();
-        self.traced = now + TRACE_INTERVAL;
         for index in 0..self.connections.len() {
             let room = MOST_UNREAD.saturating_sub(self.unread());
             let connection = &mut self.connections[index];
@@ -329,9 +340,9 @@ impl Service {
                 connection.trace(room);
             }
         }
-        if let Some(budget) = &mut self.budget {
-            budget.skip();
-        }
+        self.trace_budget.charge(self.meter.spent());
+        let debt = self.trace_budget.debt(now).unwrap_or_default();
+        self.traced = now + debt.max(TRACE_INTERVAL);
     }
 
     fn accept(&mut self) -> Result<(), End> {
@@ -358,7 +369,7 @@ impl Service {
             return;
         };
         let now = Instant::now();
-        if self.connections.len() >= MOST_CONNECTIONS && !self.make_room(now) {
+        if self.is_full() && !self.make_room(now) {
             let why = format!(
                 "{MOST_CONNECTIONS} connections are open, as many as may be, and all in use"
             );

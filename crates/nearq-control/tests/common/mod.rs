@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+pub(crate) mod speaking;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

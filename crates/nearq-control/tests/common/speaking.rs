@@ -1,0 +1,66 @@
+//! What must hold of the answers to anything that is sent, for the fuzzer and for the tests beside it.
+
+use nearq_control::protocol::Access;
+use nearq_control::server::converse;
+use serde_json::Value;
+
+use super::Shared;
+
+/// Sends the bytes in pieces of these lengths, over and over, and checks what comes back.
+pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
+    let shared = Shared::new();
+    let answers = converse(shared.subject(), Access::Full, pieces(sent, lengths));
+    let whole = converse(Shared::new().subject(), Access::Full, [sent]);
+    // How long the server has been there is part of an answer.
+    if !contains(sent, b"GetProcess")
+        && !contains(sent, b"GetStatistics")
+        && !contains(sent, b"\\u")
+    {
+        assert_eq!(answers, whole, "the pieces make a difference");
+    }
+    let mut messages = answers.split(|&byte| byte == 0).peekable();
+    let mut count = 0;
+    while let Some(message) = messages.next() {
+        if messages.peek().is_none() {
+            assert!(message.is_empty(), "an answer does not end");
+            break;
+        }
+        check_message(message);
+        count += 1;
+    }
+    let calls = sent.iter().filter(|&&byte| byte == 0).count();
+    // One that is too long has an answer without having an end.
+    assert!(count <= calls + 1, "{count} answers to {calls} calls");
+    let world = shared.world();
+    assert!(!world.timing, "items are timed for nobody");
+    assert_eq!(world.traces, 0, "a trace goes on for nobody");
+}
+
+fn check_message(message: &[u8]) {
+    let value: Value = serde_json::from_slice(message).expect("an answer is JSON");
+    let object = value.as_object().expect("an answer is an object");
+    assert!(object["parameters"].is_object());
+    if let Some(error) = object.get("error") {
+        let error = error.as_str().expect("an error has a name");
+        let known = ["org.varlink.service.", "nearq.control1."];
+        assert!(known.iter().any(|interface| error.starts_with(interface)), "{error}");
+    }
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn pieces<'a>(mut sent: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for &length in lengths.iter().cycle().filter(|length| **length > 0) {
+        if sent.is_empty() || pieces.len() > 10_000 {
+            break;
+        }
+        let (piece, rest) = sent.split_at(length.min(sent.len()));
+        pieces.push(piece);
+        sent = rest;
+    }
+    pieces.push(sent);
+    pieces
+}

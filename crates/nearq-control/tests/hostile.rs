@@ -1,0 +1,326 @@
+//! Clients that mean harm, thousands of them and many at a time: what they cost the process, and whether others are answered.
+//!
+//! The server is another process (this program again), so that its memory and its thread's CPU time can be read by themselves.
+//! `NEARQ_HOSTILE` says how many connections to make.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use common::{Folder, Shared, until};
+use nearq_control::client::{Client, ClientError};
+use nearq_control::protocol::{Access, GetProcess, GetStatistics, Refusal};
+use nearq_control::server::{Options, Server};
+
+const PART: &str = "NEARQ_TEST_PART";
+/// How long a hostile client holds on to what does not answer.
+const HOLD: Duration = Duration::from_millis(50);
+/// Connections that a hostile thread keeps open at once.
+const KEPT: usize = 6;
+const THREADS: u64 = 16;
+/// Queues that there are to tell of. Without optimisation, to tell of 200 takes a second at 5 % of a CPU.
+const QUEUES: u64 = if cfg!(debug_assertions) { 20 } else { 200 };
+
+/// The process that is attacked.
+struct Victim {
+    process: Child,
+    thread: PathBuf,
+    socket: PathBuf,
+}
+
+impl Victim {
+    fn start(folder: &Folder) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "the_victim", "--nocapture", "--test-threads=1"]);
+        command.env(PART, folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let socket = loop {
+            let line = lines.next().expect("the victim listens").unwrap();
+            if let Some((_, path)) = line.split_once("<listening> ") {
+                break PathBuf::from(path);
+            }
+        };
+        let thread = || {
+            let threads = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap().flatten();
+            threads.map(|thread| thread.path()).find(|thread| {
+                fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "nq/control\n")
+            })
+        };
+        // It names itself when it begins.
+        until("a thread with that name", || thread().is_some());
+        let thread = thread().unwrap();
+        Victim { process, thread, socket }
+    }
+
+    /// CPU time of the thread.
+    fn cpu_time(&self) -> Duration {
+        let text = fs::read_to_string(self.thread.join("schedstat")).unwrap();
+        Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+    }
+
+    fn kilobytes(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
+    }
+
+    /// Begins a new peak of memory.
+    fn reset_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
+    }
+
+    fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What the other process does.
+#[test]
+fn the_victim() {
+    let Some(folder) = std::env::var_os(PART) else { return };
+    let shared = Shared::new();
+    {
+        let mut world = shared.world();
+        world.queues = QUEUES;
+        world.events = 100;
+    }
+    let folder = Path::new(&folder).join("nearq");
+    let options = Options { access: Access::Full };
+    let server = Server::start(&folder, shared.subject(), options).unwrap();
+    println!("<listening> {}", server.path().display());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Numbers that look random, by seed.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        // An xorshift generator (Marsaglia 2003).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+const STATISTICS: &[u8] =
+    b"{\"method\":\"nearq.control1.GetStatistics\",\"parameters\":{\"timing\":true}}\0";
+const TRACE: &[u8] = b"{\"method\":\"nearq.control1.Trace\",\"more\":true}\0";
+const SET: &[u8] = b"{\"method\":\"nearq.control1.Set\",\"oneway\":true,\
+    \"parameters\":{\"queue\":\"crypt\",\"changes\":{\"nice\":\"3\"},\"until_closed\":true}}\0";
+
+/// One hostile connection. What is returned stays open for a while.
+fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(HOLD)).unwrap();
+    stream.set_write_timeout(Some(HOLD)).unwrap();
+    match dice.below(if traces { 12 } else { 11 }) {
+        // Comes and goes.
+        0 => return None,
+        // Says nothing.
+        1 => {}
+        // Garbage, with and without ends.
+        2 => {
+            let bytes: Vec<u8> = (0..dice.below(5000)).map(|_| dice.next() as u8).collect();
+            let _ = stream.write_all(&bytes);
+            let _ = stream.read(&mut [0; 4096]);
+        }
+        // Half a message.
+        3 => {
+            let _ = stream.write_all(&STATISTICS[..dice.below(STATISTICS.len() as u64) as usize]);
+        }
+        // A flood of calls whose answers nobody reads.
+        4 => {
+            for _ in 0..100 {
+                if stream.write_all(STATISTICS).is_err() {
+                    break;
+                }
+            }
+        }
+        // A line of a gigabyte.
+        5 => {
+            let piece = vec![b'x'; 64 * 1024];
+            for _ in 0..(1 << 30) / piece.len() {
+                if stream.write_all(&piece).is_err() {
+                    break;
+                }
+            }
+        }
+        // A slow reader.
+        6 => {
+            let _ = stream.write_all(STATISTICS);
+            for _ in 0..5 {
+                let _ = stream.read(&mut [0; 100]);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        // Nested as deep as a call is long.
+        7 => {
+            let deep = b"[".repeat(60_000);
+            let call =
+                [b"{\"method\":\"nearq.control1.GetDump\",\"parameters\":", &deep[..], b"}\0"];
+            let _ = stream.write_all(&call.concat());
+            let _ = stream.read(&mut [0; 4096]);
+        }
+        // As many parameters as there is room for.
+        8 => {
+            let many: Vec<String> = (0..6000).map(|at| format!("\"{at:x}\":[]")).collect();
+            let many = many.join(",");
+            let call = format!("{{\"method\":\"nearq.control1.Set\",\"parameters\":{{{many}}}}}\0");
+            let _ = stream.write_all(call.as_bytes());
+            let _ = stream.read(&mut [0; 4096]);
+        }
+        // A flood of changes that are to be taken back.
+        9 => {
+            for _ in 0..100 {
+                if stream.write_all(SET).is_err() {
+                    break;
+                }
+            }
+        }
+        // A flood of nothing.
+        10 => {
+            let _ = stream.write_all(&[0; 10_000]);
+        }
+        // A trace that nobody reads.
+        _ => {
+            let _ = stream.write_all(TRACE);
+        }
+    }
+    Some(stream)
+}
+
+/// How an honest client fared.
+#[derive(Default)]
+struct Honest {
+    answered: AtomicU64,
+    busy: AtomicU64,
+    failed: AtomicU64,
+    longest_ms: AtomicU64,
+}
+
+impl Honest {
+    fn try_once(&self, socket: &Path) {
+        let begin = Instant::now();
+        let outcome = Client::connect_to(socket)
+            .map_err(ClientError::Io)
+            .and_then(|mut client| client.call(&GetProcess {}));
+        let counter = match outcome {
+            Ok(_) => {
+                let took = begin.elapsed().as_millis() as u64;
+                self.longest_ms.fetch_max(took, Ordering::Relaxed);
+                &self.answered
+            }
+            Err(ClientError::Refused(Refusal::Busy { .. })) => &self.busy,
+            Err(error) => {
+                println!("an honest client: {error} after {:?}", begin.elapsed());
+                &self.failed
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections to make: 10,000 with optimisation, else what takes some 20 seconds at 5 % of a CPU.
+fn connections() -> u64 {
+    let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
+    std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
+}
+
+#[test]
+fn hostile_clients_cost_little_and_others_are_answered() {
+    withstand("hostile", connections(), false);
+}
+
+#[test]
+fn traces_that_nobody_reads_cost_little_more() {
+    withstand("traces", connections() / 5, true);
+}
+
+/// Attacks a process. With traces, which have a budget of their own, it may use twice as much.
+fn withstand(test: &str, connections: u64, traces: bool) {
+    let folder = Folder::new(test);
+    let victim = Victim::start(&folder);
+    let (memory, files) = (victim.kilobytes("VmRSS"), victim.open_files());
+    victim.reset_peak();
+    let (begin, cpu) = (Instant::now(), victim.cpu_time());
+    let (made, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let honest = Honest::default();
+    std::thread::scope(|scope| {
+        let attackers: Vec<_> = (1..=THREADS)
+            .map(|seed| {
+                let (socket, made) = (&victim.socket, &made);
+                scope.spawn(move || {
+                    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                    let mut kept = VecDeque::new();
+                    while made.fetch_add(1, Ordering::Relaxed) < connections {
+                        kept.extend(attack(socket, &mut dice, traces));
+                        if kept.len() > KEPT {
+                            kept.pop_front();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (honest, over, socket) = (&honest, &over, &victim.socket);
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                honest.try_once(socket);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let ends: Vec<_> = attackers.into_iter().map(ScopedJoinHandle::join).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(Result::is_ok), "an attacker panicked");
+    });
+    // The next one is answered, however much was asked for before.
+    let after = Instant::now();
+    let mut client = Client::connect_to(&victim.socket).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    let statistics = client.call(&GetStatistics::default()).unwrap().statistics;
+    let after = after.elapsed();
+    assert_eq!(statistics.queues.len() as u64, QUEUES);
+    let (wall, cpu) = (begin.elapsed(), victim.cpu_time().checked_sub(cpu).unwrap());
+    let grown = victim.kilobytes("VmHWM").saturating_sub(memory);
+    let share = cpu.as_secs_f64() / wall.as_secs_f64() * 100.0;
+    println!(
+        "{test}: {connections} hostile connections in {wall:.1?}: {cpu:.1?} of CPU time ({share:.2} %), \
+         {grown} kB more memory at most; honest clients: {} answered, {} told that it is busy, {} failed, \
+         the longest after {} ms; the one after it all after {after:.1?}",
+        honest.answered.load(Ordering::Relaxed),
+        honest.busy.load(Ordering::Relaxed),
+        honest.failed.load(Ordering::Relaxed),
+        honest.longest_ms.load(Ordering::Relaxed),
+    );
+    drop(client);
+    // 5 % and the burst; what was used last may not have been waited for yet.
+    let budgets = if traces { 2 } else { 1 };
+    let allowed = (wall.mul_f64(0.05) + Duration::from_millis(150)) * budgets;
+    assert!(cpu <= allowed, "{cpu:?} of {wall:?}");
+    assert!(grown <= 8 * 1024, "{grown} kB");
+    assert!(honest.answered.load(Ordering::Relaxed) > 0);
+    until("everything is closed", || victim.open_files() <= files);
+}
