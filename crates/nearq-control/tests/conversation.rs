@@ -235,3 +235,134 @@ fn a_process_is_found_by_its_number() {
     assert!(error.to_string().contains("does not listen"), "{error}");
     drop(shared);
 }
+
+/// Sixteen connections that call; the seventeenth.
+#[test]
+fn sixteen_may_be_connected_and_the_idle_give_way() {
+    let (folder, shared) = (Folder::new("sixteen"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    // Those that never called give way, the oldest first.
+    let mut silent: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    let told = silent[0].receive().expect("it is told why");
+    assert_eq!(told["error"], "nearq.control1.Busy");
+    assert_eq!(silent[0].receive(), None);
+    // The others are still there.
+    for raw in &mut silent[1..] {
+        assert!(raw.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
+    }
+    // Whoever has called just now does not: the new one may be refused, and gets in soon.
+    until("somebody is idle for long enough", || {
+        let mut client = Client::connect_to(server.path()).unwrap();
+        match client.call(&GetProcess {}) {
+            Ok(_) => true,
+            Err(ClientError::Refused(Refusal::Busy { .. })) => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn some_places_are_left_for_those_who_ask_and_go() {
+    let (folder, shared) = (Folder::new("places"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut clients: Vec<Client> =
+        (0..14).map(|_| Client::connect_to(server.path()).unwrap()).collect();
+    let outcomes: Vec<bool> = clients
+        .iter_mut()
+        .map(|client| client.call(&GetStatistics { timing: true }).is_ok())
+        .collect();
+    assert_eq!(outcomes.iter().filter(|&&answered| answered).count(), 12);
+    // What holds nothing is answered.
+    for client in &mut clients {
+        client.call(&GetStatistics::default()).unwrap();
+    }
+    // One goes, another may.
+    let first = clients.remove(0);
+    drop(first);
+    until("there is a place", || {
+        clients.last_mut().unwrap().call(&GetStatistics { timing: true }).is_ok()
+    });
+}
+
+#[test]
+fn four_may_trace() {
+    let (folder, shared) = (Folder::new("four"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut traces: Vec<_> = (0..5)
+        .map(|_| {
+            let client = Client::connect_to(server.path()).unwrap();
+            client.stream(&Trace::default()).unwrap()
+        })
+        .collect();
+    let answered: Vec<bool> =
+        traces.iter_mut().map(|trace| trace.next().unwrap().is_ok()).collect();
+    assert_eq!(answered.iter().filter(|&&answered| answered).count(), 4);
+}
+
+#[test]
+fn a_call_that_is_too_long_or_none_ends_the_connection() {
+    let (folder, shared) = (Folder::new("long"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let ends = |sent: &[u8]| {
+        let mut raw = Raw::connect(&server);
+        // The server may have closed it before all was written.
+        let _ = raw.0.write_all(sent);
+        let told = raw.receive().expect("it is told why");
+        assert_eq!(told["error"], "nearq.control1.BadCall", "{told}");
+        assert_eq!(raw.receive(), None);
+    };
+    ends(&[b'x'; 64 * 1024]);
+    ends(b"garbage\0");
+    ends(b"\0");
+    // As long as a call may be.
+    let mut raw = Raw::connect(&server);
+    let call = r#"{"method":"nearq.control1.GetProcess","parameters":{"x":""#;
+    let filled = format!("{call}{}\"}}}}", "x".repeat(64 * 1024 - call.len() - 4));
+    assert_eq!(filled.len(), 64 * 1024 - 1);
+    assert!(raw.ask(&filled).get("error").is_none());
+}
+
+#[test]
+fn a_call_must_be_complete_in_time_and_an_idle_connection_may_stay() {
+    let (folder, shared) = (Folder::new("time"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut idle = Raw::connect(&server);
+    let mut slow = Raw::connect(&server);
+    let begin = std::time::Instant::now();
+    slow.0.write_all(b"{\"method\":").unwrap();
+    let told = slow.receive().expect("it is told why");
+    assert_eq!(told["error"], "nearq.control1.BadCall");
+    assert!(begin.elapsed() >= std::time::Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(idle.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
+}
+
+#[test]
+fn who_does_not_read_does_not_keep_others_from_being_answered() {
+    let (folder, shared) = (Folder::new("unread"), Shared::new());
+    shared.world().queues = 300;
+    let server = serve(&folder, &shared, Access::Full);
+    let mut stuck: Vec<Raw> = (0..4).map(|_| Raw::connect(&server)).collect();
+    for raw in &mut stuck {
+        raw.send(r#"{"method":"nearq.control1.GetStatistics"}"#);
+    }
+    shared.world().queues = 1;
+    // One answer or two lie unread, as many as there is room for; nobody is served until their readers are given up.
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+}
+
+#[test]
+fn two_changes_of_one_key_are_each_taken_back_to_what_was_found() {
+    let (folder, shared) = (Folder::new("two"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut one = Client::connect_to(server.path()).unwrap();
+    let mut other = Client::connect_to(server.path()).unwrap();
+    one.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap();
+    drop(other);
+    until("what the other found", || shared.value("crypt", "nice") == "1");
+    drop(one);
+    until("what the one found", || shared.value("crypt", "nice") == "0");
+}

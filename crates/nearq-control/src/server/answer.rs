@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::budget::own_cpu_time;
 use super::call::{Call, Error, SERVICE, reply};
 use super::interface;
-use super::limits::{MOST_EVENTS, MOST_TRACES};
+use super::limits::{MOST_EVENTS, MOST_HOLDING, MOST_TRACES};
 use super::undo::{Note, Undo};
 use crate::protocol::{
     Access, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics, INTERFACE, Keep, KeepReply,
@@ -30,6 +30,8 @@ pub(super) struct Host {
     timing: usize,
     /// Sessions that have a trace.
     tracing: usize,
+    /// Sessions that hold something, or have.
+    holding: usize,
 }
 
 /// What one connection may do, and has asked for that ends with it.
@@ -38,6 +40,8 @@ pub(super) struct Session {
     timing: bool,
     undo: Undo,
     trace: Option<Box<dyn Tracing>>,
+    /// Whether it is counted among those that hold something.
+    counted: bool,
 }
 
 /// What comes of a call.
@@ -51,7 +55,7 @@ pub(super) struct Outcome {
 
 impl Session {
     pub(super) fn new(allowed: Access) -> Self {
-        Session { allowed, timing: false, undo: Undo::default(), trace: None }
+        Session { allowed, timing: false, undo: Undo::default(), trace: None, counted: false }
     }
 
     pub(super) fn is_tracing(&self) -> bool {
@@ -78,7 +82,7 @@ impl Session {
 
 impl Host {
     pub(super) fn new(subject: Box<dyn Subject>, access: Access) -> Self {
-        Host { subject, access, since: Instant::now(), timing: 0, tracing: 0 }
+        Host { subject, access, since: Instant::now(), timing: 0, tracing: 0, holding: 0 }
     }
 
     /// What a user may do; none where it may not even ask.
@@ -173,11 +177,13 @@ impl Host {
         wanted: &GetStatistics,
     ) -> Result<StatisticsReply, Refusal> {
         if wanted.timing && !session.timing {
+            self.may_hold(session)?;
             if self.timing == 0 {
                 self.subject.time_items(true)?;
             }
             self.timing += 1;
             session.timing = true;
+            self.holds(session);
         }
         let mut statistics = self.subject.statistics()?;
         statistics.control_cpu_ns = own_cpu_time().as_nanos() as u64;
@@ -195,6 +201,7 @@ impl Host {
         let settings = self.subject.set(wanted.queue.as_deref(), &wanted.changes)?;
         if let Some(note) = note {
             session.undo.add(note);
+            self.holds(session);
         }
         Ok(SettingsReply { settings })
     }
@@ -211,12 +218,31 @@ impl Host {
             let why = format!("this process has {MOST_TRACES} traces already, as many as may be");
             return Err(Refusal::Busy { why }.into());
         }
+        self.may_hold(session)?;
         let mut trace = self.subject.trace(&wanted)?;
         // At once, so that the caller knows that it has begun.
         let first = trace.take(MOST_EVENTS);
         session.trace = Some(trace);
         self.tracing += 1;
+        self.holds(session);
         Ok(reply(&first, true))
+    }
+
+    /// Whether one more session may hold something.
+    fn may_hold(&self, session: &Session) -> Result<(), Refusal> {
+        if session.counted || self.holding < MOST_HOLDING {
+            return Ok(());
+        }
+        let why = format!(
+            "{MOST_HOLDING} others time items, trace or have set something until they go, as many as may"
+        );
+        Err(Refusal::Busy { why })
+    }
+
+    fn holds(&mut self, session: &mut Session) {
+        if !std::mem::replace(&mut session.counted, true) {
+            self.holding += 1;
+        }
     }
 
     /// The connection is closed: what was asked for until then is taken back.
@@ -225,6 +251,9 @@ impl Host {
             // One that panics does not keep the others from being done.
             let _ = catch_unwind(AssertUnwindSafe(step));
         };
+        if std::mem::take(&mut session.counted) {
+            self.holding -= 1;
+        }
         if let Some(trace) = session.trace.take() {
             self.tracing -= 1;
             let mut trace = Some(trace);

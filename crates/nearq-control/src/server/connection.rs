@@ -13,7 +13,7 @@ use super::call::Error;
 use super::descriptor::Descriptor;
 use super::limits::{
     ANSWER_PATIENCE, CALL_PATIENCE, CLOSING_PATIENCE, CROWDED_PATIENCE, IDLE, LONG_IDLE,
-    MOST_BATCHES, MOST_CALLS_PER_SECOND, MOST_READ, SLOWEST_READER, TRACE_PATIENCE,
+    MOST_BATCHES, MOST_CALLS_PER_SECOND, MOST_READ, SLOWEST_READER, STUCK, TRACE_PATIENCE,
 };
 use crate::protocol::{Access, LONGEST_CALL, Refusal};
 
@@ -204,14 +204,20 @@ impl Connection {
         }
     }
 
-    /// How long it has been idle, if that is so long that it may have to give way: those first that never called, then those that have
-    /// called longest ago.
+    /// Whether it may have to give way to a new one, and in which order: first those that never called, the oldest first; then those that
+    /// have called or read longest ago.
     pub(super) fn gives_way(&self, now: Instant) -> Option<(bool, Instant)> {
         let Some(called) = self.called else { return Some((false, self.opened)) };
-        let least = if self.session.holds_something() { LONG_IDLE } else { IDLE };
-        let idle = now.saturating_duration_since(called) >= least;
-        let nothing_to_do = self.unread() == 0 && !self.session.is_tracing();
-        (idle && nothing_to_do).then_some((true, called))
+        let (since, least) = if self.session.is_tracing() {
+            return None;
+        } else if self.unread() > 0 {
+            (self.output.progress, STUCK)
+        } else if self.session.holds_something() {
+            (called, LONG_IDLE)
+        } else {
+            (called, IDLE)
+        };
+        (now.saturating_duration_since(since) >= least).then_some((true, since))
     }
 
     /// Reads, serves one call where that is allowed, and sends.

@@ -39,8 +39,12 @@ pub(super) const MOST_EVENTS: usize = 1024;
 /// Batches that are sent at once: 80,000 events a second.
 pub(super) const MOST_BATCHES: usize = 4;
 
+/// Connections at once whose end changes something: some places are always left for those who ask and go.
+pub(super) const MOST_HOLDING: usize = 12;
 /// After so long without a call, a connection may have to give way to a new one.
-pub(super) const IDLE: Duration = Duration::from_secs(10);
+pub(super) const IDLE: Duration = Duration::from_secs(1);
+/// Likewise, where nothing of an answer was read for so long.
+pub(super) const STUCK: Duration = Duration::from_millis(250);
 /// Likewise, where its end takes something back or ends the timing of items.
 pub(super) const LONG_IDLE: Duration = Duration::from_mins(1);
 /// Where no file can be opened, time until it is tried again.

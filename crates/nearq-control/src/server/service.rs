@@ -6,9 +6,10 @@
 //! [`LAG`].
 //!
 //! # Sixteen connections
-//! A connection more makes room for itself: the one gives way that has never called and is the oldest of those; else the one that called
-//! longest ago, if that is 10 s or more, or 60 s where its end takes something back. Where there is none, the new one is told
-//! `Busy`. A new connection is read before the next is accepted, so one that asks at once is answered, whoever else comes.
+//! A connection more makes room for itself: the one gives way that has never called and is the oldest of those; else the one that was
+//! quiet for longest, if that is a second, or a quarter of one with an answer that it does not read, or a minute where its end takes
+//! something back. Where there is none, the new one is told `Busy`. At most 12 can be such that their end takes something back. A new
+//! connection is read before the next is accepted, so one that asks at once is answered, whoever else comes.
 //!
 //! # What waits for what
 //! Calls wait while answers of 1 MiB in all lie unread. Then, and while sixteen are connected, readers have a second, not ten. A
