@@ -240,6 +240,10 @@ fn what_a_process_does_not_have_is_said() {
         let line = served.refuses(2, &[command]);
         assert!(line.contains("no runtime, only mutexes"), "{line}");
     }
+    // The process's own settings are there all the same.
+    assert_eq!(served.prints(&["get", "spin"]), "512\n");
+    let line = served.refuses(2, &["get", "crypt", "nice"]);
+    assert!(line.contains("no runtime, only mutexes"), "{line}");
 }
 
 #[test]
