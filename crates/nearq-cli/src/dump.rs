@@ -13,26 +13,43 @@ use crate::screen;
 
 const LEGEND: &str = "\
 Sections, as the kernel's wq_dump has them:
-  Affinity Scopes           allowed_cpus: what queues may use (wq_unbound_cpumask). For each scope its pods:
-                            [pod]=CPUs, [pod]=node (-1: inside none), [CPU]=pod
-  Worker Pools              ref: links of queues that lead there; nice; idle/workers: threads that sleep, all;
-                            cpu: of a per-CPU pool; cpus: where workers may go; pod_cpus: where they start;
-                            strict: they stay there. Ours: sched_idle, slice, no_helping, ready (items fetched
-                            by workers and not begun)
-  Workqueue CPU -> pool     type: percpu, unbound, unbound,S (strict), ordered; the pool of items queued on a CPU;
-                            -1: the machine has no such CPU
-  Workqueue -> rescuer      of queues that have one; pid `-`: no thread now
-  Unbound workqueue ->      active/limit on each node, and (dfl) for pods inside no node; of an ordered queue, for
-    node_nr/max_active      all. inactive: items that the limit holds back
+  Affinity Scopes
+    allowed_cpus  what queues may use (wq_unbound_cpumask in the kernel)
+    pod_cpus      [pod]=its CPUs
+    pod_node      [pod]=the node that it lies inside, -1 for none
+    cpu_pod       [CPU]=its pod
+  Worker Pools
+    ref           queues with a CPU whose items go there
+    nice          of the workers, as asked for
+    idle/workers  threads that sleep, and all
+    cpu           the CPU of a pool of per-CPU queues
+    cpus          where workers may go
+    pod_cpus      where they start
+    strict        they stay there
+    sched_idle, slice, no_helping, ready (items that workers have fetched and
+                  not begun): the kernel has none of these
+  Workqueue CPU -> pool
+    type          percpu, unbound, unbound,S (strict) or ordered
+    then the pool of items that are queued on each CPU, -1 where there is none
+  Workqueue -> rescuer
+    of queues that have one; pid is - where it has no thread now
+  Unbound workqueue -> node_nr/max_active
+    active/limit on each node; dfl: of pods that lie inside no node, or of an
+    ordered queue; inactive: items that the limit holds back
 And besides:
-  Running                   at most: since the worker took the batch that the item is of
-  Waiting    (--items)      by function; oldest: of those that are timed, `-` where none is
-  Mutexes    (--locks)      slots: places for queues by cache, and the mutexes that have one now: held or free, the
-                            caches in which threads wait for it, own_settings if it does not follow the process's
+  Running
+    at most       the time since the worker took the batch that the item is of
+  Waiting (with --items)
+    oldest        of those that are timed; - where none is
+  Mutexes (with --locks)
+    slots         places for queues by cache
+    slot[N]       a mutex that has one: held or free; the caches in which
+                  threads wait; own_settings if it does not follow the process
 
-CPUs are lists. Neighbours are put together: [0-3]=7 is 7 for all four, [0-3]=7..10 counts along,
-[0-7..24-31]=4..7 does so in groups of eight, and pool[00-03] cpu=0..3 are four pools that are alike. `as NAME`:
-the same as said there. There are no flags and no bh pools here.
+CPUs are lists. Neighbours are put together: [0-3]=7 is 7 for all four,
+[0-3]=7..10 counts along, [0-7..24-31]=4..7 does so in groups of eight, and
+pool[00-03] cpu=0..3 are four pools that are alike. `as NAME`: the same as said
+there. There are no flags and no bh pools here.
 
 Examples:
   nearq dump 4711

@@ -14,13 +14,15 @@ use crate::screen::{Side, columns, plain};
 const LEGEND: &str = "\
 Columns:
   KEY         what `nearq set` calls it; `nearq knobs` says what it does
-  MODE        rw, or r where it cannot be set: decided when the queue was made
+  MODE        rw; or r where it cannot be set, for that kind of queue
   CONFIGURED  what was asked for, as `nearq set` takes it; - where nothing was
-  EFFECTIVE   what is in effect; `default (cache_shard)` is inherited; CPUs as a list and as the kernel's mask
+  EFFECTIVE   what is in effect; `default (cache_shard)` is inherited; CPUs as a
+              list and as the kernel's mask
 
-QUEUE is a queue's name, or # and its number where several have one name (quote it: '#3').
-One word is a queue if there is one of that name, else a key of the process; --process says that it is a key.
-With a key, only the value in effect is printed, for scripts.
+QUEUE is a queue's name, or # and its number where several have one name (quote
+it: '#3'). One word is a queue if there is one of that name, else a key of the
+process; --process says that it is a key. With a key, only the value in effect
+is printed, for scripts.
 
 Examples:
   nearq get 4711                           the process and all its queues
@@ -88,9 +90,12 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
         Ok(settings) => return Ok((settings, options.key.clone())),
         Err(refused) => refused,
     };
-    if options.key.is_none()
-        && matches!(&refused, ClientError::Refused(Refusal::NoSuchQueue { .. }))
-    {
+    // Where there is no runtime there is no queue at all.
+    let no_queue = matches!(
+        &refused,
+        ClientError::Refused(Refusal::NoSuchQueue { .. } | Refusal::NotHere { .. })
+    );
+    if options.key.is_none() && no_queue {
         let process = call(None).map(|all| Settings { queues: Vec::new(), ..all });
         if let Ok(process) = process {
             if one(&process, word).is_ok() {

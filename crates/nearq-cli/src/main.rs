@@ -208,6 +208,19 @@ mod tests {
     }
 
     #[test]
+    fn legends_fit_into_80_columns() {
+        let mut seen = 0;
+        for command in Cli::command().get_subcommands() {
+            let legend = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long: Vec<&str> = legend.lines().filter(|line| line.chars().count() > 80).collect();
+            let name = command.get_name();
+            assert!(long.is_empty(), "nearq {name} --help: {long:#?}");
+            seen += 1;
+        }
+        assert!(seen > 6);
+    }
+
+    #[test]
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),

@@ -16,8 +16,9 @@ use crate::output::{self, Failure};
 const LONGEST: u64 = 3600;
 
 const LEGEND: &str = "\
-Counters are exact and count since the process began. How long items waited and ran is there only while items
-are timed: with --time, or while `nearq top` or `nearq tune` look on. docs/metrics.md lists the names.
+Counters are exact and count since the process began. How long items waited and
+ran is there only while items are timed: with --time, or while `nearq top` or
+`nearq tune` look on. docs/metrics.md lists the names.
 
 Examples:
   nearq metrics 4711

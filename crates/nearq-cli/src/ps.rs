@@ -26,13 +26,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LEGEND: &str = "\
 Columns:
   PID      the process, for the other commands
-  USER     whose it is (root sees those of all users)
-  ACCESS   what it allows its user: read (look) or full (look and change), by NEARQ_CONTROL; root may always do both
+  USER     whose it is; root sees those of all users
+  ACCESS   what it allows its user, by NEARQ_CONTROL: read (to look) or full (to
+           look and change); root may always do both
   QUEUES   workqueues; - where there are mutexes only
   WORKERS  worker threads
   COMMAND  its command line; or, in parentheses, why it does not answer
 
-A process can be looked into from its first worker on, unless it runs with NEARQ_CONTROL=off.
+A process can be looked into from its first worker on, unless it runs with
+NEARQ_CONTROL=off.
 
 Examples:
   nearq ps

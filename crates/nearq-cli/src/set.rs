@@ -10,18 +10,19 @@ use crate::output::{self, Failure};
 use crate::screen::{Side, columns, plain};
 
 const LEGEND: &str = "\
-QUEUE is a queue's name, or # and its number where several have one name (quote it: '#3'); without it, settings of
-the process are changed. All changes are made, or none: where one is refused, the others are not made either.
-Prints what is in effect now for each key; `default (cache_shard)` is inherited.
+QUEUE is a queue's name, or # and its number where several have one name (quote
+it: '#3'); without it, settings of the process are changed. All changes are
+made, or none. Prints what is in effect then for each key, as `nearq get` does.
 
 Values are those of the kernel's files:
-  0 or 1                  switches; also on, off, yes, no
-  0-3,8                   CPUs: a list; an empty value or `all` for all
-  0xff, 000000ff,ffffffff CPUs as a mask: with 0x, or in groups of 8 digits
-  default, cache, ...     scopes, by their exact names
+  0 or 1                    switches; also off and on, no and yes
+  0-3,8                     CPUs: a list; nothing, or `all`, for all of them
+  0xff  000000ff,ffffffff   a mask: with 0x, or in groups of 8 digits
+  default  cache  ...       scopes, by their exact names
 `nearq knobs` lists the keys and what each may be.
 
-Needs a process that allows it: NEARQ_CONTROL=full, or by the program itself; or root.
+The process must allow it: it was started with NEARQ_CONTROL=full, or allows it
+itself, or you are root.
 
 Examples:
   nearq set 4711 crypt affinity_scope=numa affinity_strict=1

@@ -9,7 +9,8 @@ use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPUS, Scope};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-The pods of a scope are the groups of CPUs among which a work queue of that scope keeps its items:
+The pods of a scope are the groups of CPUs among which a work queue of that
+scope keeps its items:
   cpu          every CPU is a pod of its own
   smt          the CPUs of a core
   cache_shard  whole cores of one last-level cache, about --shard-size of them

@@ -182,8 +182,7 @@ fn metrics_are_those_of_the_library() {
     let served = Served::start("metrics");
     // What it costs to be asked is the server's own to say.
     let without = |text: String| -> Vec<String> {
-        let lines =
-            text.lines().filter(|line| !line.starts_with("nearq_control_cpu_seconds_total "));
+        let lines = text.lines().filter(|line| !line.contains("nearq_control_cpu_seconds"));
         lines.map(String::from).collect()
     };
     let library = |timing| without(metrics::text(statistics(timing)));
@@ -241,6 +240,10 @@ fn what_a_process_does_not_have_is_said() {
         let line = served.refuses(2, &[command]);
         assert!(line.contains("no runtime, only mutexes"), "{line}");
     }
+    // The process's own settings are there all the same.
+    assert_eq!(served.prints(&["get", "spin"]), "512\n");
+    let line = served.refuses(2, &["get", "crypt", "nice"]);
+    assert!(line.contains("no runtime, only mutexes"), "{line}");
 }
 
 #[test]

@@ -180,6 +180,9 @@ impl Subject for Invented {
     }
 
     fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
+        if queue.is_some() && self.world().mutexes_only {
+            return Err(no_runtime());
+        }
         let wanted = queue.map(find).transpose()?;
         let queues = QUEUES.iter().filter(|(_, id)| wanted.is_none_or(|wanted| wanted == *id));
         let queues = queues.map(|(name, id)| QueueSettings {
