@@ -14,9 +14,11 @@ mod output;
 mod ps;
 mod screen;
 mod set;
+mod signals;
 mod sim;
 mod soak;
 mod topo;
+mod trace;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -43,6 +45,7 @@ Examples:
   nearq ps                     the processes that can be looked into
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
+  nearq trace PID              each item as it is queued, starts and ends
   nearq topo --help            all that `topo` can be told, with examples
 
 Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
@@ -59,6 +62,8 @@ enum Command {
     Get(get::Options),
     /// Change settings of a queue or a process while it runs
     Set(set::Options),
+    /// Show what happens to the items of a process as it happens, or write it into a file that Perfetto opens
+    Trace(trace::Options),
     /// Print a process's counts for a system that stores metrics, as OpenMetrics
     Metrics(metrics::Options),
     /// List all that can be set, with its names in the kernel, the environment and the API
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
             Command::Dump(options) => dump::run(&options),
             Command::Get(options) => get::run(&options),
             Command::Set(options) => set::run(&options),
+            Command::Trace(options) => trace::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
@@ -206,7 +212,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `get`, `set`, `trace`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }
