@@ -19,6 +19,7 @@ mod sim;
 mod soak;
 mod topo;
 mod trace;
+mod tune;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -46,6 +47,7 @@ Examples:
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
   nearq trace PID              each item as it is queued, starts and ends
+  nearq tune PID QUEUE         which scope is best for a queue
   nearq topo --help            all that `topo` can be told, with examples
 
 Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
@@ -64,6 +66,8 @@ enum Command {
     Set(set::Options),
     /// Show what happens to the items of a process as it happens, or write it into a file that Perfetto opens
     Trace(trace::Options),
+    /// Try the scopes on a queue of a process while it works, and say which is best
+    Tune(tune::Options),
     /// Print a process's counts for a system that stores metrics, as OpenMetrics
     Metrics(metrics::Options),
     /// List all that can be set, with its names in the kernel, the environment and the API
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
             Command::Get(options) => get::run(&options),
             Command::Set(options) => set::run(&options),
             Command::Trace(options) => trace::run(&options),
+            Command::Tune(options) => tune::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
@@ -212,7 +217,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `trace`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }
