@@ -14,10 +14,13 @@ mod output;
 mod ps;
 mod screen;
 mod set;
+mod signals;
 mod sim;
 mod soak;
 mod top;
 mod topo;
+mod trace;
+mod tune;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,6 +48,8 @@ Examples:
   nearq ps                     the processes that can be looked into
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
+  nearq trace PID              each item as it is queued, starts and ends
+  nearq tune PID QUEUE         which scope is best for a queue
   nearq topo --help            all that `topo` can be told, with examples
 
 Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
@@ -61,6 +66,10 @@ enum Command {
     Get(get::Options),
     /// Change settings of a queue or a process while it runs
     Set(set::Options),
+    /// Show what happens to the items of a process as it happens, or write it into a file that Perfetto opens
+    Trace(trace::Options),
+    /// Try the scopes on a queue of a process while it works, and say which is best
+    Tune(tune::Options),
     /// Print a process's counts for a system that stores metrics, as OpenMetrics
     Metrics(metrics::Options),
     /// List all that can be set, with its names in the kernel, the environment and the API
@@ -87,6 +96,8 @@ fn main() -> ExitCode {
             Command::Dump(options) => dump::run(&options),
             Command::Get(options) => get::run(&options),
             Command::Set(options) => set::run(&options),
+            Command::Trace(options) => trace::run(&options),
+            Command::Tune(options) => tune::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
             Command::Top(options) => top::run(&options),
@@ -224,7 +235,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `top`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `top`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

@@ -45,6 +45,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl From<nearq_experiments::Error> for Failure {
     fn from(error: nearq_experiments::Error) -> Self {
         Self { status: error.exit_status(), text: error.to_string(), whole: false }
@@ -59,12 +65,16 @@ fn flat(text: &str) -> String {
 
 /// Prints to standard output. A reader that went away (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    try_print(text).map(drop)
+}
+
+/// Prints to standard output; says whether there is still a reader.
+pub(crate) fn try_print(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::run(format!("standard output cannot be written: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::run(format!("standard output cannot be written: {error}"))),
     }
 }
 

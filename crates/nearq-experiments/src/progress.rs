@@ -18,25 +18,25 @@ impl Progress {
     }
 
     /// Begins, with so many steps to go.
-    pub(crate) fn begin(&self, steps: usize) {
+    pub fn begin(&self, steps: usize) {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {wide_msg}");
         self.0.set_style(style.expect("the template is a constant"));
         self.0.set_length(steps as u64);
     }
 
     /// Begins the next step.
-    pub(crate) fn step(&self, what: String) {
+    pub fn step(&self, what: String) {
         self.0.set_message(what);
         self.0.tick();
     }
 
     /// Ends the step.
-    pub(crate) fn done(&self) {
+    pub fn done(&self) {
         self.0.inc(1);
     }
 
     /// Removes the bar.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.0.finish_and_clear();
     }
 }

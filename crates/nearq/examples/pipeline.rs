@@ -1,4 +1,5 @@
-//! A pipeline of stages: `cargo run --release --example pipeline`.
+//! A pipeline of stages: `cargo run --release --example pipeline [BLOCKS]`. With a million of them there is time to look at it with
+//! `nearq top`, `trace` and `tune`.
 //!
 //! Blocks of data are filled, sealed, checked, and filled again. A fixed number of them is in flight; each has one item
 //! for every stage, made once and queued thousands of times, so nothing is allocated on the way. A stage hands the block
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 /// Blocks in flight.
 const IN_FLIGHT: usize = 16;
-/// Blocks that go through all in all.
+/// Blocks that go through all in all, if the argument does not say how many.
 const BLOCKS: u64 = 3_000;
 /// The size of a block in bytes.
 const SIZE: usize = 16 << 10;
@@ -76,6 +77,7 @@ fn slot(number: usize, queue: &Arc<Workqueue>, done: mpsc::Sender<usize>) -> Slo
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let blocks = std::env::args().nth(1).map_or(Ok(BLOCKS), |argument| argument.parse())?;
     let queue = Arc::new(Workqueue::builder("pipeline").scope(Scope::Cache).build()?);
     let (done, free) = mpsc::channel();
     let slots: Vec<Slot> =
@@ -85,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Every slot is free at first.
     (0..IN_FLIGHT).try_for_each(|number| done.send(number))?;
     let mut checked = 0;
-    for number in 0..BLOCKS + IN_FLIGHT as u64 {
+    for number in 0..blocks + IN_FLIGHT as u64 {
         let slot = &slots[free.recv()?];
         let mut block = slot.block.lock().unwrap();
         // What comes back is what went in; a slot that was never filled has nothing to compare.
@@ -93,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             assert_eq!(block.checksum(), block.sum, "block {} was damaged", block.number);
             checked += 1;
         }
-        if number < BLOCKS {
+        if number < blocks {
             block.fill(number);
             drop(block);
             queue.queue(&slot.first);

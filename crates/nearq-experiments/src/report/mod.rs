@@ -36,6 +36,8 @@ pub mod metric {
     pub const NS_PER_ITEM: Metric = metric("ns_per_item", "ns");
     /// Items per second of wall time.
     pub const ITEMS_PER_SECOND: Metric = metric("items_per_second", "1/s");
+    /// CPU time of the workers for an item.
+    pub const CPU_PER_ITEM: Metric = metric("cpu_us_per_item", "us");
     /// Duration of the call that queues, median.
     pub const QUEUE_LATENCY_P50: Metric = metric("queue_latency_us_p50", "us");
     /// Duration of the call that queues, 90th percentile.

@@ -1,0 +1,258 @@
+//! `nearq tune`: tries the scopes that make sense on a live queue, measures each, and says which is best, or that none is.
+//!
+//! ```text
+//!   plan: what differs here ─► rounds, each in random order: trial: set, settle, measure ─► verdict ─► report
+//! ```
+//! The configuration in effect is one of those that are tried, in every round: it is the control. What was in effect before is in
+//! effect again afterwards, whatever happens, unless a better one is to be kept; `trial` says how.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
+mod plan;
+mod report;
+mod statistics;
+mod trial;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use clap::Args;
+use nearq_control::client::Client;
+use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSettings};
+use nearq_experiments::Progress;
+use nearq_experiments::report::Watch;
+
+use crate::output::{Failure, print};
+use crate::{attach, signals};
+use plan::{Plan, plan};
+use report::Facts;
+use trial::{Stop, Trial, await_configured, configured, words};
+use verdict::{Goal, Rounds, Verdict};
+
+/// At least and at most so long is waited after a change before anything is measured; between them, a quarter of --seconds.
+const SETTLE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// A measurement at least and at most, in seconds.
+const SECONDS: [f64; 2] = [0.05, 3600.0];
+/// Rounds at most.
+const MOST_ROUNDS: usize = 50;
+
+const LEGEND: &str = "\
+Every scope whose pods are different on this machine, on the CPUs that the queue may use, is set for a few seconds, with workers that
+may leave their pod and with such that may not (+strict); in every round each once, in random order. What is set now is one of
+them. After a change, a quarter of the time (0.2 to 1 s) is not measured.
+
+Columns:
+  (first)      the scope; (now) is the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
+  better by    than the one in effect, by the goal; each round for itself, the middle of them
+  items/s      items completed in a second
+  CPU us/item  CPU time of the queue's workers for an item
+  wait us p50  from queueing to start: half of the items waited no longer
+  wait us p99  99 of 100 items waited no longer; times are told in classes 6 % wide
+
+One is recommended if it is better beyond luck (exact test of Mann and Whitney, one-sided, at 5 %, divided among those that were
+tried), and by 2 % of throughput or 10 % of latency at least. Else it is said that none is, or why that cannot be told.
+
+Whatever ends the command, what was set before is set again: the process itself takes changes back when the connection closes. With
+--apply the recommended one stays. The process must allow changes: NEARQ_CONTROL=full, or be asked by root.
+
+Examples:
+  nearq tune 4711 crypt
+  nearq tune 4711 crypt --goal latency --rounds 10
+  nearq tune 4711 crypt --seconds 5 --apply
+  nearq tune 4711 crypt --json | jq .parameters.verdict
+
+Exit status: 0; 1 if it could not be carried out to the end; 2 for input that cannot be used.";
+
+/// What `nearq tune` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = LEGEND)]
+pub(crate) struct Options {
+    /// The process; `nearq ps` lists those that there are
+    #[arg(value_name = "PID", value_parser = attach::pid)]
+    pid: u32,
+
+    /// The queue: its name, or # and its number
+    #[arg(value_name = "QUEUE")]
+    queue: String,
+
+    /// How long each configuration is measured in each round, in seconds, 0.05 to 3600
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
+    seconds: Duration,
+
+    /// How often each is measured, 1 to 50
+    #[arg(long, value_name = "R", default_value_t = 5, value_parser = rounds, allow_negative_numbers = true)]
+    rounds: usize,
+
+    /// What is to be better: the items in a second, or the 99th percentile of the time from queueing to start
+    #[arg(long, value_enum, default_value_t = Goal::Throughput)]
+    goal: Goal,
+
+    /// Set the recommended one, and leave it so
+    #[arg(long)]
+    apply: bool,
+
+    /// Print JSON, in the shape of the experiments
+    #[arg(long)]
+    json: bool,
+
+    /// The order in which they are tried: the same number, the same order
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
+    seed: Option<u64>,
+}
+
+/// What is settled before the first measurement.
+#[derive(Debug)]
+struct Settled {
+    goal: Goal,
+    rounds: usize,
+    measured: Duration,
+    settle: Duration,
+    seed: u64,
+    /// The queue, as it was asked for.
+    argument: String,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let settled = Settled {
+        goal: options.goal,
+        rounds: options.rounds,
+        measured: options.seconds,
+        settle: (options.seconds / 4).clamp(SETTLE[0], SETTLE[1]),
+        seed: options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
+        argument: options.queue.clone(),
+    };
+    let mut client = attach::connect(options.pid)?;
+    let queue = find(&mut client, &options.queue)?;
+    let (plan, cpus) = planned(&mut client, &queue)?;
+    may_change(&mut client)?;
+    let before = configured(&queue);
+    let (sender, interrupts) = sync_channel(1);
+    signals::send(sender, |signal| signal)?;
+
+    let watch = Watch::start(cpus);
+    let mut rounds = Rounds::default();
+    let mut trial = Trial {
+        client: &mut client,
+        id: queue.id,
+        settle: settled.settle,
+        measured: settled.measured,
+        signals: &interrupts,
+    };
+    let outcome = try_all(&mut trial, &plan, &settled, &mut rounds).and_then(|()| {
+        let verdict = rounds.verdict(settled.goal);
+        let winner = match verdict {
+            Verdict::Better(number, _) if options.apply => &plan.configurations[number],
+            _ => return Ok((verdict, None)),
+        };
+        let set = trial.set(winner)?;
+        trial.keep()?;
+        Ok((verdict, Some(set)))
+    });
+    // The process takes back what is not kept.
+    drop(client);
+    let (verdict, kept) = outcome.map_err(|stop| ended(options.pid, queue.id, &before, &stop))?;
+    let applied = kept.is_some();
+    let after = kept.unwrap_or(before);
+    await_configured(options.pid, queue.id, &after)?;
+    let facts = Facts {
+        pid: options.pid,
+        queue: &queue.name,
+        settled: &settled,
+        plan: &plan,
+        rounds: &rounds,
+        verdict: &verdict,
+    };
+    if options.json {
+        return print(&(facts.report(watch.finish(), applied).to_json() + "\n"));
+    }
+    let how = if applied { "Set, and left so" } else { "As it was before" };
+    print(&format!("{}{how}: {}\n", facts.text(), words(&after)))
+}
+
+/// The queue that was asked for.
+fn find(client: &mut Client, queue: &str) -> Result<QueueSettings, Failure> {
+    let asked = client.call(&GetSettings { queue: Some(queue.into()) });
+    let found = asked.map_err(attach::failure)?.settings.queues;
+    found.into_iter().next().ok_or_else(|| Failure::input(format!("there is no queue `{queue}`")))
+}
+
+/// What is to be tried, and how many CPUs the queue may use.
+fn planned(client: &mut Client, queue: &QueueSettings) -> Result<(Plan, usize), Failure> {
+    let dump = client.call(&GetDump::default()).map_err(attach::failure)?.dump;
+    let found = dump.queues.iter().find(|found| found.id == queue.id);
+    let found = found.ok_or_else(|| Failure::run(format!("the queue `{}` is gone", queue.name)))?;
+    let refused =
+        |why| Failure::input(format!("the queue `{}` cannot be tuned: {why}", queue.name));
+    let plan = plan(&dump, found, queue).map_err(refused)?;
+    let cpus = plan.configurations[0].pods.iter().filter_map(|pod| pod.parse().ok());
+    Ok((plan.clone(), cpus.map(|pod: nearq_topology::CpuSet| pod.len()).sum()))
+}
+
+/// Whether the process allows changes at all: better known before the first one.
+fn may_change(client: &mut Client) -> Result<(), Failure> {
+    let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
+    if process.allowed == Access::Full {
+        return Ok(());
+    }
+    Err(Failure::run(
+        "the process may be looked into, but not changed: start it with NEARQ_CONTROL=full, or ask as root",
+    ))
+}
+
+/// Measures everything, each round in another order.
+fn try_all(
+    trial: &mut Trial<'_>,
+    plan: &Plan,
+    settled: &Settled,
+    rounds: &mut Rounds,
+) -> Result<(), Stop> {
+    let progress = Progress::stderr();
+    progress.begin(settled.rounds * plan.configurations.len());
+    let mut random = fastrand::Rng::with_seed(settled.seed);
+    let mut all = || {
+        for number in 1..=settled.rounds {
+            let mut order: Vec<usize> = (0..plan.configurations.len()).collect();
+            random.shuffle(&mut order);
+            let mut round = vec![None; order.len()];
+            for which in order {
+                let tried = &plan.configurations[which];
+                progress.step(format!("round {number} of {}: {}", settled.rounds, tried.name));
+                round[which] = Some(trial.measure(tried)?);
+                progress.done();
+            }
+            rounds.0.push(round.into_iter().flatten().collect());
+        }
+        Ok(())
+    };
+    let tried = all();
+    progress.end();
+    tried
+}
+
+/// Why it has ended early, and what is set now.
+fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -> Failure {
+    Failure::run(match await_configured(pid, queue, before) {
+        Ok(()) => format!("{stop}; restored: {}", words(before)),
+        Err(failure) => format!("{stop}; whether all is as before is not known: {failure}"),
+    })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|number| (SECONDS[0]..=SECONDS[1]).contains(number))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("give a number of seconds, {} to {}", SECONDS[0], SECONDS[1]))
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST_ROUNDS).contains(number));
+    number.ok_or_else(|| format!("give a whole number, 1 to {MOST_ROUNDS}"))
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("give a whole number, 0 to {}", u64::MAX))
+}

@@ -1,0 +1,234 @@
+//! What is said at the end: a table, what follows from it, and the same as JSON in the shape of the experiments.
+
+use nearq_experiments::report::metric::{self, Metric};
+use nearq_experiments::report::{Collector, Environment, Report, Table, rounded};
+use serde_json::{Value, json};
+
+use super::Settled;
+use super::plan::Plan;
+use super::statistics::{median, spread};
+use super::trial::words;
+use super::verdict::{Goal, LEVEL, Measurement, Rounds, Verdict};
+use crate::screen::plain;
+
+/// Everything that is known when the trials are over.
+pub(super) struct Facts<'f> {
+    pub(super) pid: u32,
+    pub(super) queue: &'f str,
+    pub(super) settled: &'f Settled,
+    pub(super) plan: &'f Plan,
+    pub(super) rounds: &'f Rounds,
+    pub(super) verdict: &'f Verdict,
+}
+
+type Column = (Metric, &'static str, fn(&Measurement) -> Option<f64>);
+
+const COLUMNS: [Column; 4] = [
+    (metric::ITEMS_PER_SECOND, "items/s", |measured| Some(measured.items_per_second)),
+    (metric::CPU_PER_ITEM, "CPU us/item", |measured| measured.cpu_us_per_item),
+    (metric::START_LATENCY_P50, "wait us p50", |measured| measured.wait_us_p50),
+    (metric::START_LATENCY_P99, "wait us p99", |measured| measured.wait_us_p99),
+];
+
+impl Facts<'_> {
+    /// For people: the table and what follows, without what was done then.
+    pub(super) fn text(&self) -> String {
+        let Settled { goal, rounds, measured, settle, seed, .. } = self.settled;
+        let about = match goal {
+            Goal::Throughput => "throughput",
+            Goal::Latency => "latency",
+        };
+        let mut text = format!(
+            "queue {} of process {}, for {about}: {} of {rounds} rounds, each of {} configurations in random order \
+             (seed {seed}),\neach for {} s after {} s to settle; median ± median absolute deviation\n\n",
+            plain(self.queue),
+            self.pid,
+            self.rounds.0.len(),
+            self.plan.configurations.len(),
+            rounded(measured.as_secs_f64()),
+            rounded(settle.as_secs_f64()),
+        );
+        text.push_str(&self.table().to_string());
+        text.push('\n');
+        text.push_str(&self.conclusion());
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut headings = vec!["", "better by"];
+        headings.extend(COLUMNS.map(|(_, heading, _)| heading));
+        let mut table = Table::new("", &headings);
+        for (number, configuration) in self.plan.configurations.iter().enumerate() {
+            let now = if number == 0 { " (now)" } else { "" };
+            let gain =
+                (number > 0).then(|| self.rounds.compare(number, self.settled.goal)).flatten();
+            let gain = gain.map(|comparison| format!("{:+.1} %", comparison.gain * 100.0));
+            let mut cells = vec![format!("{}{now}", configuration.name), gain.unwrap_or_default()];
+            for (.., value) in COLUMNS {
+                let values = self.rounds.of(number, value);
+                let cell = median(&values).zip(spread(&values));
+                cells.push(cell.map_or("-".into(), |(middle, spread)| {
+                    format!("{} ±{}", rounded(middle), rounded(spread))
+                }));
+            }
+            table.row(cells);
+        }
+        for (scope, other) in &self.plan.same {
+            table.remark(format!("{scope}: the same pods as {other}"));
+        }
+        table
+    }
+
+    /// What the table says, in words.
+    pub(super) fn conclusion(&self) -> String {
+        let now = &self.plan.configurations[0].name;
+        let goal = self.settled.goal;
+        let mut text = match self.verdict {
+            Verdict::Better(number, found) => {
+                let better = &self.plan.configurations[*number];
+                format!(
+                    "{} is better than {now} by {:.1} % ({:.1} to {:.1} % in single rounds; luck alone does that with a \
+                     chance of {}).\nTo set it: nearq set {} {} {}\n",
+                    better.name,
+                    found.gain * 100.0,
+                    found.range.0 * 100.0,
+                    found.range.1 * 100.0,
+                    chance(found.chance),
+                    self.pid,
+                    quoted(&self.settled.argument),
+                    words(&better.changes),
+                )
+            }
+            Verdict::Same => format!(
+                "{now} may stay: no other one is better by {:.0} % or more and beyond luck (a chance of less than {}).\n",
+                goal.least_gain() * 100.0,
+                chance(LEVEL),
+            ),
+            Verdict::TooFewItems(items) => format!(
+                "Nothing can be told: {items} items were completed in {} s. Try it when the queue has work, or with more \
+                 --seconds.\n",
+                rounded(self.settled.measured.as_secs_f64()),
+            ),
+            Verdict::TooFewRounds(needed) => format!(
+                "Nothing can be told from {} {}: with so many configurations it takes {needed}.\n",
+                self.rounds.0.len(),
+                if self.rounds.0.len() == 1 { "round" } else { "rounds" },
+            ),
+        };
+        if matches!(self.verdict, Verdict::TooFewItems(_)) {
+            return text;
+        }
+        if let Some(idle) = self.rounds.idle_part().filter(|_| goal == Goal::Throughput) {
+            text.push_str(&format!(
+                "The queue had little to do: {:.0} % of the CPU time was left, and nothing waited. So its throughput is what \
+                 the program queues;\n--goal latency, or the CPU time of an item, says more about the scopes.\n",
+                idle * 100.0,
+            ));
+        }
+        if let Some(part) = self.rounds.unsteady(goal) {
+            text.push_str(&format!(
+                "The load varies by itself: {now} was ±{:.0} % from round to round. More rounds, or longer ones, may show \
+                 what this hides.\n",
+                part * 100.0,
+            ));
+        }
+        text
+    }
+
+    /// For programs: the shape that all experiments have. `applied`: the better one is left set.
+    pub(super) fn report(&self, environment: Environment, applied: bool) -> Report {
+        let mut collector = Collector::default();
+        for (number, configuration) in self.plan.configurations.iter().enumerate() {
+            for (metric, _, value) in COLUMNS {
+                for run in self.rounds.of(number, value) {
+                    collector.add(self.queue, &configuration.name, metric, run);
+                }
+            }
+        }
+        let Settled { goal, rounds, measured, settle, seed, .. } = self.settled;
+        let parameters = json!({
+            "pid": self.pid,
+            "queue": self.queue,
+            "goal": match goal { Goal::Throughput => "throughput", Goal::Latency => "latency" },
+            "seconds": measured.as_secs_f64(),
+            "settle_seconds": settle.as_secs_f64(),
+            "rounds": rounds,
+            "seed": seed,
+            "configurations": self.configurations(),
+            "same": self.plan.same.iter().map(|(scope, other)| json!({"scope": scope, "as": other})).collect::<Vec<_>>(),
+            "verdict": self.verdict_json(),
+            "load_unsteady": self.rounds.unsteady(*goal),
+            "cpu_time_left": self.rounds.idle_part(),
+            "applied": applied,
+        });
+        Report {
+            experiment: "tune",
+            machine: nearq_experiments::HERE.into(),
+            // The process that is measured is one of the others.
+            environment: Environment { others_percent: None, ..environment },
+            parameters,
+            rows: collector.rows(),
+            text: String::new(),
+            svg: String::new(),
+        }
+    }
+
+    fn configurations(&self) -> Vec<Value> {
+        let each = self.plan.configurations.iter().enumerate().map(|(number, configuration)| {
+            let compared =
+                (number > 0).then(|| self.rounds.compare(number, self.settled.goal)).flatten();
+            json!({
+                "row": configuration.name,
+                "now": number == 0,
+                "changes": configuration.changes,
+                "pods": configuration.pods,
+                "gain": compared.map(|found| found.gain),
+                "least_gain": compared.map(|found| found.range.0),
+                "largest_gain": compared.map(|found| found.range.1),
+                "chance_of_luck": compared.map(|found| found.chance),
+            })
+        });
+        each.collect()
+    }
+
+    fn verdict_json(&self) -> Value {
+        let (word, row) = match self.verdict {
+            Verdict::Better(number, _) => ("better", Some(*number)),
+            Verdict::Same => ("same", Some(0)),
+            Verdict::TooFewItems(_) => ("too_few_items", None),
+            Verdict::TooFewRounds(_) => ("too_few_rounds", None),
+        };
+        let row = row.map(|number| &self.plan.configurations[number].name);
+        json!({"is": word, "row": row, "words": self.conclusion().trim_end()})
+    }
+}
+
+/// A likelihood with as many digits as say something.
+fn chance(part: f64) -> String {
+    if part < 0.001 { "less than 0.1 %".into() } else { format!("{:.1} %", part * 100.0) }
+}
+
+/// An argument as a shell takes it: `#` begins a remark, for example.
+fn quoted(argument: &str) -> String {
+    let simple = |c: char| c.is_alphanumeric() || "_-./:@%+=".contains(c);
+    if !argument.is_empty() && argument.chars().all(simple) {
+        return argument.to_owned();
+    }
+    format!("'{}'", plain(argument).replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_can_be_given_to_a_shell() {
+        let shown = ["crypt", "#7", "my queue", "it's"].map(quoted);
+        assert_eq!(shown, ["crypt", "'#7'", "'my queue'", r"'it'\''s'"]);
+    }
+
+    #[test]
+    fn chances_have_as_many_digits_as_say_something() {
+        assert_eq!([0.0004, 0.0198, 1.0].map(chance), ["less than 0.1 %", "2.0 %", "100.0 %"]);
+    }
+}

@@ -1,0 +1,146 @@
+//! What can be told from a few measurements of each configuration: pure functions over numbers.
+//!
+//! **The middle and the spread** are the median and the median absolute deviation from it, which one disturbed measurement in
+//! five does not move.
+//!
+//! **Whether one is better than the control** is asked of ranks, by the exact one-sided test of Mann and Whitney ("On a test of
+//! whether one of two random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947): all
+//! measurements of the two are put in order; the answer is the share of all ways to deal those ranks out in which the candidate
+//! has at least as large a sum of ranks as it has. Equal measurements share the mean of their ranks, and the ways are counted with
+//! those, so the answer is exact then too. Nothing is assumed about how measurements scatter. A load that drifts from round to round
+//! moves both alike, as each round has one of each in random order: that hides differences and makes none up.
+//!
+//! **Several candidates** have several chances to be better by luck: each answer is multiplied by their number (Bonferroni's
+//! inequality; Dunn, "Multiple comparisons among means", Journal of the American Statistical Association 56, 1961).
+
+/// The middle of some numbers; of an even number of them, the mean of the middle two.
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The median absolute deviation from the median.
+pub(super) fn spread(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
+}
+
+/// How likely it is that `candidate` would be as far above `control` as it is if it were the same thing: see the head of the file.
+/// 1 where one of them has no measurement.
+pub(super) fn chance(candidate: &[f64], control: &[f64]) -> f64 {
+    let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
+    let ranks = doubled_ranks(&all);
+    let reached: usize = ranks[..candidate.len()].iter().sum();
+    let ways = ways(&ranks, candidate.len());
+    let total: f64 = ways.iter().sum();
+    ways[reached..].iter().sum::<f64>() / total
+}
+
+/// The rank of each number, from 1, times two: equal ones share the mean of theirs.
+fn doubled_ranks(values: &[f64]) -> Vec<usize> {
+    let rank = |value: &f64| {
+        let below = values.iter().filter(|other| *other < value).count();
+        let equal = values.iter().filter(|other| *other == value).count();
+        2 * below + equal + 1
+    };
+    values.iter().map(rank).collect()
+}
+
+/// In how many ways so many of the ranks can be chosen, by their sum.
+fn ways(ranks: &[usize], chosen: usize) -> Vec<f64> {
+    let most: usize = ranks.iter().sum();
+    // By how many are chosen already, then by their sum.
+    let mut ways = vec![vec![0.0; most + 1]; chosen + 1];
+    ways[0][0] = 1.0;
+    for &rank in ranks {
+        for count in (1..=chosen).rev() {
+            for sum in (rank..=most).rev() {
+                ways[count][sum] += ways[count - 1][sum - rank];
+            }
+        }
+    }
+    ways.swap_remove(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_and_the_spread_of_known_numbers() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[7.0, 1.0, 100.0]), Some(7.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), Some(3.0));
+        assert_eq!(spread(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));
+        assert_eq!(spread(&[5.0]), Some(0.0));
+    }
+
+    /// The same by dealing out the ranks in all ways, one after the other.
+    fn dealt(candidate: &[f64], control: &[f64]) -> f64 {
+        let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
+        let ranks = doubled_ranks(&all);
+        let reached: usize = ranks[..candidate.len()].iter().sum();
+        let (mut as_large, mut total) = (0, 0);
+        for set in 0_u32..1 << all.len() {
+            if set.count_ones() as usize == candidate.len() {
+                let chosen = (0..all.len()).filter(|index| set >> index & 1 == 1);
+                total += 1;
+                as_large += i32::from(chosen.map(|index| ranks[index]).sum::<usize>() >= reached);
+            }
+        }
+        f64::from(as_large) / f64::from(total)
+    }
+
+    #[test]
+    fn chances_that_tables_have() {
+        // All five above all five: one way of 252; four and four, of 70.
+        let (low, high) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
+        assert_eq!(chance(&high, &low), 1.0 / 252.0);
+        assert_eq!(chance(&low, &high), 1.0);
+        assert_eq!(chance(&high[..4], &low[..4]), 1.0 / 70.0);
+        // U of 2, of five and five: 4 ways of 252, as the tables of the exact distribution have it.
+        let nearly = [1.5, 6.0, 7.0, 8.0, 9.0];
+        let control = [1.0, 2.0, 3.0, 0.5, 0.7];
+        assert_eq!(chance(&nearly, &control), 4.0 / 252.0);
+    }
+
+    #[test]
+    fn chances_are_those_of_all_ways_with_equal_numbers_too() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..200 {
+            let mut some = |count: usize| -> Vec<f64> {
+                (0..count).map(|_| f64::from(random.u8(0..6))).collect()
+            };
+            let (candidate, control) = (some(4), some(5));
+            let (counted, expected) = (chance(&candidate, &control), dealt(&candidate, &control));
+            assert!((counted - expected).abs() < 1e-12, "{candidate:?} {control:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_is_found_better_as_rarely_as_promised() {
+        let mut random = fastrand::Rng::with_seed(17);
+        let mut found = 0;
+        for _ in 0..2000 {
+            // Rounds that drift: each has a level of its own, which both have.
+            let mut round = |drift: f64| (drift + random.f64(), drift + random.f64());
+            let pairs: Vec<(f64, f64)> = (0..6).map(|number| round(f64::from(number))).collect();
+            let (one, other): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+            found += i32::from(chance(&one, &other) <= 0.05);
+        }
+        assert!(found <= 100, "{found} of 2000");
+    }
+
+    #[test]
+    fn none_against_some_tells_nothing() {
+        assert_eq!(chance(&[], &[1.0]), 1.0);
+        assert_eq!(chance(&[1.0], &[]), 1.0);
+        assert_eq!(chance(&[2.0, 2.0], &[2.0, 2.0]), 1.0);
+    }
+}

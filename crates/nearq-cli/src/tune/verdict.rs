@@ -1,0 +1,271 @@
+//! What a few rounds of measurements say: which configuration is better than the one in effect, or why that cannot be told.
+
+use super::statistics::{chance, median, spread};
+
+/// What is to be better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Goal {
+    /// Items that are completed in a second.
+    Throughput,
+    /// The 99th percentile of the time from queueing to start.
+    Latency,
+}
+
+/// The likelihood of luck from which on a difference is not called one.
+pub(super) const LEVEL: f64 = 0.05;
+/// Items in a measurement from which on its figures mean anything.
+const FEWEST_ITEMS: f64 = 100.0;
+/// A queue that uses less of its CPUs, and has nothing waiting, does not set the pace.
+const BUSY: f64 = 0.5;
+/// A starting configuration that scatters more varies by itself.
+const STEADY: f64 = 0.1;
+
+impl Goal {
+    /// A difference that is worth a change. Times are told in classes 6 % wide.
+    pub(super) fn least_gain(self) -> f64 {
+        match self {
+            Goal::Throughput => 0.02,
+            Goal::Latency => 0.1,
+        }
+    }
+}
+
+/// What was measured of one configuration in one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Measurement {
+    /// Items that were completed.
+    pub(super) items: u64,
+    /// The same in a second.
+    pub(super) items_per_second: f64,
+    /// CPU time of the queue's workers for each item, in microseconds.
+    pub(super) cpu_us_per_item: Option<f64>,
+    /// From queueing to start, in microseconds: the median.
+    pub(super) wait_us_p50: Option<f64>,
+    /// The 99th percentile.
+    pub(super) wait_us_p99: Option<f64>,
+    /// CPU time of the queue's workers, of all that the runtime's CPUs had.
+    pub(super) busy: f64,
+    /// Items that waited or ran at the end, for each CPU.
+    pub(super) backlog: f64,
+}
+
+impl Measurement {
+    /// What the goal is about, so that more is better.
+    fn worth(&self, goal: Goal) -> Option<f64> {
+        match goal {
+            Goal::Throughput => Some(self.items_per_second),
+            Goal::Latency => self.wait_us_p99.map(|time| -time),
+        }
+    }
+
+    /// By how much it is better than another one, as a part of that one.
+    fn gain(&self, control: &Measurement, goal: Goal) -> Option<f64> {
+        match goal {
+            Goal::Throughput => Some(self.items_per_second / control.items_per_second - 1.0),
+            Goal::Latency => Some(1.0 - self.wait_us_p99? / control.wait_us_p99?),
+        }
+        .filter(|gain| gain.is_finite())
+    }
+}
+
+/// How a configuration compares with the one in effect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Comparison {
+    /// By how much it is better, the middle of all rounds; each compared with the one in effect in the same round.
+    pub(super) gain: f64,
+    /// The least and the largest of the rounds.
+    pub(super) range: (f64, f64),
+    /// How likely it is that luck alone does that to one of all that were tried.
+    pub(super) chance: f64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// A configuration is better: its number.
+    Better(usize, Comparison),
+    /// None is better than the one in effect beyond the spread.
+    Same,
+    /// Too few items were completed to tell: so many in a measurement.
+    TooFewItems(u64),
+    /// With so few rounds nothing can be told; so many are needed.
+    TooFewRounds(usize),
+}
+
+/// The measurements of all configurations, by round; the first configuration is the one in effect.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rounds(pub(super) Vec<Vec<Measurement>>);
+
+impl Rounds {
+    /// One number of a configuration in all rounds that have it.
+    pub(super) fn of(
+        &self,
+        configuration: usize,
+        number: impl Fn(&Measurement) -> Option<f64>,
+    ) -> Vec<f64> {
+        self.0.iter().filter_map(|round| number(&round[configuration])).collect()
+    }
+
+    /// How a configuration compares with the one in effect; none where one of them has no figures.
+    pub(super) fn compare(&self, configuration: usize, goal: Goal) -> Option<Comparison> {
+        let worth = |which| self.of(which, |measurement| measurement.worth(goal));
+        let pairs = self.0.iter().map(|round| (&round[configuration], &round[0]));
+        let gains: Vec<f64> = pairs.filter_map(|(one, control)| one.gain(control, goal)).collect();
+        let candidates = self.0.first()?.len() - 1;
+        Some(Comparison {
+            gain: median(&gains)?,
+            range: (
+                gains.iter().copied().fold(f64::INFINITY, f64::min),
+                gains.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ),
+            chance: (chance(&worth(configuration), &worth(0)) * candidates as f64).min(1.0),
+        })
+    }
+
+    /// What is to be done: the configuration that gains most among those that are better beyond luck, and by enough.
+    pub(super) fn verdict(&self, goal: Goal) -> Verdict {
+        let Some(first) = self.0.first() else { return Verdict::TooFewRounds(1) };
+        let candidates = first.len() - 1;
+        let items = self.of(0, |measurement| Some(measurement.items as f64));
+        let items = median(&items).unwrap_or(0.0);
+        if items < FEWEST_ITEMS {
+            return Verdict::TooFewItems(items as u64);
+        }
+        let needed = rounds_needed(candidates);
+        if self.0.len() < needed {
+            return Verdict::TooFewRounds(needed);
+        }
+        let better = |number: usize| {
+            let comparison = self.compare(number, goal)?;
+            let is = comparison.chance <= LEVEL && comparison.gain >= goal.least_gain();
+            is.then_some((number, comparison))
+        };
+        let best = (1..=candidates)
+            .filter_map(better)
+            .max_by(|(_, one), (_, other)| one.gain.total_cmp(&other.gain));
+        best.map_or(Verdict::Same, |(number, comparison)| Verdict::Better(number, comparison))
+    }
+
+    /// Whether the queue does all that it is given at once, so that its throughput is the program's and not the scope's.
+    pub(super) fn idle_part(&self) -> Option<f64> {
+        let busy = median(&self.of(0, |measurement| Some(measurement.busy)))?;
+        let backlog = median(&self.of(0, |measurement| Some(measurement.backlog)))?;
+        (busy < BUSY && backlog <= 1.0).then_some(1.0 - busy)
+    }
+
+    /// How much the load varies by itself, where that is much: the spread of the configuration in effect, as a part of its middle.
+    pub(super) fn unsteady(&self, goal: Goal) -> Option<f64> {
+        let values = self.of(0, |measurement| measurement.worth(goal));
+        let part = spread(&values)? / median(&values)?.abs();
+        (part > STEADY).then_some(part)
+    }
+}
+
+/// So many rounds it takes until the clearest of all results, every measurement of a candidate above every one of the control, is not
+/// luck any more, with so many candidates.
+pub(super) fn rounds_needed(candidates: usize) -> usize {
+    let clear = |rounds: usize| {
+        let (high, low) = (vec![1.0; rounds], vec![0.0; rounds]);
+        chance(&high, &low) * candidates as f64 <= LEVEL
+    };
+    let mut rounds = 1;
+    while !clear(rounds) {
+        rounds += 1;
+    }
+    rounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(items_per_second: f64, p99: f64) -> Measurement {
+        Measurement {
+            items: 1000,
+            items_per_second,
+            wait_us_p99: Some(p99),
+            busy: 0.9,
+            ..Measurement::default()
+        }
+    }
+
+    /// Rounds in which configuration number n is `gains[n]` times as fast as the control; each figure scatters by up to `noise`.
+    fn rounds(count: usize, gains: &[f64], noise: f64, seed: u64) -> Rounds {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut one = |gain: &f64| {
+            let scatter = 1.0 + noise * (2.0 * random.f64() - 1.0);
+            measured(1e6 * gain * scatter, 50.0 / gain * scatter)
+        };
+        Rounds((0..count).map(|_| gains.iter().map(&mut one).collect()).collect())
+    }
+
+    #[test]
+    fn the_one_that_is_better_is_found_and_one_that_is_terrible_hides_nothing() {
+        for seed in 0..50 {
+            let rounds = rounds(5, &[1.0, 0.2, 1.15, 1.0, 1.1, 0.9], 0.02, seed);
+            for goal in [Goal::Throughput, Goal::Latency] {
+                let Verdict::Better(2, found) = rounds.verdict(goal) else {
+                    panic!("seed {seed}: {:?}", rounds.verdict(goal));
+                };
+                assert!((0.08..0.22).contains(&found.gain), "{found:?}");
+                assert!(found.range.0 <= found.gain && found.gain <= found.range.1);
+                assert_eq!(found.chance, 5.0 / 252.0);
+            }
+        }
+    }
+
+    #[test]
+    fn where_none_differs_none_is_recommended() {
+        let wrong = (0..400).filter(|&seed| {
+            let rounds = rounds(6, &[1.0; 7], 0.1, seed);
+            rounds.verdict(Goal::Throughput) != Verdict::Same
+        });
+        let wrong = wrong.count();
+        assert!(wrong <= 20, "{wrong} of 400");
+    }
+
+    #[test]
+    fn a_difference_that_is_too_small_to_matter_is_none() {
+        let rounds = rounds(10, &[1.0, 1.01], 0.001, 5);
+        assert!(rounds.compare(1, Goal::Throughput).unwrap().chance < 0.001);
+        assert_eq!(rounds.verdict(Goal::Throughput), Verdict::Same);
+    }
+
+    #[test]
+    fn too_little_is_said_to_be_too_little() {
+        assert_eq!(Rounds::default().verdict(Goal::Latency), Verdict::TooFewRounds(1));
+        let mut rounds = rounds(3, &[1.0, 1.5], 0.01, 5);
+        assert_eq!(
+            rounds.verdict(Goal::Throughput),
+            Verdict::Better(1, rounds.compare(1, Goal::Throughput).unwrap())
+        );
+        rounds.0.pop();
+        assert_eq!(rounds.verdict(Goal::Throughput), Verdict::TooFewRounds(3));
+        assert_eq!([1, 3, 7, 12].map(rounds_needed), [3, 4, 5, 5]);
+        let mut idle = super::tests::rounds(5, &[1.0, 1.5], 0.01, 5);
+        for measurement in idle.0.iter_mut().flatten() {
+            *measurement = Measurement { items: 12, ..Measurement::default() };
+        }
+        assert_eq!(idle.verdict(Goal::Throughput), Verdict::TooFewItems(12));
+        assert_eq!(idle.compare(1, Goal::Throughput), None, "nothing to divide by");
+    }
+
+    #[test]
+    fn a_load_that_varies_or_asks_for_little_is_noticed() {
+        let steady = rounds(5, &[1.0, 1.0], 0.01, 5);
+        assert_eq!((steady.unsteady(Goal::Throughput), steady.idle_part()), (None, None));
+        let mut wild = rounds(5, &[1.0, 1.0], 0.01, 5);
+        for (number, round) in wild.0.iter_mut().enumerate() {
+            round[0].items_per_second *= 1.0 + number as f64;
+            round[0].busy = 0.2;
+        }
+        assert!(wild.unsteady(Goal::Throughput).unwrap() > 0.3);
+        assert!((wild.idle_part().unwrap() - 0.8).abs() < 1e-9);
+        wild.0.iter_mut().for_each(|round| round[0].backlog = 3.0);
+        assert_eq!(
+            wild.idle_part(),
+            None,
+            "what has work waiting is not idle, asleep as its items may be"
+        );
+    }
+}
