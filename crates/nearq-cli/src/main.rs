@@ -16,6 +16,7 @@ mod screen;
 mod set;
 mod sim;
 mod soak;
+mod top;
 mod topo;
 
 use clap::error::ErrorKind;
@@ -38,6 +39,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
+  nearq top                    what the queues of a running process do
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
   nearq ps                     the processes that can be looked into
@@ -55,6 +57,8 @@ enum Command {
     Ps(ps::Options),
     /// Show all there is of a process, once: scopes, pools, queues, what runs
     Dump(dump::Options),
+    /// Watch the queues of a running process, and change their settings
+    Top(top::Options),
     /// Show what is set for a process and its queues, and what is in effect
     Get(get::Options),
     /// Change settings of a queue or a process while it runs
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
             Command::Topo(options) => topo::run(&options),
             Command::Ps(options) => ps::run(&options),
             Command::Dump(options) => dump::run(&options),
+            Command::Top(options) => top::run(&options),
             Command::Get(options) => get::run(&options),
             Command::Set(options) => set::run(&options),
             Command::Metrics(options) => metrics::run(&options),
@@ -206,7 +211,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `top`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

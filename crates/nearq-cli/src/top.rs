@@ -1,0 +1,271 @@
+//! `nearq top`: what the queues of a running process do, again and again.
+//!
+//! ```text
+//!   source ──► model ──► view ──► terminal      answers become rows and rates, rows become a screen
+//!      ▲        state ◄── keys ◄─────┘          keys change what is shown, or what is asked
+//!      └───────────────────┘
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `source` | asking the process, in a thread of its own |
+//! | `model` | two looks as rows, rates and histories |
+//! | `columns`, `format` | what the columns show, and how numbers are written |
+//! | `state`, `keys` | what has been chosen, and by which keys |
+//! | `view`, `paint` | the screen, from the state alone |
+//! | `chooser` | which process, where there are several |
+//! | `print` | the same for scripts |
+//! | `terminal` | taking it over and giving it back |
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a Linux program: its threads are the system's"
+)]
+
+mod chooser;
+mod columns;
+mod format;
+#[cfg(test)]
+#[path = "../tests/common/invented.rs"]
+mod invented;
+mod keys;
+mod model;
+mod paint;
+mod print;
+#[cfg(test)]
+mod screens;
+mod source;
+mod state;
+mod terminal;
+mod view;
+
+use std::io::{self, Write as _};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nearq_control::client::Client;
+use nearq_control::find;
+use nearq_control::protocol::{GetProcess, Process};
+use ratatui::crossterm::event::Event;
+
+use crate::attach;
+use crate::output::{self, Failure};
+use columns::Column;
+use keys::Wish;
+use model::Model;
+use paint::Paint;
+use source::Source;
+use state::{Filter, Question, Sort, State};
+use terminal::{Happened, Screen};
+
+/// What `nearq top` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = after_help())]
+pub(crate) struct Options {
+    /// The process; without it the only one that can be looked into, or a list to choose from
+    #[arg(value_name = "PID", value_parser = attach::pid)]
+    pid: Option<u32>,
+
+    /// Print the table after one interval, with all columns, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print a line of JSON each interval: totals, rates and times of each queue, and the pods
+    #[arg(long)]
+    json: bool,
+
+    /// Seconds between two looks, 0.1 to 3600
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval, allow_negative_numbers = true)]
+    interval: Duration,
+
+    /// Time no items: P50 to RUN99 stay empty, unless somebody else has items timed
+    #[arg(long)]
+    no_timing: bool,
+
+    /// The column to sort by: its name in lower case (`cpu` for CPU%, `moves` for CMW/RPR)
+    #[arg(long, value_name = "COLUMN", default_value = "items", value_parser = column)]
+    sort: Column,
+
+    /// Sort the other way round: numbers from the smallest on, text from Z
+    #[arg(long)]
+    reverse: bool,
+
+    /// Show queues whose name matches a regular expression; text that is none is looked for as it stands
+    #[arg(long, value_name = "REGEX", default_value = "")]
+    filter: String,
+}
+
+/// The legend, and examples.
+fn after_help() -> String {
+    let keys = keys::KEYS.iter().map(|(key, what)| format!("  {key:<12} {what}\n"));
+    format!(
+        "\
+Columns, of rates per second and of times within the last interval:
+{}
+Where the terminal is narrow, some are left out; `c` shows them. The line `pods` has a cell for each pool: how busy the CPUs of its
+pod are with its items, from nothing to all of their time. `-` is what a queue cannot have, or a time of which nothing is known.
+To know P50 to RUN99, at most 20000 items a second are timed while `top` runs; --no-timing leaves that out.
+
+Keys:
+{}
+Examples:
+  nearq top                              the only process, or a list to choose from
+  nearq top 4711 --sort depth            the queues with the most items waiting at the top
+  nearq top 4711 --once --filter '^kc'   a table of the queues that begin so, for a script
+  nearq top 4711 --json -i 10 >>log      a line of JSON each ten seconds
+  NO_COLOR=1 nearq top                   without colours
+
+Changing a setting needs NEARQ_CONTROL=full in the environment of the process, or root.",
+        columns::legend(),
+        keys.collect::<String>()
+    )
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let [least, greatest] = keys::INTERVALS;
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|interval| (least..=greatest).contains(interval))
+        .ok_or_else(|| "give a number of seconds from 0.1 to 3600".to_owned())
+}
+
+fn column(text: &str) -> Result<Column, String> {
+    Column::named(text).ok_or_else(|| format!("give one of {}", Column::keys().join(", ")))
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let sort = Sort { column: options.sort, reverse: options.reverse };
+    let filter = Filter::new(&options.filter);
+    if options.once || options.json {
+        return for_scripts(options, sort, &filter);
+    }
+    let (pid, (mut screen, sender, happened)) =
+        match options.pid.map_or_else(only_one, |pid| Ok(Some(pid)))? {
+            Some(pid) => (pid, Screen::open()?),
+            None => {
+                let mut opened = Screen::open()?;
+                match chooser::choose(&mut opened.0, &opened.2)? {
+                    Some(pid) => (pid, opened),
+                    None => return Ok(()),
+                }
+            }
+        };
+    let (client, process) = connect(pid)?;
+    let mut state = State::new(pid, process, options.interval, sort, filter);
+    state.size = screen.size();
+    let timing = !options.no_timing;
+    let source = Source { pid, client, interval: options.interval, timing, answers: sender };
+    let (questions, asked) = mpsc::channel();
+    thread::spawn(move || source.run(&asked));
+    watch(&mut state, &mut screen, &happened, &questions)
+}
+
+/// Shows what there is until somebody wants to end.
+fn watch(
+    state: &mut State,
+    screen: &mut Screen,
+    happened: &Receiver<Happened>,
+    questions: &Sender<Question>,
+) -> Result<(), Failure> {
+    let paint = Paint::of_environment();
+    loop {
+        screen.draw(|area, buffer| view::draw(state, &paint, area, buffer))?;
+        // The thread that hears signals never ends before us.
+        let Ok(first) = happened.recv() else { return Ok(()) };
+        // What has come meanwhile is drawn together.
+        for event in [first].into_iter().chain(happened.try_iter()) {
+            let wish = match event {
+                Happened::Input(Event::Key(key)) => keys::press(state, key),
+                Happened::Input(Event::Resize(columns, lines)) => {
+                    state.size = (columns, lines);
+                    Wish::Nothing
+                }
+                Happened::Input(_) => Wish::Nothing,
+                Happened::Answer(answer) => {
+                    state.learn(answer);
+                    Wish::Nothing
+                }
+                Happened::Signal(signal) => {
+                    screen.obey(signal)?;
+                    Wish::Nothing
+                }
+                Happened::Deaf(error) => return Err(terminal::deaf(&error)),
+                Happened::Broken => return Err(terminal::broken()),
+            };
+            match wish {
+                Wish::Nothing => {}
+                Wish::End => return Ok(()),
+                Wish::Stop => screen.stop()?,
+                Wish::Redraw => screen.redraw().map_err(terminal::unusable)?,
+                // After the last answer nobody hears questions; that there will be none was said.
+                Wish::Ask(question) => drop(questions.send(question)),
+            }
+        }
+    }
+}
+
+/// Connects, and asks who it is.
+fn connect(pid: u32) -> Result<(Client, Process), Failure> {
+    let mut client = attach::connect(pid)?;
+    let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
+    if !process.runtime {
+        return Err(Failure::input(format!(
+            "process {pid} has no queues, only mutexes; `nearq dump {pid} --locks` shows those"
+        )));
+    }
+    Ok((client, process))
+}
+
+/// The only process that there is; none where there are several.
+fn only_one() -> Result<Option<u32>, Failure> {
+    match find::processes().as_slice() {
+        [] => Err(Failure::run(
+            "there is no process that can be looked into: none of yours uses nearq, or NEARQ_CONTROL=off",
+        )),
+        [process] => Ok(Some(process.pid)),
+        _ => Ok(None),
+    }
+}
+
+/// `--once` and `--json`.
+fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Failure> {
+    let Some(pid) = options.pid.map_or_else(only_one, |pid| Ok(Some(pid)))? else {
+        let pids: Vec<_> = find::processes().iter().map(|found| found.pid.to_string()).collect();
+        let pids = pids.join(", ");
+        return Err(Failure::input(format!("there are several processes; give one of {pids}")));
+    };
+    let (mut client, process) = connect(pid)?;
+    let mut model = Model::default();
+    let mut next = Instant::now();
+    loop {
+        let statistics = source::look(&mut client, !options.no_timing);
+        model.look(statistics.map_err(|error| Failure::run(source::why_gone(pid, &error)))?);
+        if model.ready {
+            let text = if options.json {
+                print::json(pid, &process, &model, filter, sort)
+            } else {
+                print::table(&model, filter, sort)
+            };
+            if options.once {
+                return output::print(&text);
+            }
+            let mut out = io::stdout().lock();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // Nobody reads any more.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(error) => {
+                    return Err(Failure::run(format!(
+                        "standard output cannot be written: {error}"
+                    )));
+                }
+                Ok(()) => {}
+            }
+        }
+        next += options.interval;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}

@@ -1,0 +1,217 @@
+//! Which process, where there are several: a list to choose from.
+
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nearq_control::find;
+use nearq_control::protocol::{GetProcess, Process};
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::format;
+use super::paint::{Canvas, DIM, HEADING, MARKED, Paint, TITLE};
+use super::terminal::{self, Happened, Screen};
+use crate::output::Failure;
+use crate::{attach, screen};
+
+/// For so long processes may think about who they are.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A process, and who it is, where it has said so.
+type Candidate = (u32, Option<Process>);
+
+/// What a key decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// Nothing yet.
+    Open,
+    /// That process.
+    Chosen(u32),
+    /// None: to end.
+    None,
+    /// To look again who is there.
+    Again,
+    /// To stop until the shell goes on.
+    Stop,
+}
+
+/// The list.
+#[derive(Debug)]
+struct Chooser {
+    candidates: Vec<Candidate>,
+    marked: usize,
+}
+
+impl Chooser {
+    fn press(&mut self, key: KeyEvent) -> Choice {
+        if key.kind == KeyEventKind::Release {
+            return Choice::Open;
+        }
+        let last = self.candidates.len().saturating_sub(1);
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Choice::None,
+            KeyCode::Char('z') if key.modifiers.contains(KeyModifiers::CONTROL) => Choice::Stop,
+            KeyCode::Char('q') | KeyCode::Esc => Choice::None,
+            KeyCode::Char(' ') => Choice::Again,
+            KeyCode::Enter => self
+                .candidates
+                .get(self.marked)
+                .map_or(Choice::Again, |(pid, _)| Choice::Chosen(*pid)),
+            code => {
+                self.marked = match code {
+                    KeyCode::Up | KeyCode::Char('k') => self.marked.saturating_sub(1),
+                    KeyCode::Down | KeyCode::Char('j') => (self.marked + 1).min(last),
+                    KeyCode::Home => 0,
+                    KeyCode::End => last,
+                    _ => self.marked,
+                };
+                Choice::Open
+            }
+        }
+    }
+
+    fn draw(&self, paint: &Paint, area: Rect, buffer: &mut Buffer) {
+        let mut canvas = Canvas::new(paint, area, buffer);
+        let height = canvas.height();
+        canvas.text(0, 0, "nearq top: which process?", TITLE);
+        canvas.style_line(2, HEADING);
+        canvas.text(0, 2, "      PID  QUEUES  WORKERS  COMMAND", HEADING);
+        let lines = height.saturating_sub(4).max(1);
+        let first = self.marked / lines * lines;
+        for (line, (pid, process)) in self.candidates.iter().enumerate().skip(first).take(lines) {
+            let y = line - first + 3;
+            let style = if line == self.marked { MARKED } else { Style::new() };
+            canvas.text(0, y, if line == self.marked { ">" } else { " " }, style);
+            canvas.right(9, y, &pid.to_string(), style);
+            match process {
+                Some(process) => {
+                    canvas.right(17, y, &format::count(process.queues), style);
+                    canvas.right(26, y, &format::count(process.workers), style);
+                    canvas.text(28, y, &screen::plain(&process.command), style);
+                }
+                None => canvas.text(28, y, "(does not answer)", style),
+            }
+        }
+        let keys = "up down  Enter choose  space look again  q end";
+        canvas.text(0, height.saturating_sub(1), keys, DIM);
+    }
+}
+
+/// Lets the user choose; none if there is none that is wanted.
+pub(super) fn choose(
+    screen: &mut Screen,
+    happened: &Receiver<Happened>,
+) -> Result<Option<u32>, Failure> {
+    let paint = Paint::of_environment();
+    let mut chooser = Chooser { candidates: candidates(), marked: 0 };
+    loop {
+        screen.draw(|area, buffer| chooser.draw(&paint, area, buffer))?;
+        let choice = match happened.recv() {
+            Ok(Happened::Input(Event::Key(key))) => chooser.press(key),
+            Ok(Happened::Input(_) | Happened::Answer(_)) => Choice::Open,
+            Ok(Happened::Signal(signal)) => {
+                screen.obey(signal)?;
+                Choice::Open
+            }
+            Ok(Happened::Deaf(error)) => return Err(terminal::deaf(&error)),
+            Ok(Happened::Broken) => return Err(terminal::broken()),
+            Err(_) => Choice::None,
+        };
+        match choice {
+            Choice::Open => {}
+            Choice::Chosen(pid) => return Ok(Some(pid)),
+            Choice::None => return Ok(None),
+            Choice::Again => chooser = Chooser { candidates: candidates(), marked: 0 },
+            Choice::Stop => screen.stop()?,
+        }
+    }
+}
+
+/// Who is there. All are asked at once: one that is stopped does not answer.
+fn candidates() -> Vec<Candidate> {
+    let found = find::processes();
+    let (sender, answers) = mpsc::channel();
+    for process in &found {
+        let (sender, pid) = (sender.clone(), process.pid);
+        thread::spawn(move || {
+            let mut client = attach::connect(pid).ok()?;
+            let reply = client.call(&GetProcess {}).ok()?;
+            // Nobody waits any more.
+            sender.send((pid, reply.process)).ok()
+        });
+    }
+    drop(sender);
+    let deadline = Instant::now() + PATIENCE;
+    let mut candidates: Vec<Candidate> = found.iter().map(|process| (process.pid, None)).collect();
+    while let Ok((pid, process)) =
+        answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(candidate) = candidates.iter_mut().find(|candidate| candidate.0 == pid) {
+            candidate.1 = Some(process);
+        }
+    }
+    candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::invented;
+    use nearq_control::protocol::Access;
+
+    fn chooser() -> Chooser {
+        let process = invented::process(Access::Read);
+        Chooser {
+            candidates: vec![(12, Some(process.clone())), (3456, None), (99999, Some(process))],
+            marked: 0,
+        }
+    }
+
+    fn press(chooser: &mut Chooser, code: KeyCode) -> Choice {
+        chooser.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_marked_one_is_chosen() {
+        let mut chooser = chooser();
+        for _ in 0..5 {
+            assert_eq!(press(&mut chooser, KeyCode::Down), Choice::Open);
+        }
+        assert_eq!(press(&mut chooser, KeyCode::Enter), Choice::Chosen(99999));
+        press(&mut chooser, KeyCode::Home);
+        assert_eq!(press(&mut chooser, KeyCode::Enter), Choice::Chosen(12));
+        assert_eq!(press(&mut chooser, KeyCode::Char('q')), Choice::None);
+        chooser.candidates.clear();
+        assert_eq!(press(&mut chooser, KeyCode::Enter), Choice::Again);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_listed_too() {
+        let mut chooser = chooser();
+        press(&mut chooser, KeyCode::Down);
+        let area = Rect::new(0, 0, 60, 8);
+        let mut buffer = Buffer::empty(area);
+        chooser.draw(&Paint::new(false, true), area, &mut buffer);
+        let text: Vec<String> = (0..8)
+            .map(|y| {
+                (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned()
+            })
+            .collect();
+        assert_eq!(
+            text,
+            [
+                "nearq top: which process?",
+                "",
+                "      PID  QUEUES  WORKERS  COMMAND",
+                "       12      12       52  /usr/bin/invented --as-if-it-wer",
+                ">    3456                   (does not answer)",
+                "    99999      12       52  /usr/bin/invented --as-if-it-wer",
+                "",
+                "up down  Enter choose  space look again  q end",
+            ]
+        );
+    }
+}

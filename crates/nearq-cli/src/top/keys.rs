@@ -1,0 +1,200 @@
+//! What each key does.
+
+use std::time::Duration;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::columns;
+use super::state::{Filter, Over, Question, State};
+
+/// The keys and what they do, for help.
+pub(super) const KEYS: [(&str, &str); 15] = [
+    ("q, Ctrl-C", "end"),
+    ("? h", "this help; any other key closes it"),
+    ("up down j k", "the queue above, below; also PgUp, PgDn, Home, End"),
+    ("< >", "sort by the column to the left, to the right; also the arrows"),
+    ("r", "the other way round"),
+    ("/", "show queues whose name matches a regular expression; Esc drops it"),
+    ("Enter", "a queue's counts, times, limits and pools; Esc goes back"),
+    ("s", "change a setting of the queue"),
+    ("S", "change a setting of the process"),
+    ("t", "totals since queues were made, instead of rates"),
+    ("c", "the columns that had no room"),
+    ("space", "look now"),
+    ("+ -", "look more often, less often"),
+    ("Ctrl-L", "draw the screen anew"),
+    ("Ctrl-Z", "stop; `fg` goes on"),
+];
+
+/// The least and greatest interval that keys and options allow.
+pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_hours(1)];
+
+/// What is to be done besides drawing what has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Wish {
+    /// Nothing.
+    Nothing,
+    /// To end.
+    End,
+    /// To stop until the shell goes on.
+    Stop,
+    /// To draw the whole screen.
+    Redraw,
+    /// To ask the process.
+    Ask(Question),
+}
+
+/// Does what a key says.
+pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
+    if key.kind == KeyEventKind::Release {
+        return Wish::Nothing;
+    }
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        match key.code {
+            KeyCode::Char('c') => return Wish::End,
+            KeyCode::Char('z') => return Wish::Stop,
+            KeyCode::Char('l') => return Wish::Redraw,
+            _ => {}
+        }
+    }
+    state.message.clear();
+    match std::mem::take(&mut state.over) {
+        Over::Nothing => plain(state, key),
+        Over::Help(first) => {
+            help(state, key, first);
+            Wish::Nothing
+        }
+        Over::Filter(before) => {
+            filter(state, key, before);
+            Wish::Nothing
+        }
+        Over::Form(_) if key.code == KeyCode::Esc => Wish::Nothing,
+        Over::Form(mut form) => {
+            let mut wish = Wish::Nothing;
+            match key.code {
+                KeyCode::Tab | KeyCode::Down => form.step(true),
+                KeyCode::BackTab | KeyCode::Up => form.step(false),
+                KeyCode::Enter => {
+                    if let Some(key) = form.setting().map(|setting| setting.key.clone()) {
+                        form.outcome = "...".into();
+                        let queue = form.queue.as_ref().map(|(id, _)| *id);
+                        let value = form.value.trim().to_owned();
+                        wish = Wish::Ask(Question::Set { queue, key, value });
+                    }
+                }
+                _ => write(&mut form.value, key),
+            }
+            state.over = Over::Form(form);
+            wish
+        }
+    }
+}
+
+/// A key while nothing lies over the table, or over a queue.
+fn plain(state: &mut State, key: KeyEvent) -> Wish {
+    let page = isize::from(state.size.1 as i16 / 2).max(1);
+    match key.code {
+        KeyCode::Char('q') => return Wish::End,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => state.over = Over::Help(0),
+        KeyCode::Up | KeyCode::Char('k') => step(state, -1),
+        KeyCode::Down | KeyCode::Char('j') => step(state, 1),
+        KeyCode::PageUp => step(state, -page),
+        KeyCode::PageDown => step(state, page),
+        KeyCode::Home => step(state, isize::MIN),
+        KeyCode::End => step(state, isize::MAX),
+        KeyCode::Char('<') | KeyCode::Left => state.sort_by_next(false),
+        KeyCode::Char('>') | KeyCode::Right => state.sort_by_next(true),
+        KeyCode::Char('r') => state.sort.reverse = !state.sort.reverse,
+        KeyCode::Char('t') => state.totals = !state.totals,
+        KeyCode::Char('c') => {
+            let pages = columns::page_count(usize::from(state.size.0));
+            state.page = (state.page + 1) % pages;
+            if pages == 1 {
+                state.message = "all columns are here".into();
+            }
+        }
+        KeyCode::Char('/') => state.over = Over::Filter(state.filter.clone()),
+        KeyCode::Enter if state.queue.is_none() => return open(state),
+        KeyCode::Esc if state.queue.is_some() => {
+            state.queue = None;
+            return Wish::Ask(Question::Pools(false));
+        }
+        KeyCode::Esc => state.filter = Filter::default(),
+        KeyCode::Char('s') => {
+            let queue = state.subject().map(|row| (row.id, row.name.clone()));
+            return queue
+                .and_then(|queue| state.open_form(Some(queue)))
+                .map_or(Wish::Nothing, Wish::Ask);
+        }
+        KeyCode::Char('S') => return state.open_form(None).map_or(Wish::Nothing, Wish::Ask),
+        KeyCode::Char(' ') => return Wish::Ask(Question::Look),
+        KeyCode::Char('+') => return every(state, state.interval / 2),
+        KeyCode::Char('-') => return every(state, state.interval * 2),
+        _ => {}
+    }
+    Wish::Nothing
+}
+
+fn step(state: &mut State, by: isize) {
+    if state.queue.is_some() {
+        state.first_pool =
+            state.first_pool.saturating_add_signed(by).min(super::view::last_pool(state));
+    } else {
+        state.move_mark(by);
+    }
+}
+
+fn open(state: &mut State) -> Wish {
+    state.queue = state.subject().map(|row| row.id);
+    state.first_pool = 0;
+    // Later looks keep to that queue, whichever comes first by then.
+    state.selected = state.queue;
+    if state.queue.is_some() { Wish::Ask(Question::Pools(true)) } else { Wish::Nothing }
+}
+
+fn every(state: &mut State, interval: Duration) -> Wish {
+    let [least, greatest] = INTERVALS;
+    state.interval = interval.clamp(least, greatest);
+    Wish::Ask(Question::Every(state.interval))
+}
+
+fn help(state: &mut State, key: KeyEvent, first: usize) {
+    let last = super::view::last_line_of_help(state);
+    let page = usize::from(state.size.1) / 2;
+    let first = match key.code {
+        KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => first + 1,
+        KeyCode::PageUp => first.saturating_sub(page),
+        KeyCode::PageDown | KeyCode::Char(' ') => first + page,
+        KeyCode::Home => 0,
+        KeyCode::End => last,
+        _ => return,
+    };
+    state.over = Over::Help(first.min(last));
+}
+
+fn filter(state: &mut State, key: KeyEvent, before: Filter) {
+    match key.code {
+        KeyCode::Enter => {}
+        KeyCode::Esc => state.filter = before,
+        _ => {
+            let mut text = state.filter.text.clone();
+            write(&mut text, key);
+            state.filter = Filter::new(&text);
+            state.over = Over::Filter(before);
+        }
+    }
+}
+
+/// Writes a character, or takes away the last one, or all.
+fn write(text: &mut String, key: KeyEvent) {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('u') if control => text.clear(),
+        KeyCode::Char(c) if !control => text.push(c),
+        KeyCode::Backspace => {
+            text.pop();
+        }
+        _ => {}
+    }
+}

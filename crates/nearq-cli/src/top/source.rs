@@ -1,0 +1,140 @@
+//! The thread that asks the process: so that a process that answers slowly, or not at all, does not keep keys from being heard.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use nearq_control::client::{Client, ClientError};
+use nearq_control::protocol::{GetDump, GetSettings, GetStatistics, Set, Settings, Statistics};
+
+use super::state::{Answer, Question};
+use super::terminal::{Guard, Happened};
+
+/// The second look comes early, so that there is something to see.
+const FIRST_INTERVAL: Duration = Duration::from_millis(300);
+
+/// Why there are no answers any more, in words.
+pub(super) fn why_gone(pid: u32, error: &ClientError) -> String {
+    if ended(pid) {
+        format!("process {pid} has ended")
+    } else {
+        format!("process {pid} does not answer any more: {error}")
+    }
+}
+
+/// Whether a process has ended: it is not there, or nobody has fetched its exit status yet.
+fn ended(pid: u32) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    let state = status.map(|text| text.rsplit(") ").next().and_then(|rest| rest.chars().next()));
+    match state {
+        Ok(state) => state == Some('Z'),
+        // Without /proc nobody knows.
+        Err(_) => Path::new("/proc/self").exists(),
+    }
+}
+
+/// One look.
+pub(super) fn look(client: &mut Client, timing: bool) -> Result<Statistics, ClientError> {
+    client.call(&GetStatistics { timing }).map(|reply| reply.statistics)
+}
+
+/// Asks one process, in a thread of its own.
+pub(super) struct Source {
+    /// The process.
+    pub(super) pid: u32,
+    /// The connection to it.
+    pub(super) client: Client,
+    /// How far apart looks are.
+    pub(super) interval: Duration,
+    /// Whether items are to be timed.
+    pub(super) timing: bool,
+    /// Where answers go.
+    pub(super) answers: Sender<Happened>,
+}
+
+impl Source {
+    /// Asks, at each interval's end and when told to, until nobody wants to know or there are no answers any more.
+    pub(super) fn run(mut self, questions: &Receiver<Question>) {
+        let _guard = Guard(self.answers.clone());
+        let mut pools = false;
+        let mut next = Instant::now();
+        // The first look alone says nothing.
+        let mut until_next = self.interval.min(FIRST_INTERVAL);
+        loop {
+            let question =
+                match questions.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                    Ok(question) => question,
+                    Err(RecvTimeoutError::Timeout) => Question::Look,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+            let result = match question {
+                Question::Look => {
+                    next = Instant::now() + until_next;
+                    until_next = self.interval;
+                    self.look(pools)
+                }
+                Question::Every(interval) => {
+                    self.interval = interval;
+                    until_next = interval;
+                    next = Instant::now() + interval;
+                    Ok(())
+                }
+                Question::Pools(wanted) => {
+                    pools = wanted;
+                    if wanted { self.dump() } else { Ok(()) }
+                }
+                Question::Settings(queue) => self.settings(queue),
+                Question::Set { queue, key, value } => self.set(queue, &key, &value),
+            };
+            let told = match result {
+                Ok(()) => Ok(()),
+                Err(ClientError::Refused(refusal)) => {
+                    self.tell(Answer::Refused(refusal.to_string()))
+                }
+                Err(error) => {
+                    // Nobody else tells it: the last word.
+                    let _ = self.tell(Answer::Gone(why_gone(self.pid, &error)));
+                    return;
+                }
+            };
+            if told.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn look(&mut self, pools: bool) -> Result<(), ClientError> {
+        let statistics = look(&mut self.client, self.timing)?;
+        self.tell(Answer::Look(Box::new(statistics)))?;
+        if pools { self.dump() } else { Ok(()) }
+    }
+
+    fn dump(&mut self) -> Result<(), ClientError> {
+        let reply = self.client.call(&GetDump::default())?;
+        self.tell(Answer::Dump(Box::new(reply.dump)))
+    }
+
+    fn settings(&mut self, queue: Option<u64>) -> Result<(), ClientError> {
+        let settings = self.client.call(&GetSettings { queue: by_number(queue) })?.settings;
+        self.tell(Answer::Settings(settings, None))
+    }
+
+    /// What is set afterwards is asked for by itself: the answer to a change need not have all of it.
+    fn set(&mut self, queue: Option<u64>, key: &str, value: &str) -> Result<(), ClientError> {
+        let changes = [(key.to_owned(), value.to_owned())].into();
+        self.client.call(&Set { queue: by_number(queue), changes, until_closed: false })?;
+        let settings: Settings =
+            self.client.call(&GetSettings { queue: by_number(queue) })?.settings;
+        self.tell(Answer::Settings(settings, Some(key.to_owned())))
+    }
+
+    fn tell(&self, answer: Answer) -> Result<(), ClientError> {
+        let gone = |_| ClientError::Io(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        self.answers.send(Happened::Answer(answer)).map_err(gone)
+    }
+}
+
+/// A queue by its number: several may have one name.
+fn by_number(queue: Option<u64>) -> Option<String> {
+    queue.map(|id| format!("#{id}"))
+}

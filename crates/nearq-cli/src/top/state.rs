@@ -1,0 +1,456 @@
+//! What the one who looks has chosen: which queues, in which order, which page of it; and what the process has answered.
+
+use std::time::Duration;
+
+use nearq_control::protocol::{Access, Dump, Process, Setting, Settings, Statistics};
+use regex_lite::{Regex, RegexBuilder};
+
+use super::columns::{self, Column};
+use super::model::{Model, Row};
+
+/// What is to be asked of the process.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// What has happened, now and not at the interval's end.
+    Look,
+    /// Looks this far apart from now on.
+    Every(Duration),
+    /// From now on also what there is to see of the pools, or no more.
+    Pools(bool),
+    /// The settings of the queue with that number, or of the process.
+    Settings(Option<u64>),
+    /// A setting is to be changed.
+    Set {
+        /// The queue's number, or the process.
+        queue: Option<u64>,
+        /// Which.
+        key: String,
+        /// To what.
+        value: String,
+    },
+}
+
+/// What the process answered.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// What has happened.
+    Look(Box<Statistics>),
+    /// What there is to see.
+    Dump(Box<Dump>),
+    /// What is set, and whether that is what was just changed.
+    Settings(Settings, Option<String>),
+    /// It does not do what it was asked for, in words.
+    Refused(String),
+    /// There will be no answers any more, in words.
+    Gone(String),
+}
+
+/// Which queues are shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filter {
+    /// As it was written; all queues if nothing was.
+    pub(super) text: String,
+    /// Whether it is no expression, and is looked for as it stands.
+    pub(super) literal: bool,
+    pattern: Option<Regex>,
+}
+
+impl Filter {
+    /// A regular expression that is to be found in the name, in upper or lower case; or, where it is none, that very text.
+    pub(super) fn new(text: &str) -> Self {
+        let insensitive = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(true).build();
+        let expression = insensitive(text);
+        let literal = expression.is_err();
+        let pattern = expression.or_else(|_| insensitive(&regex_lite::escape(text)));
+        let pattern = pattern.ok().filter(|_| !text.is_empty());
+        Filter { text: text.to_owned(), literal, pattern }
+    }
+
+    fn shows(&self, name: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(name))
+    }
+}
+
+/// The order of the rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sort {
+    /// What they are sorted by.
+    pub(super) column: Column,
+    /// The other way than is usual: numbers from the smallest on, text from Z.
+    pub(super) reverse: bool,
+}
+
+impl Sort {
+    /// Whether the smallest is at the top.
+    pub(super) fn rising(&self) -> bool {
+        self.column.text != self.reverse
+    }
+}
+
+/// Which rows there are, in which order.
+pub(super) fn arranged<'a>(
+    model: &'a Model,
+    filter: &Filter,
+    sort: Sort,
+    totals: bool,
+) -> Vec<&'a Row> {
+    let mut rows: Vec<&Row> = model.rows.iter().filter(|row| filter.shows(&row.name)).collect();
+    rows.sort_by(|one, other| {
+        let order = sort.column.compare(one, other, totals);
+        if sort.rising() { order } else { order.reverse() }.then(one.id.cmp(&other.id))
+    });
+    rows
+}
+
+/// A setting that is being changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Form {
+    /// The queue's number and name; the process without it.
+    pub(super) queue: Option<(u64, String)>,
+    /// What is set now; empty until that is known.
+    pub(super) settings: Vec<Setting>,
+    /// Which of them is to be changed.
+    pub(super) chosen: usize,
+    /// To what.
+    pub(super) value: String,
+    /// How it went.
+    pub(super) outcome: String,
+}
+
+impl Form {
+    /// The setting that is to be changed.
+    pub(super) fn setting(&self) -> Option<&Setting> {
+        self.settings.get(self.chosen)
+    }
+
+    /// Goes on to the next setting, or back to the one before.
+    pub(super) fn step(&mut self, on: bool) {
+        let count = self.settings.len().max(1);
+        self.chosen = (self.chosen + if on { 1 } else { count - 1 }) % count;
+        self.outcome.clear();
+        self.prefill();
+    }
+
+    fn prefill(&mut self) {
+        self.value = self.setting().map(|setting| setting.configured.clone()).unwrap_or_default();
+    }
+}
+
+/// What lies over the table.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Over {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Help, from which line on.
+    Help(usize),
+    /// A filter that is being written, and the one before.
+    Filter(Filter),
+    /// A setting that is being changed.
+    Form(Form),
+}
+
+/// All that decides what is on the screen.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The process, as the system calls it.
+    pub(super) pid: u32,
+    /// What it says of itself.
+    pub(super) process: Process,
+    /// What it does.
+    pub(super) model: Model,
+    /// How far apart the looks are.
+    pub(super) interval: Duration,
+    /// The order of the rows.
+    pub(super) sort: Sort,
+    /// Which rows.
+    pub(super) filter: Filter,
+    /// Counts since queues were made, not per second.
+    pub(super) totals: bool,
+    /// Which columns, where not all have room.
+    pub(super) page: usize,
+    /// The queue with the mark.
+    pub(super) selected: Option<u64>,
+    /// The queue whose pools are shown instead of the table, and the first of its pools on the screen.
+    pub(super) queue: Option<u64>,
+    /// See [`queue`](Self::queue).
+    pub(super) first_pool: usize,
+    /// What lies over that.
+    pub(super) over: Over,
+    /// Something that is to be said in the last line.
+    pub(super) message: String,
+    /// Why there are no answers any more.
+    pub(super) gone: Option<String>,
+    /// Columns and lines of the terminal.
+    pub(super) size: (u16, u16),
+}
+
+impl State {
+    /// Nothing is known but who the process is.
+    pub(super) fn new(
+        pid: u32,
+        process: Process,
+        interval: Duration,
+        sort: Sort,
+        filter: Filter,
+    ) -> Self {
+        State {
+            pid,
+            process,
+            model: Model::default(),
+            interval,
+            sort,
+            filter,
+            totals: false,
+            page: 0,
+            selected: None,
+            queue: None,
+            first_pool: 0,
+            over: Over::Nothing,
+            message: String::new(),
+            gone: None,
+            size: (80, 24),
+        }
+    }
+
+    /// The rows, as they are to be shown.
+    pub(super) fn rows(&self) -> Vec<&Row> {
+        arranged(&self.model, &self.filter, self.sort, self.totals)
+    }
+
+    /// The row with the mark: its place among the rows. The first, where the queue is not there.
+    pub(super) fn marked(&self, rows: &[&Row]) -> usize {
+        rows.iter().position(|row| Some(row.id) == self.selected).unwrap_or(0)
+    }
+
+    /// Moves the mark by so many rows.
+    pub(super) fn move_mark(&mut self, by: isize) {
+        let rows = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let place = self.marked(&rows).saturating_add_signed(by).min(last);
+        self.selected = rows.get(place).map(|row| row.id);
+    }
+
+    /// The queue that keys are about: the one whose pools are shown, else the one with the mark.
+    pub(super) fn subject(&self) -> Option<&Row> {
+        match self.queue {
+            Some(id) => self.model.row(id),
+            None => {
+                let rows = self.rows();
+                rows.get(self.marked(&rows)).copied()
+            }
+        }
+    }
+
+    /// Sorts by the next column that there is on the screen, or by the one before.
+    pub(super) fn sort_by_next(&mut self, on: bool) {
+        let shown = columns::fit(usize::from(self.size.0), 0, self.page);
+        let shown: Vec<Column> =
+            shown.into_iter().map(|(column, _)| column).filter(Column::sortable).collect();
+        let place = shown.iter().position(|column| *column == self.sort.column);
+        let place = match (place, on) {
+            (None, _) => 0,
+            (Some(place), true) => (place + 1) % shown.len(),
+            (Some(place), false) => (place + shown.len() - 1) % shown.len(),
+        };
+        if let Some(&column) = shown.get(place) {
+            self.sort = Sort { column, reverse: false };
+        }
+    }
+
+    /// Begins to change a setting, if that is allowed: what is to be asked for that.
+    pub(super) fn open_form(&mut self, queue: Option<(u64, String)>) -> Option<Question> {
+        if let Some(why) = &self.gone {
+            self.message = format!("nothing can be set: {why}");
+            return None;
+        }
+        if self.process.allowed < Access::Full {
+            self.message =
+                "nothing can be set: the process lets you look only; NEARQ_CONTROL=full in its environment, or root, may set".into();
+            return None;
+        }
+        let question = Question::Settings(queue.as_ref().map(|(id, _)| *id));
+        self.over = Over::Form(Form { queue, ..Form::default() });
+        Some(question)
+    }
+
+    /// Takes in what the process answered.
+    pub(super) fn learn(&mut self, answer: Answer) {
+        match answer {
+            Answer::Look(statistics) => self.look(*statistics),
+            Answer::Dump(dump) => self.model.dump = Some(*dump),
+            Answer::Settings(settings, changed) => self.settle(settings, changed),
+            Answer::Refused(why) => match &mut self.over {
+                Over::Form(form) => form.outcome = format!("refused: {why}"),
+                _ => self.message = why,
+            },
+            Answer::Gone(why) => {
+                self.gone = Some(why);
+                // What is being set will never be set.
+                if let Over::Form(_) = self.over {
+                    self.over = Over::Nothing;
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, statistics: Statistics) {
+        self.model.look(statistics);
+        if let Some(id) = self.queue
+            && self.model.row(id).is_none()
+        {
+            self.queue = None;
+            self.message = "the queue is gone".into();
+        }
+    }
+
+    /// Settings, which `changed` says to be new in one of them.
+    fn settle(&mut self, settings: Settings, changed: Option<String>) {
+        let Over::Form(form) = &mut self.over else { return };
+        let settings = match &form.queue {
+            Some((id, _)) => settings
+                .queues
+                .into_iter()
+                .find(|queue| queue.id == *id)
+                .map(|queue| queue.settings),
+            None => settings.process.map(|process| process.settings),
+        };
+        // Another form's.
+        let Some(settings) = settings else { return };
+        form.settings = settings.into_iter().filter(|setting| setting.writable).collect();
+        form.chosen = form.chosen.min(form.settings.len().saturating_sub(1));
+        form.prefill();
+        let now = changed.and_then(|key| form.settings.iter().find(|setting| setting.key == key));
+        if let Some(now) = now {
+            form.outcome = format!("set: {} is now {}", now.key, shown(&now.effective));
+        } else if form.settings.is_empty() {
+            form.outcome = "there is nothing that can be set".into();
+        }
+    }
+}
+
+/// A value that may be nothing.
+pub(super) fn shown(value: &str) -> &str {
+    if value.is_empty() { "(nothing)" } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::invented;
+
+    fn state() -> State {
+        let sort = Sort { column: Column::named("items").unwrap(), reverse: false };
+        let process = invented::process(Access::Full);
+        let mut state = State::new(1, process, Duration::from_secs(1), sort, Filter::default());
+        for call in 1..4 {
+            state.learn(Answer::Look(Box::new(invented::statistics(call, true))));
+        }
+        state
+    }
+
+    fn names(state: &State) -> Vec<&str> {
+        state.rows().iter().map(|row| row.name.as_str()).collect()
+    }
+
+    #[test]
+    fn filters_are_expressions_or_else_text() {
+        let shows = |filter: &str, name| Filter::new(filter).shows(name);
+        assert!(shows("", "anything") && shows("CRYPT", "kcryptd/253:0"));
+        assert!(shows("^kc.*0$", "kcryptd/253:0") && !shows("^c", "kcryptd/253:0"));
+        assert!(Filter::new("[").literal && !Filter::new("a+").literal);
+        assert!(shows("[", "a[b") && !shows("[", "ab"), "no expression: the very text");
+    }
+
+    #[test]
+    fn numbers_are_sorted_from_the_greatest_and_text_from_a() {
+        let mut state = state();
+        let rates = |state: &State| -> Vec<f64> {
+            state.rows().iter().map(|row| row.per_second.completed).collect()
+        };
+        assert!(rates(&state).is_sorted_by(|one, next| one >= next));
+        state.sort.reverse = true;
+        assert!(rates(&state).is_sorted());
+        state.sort = Sort { column: Column::named("name").unwrap(), reverse: false };
+        assert!(names(&state).is_sorted());
+        for key in Column::keys() {
+            state.sort = Sort { column: Column::named(key).unwrap(), reverse: false };
+            assert_eq!(state.rows().len(), state.model.rows.len());
+        }
+    }
+
+    #[test]
+    fn the_mark_stays_with_its_queue() {
+        let mut state = state();
+        state.move_mark(2);
+        let marked = state.subject().unwrap().id;
+        state.sort.reverse = true;
+        assert_eq!(state.subject().unwrap().id, marked);
+        state.move_mark(1000);
+        assert_eq!(state.subject().unwrap().id, state.rows().last().unwrap().id);
+        state.move_mark(-1000);
+        assert_eq!(state.subject().unwrap().id, state.rows()[0].id);
+        state.filter = Filter::new("no queue has this name");
+        state.move_mark(1);
+        assert!(state.subject().is_none());
+    }
+
+    #[test]
+    fn sorting_goes_round_the_columns_on_the_screen() {
+        let mut state = state();
+        let first = state.sort.column;
+        let mut keys = Vec::new();
+        loop {
+            keys.push(state.sort.column.key);
+            state.sort_by_next(true);
+            if state.sort.column == first {
+                break;
+            }
+        }
+        assert_eq!(keys, ["items", "infl", "depth", "cpu", "p50", "p99", "moves", "name"]);
+        state.sort_by_next(false);
+        assert_eq!(state.sort.column.key, "name");
+    }
+
+    #[test]
+    fn who_may_only_look_is_told_what_would_allow_more() {
+        let mut state = state();
+        state.process.allowed = Access::Read;
+        assert_eq!(state.open_form(None), None);
+        assert!(state.message.contains("NEARQ_CONTROL=full"), "{}", state.message);
+        assert!(matches!(state.over, Over::Nothing));
+    }
+
+    #[test]
+    fn a_form_shows_what_is_set_what_is_refused_and_what_has_changed() {
+        let mut state = state();
+        let question = state.open_form(Some((4, "kcryptd".into())));
+        assert_eq!(question, Some(Question::Settings(Some(4))));
+        let settings = |max_active: &str| invented::queue_settings(4, max_active);
+        state.learn(Answer::Settings(settings("512"), None));
+        let form = |state: &State| match &state.over {
+            Over::Form(form) => form.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(form(&state).settings.iter().all(|setting| setting.writable));
+        while form(&state).setting().unwrap().key != "max_active" {
+            let Over::Form(form) = &mut state.over else { unreachable!() };
+            form.step(true);
+        }
+        assert_eq!(form(&state).value, "512");
+        state.learn(Answer::Refused("max_active cannot be `x`: 1 to 2048".into()));
+        assert_eq!(form(&state).outcome, "refused: max_active cannot be `x`: 1 to 2048");
+        state.learn(Answer::Settings(settings("8"), Some("max_active".into())));
+        assert_eq!(form(&state).outcome, "set: max_active is now 8");
+        assert_eq!(form(&state).value, "8");
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_gives_its_place_back_to_the_table() {
+        let mut state = state();
+        state.queue = Some(state.rows()[0].id);
+        state
+            .learn(Answer::Look(Box::new(Statistics { at_ns: u64::MAX, ..Statistics::default() })));
+        assert_eq!((state.queue, state.message.as_str()), (None, "the queue is gone"));
+    }
+}
