@@ -1,0 +1,99 @@
+//! A terminal that a test types into and reads: a tmux server of its own, gone when dropped.
+
+use std::fs;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// A loaded machine is slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// One terminal.
+pub(crate) struct Tmux {
+    socket: String,
+}
+
+impl Tmux {
+    /// Whether there is tmux.
+    pub(crate) fn available() -> bool {
+        Command::new("tmux").arg("-V").output().is_ok()
+    }
+
+    /// A terminal of that size in which a shell runs `script`; `path` is where its files may be.
+    pub(crate) fn start(path: &str, size: (u16, u16), script: &str) -> Self {
+        let configuration = format!("{path}.conf");
+        // No line of tmux's own, and no waiting for what may follow an Esc.
+        fs::write(&configuration, "set -g status off\nset -s escape-time 0\n").unwrap();
+        let tmux = Tmux { socket: format!("{path}.socket") };
+        let [columns, lines] = [size.0, size.1].map(|n| n.to_string());
+        let arguments =
+            ["new-session", "-d", "-x", &columns, "-y", &lines, "/bin/sh", "-c", script];
+        let mut command = tmux.command();
+        command.args(["-f", &configuration]).args(arguments);
+        // UTF-8 here, whatever runs the tests.
+        command.env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").env_remove("TMUX");
+        done(&command.output().unwrap());
+        tmux
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("tmux");
+        command.args(["-u", "-S", &self.socket]);
+        command
+    }
+
+    fn ask(&self, arguments: &[&str]) -> String {
+        done(&self.command().args(arguments).output().unwrap())
+    }
+
+    /// Presses a key by tmux's name (`Enter`, `C-u`), or types a text.
+    pub(crate) fn press(&self, key: &str) {
+        self.ask(&["send-keys", key]);
+    }
+
+    /// Gives the terminal another size.
+    pub(crate) fn resize(&self, size: (u16, u16)) {
+        let [columns, lines] = [size.0, size.1].map(|n| n.to_string());
+        self.ask(&["resize-window", "-x", &columns, "-y", &lines]);
+    }
+
+    /// What is on the screen, the spaces at the ends of lines left out.
+    pub(crate) fn screen(&self) -> String {
+        let text = self.ask(&["capture-pane", "-p"]);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        format!("{}\n", lines.join("\n"))
+    }
+
+    /// Whether one sees the cursor.
+    pub(crate) fn cursor_is_shown(&self) -> bool {
+        self.ask(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
+    }
+
+    /// The shell's number.
+    pub(crate) fn pane_pid(&self) -> u32 {
+        self.ask(&["display-message", "-p", "#{pane_pid}"]).trim().parse().unwrap()
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.command().arg("kill-server").output();
+    }
+}
+
+fn done(output: &Output) -> String {
+    assert!(output.status.success(), "tmux: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Asks until there is an answer, and gives up in the end.
+pub(crate) fn wait_for<T>(what: impl Fn() -> Option<T>) -> Option<T> {
+    let begin = Instant::now();
+    loop {
+        let answer = what();
+        if answer.is_some() || begin.elapsed() > PATIENCE {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
