@@ -62,6 +62,8 @@ enum Command {
     Ps(ps::Options),
     /// Show all there is of a process, once: scopes, pools, queues, what runs
     Dump(dump::Options),
+    /// Watch the queues of a running process, and change their settings
+    Top(top::Options),
     /// Show what is set for a process and its queues, and what is in effect
     Get(get::Options),
     /// Change settings of a queue or a process while it runs
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
             Command::Topo(options) => topo::run(&options),
             Command::Ps(options) => ps::run(&options),
             Command::Dump(options) => dump::run(&options),
+            Command::Top(options) => top::run(&options),
             Command::Get(options) => get::run(&options),
             Command::Set(options) => set::run(&options),
             Command::Trace(options) => trace::run(&options),
@@ -235,7 +238,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `top`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `top`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

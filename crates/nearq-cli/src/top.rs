@@ -51,6 +51,7 @@ use nearq_control::find;
 use nearq_control::protocol::{GetProcess, Process};
 use ratatui::crossterm::event::Event;
 
+use crate::attach;
 use crate::output::{self, Failure};
 use columns::Column;
 use keys::Wish;
@@ -65,7 +66,7 @@ use terminal::{Happened, Screen};
 #[command(after_help = after_help())]
 pub(crate) struct Options {
     /// The process; without it the only one that can be looked into, or a list to choose from
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: Option<u32>,
 
     /// Print the table after one interval, with all columns, and end
@@ -173,7 +174,7 @@ fn watch(
     let paint = Paint::of_environment();
     loop {
         screen.draw(|area, buffer| view::draw(state, &paint, area, buffer))?;
-        // We hold a sender's channel open ourselves only as long as a thread of ours listens: it cannot run dry before.
+        // The thread that hears signals never ends before us.
         let Ok(first) = happened.recv() else { return Ok(()) };
         // What has come meanwhile is drawn together.
         for event in [first].into_iter().chain(happened.try_iter()) {
@@ -193,7 +194,7 @@ fn watch(
                     Wish::Nothing
                 }
                 Happened::Deaf(error) => return Err(terminal::deaf(&error)),
-                Happened::Broken => return Err(broken()),
+                Happened::Broken => return Err(terminal::broken()),
             };
             match wish {
                 Wish::Nothing => {}
@@ -207,15 +208,10 @@ fn watch(
     }
 }
 
-fn broken() -> Failure {
-    Failure::run("it panicked; the message above says where")
-}
-
 /// Connects, and asks who it is.
 fn connect(pid: u32) -> Result<(Client, Process), Failure> {
-    let mut client = Client::connect(pid).map_err(Failure::input)?;
-    let reply = source::ask(&mut client, &GetProcess {});
-    let process = reply.map_err(|error| Failure::run(format!("process {pid}: {error}")))?.process;
+    let mut client = attach::connect(pid)?;
+    let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
     if !process.runtime {
         return Err(Failure::input(format!(
             "process {pid} has no queues, only mutexes; `nearq dump {pid} --locks` shows those"
@@ -237,16 +233,10 @@ fn only_one() -> Result<Option<u32>, Failure> {
 
 /// `--once` and `--json`.
 fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Failure> {
-    let pid = match options.pid.map_or_else(only_one, |pid| Ok(Some(pid)))? {
-        Some(pid) => pid,
-        None => {
-            let pids: Vec<_> =
-                find::processes().iter().map(|found| found.pid.to_string()).collect();
-            return Err(Failure::input(format!(
-                "there are several processes; give one of {}",
-                pids.join(", ")
-            )));
-        }
+    let Some(pid) = options.pid.map_or_else(only_one, |pid| Ok(Some(pid)))? else {
+        let pids: Vec<_> = find::processes().iter().map(|found| found.pid.to_string()).collect();
+        let pids = pids.join(", ");
+        return Err(Failure::input(format!("there are several processes; give one of {pids}")));
     };
     let (mut client, process) = connect(pid)?;
     let mut model = Model::default();
@@ -255,9 +245,10 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
         let statistics = source::look(&mut client, !options.no_timing);
         model.look(statistics.map_err(|error| Failure::run(source::why_gone(pid, &error)))?);
         if model.ready {
-            let text = match options.json {
-                true => print::json(pid, &process, &model, filter, sort),
-                false => print::table(&model, filter, sort),
+            let text = if options.json {
+                print::json(pid, &process, &model, filter, sort)
+            } else {
+                print::table(&model, filter, sort)
             };
             if options.once {
                 return output::print(&text);

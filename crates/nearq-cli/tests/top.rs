@@ -4,6 +4,8 @@
 //! it answers depends on how often it was asked, and in the session it is asked when a key says so. The screens stand in
 //! `top/*.txt`; `UPDATE_SCREENS=1` writes them anew: look at them then.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
 mod common;
 #[path = "common/invented.rs"]
 mod invented;
@@ -21,7 +23,7 @@ use invented::Invented;
 use nearq_control::protocol::Access;
 use nearq_control::server::{Options, Server};
 use serde_json::Value;
-use tmux::Tmux;
+use tmux::{Tmux, wait_for};
 
 /// Where the server is to make its directory; set for the one that is started again.
 const DIRECTORY: &str = "NEARQ_TEST_DIRECTORY";
@@ -198,22 +200,23 @@ impl Session {
     fn screen(&self) -> String {
         let screen = self.tmux.screen().replace(&format!("pid {}", self.pid), "pid PID");
         let screen = screen.replace(&format!("process {}", self.pid), "process PID");
-        let (first, rest) = screen.split_once('\n').unwrap_or((&screen, ""));
-        let first: Vec<&str> = first.split_whitespace().collect();
-        let rest = match rest.split_once("  control ") {
-            Some((before, after)) => {
+        let mut lines: Vec<String> = screen.lines().map(String::from).collect();
+        if let [first, second, ..] = &mut lines[..] {
+            *first = first.split_whitespace().collect::<Vec<_>>().join(" ");
+            if let Some((before, after)) = second.split_once("  control ") {
                 let used = after.find('%').unwrap_or_default();
-                format!("{before}  control C{}", &after[used..])
+                *second = format!("{before}  control C{}", &after[used..]);
             }
-            None => rest.to_owned(),
-        };
-        format!("{}\n{rest}", first.join(" "))
+        }
+        lines.join("\n") + "\n"
     }
 
     /// Presses keys, and waits until the screen is what is expected.
     #[track_caller]
     fn press(&self, keys: &[&str], name: &str, mark: &str) {
-        keys.iter().for_each(|key| self.tmux.press(key));
+        for key in keys {
+            self.tmux.press(key);
+        }
         let (columns, lines) = self.size;
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/top");
         let path = folder.join(format!("{name}-{columns}x{lines}.txt"));
@@ -222,8 +225,7 @@ impl Session {
         }
         let expected = fs::read_to_string(&path).unwrap_or_default();
         assert!(expected.contains(mark), "{mark:?} is missing from {}", path.display());
-        let screen =
-            self.tmux.wait_for(|| Some(self.screen()).filter(|screen| *screen == expected));
+        let screen = wait_for(|| Some(self.screen()).filter(|screen| *screen == expected));
         assert!(
             screen.is_some(),
             "{} expects\n{expected}\nand it is\n{}",
@@ -236,15 +238,14 @@ impl Session {
     #[track_caller]
     fn escape(&self, mark: &str) {
         self.tmux.press("Escape");
-        let closed = self.tmux.wait_for(|| (!self.screen().contains(mark)).then_some(()));
+        let closed = wait_for(|| (!self.screen().contains(mark)).then_some(()));
         assert!(closed.is_some(), "{}", self.screen());
     }
 
     /// A screen with that mark that does not change any more: to write down what is to be expected, not to test it.
     fn settled(&self, mark: &str) -> String {
         let marked = || Some(self.screen()).filter(|screen| screen.contains(mark));
-        let mut last =
-            self.tmux.wait_for(marked).unwrap_or_else(|| panic!("{mark}: {}", self.screen()));
+        let mut last = wait_for(marked).unwrap_or_else(|| panic!("{mark}: {}", self.screen()));
         loop {
             std::thread::sleep(Duration::from_millis(700));
             let next = self.screen();
@@ -301,7 +302,7 @@ fn session(size: (u16, u16)) {
 /// The command has ended so, and the terminal is as it was.
 #[track_caller]
 fn given_back(tmux: &Tmux, how: &str) {
-    let screen = tmux.wait_for(|| {
+    let screen = wait_for(|| {
         Some(tmux.screen()).filter(|screen| screen.contains(how) && screen.contains("\necho\n"))
     });
     let screen = screen.unwrap_or_else(|| panic!("no {how:?} in\n{}", tmux.screen()));
@@ -327,9 +328,9 @@ fn a_signal_gives_the_terminal_back() {
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let Some(tmux) = tmux(signal, (80, 24), &folder, &process.pid()) else { return };
         let running =
-            tmux.wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains("WORKQUEUE")));
+            wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains("WORKQUEUE")));
         assert!(running.is_some(), "{}", tmux.screen());
-        let pid = tmux.wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
+        let pid = wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
         let kill = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
         assert!(kill.unwrap().success());
         given_back(&tmux, &format!("ended with {status}"));
@@ -342,13 +343,13 @@ fn a_job_that_is_stopped_goes_on() {
     let process = Watched::start(&folder);
     let Some(tmux) = tmux("stop", (80, 24), &folder, &process.pid()) else { return };
     let has = |mark: &'static str| {
-        tmux.wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(mark)))
+        wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(mark)))
     };
     assert!(has("WORKQUEUE").is_some(), "{}", tmux.screen());
-    let pid = tmux.wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
+    let pid = wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
     tmux.press("C-z");
     let stopped = || state_of(pid).filter(|state| *state == 'T');
-    assert!(tmux.wait_for(stopped).is_some(), "{:?}", state_of(pid));
+    assert!(wait_for(stopped).is_some(), "{:?}", state_of(pid));
     assert!(tmux.cursor_is_shown() && !tmux.screen().contains("WORKQUEUE"), "{}", tmux.screen());
     assert!(
         Command::new("kill").args(["-s", "CONT", &pid.to_string()]).status().unwrap().success()
@@ -364,7 +365,7 @@ fn a_terminal_that_grows_shows_more() {
     let process = Watched::start(&folder);
     let Some(tmux) = tmux("grows", (80, 24), &folder, &process.pid()) else { return };
     let has = |mark: &'static str| {
-        tmux.wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(mark)))
+        wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(mark)))
     };
     let narrow = has("WORKQUEUE").unwrap_or_else(|| panic!("{}", tmux.screen()));
     assert!(narrow.contains("CMW/RPR") && !narrow.contains("RESCUED"), "{narrow}");
@@ -389,7 +390,7 @@ fn a_process_is_chosen_where_there_are_several() {
             |screen: &String| [&one, &other].iter().all(|process| screen.contains(&process.pid()));
         Some(tmux.screen()).filter(|screen| screen.contains("which process?") && both(screen))
     };
-    let screen = tmux.wait_for(listed).unwrap_or_else(|| panic!("{}", tmux.screen()));
+    let screen = wait_for(listed).unwrap_or_else(|| panic!("{}", tmux.screen()));
     let marked = |screen: &str, pid: &str| {
         screen
             .lines()
@@ -400,11 +401,11 @@ fn a_process_is_chosen_where_there_are_several() {
     let above = lines.take_while(|line| !line.contains(&other.pid())).count();
     (0..above).for_each(|_| tmux.press("Down"));
     let pid = other.pid();
-    let there = tmux.wait_for(|| Some(tmux.screen()).filter(|screen| marked(screen, &pid)));
+    let there = wait_for(|| Some(tmux.screen()).filter(|screen| marked(screen, &pid)));
     assert!(there.is_some(), "{}", tmux.screen());
     tmux.press("Enter");
     let mark = format!("pid {pid} ");
-    let opened = tmux.wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(&mark)));
+    let opened = wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(&mark)));
     assert!(opened.is_some(), "{}", tmux.screen());
     tmux.press("q");
     given_back(&tmux, "ended with 0");
@@ -418,13 +419,12 @@ fn it_uses_little_itself() {
     let Some(tmux) = tmux("cost", (200, 50), &folder, &format!("{} -i 0.5", process.pid())) else {
         return;
     };
-    let running =
-        tmux.wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains("WORKQUEUE")));
+    let running = wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains("WORKQUEUE")));
     assert!(running.is_some(), "{}", tmux.screen());
-    let pid = tmux.wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
+    let pid = wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
     let (begin, before) = (Instant::now(), cpu_of(pid));
     std::thread::sleep(Duration::from_secs(4));
-    let used = cpu_of(pid) - before;
+    let used = cpu_of(pid).saturating_sub(before);
     let part = used.as_secs_f64() / begin.elapsed().as_secs_f64();
     println!("CPU of top: {:.2} %", part * 100.0);
     assert!(part < 0.05, "{part}");

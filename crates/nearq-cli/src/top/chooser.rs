@@ -4,7 +4,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nearq_control::client::Client;
 use nearq_control::find;
 use nearq_control::protocol::{GetProcess, Process};
 use ratatui::buffer::Buffer;
@@ -12,10 +11,11 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::paint::{Canvas, Paint};
+use super::format;
+use super::paint::{Canvas, DIM, HEADING, MARKED, Paint, TITLE};
 use super::terminal::{self, Happened, Screen};
-use super::{format, source};
 use crate::output::Failure;
+use crate::{attach, screen};
 
 /// For so long processes may think about who they are.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -76,27 +76,27 @@ impl Chooser {
     fn draw(&self, paint: &Paint, area: Rect, buffer: &mut Buffer) {
         let mut canvas = Canvas::new(paint, area, buffer);
         let height = canvas.height();
-        canvas.text(0, 0, "nearq top: which process?", paint.title());
-        canvas.style_line(2, paint.heading());
-        canvas.text(0, 2, "      PID  QUEUES  WORKERS  COMMAND", paint.heading());
+        canvas.text(0, 0, "nearq top: which process?", TITLE);
+        canvas.style_line(2, HEADING);
+        canvas.text(0, 2, "      PID  QUEUES  WORKERS  COMMAND", HEADING);
         let lines = height.saturating_sub(4).max(1);
         let first = self.marked / lines * lines;
         for (line, (pid, process)) in self.candidates.iter().enumerate().skip(first).take(lines) {
             let y = line - first + 3;
-            let style = if line == self.marked { paint.marked() } else { Style::new() };
+            let style = if line == self.marked { MARKED } else { Style::new() };
             canvas.text(0, y, if line == self.marked { ">" } else { " " }, style);
             canvas.right(9, y, &pid.to_string(), style);
             match process {
                 Some(process) => {
                     canvas.right(17, y, &format::count(process.queues), style);
                     canvas.right(26, y, &format::count(process.workers), style);
-                    canvas.text(28, y, &format::name(&process.command), style);
+                    canvas.text(28, y, &screen::plain(&process.command), style);
                 }
                 None => canvas.text(28, y, "(does not answer)", style),
             }
         }
         let keys = "up down  Enter choose  space look again  q end";
-        canvas.text(0, height.saturating_sub(1), keys, paint.dim());
+        canvas.text(0, height.saturating_sub(1), keys, DIM);
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn choose(
                 Choice::Open
             }
             Ok(Happened::Deaf(error)) => return Err(terminal::deaf(&error)),
-            Ok(Happened::Broken) => return Err(super::broken()),
+            Ok(Happened::Broken) => return Err(terminal::broken()),
             Err(_) => Choice::None,
         };
         match choice {
@@ -137,8 +137,8 @@ fn candidates() -> Vec<Candidate> {
     for process in &found {
         let (sender, pid) = (sender.clone(), process.pid);
         thread::spawn(move || {
-            let mut client = Client::connect(pid).ok()?;
-            let reply = source::ask(&mut client, &GetProcess {}).ok()?;
+            let mut client = attach::connect(pid).ok()?;
+            let reply = client.call(&GetProcess {}).ok()?;
             // Nobody waits any more.
             sender.send((pid, reply.process)).ok()
         });

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::format;
 use super::model::Row;
+use crate::screen;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -216,7 +217,7 @@ impl Column {
             (false, _, Some(rate)) => format::rate(rate),
             _ => "-".to_owned(),
         };
-        let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), format::time);
+        let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), screen::time);
         let (total, rate) = (&row.total, &row.per_second);
         match self.field {
             Field::Name => row.name.clone(),

@@ -1,4 +1,6 @@
-//! Numbers in few characters: rates, percentages, times, counts; and names that other processes chose.
+//! Numbers in few characters: rates, percentages, counts; and text that is cut or broken.
+
+use unicode_width::UnicodeWidthStr as _;
 
 /// How many there are of something per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
 pub(super) fn rate(value: f64) -> String {
@@ -43,57 +45,21 @@ pub(super) fn percent(part: f64) -> String {
     }
 }
 
-/// A time, in at most five characters: `850ns`, `1.2us`, `12us`, `1.2ms`, `1.2s`, `4.5h`.
-pub(super) fn time(nanoseconds: u64) -> String {
-    const UNITS: [(f64, &str); 7] = [
-        (1.0, "ns"),
-        (1e3, "us"),
-        (1e6, "ms"),
-        (1e9, "s"),
-        (60e9, "min"),
-        (3600e9, "h"),
-        (86400e9, "d"),
-    ];
-    let value = nanoseconds as f64;
-    // The first unit in which the number has at most three digits, two for units that are not decimal.
-    let (unit, name) = *UNITS
-        .iter()
-        .zip(UNITS.iter().skip(1))
-        .find_map(|(unit, next)| (value < next.0 * 0.9995).then_some(unit))
-        .unwrap_or(&UNITS[6]);
-    let value = value / unit;
-    if unit == 1.0 || value >= 9.95 {
-        format!("{value:.0}{name}")
-    } else {
-        format!("{value:.1}{name}")
-    }
-}
-
 /// Seconds of CPU time, as wq_monitor has them.
 pub(super) fn seconds(nanoseconds: u64) -> String {
     let seconds = nanoseconds as f64 / 1e9;
     if seconds < 99_999.5 { format!("{seconds:.1}") } else { with_letter(seconds) }
 }
 
-/// A name without what would act on a terminal, or look like nothing: another process chose it.
-pub(super) fn name(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// The columns that a text takes.
-pub(super) fn width(text: &str) -> usize {
-    ratatui::text::Span::raw(text).width()
-}
-
 /// The text in so many columns: its end, after a mark, where it is longer. Names differ in their ends.
 pub(super) fn tail(text: &str, columns: usize, mark: char) -> String {
-    if width(text) <= columns {
+    if text.width() <= columns {
         return text.to_owned();
     }
     let mut kept = String::new();
     for c in text.chars().rev() {
         let longer: String = [c].into_iter().chain(kept.chars()).collect();
-        if width(&longer) + 1 > columns {
+        if longer.width() + 1 > columns {
             break;
         }
         kept = longer;
@@ -106,7 +72,7 @@ pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if width(line) + 1 + width(word) <= columns => {
+            Some(line) if line.width() + 1 + word.width() <= columns => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -135,20 +101,6 @@ mod tests {
     }
 
     #[test]
-    fn times_have_at_most_five_characters() {
-        let texts = [0, 850, 999, 1_000, 9_940, 12_400, 999_499, 1_234_567, 59_000_000_000];
-        assert_eq!(
-            texts.map(time),
-            ["0ns", "850ns", "999ns", "1.0us", "9.9us", "12us", "999us", "1.2ms", "59s"]
-        );
-        assert_eq!([90e9, 4e12, 9e15].map(|n| time(n as u64)), ["1.5min", "1.1h", "104d"]);
-        for power in 0..34 {
-            let text = time(3_u64.pow(power));
-            assert!(text.len() <= 6, "{text}");
-        }
-    }
-
-    #[test]
     fn percentages_counts_and_seconds() {
         assert_eq!([0.0, 0.123, 0.9999, 31.4].map(percent), ["0.0", "12.3", "100", "3140"]);
         assert_eq!([0, 99_999_999, 123_456_789].map(count), ["0", "99999999", "123M"]);
@@ -156,8 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_at_their_beginning_and_cannot_act() {
-        assert_eq!(name("a\u{1b}[31m\nb"), "a?[31m?b");
+    fn names_are_cut_at_their_beginning() {
         assert_eq!(tail("kcryptd/253:0", 13, '~'), "kcryptd/253:0");
         assert_eq!(tail("kcryptd/253:0", 6, '~'), "~253:0");
         assert_eq!(tail("ab", 1, '~'), "~");

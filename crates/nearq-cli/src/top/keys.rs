@@ -27,7 +27,7 @@ pub(super) const KEYS: [(&str, &str); 15] = [
 ];
 
 /// The least and greatest interval that keys and options allow.
-pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3600)];
+pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_hours(1)];
 
 /// What is to be done besides drawing what has changed.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,8 @@ use nearq_control::protocol::{Dump, Histogram, PodStatistics, QueueStatistics, S
 use nearq_topology::CpuSet;
 use serde::Serialize;
 
+use crate::screen;
+
 /// Intervals that histories remember: as many as a wide terminal has columns.
 const REMEMBERED: usize = 240;
 
@@ -153,7 +155,7 @@ impl Row {
         let earlier = before.map(Counts::of).unwrap_or_default();
         Row {
             id: now.id,
-            name: super::format::name(&now.name),
+            name: screen::plain(&now.name),
             kind: now.kind.clone(),
             scope: now.scope.clone(),
             max_active: now.max_active,

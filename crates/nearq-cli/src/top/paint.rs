@@ -6,8 +6,7 @@ use std::env;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-
-use super::format;
+use unicode_width::UnicodeWidthStr as _;
 
 /// The characters that pictures are made of.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +39,15 @@ const ASCII: Glyphs = Glyphs {
     frame: ['-', '|', '+', '+', '+', '+'],
 };
 
+/// The line at the top, and what must be read.
+pub(super) const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
+/// What stands above columns.
+pub(super) const HEADING: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// The row with the mark.
+pub(super) const MARKED: Style = Style::new().add_modifier(Modifier::BOLD);
+/// What is less important.
+pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+
 /// How things look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
@@ -62,26 +70,6 @@ impl Paint {
     /// With colours or without, with block characters or with those of ASCII.
     pub(super) fn new(colour: bool, blocks: bool) -> Self {
         Paint { colour, glyphs: if blocks { BLOCKS } else { ASCII } }
-    }
-
-    /// The line at the top.
-    pub(super) fn title(&self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    /// What stands above columns.
-    pub(super) fn heading(&self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-
-    /// The row with the mark.
-    pub(super) fn marked(&self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    /// What is less important.
-    pub(super) fn dim(&self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
     }
 
     /// What must not be missed.
@@ -181,7 +169,7 @@ impl<'a> Canvas<'a> {
 
     /// Writes a text that ends before the column `end`; where it has no room, its beginning stays.
     pub(super) fn right(&mut self, end: usize, y: usize, text: &str, style: Style) {
-        self.text(end.saturating_sub(format::width(text)), y, text, style);
+        self.text(end.saturating_sub(text.width()), y, text, style);
     }
 
     /// Gives a whole line a style.
@@ -216,8 +204,8 @@ impl<'a> Canvas<'a> {
             self.text(0, y, &text, Style::new());
             self.halve(y);
         }
-        let (title, style) = (format!(" {title} "), self.paint.title());
-        self.part(2, 0, width.saturating_sub(4), 1).text(0, 0, &title, style);
+        let title = format!(" {title} ");
+        self.part(2, 0, width.saturating_sub(4), 1).text(0, 0, &title, TITLE);
     }
 }
 
@@ -226,7 +214,7 @@ impl Canvas<'_> {
     fn halve(&mut self, y: usize) {
         let left = self.area.x.checked_sub(1).map(|x| (x, self.area.y + y as u16));
         if let Some(cell) = left.and_then(|left| self.buffer.cell_mut(left))
-            && format::width(cell.symbol()) > 1
+            && cell.symbol().width() > 1
         {
             cell.set_symbol(" ");
         }
@@ -251,8 +239,7 @@ mod tests {
     #[test]
     fn without_colour_nothing_has_one() {
         let paint = Paint::new(false, true);
-        for style in [paint.alarm(), paint.graph(), paint.heat(1.0), paint.heat(0.0), paint.title()]
-        {
+        for style in [paint.alarm(), paint.graph(), paint.heat(1.0), paint.heat(0.0)] {
             assert_eq!((style.fg, style.bg), (None, None));
         }
         assert!(Paint::new(true, true).heat(1.0).fg.is_some());

@@ -4,34 +4,21 @@ use nearq_control::protocol::Process;
 use serde::Serialize;
 
 use super::columns::{COLUMNS, Column};
-use super::format;
 use super::model::{Model, Pod, Row, Whole};
 use super::state::{Filter, Sort, arranged};
+use crate::screen::{self, Side};
 
 /// The table, with all columns, as wide as they are.
 pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     let columns: Vec<Column> = COLUMNS.into_iter().filter(|column| !column.graph()).collect();
-    let rows = arranged(model, filter, sort, false);
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    lines.push(columns.iter().map(|column| column.heading(false).to_owned()).collect());
-    lines.extend(
-        rows.iter().map(|row| columns.iter().map(|column| column.value(row, false)).collect()),
-    );
-    let widest =
-        |place: usize| lines.iter().map(|line| format::width(&line[place])).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let mut whole = String::new();
-        for ((value, column), width) in line.iter().zip(&columns).zip(&widths) {
-            let space = " ".repeat(width - format::width(value));
-            let [before, after] = if column.text { ["", &space] } else { [space.as_str(), ""] };
-            whole.push_str(&format!("{before}{value}{after}  "));
-        }
-        text.push_str(whole.trim_end());
-        text.push('\n');
+    let sides = columns.iter().map(|column| if column.text { Side::Left } else { Side::Right });
+    let sides: Vec<Side> = sides.collect();
+    let mut lines: Vec<Vec<String>> =
+        vec![columns.iter().map(|column| column.heading(false).to_owned()).collect()];
+    for row in arranged(model, filter, sort, false) {
+        lines.push(columns.iter().map(|column| column.value(row, false)).collect());
     }
-    text
+    screen::columns(&sides, &lines)
 }
 
 /// What a line of JSON has.

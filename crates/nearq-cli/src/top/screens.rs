@@ -10,6 +10,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::Column;
 use super::invented;
@@ -55,7 +56,7 @@ fn draw(state: &State, paint: &Paint) -> (String, Vec<Color>) {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
             // A wide character takes the next column too.
-            x += super::format::width(symbol).max(1) as u16;
+            x += symbol.width().max(1) as u16;
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -112,6 +113,9 @@ fn sorted_and_filtered() {
     write(&mut state, "/nothing has that name");
     press(&mut state, KeyCode::Enter);
     shows("nothing-matches", &state);
+    press(&mut state, KeyCode::Esc);
+    write(&mut state, "/t[");
+    shows("no-expression", &state);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn a_setting_is_refused_and_another_one_set() {
         let mut state = state(30, size);
         assert_eq!(press(&mut state, KeyCode::Char('s')), Wish::Ask(Question::Settings(Some(11))));
         state.learn(Answer::Settings(invented::queue_settings(11, "512"), None));
-        for _ in 0..7 {
+        for _ in 0..4 {
             press(&mut state, KeyCode::Down);
         }
         keys::press(&mut state, KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL));

@@ -5,9 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use nearq_control::client::{Client, ClientError};
-use nearq_control::protocol::{
-    GetDump, GetSettings, GetStatistics, Request, Set, Settings, Statistics,
-};
+use nearq_control::protocol::{GetDump, GetSettings, GetStatistics, Set, Settings, Statistics};
 
 use super::state::{Answer, Question};
 use super::terminal::{Guard, Happened};
@@ -139,9 +137,4 @@ impl Source {
 /// A queue by its number: several may have one name.
 fn by_number(queue: Option<u64>) -> Option<String> {
     queue.map(|id| format!("#{id}"))
-}
-
-/// Asks once.
-pub(super) fn ask<R: Request>(client: &mut Client, request: &R) -> Result<R::Reply, String> {
-    client.call(request).map_err(|error| error.to_string())
 }

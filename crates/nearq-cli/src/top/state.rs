@@ -50,6 +50,8 @@ pub(super) enum Answer {
 pub(super) struct Filter {
     /// As it was written; all queues if nothing was.
     pub(super) text: String,
+    /// Whether it is no expression, and is looked for as it stands.
+    pub(super) literal: bool,
     pattern: Option<Regex>,
 }
 
@@ -57,8 +59,11 @@ impl Filter {
     /// A regular expression that is to be found in the name, in upper or lower case; or, where it is none, that very text.
     pub(super) fn new(text: &str) -> Self {
         let insensitive = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(true).build();
-        let pattern = insensitive(text).or_else(|_| insensitive(&regex_lite::escape(text)));
-        Filter { text: text.to_owned(), pattern: pattern.ok().filter(|_| !text.is_empty()) }
+        let expression = insensitive(text);
+        let literal = expression.is_err();
+        let pattern = expression.or_else(|_| insensitive(&regex_lite::escape(text)));
+        let pattern = pattern.ok().filter(|_| !text.is_empty());
+        Filter { text: text.to_owned(), literal, pattern }
     }
 
     fn shows(&self, name: &str) -> bool {
@@ -353,6 +358,7 @@ mod tests {
         let shows = |filter: &str, name| Filter::new(filter).shows(name);
         assert!(shows("", "anything") && shows("CRYPT", "kcryptd/253:0"));
         assert!(shows("^kc.*0$", "kcryptd/253:0") && !shows("^c", "kcryptd/253:0"));
+        assert!(Filter::new("[").literal && !Filter::new("a+").literal);
         assert!(shows("[", "a[b") && !shows("[", "ab"), "no expression: the very text");
     }
 

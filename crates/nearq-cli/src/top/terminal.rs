@@ -2,10 +2,12 @@
 //!
 //! Keys, signals and answers come from a thread each into one channel: the command sleeps until one of them has something. The
 //! terminal is given back where the command ends by itself (`Screen` is dropped), where it panics (a hook, before the message is
-//! printed), where it is stopped, and where a signal ends it (the signal is heard like a key, and then done as if nobody had
-//! heard it, so that whoever waits for the command sees which one it was).
+//! printed; a panic of another thread ends the command), where it is stopped, and where a signal ends it: that is heard like a
+//! key, and then done as if nobody had heard it, so that whoever waits for the command sees which one it was.
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -26,6 +28,10 @@ use signal_hook::low_level::emulate_default_handler;
 use super::state::Answer;
 use crate::output::Failure;
 
+/// Whether we have the terminal. To give it back twice would put the cursor where it was, over what was printed since.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+/// What a thread of ours panicked with. It does not say so itself: the terminal is another thread's, which may be drawing.
+static PANIC: Mutex<String> = Mutex::new(String::new());
 /// Bytes of a screen that go out at once.
 const AT_ONCE: usize = 64 * 1024;
 
@@ -40,7 +46,7 @@ pub(super) enum Happened {
     Signal(i32),
     /// Keys cannot be read.
     Deaf(io::Error),
-    /// A thread of ours panicked, and has given the terminal back.
+    /// A thread of ours panicked.
     Broken,
 }
 
@@ -70,9 +76,14 @@ impl Screen {
             ));
         }
         let before = std::panic::take_hook();
+        let main = thread::current().id();
         std::panic::set_hook(Box::new(move |panic| {
-            leave();
-            before(panic);
+            if thread::current().id() == main {
+                leave();
+                before(panic);
+            } else if let Ok(mut what) = PANIC.lock() {
+                *what = panic.to_string();
+            }
         }));
         let (sender, receiver) = mpsc::channel();
         hear_signals(sender.clone()).map_err(unusable)?;
@@ -86,6 +97,7 @@ impl Screen {
     }
 
     fn enter(&mut self) -> io::Result<()> {
+        TAKEN.store(true, Ordering::SeqCst);
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         self.redraw()
@@ -140,8 +152,11 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back; nothing is to be done where that fails.
+/// Gives the terminal back, if we have it; nothing is to be done where that fails.
 fn leave() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
@@ -180,4 +195,10 @@ fn hear_signals(sender: Sender<Happened>) -> io::Result<()> {
 /// What reading keys failed with.
 pub(super) fn deaf(error: &io::Error) -> Failure {
     Failure::run(format!("keys cannot be read: {error}"))
+}
+
+/// What a thread of ours ended with.
+pub(super) fn broken() -> Failure {
+    let what = PANIC.lock().map(|what| what.clone()).unwrap_or_default();
+    Failure::run(format!("this should not have happened, please report it: {what}"))
 }

@@ -14,10 +14,12 @@ mod table;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::format;
-use super::paint::{Canvas, Paint};
+use super::paint::{Canvas, DIM, Paint, TITLE};
 use super::state::{Over, State, shown};
+use crate::screen;
 
 pub(super) use over::help_text;
 
@@ -50,19 +52,19 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
 
 /// Who it is, and how much of everything there is.
 fn title(state: &State, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
     let width = canvas.width();
-    let every = format!("every {}", format::time(state.interval.as_nanos() as u64));
-    let who = format!("nearq top  pid {}  {}", state.pid, format::name(&state.process.command));
-    canvas.part(0, 0, width.saturating_sub(every.len() + 2), 1).text(0, 0, &who, paint.title());
-    canvas.right(width, 0, &every, paint.title());
+    let every = format!("every {}", screen::time(state.interval.as_nanos() as u64));
+    let who = format!("nearq top  pid {}  {}", state.pid, screen::plain(&state.process.command));
+    canvas.part(0, 0, width.saturating_sub(every.len() + 2), 1).text(0, 0, &who, TITLE);
+    canvas.right(width, 0, &every, TITLE);
     if !state.model.ready {
         return;
     }
     let whole = &state.model.whole;
-    let timed = match whole.timing {
-        true => format!("timed {}/s", format::rate(whole.samples_per_second)),
-        false => "not timed".to_owned(),
+    let timed = if whole.timing {
+        format!("timed {}/s", format::rate(whole.samples_per_second))
+    } else {
+        "not timed".to_owned()
     };
     let parts = [
         format!("CPU {}%", format::percent(whole.cpu)),
@@ -75,9 +77,9 @@ fn title(state: &State, canvas: &mut Canvas<'_>) {
     // Whole parts or none of them.
     let mut x = 0;
     for part in parts {
-        if x + format::width(&part) <= width {
+        if x + part.width() <= width {
             canvas.text(x, 1, &part, ratatui::style::Style::new());
-            x += format::width(&part) + 2;
+            x += part.width() + 2;
         }
     }
 }
@@ -103,19 +105,20 @@ fn strip(state: &State, canvas: &mut Canvas<'_>) -> usize {
     let pods = &state.model.pods;
     for (line, cells) in pods.chunks(per_line).take(canvas.height()).enumerate() {
         let label = format!("{:<5}{:>5}", if line == 0 { "pods" } else { "" }, cells[0].pool);
-        canvas.text(0, line, &label, paint.dim());
+        canvas.text(0, line, &label, DIM);
         for (cell, pod) in cells.iter().enumerate() {
-            let glyph = match pod.active() {
+            let glyph = if pod.active() {
                 // Some work is there: the least level, though its CPU time is not counted yet.
-                true => paint.level(pod.busy.max(f64::MIN_POSITIVE)),
-                false => paint.glyphs.idle,
+                paint.level(pod.busy.max(f64::MIN_POSITIVE))
+            } else {
+                paint.glyphs.idle
             };
             canvas.text(STRIP_LABEL + cell, line, &glyph.to_string(), paint.heat(pod.busy));
         }
     }
     if pods.len() > most {
         let more = format!(" +{}", pods.len() - most);
-        canvas.right(canvas.width(), canvas.height().saturating_sub(1), &more, paint.dim());
+        canvas.right(canvas.width(), canvas.height().saturating_sub(1), &more, DIM);
     }
     pods.len().div_ceil(per_line).min(canvas.height())
 }
@@ -125,13 +128,14 @@ fn bottom(state: &State, canvas: &mut Canvas<'_>) {
     let paint = canvas.paint;
     let (width, height) = (canvas.width(), canvas.height());
     let (text, style) = if let Over::Filter(_) = state.over {
-        (format!("filter: {}_", state.filter.text), paint.title())
+        let note = if state.filter.literal { "  (no expression: as it stands)" } else { "" };
+        (format!("filter: {}_{note}", state.filter.text), TITLE)
     } else if !state.message.is_empty() {
-        (state.message.clone(), paint.title())
+        (state.message.clone(), TITLE)
     } else if let Some(why) = &state.gone {
         (format!("{why}; this is the last picture; q ends"), paint.alarm())
     } else {
-        canvas.text(0, height.saturating_sub(1), keys_of(state, width), paint.dim());
+        canvas.text(0, height.saturating_sub(1), keys_of(state, width), DIM);
         return;
     };
     let lines = format::wrapped(&text, width);

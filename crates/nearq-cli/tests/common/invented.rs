@@ -1,8 +1,9 @@
 //! A process that there is not: what it answers is a function of how often it was asked, so that screens are the same each time.
 
+#![allow(dead_code, reason = "the tests of the command and those of its screens use their parts")]
+
 use std::collections::BTreeMap;
 
-use nearq_control::knobs::{self, Owner};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, NodeLimit, PodStatistics, PoolDump, Process,
     ProcessSettings, QueueDump, QueueSettings, QueueStatistics, Refusal, Setting, Settings,
@@ -184,29 +185,38 @@ pub(crate) fn dump() -> Dump {
     }
 }
 
-fn settings(owner: Owner, values: &BTreeMap<String, String>) -> Vec<Setting> {
-    let setting = |knob: &knobs::Knob| {
-        let value = values.get(knob.key).cloned().unwrap_or_else(|| match knob.key {
-            "affinity_scope" => "default".into(),
-            "max_active" => "512".into(),
-            "cpumask" => String::new(),
-            _ => "0".into(),
-        });
+/// What a queue and the process have to be set, and to what they are: fewer than there are.
+const SETTINGS: [&[(&str, &str)]; 2] = [
+    &[
+        ("per_cpu", "0"),
+        ("affinity_scope", "default"),
+        ("affinity_strict", "0"),
+        ("cpumask", ""),
+        ("nice", "0"),
+        ("max_active", "512"),
+        ("min_active", "8"),
+    ],
+    &[("default_affinity_scope", "cache_shard"), ("watchdog_thresh", "30")],
+];
+
+fn settings(of_queue: bool, values: &BTreeMap<String, String>) -> Vec<Setting> {
+    let setting = |&(key, usual): &(&str, &str)| {
+        let value = values.get(key).cloned().unwrap_or_else(|| usual.to_owned());
         let effective = match value.as_str() {
             "default" => "default (cache_shard)".into(),
             "" => "0-79".into(),
             value => value.to_owned(),
         };
-        Setting { key: knob.key.into(), configured: value, effective, writable: knob.writable }
+        Setting { key: key.into(), configured: value, effective, writable: key != "per_cpu" }
     };
-    knobs::of(owner).map(setting).collect()
+    SETTINGS[usize::from(!of_queue)].iter().map(setting).collect()
 }
 
 /// The settings of a queue with that limit.
 pub(crate) fn queue_settings(id: u64, max_active: &str) -> Settings {
     let values = BTreeMap::from([("max_active".to_owned(), max_active.to_owned())]);
     let name = QUEUES[id as usize - 1].0.to_owned();
-    let queue = QueueSettings { id, name, settings: settings(Owner::Queue, &values) };
+    let queue = QueueSettings { id, name, settings: settings(true, &values) };
     Settings { process: None, queues: vec![queue] }
 }
 
@@ -224,7 +234,7 @@ impl Invented {
         Invented { calls: std::cell::Cell::new(0), timing: false, changed: BTreeMap::new() }
     }
 
-    fn number(&self, queue: Option<&str>) -> Result<u64, Refusal> {
+    fn number(queue: Option<&str>) -> Result<u64, Refusal> {
         let Some(queue) = queue else { return Ok(0) };
         let place = match queue.strip_prefix('#') {
             Some(number) => number.parse().ok().filter(|id| (1..=QUEUES.len() as u64).contains(id)),
@@ -242,11 +252,11 @@ impl Invented {
             .map(|((_, key), value)| (key.clone(), value.clone()))
             .collect();
         if id == 0 {
-            let process = Some(ProcessSettings { settings: settings(Owner::Process, &values) });
+            let process = Some(ProcessSettings { settings: settings(false, &values) });
             return Settings { process, queues: Vec::new() };
         }
         let name = QUEUES[id as usize - 1].0.to_owned();
-        let queue = QueueSettings { id, name, settings: settings(Owner::Queue, &values) };
+        let queue = QueueSettings { id, name, settings: settings(true, &values) };
         Settings { process: None, queues: vec![queue] }
     }
 }
@@ -278,7 +288,7 @@ impl Subject for Invented {
     }
 
     fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
-        Ok(self.settings_of(self.number(queue)?))
+        Ok(self.settings_of(Self::number(queue)?))
     }
 
     fn set(
@@ -286,7 +296,7 @@ impl Subject for Invented {
         queue: Option<&str>,
         changes: &BTreeMap<String, String>,
     ) -> Result<Settings, Refusal> {
-        let id = self.number(queue)?;
+        let id = Self::number(queue)?;
         for (key, value) in changes {
             let number = value.parse::<u64>();
             if key == "max_active" && !number.is_ok_and(|number| number <= 2048) {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A loaded machine is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One terminal.
 pub(crate) struct Tmux {
@@ -59,7 +59,8 @@ impl Tmux {
     /// What is on the screen, the spaces at the ends of lines left out.
     pub(crate) fn screen(&self) -> String {
         let text = self.ask(&["capture-pane", "-p"]);
-        text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        format!("{}\n", lines.join("\n"))
     }
 
     /// Whether one sees the cursor.
@@ -70,18 +71,6 @@ impl Tmux {
     /// The shell's number.
     pub(crate) fn pane_pid(&self) -> u32 {
         self.ask(&["display-message", "-p", "#{pane_pid}"]).trim().parse().unwrap()
-    }
-
-    /// Asks until there is an answer, and gives up in the end.
-    pub(crate) fn wait_for<T>(&self, what: impl Fn() -> Option<T>) -> Option<T> {
-        let begin = Instant::now();
-        loop {
-            let answer = what();
-            if answer.is_some() || begin.elapsed() > PATIENCE {
-                return answer;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 }
 
@@ -95,4 +84,16 @@ impl Drop for Tmux {
 fn done(output: &Output) -> String {
     assert!(output.status.success(), "tmux: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Asks until there is an answer, and gives up in the end.
+pub(crate) fn wait_for<T>(what: impl Fn() -> Option<T>) -> Option<T> {
+    let begin = Instant::now();
+    loop {
+        let answer = what();
+        if answer.is_some() || begin.elapsed() > PATIENCE {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -7,7 +7,7 @@ use super::shown;
 use crate::top::columns::COLUMNS;
 use crate::top::format;
 use crate::top::keys::KEYS;
-use crate::top::paint::Canvas;
+use crate::top::paint::{Canvas, DIM, TITLE};
 use crate::top::state::Form;
 
 /// The widest that help is.
@@ -71,12 +71,11 @@ pub(in crate::top) fn help_text(width: usize) -> Vec<String> {
 
 /// Draws help, from a line on.
 pub(super) fn help(first: usize, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
     let lines = help_text(canvas.width());
     let room = canvas.height().saturating_sub(2);
-    canvas.text(0, 0, "nearq top: help", paint.title());
+    canvas.text(0, 0, "nearq top: help", TITLE);
     for (y, line) in lines.iter().skip(first).take(room).enumerate() {
-        let style = if line.starts_with(' ') { Style::new() } else { paint.title() };
+        let style = if line.starts_with(' ') { Style::new() } else { TITLE };
         canvas.text(0, y + 1, line, style);
     }
     let more = lines.len().saturating_sub(first + room);
@@ -84,12 +83,11 @@ pub(super) fn help(first: usize, canvas: &mut Canvas<'_>) {
         0 => "any other key closes it".to_owned(),
         more => format!("down: {more} more lines; any other key closes it"),
     };
-    canvas.text(0, canvas.height().saturating_sub(1), &text, paint.dim());
+    canvas.text(0, canvas.height().saturating_sub(1), &text, DIM);
 }
 
 /// Draws a form, in the middle.
 pub(super) fn form(form: &Form, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
     let [width, height] = [FORM[0].min(canvas.width()), FORM[1].min(canvas.height())];
     let (x, y) = ((canvas.width() - width) / 2, (canvas.height() - height) / 2);
     let mut canvas = canvas.part(x, y, width, height);
@@ -103,8 +101,8 @@ pub(super) fn form(form: &Form, canvas: &mut Canvas<'_>) {
     if let Some(setting) = form.setting() {
         let knob = knobs::named(owner, &setting.key);
         let place = format!("{} of {}", form.chosen + 1, form.settings.len());
-        canvas.text(0, 0, &format!("key      {}", setting.key), paint.title());
-        canvas.right(inner, 0, &place, paint.dim());
+        canvas.text(0, 0, &format!("key      {}", setting.key), TITLE);
+        canvas.right(inner, 0, &place, DIM);
         let said = knob.map(|knob| format!("{}. Allowed: {}", knob.what, knob.values));
         for (line, text) in format::wrapped(&said.unwrap_or_default(), inner.saturating_sub(9))
             .iter()
@@ -119,13 +117,13 @@ pub(super) fn form(form: &Form, canvas: &mut Canvas<'_>) {
             shown(&setting.effective)
         );
         canvas.text(0, 5, &now, Style::new());
-        canvas.text(0, 6, &format!("value    {}_", form.value), paint.title());
+        canvas.text(0, 6, &format!("value    {}_", form.value), TITLE);
     }
     let outcome =
         if form.settings.is_empty() && form.outcome.is_empty() { "..." } else { &form.outcome };
     for (line, text) in format::wrapped(outcome, inner).iter().take(3).enumerate() {
-        canvas.text(0, 8 + line, text, paint.title());
+        canvas.text(0, 8 + line, text, TITLE);
     }
     let keys = "up down: another key  Ctrl-U: empty  Enter: set it  Esc: back";
-    canvas.text(0, 11, keys, paint.dim());
+    canvas.text(0, 11, keys, DIM);
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use nearq_control::protocol::{NodeLimit, PoolDump, QueueDump};
 use ratatui::style::Style;
 
+use crate::screen;
 use crate::top::format;
 use crate::top::model::{Counts, Pod, Row, Times};
-use crate::top::paint::Canvas;
+use crate::top::paint::{Canvas, DIM, HEADING};
 use crate::top::state::State;
 
 /// The columns of counts, and a space.
@@ -17,14 +18,13 @@ const TALL: usize = 34;
 
 /// Draws a queue.
 pub(super) fn draw(state: &State, row: &Row, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
     let (width, height) = (canvas.width(), canvas.height());
     let title = format!(
         " {}  #{}  {}  scope {}  max_active {}",
         row.name, row.id, row.kind, row.scope, row.max_active
     );
-    canvas.style_line(0, paint.heading());
-    canvas.text(0, 0, &title, paint.heading());
+    canvas.style_line(0, HEADING);
+    canvas.text(0, 0, &title, HEADING);
 
     let left = counts(row, &mut canvas.part(0, 1, COUNTS, height));
     let rest = width.saturating_sub(COUNTS);
@@ -38,9 +38,8 @@ pub(super) fn draw(state: &State, row: &Row, canvas: &mut Canvas<'_>) {
 
 /// What is counted, per second and in all; how many lines that takes.
 fn counts(row: &Row, canvas: &mut Canvas<'_>) -> usize {
-    let paint = canvas.paint;
-    canvas.right(27, 0, "PER SECOND", paint.dim());
-    canvas.right(38, 0, "TOTAL", paint.dim());
+    canvas.right(27, 0, "PER SECOND", DIM);
+    canvas.right(38, 0, "TOTAL", DIM);
     let (rate, total) = (&row.per_second, &row.total);
     let cpu = [
         format!("{}%", format::percent(rate.cpu_ns / 1e9)),
@@ -105,16 +104,15 @@ fn number(
 
 /// How long items took, how many there are, and where the limit stands; how many lines that takes.
 fn times(state: &State, row: &Row, canvas: &mut Canvas<'_>) -> usize {
-    let paint = canvas.paint;
     let ends = [12, 19, 26, 33];
     for (end, heading) in ends.into_iter().zip(["P50", "P90", "P99", "MAX"]) {
-        canvas.right(end, 0, heading, paint.dim());
+        canvas.right(end, 0, heading, DIM);
     }
     for (line, (name, times)) in [("wait", row.wait), ("run", row.run)].into_iter().enumerate() {
         canvas.text(0, line + 1, name, Style::new());
         let Times { p50_ns, p90_ns, p99_ns, max_ns, .. } = times;
         for (end, time) in ends.into_iter().zip([p50_ns, p90_ns, p99_ns, max_ns]) {
-            let text = time.map_or_else(|| "-".to_owned(), format::time);
+            let text = time.map_or_else(|| "-".to_owned(), screen::time);
             canvas.right(end, line + 1, &text, Style::new());
         }
     }
@@ -124,7 +122,7 @@ fn times(state: &State, row: &Row, canvas: &mut Canvas<'_>) -> usize {
     let dump = queue_dump(state, row);
     let Some(dump) = dump else { return 4 };
     let mut y = 4;
-    canvas.text(0, y, "LIMIT         ACTIVE    MOST  HELD BACK", paint.dim());
+    canvas.text(0, y, "LIMIT         ACTIVE    MOST  HELD BACK", DIM);
     // Domains in which nothing happens say nothing, and on a large machine there are many.
     let busy = |limit: &&NodeLimit| limit.active + limit.inactive > 0;
     let (shown, quiet): (Vec<_>, Vec<_>) = dump.limits.iter().partition(busy);
@@ -144,7 +142,7 @@ fn times(state: &State, row: &Row, canvas: &mut Canvas<'_>) -> usize {
             0,
             y,
             if more == 0 { text.split(',').next().unwrap_or_default() } else { &text },
-            paint.dim(),
+            DIM,
         );
     }
     y + 1
@@ -162,7 +160,7 @@ fn graphs(state: &State, row: &Row, canvas: &mut Canvas<'_>, height: usize) -> u
     let Some(history) = state.model.histories.get(&row.id) else { return 0 };
     let width = canvas.width().saturating_sub(22).min(100);
     let as_count = |value: f64| format::count(value as u64);
-    let as_time = |value: f64| format::time(value as u64);
+    let as_time = |value: f64| screen::time(value as u64);
     type Named<'a> = (&'a str, &'a VecDeque<f64>, &'a dyn Fn(f64) -> String);
     let graphs: [Named<'_>; 3] = [
         ("ITEMS/S", &history.completed, &format::rate),
@@ -172,7 +170,7 @@ fn graphs(state: &State, row: &Row, canvas: &mut Canvas<'_>, height: usize) -> u
     for (index, (name, values, text)) in graphs.into_iter().enumerate() {
         let y = index * lines;
         let greatest = values.iter().rev().take(width).copied().fold(0.0, f64::max);
-        canvas.text(1, y + lines - 1, name, paint.dim());
+        canvas.text(1, y + lines - 1, name, DIM);
         canvas.right(20, y + lines - 1, &format!("max {}", text(greatest)), Style::new());
         for (line, graph) in paint.lines(values, width, lines).iter().enumerate() {
             canvas.text(21, y + line, graph, paint.graph());
@@ -231,12 +229,12 @@ const CPUS: usize = BUSY + 9;
 /// The pools: all that happens there, for whichever queue.
 fn list(state: &State, canvas: &mut Canvas<'_>) {
     let paint = canvas.paint;
-    canvas.style_line(0, paint.heading());
+    canvas.style_line(0, HEADING);
     for (heading, end) in HEADINGS {
-        canvas.right(end, 0, heading, paint.heading());
+        canvas.right(end, 0, heading, HEADING);
     }
-    canvas.text(BUSY, 0, "BUSY", paint.heading());
-    canvas.text(CPUS, 0, "CPUS", paint.heading());
+    canvas.text(BUSY, 0, "BUSY", HEADING);
+    canvas.text(CPUS, 0, "CPUS", HEADING);
     if state.model.dump.is_none() {
         canvas.text(1, 1, "the pools are not known yet", Style::new());
         return;
@@ -256,7 +254,7 @@ fn list(state: &State, canvas: &mut Canvas<'_>) {
     }
     let hidden = pools.len().saturating_sub(state.first_pool + lines);
     if hidden > 0 {
-        canvas.right(canvas.width(), lines, &format!(" +{hidden}"), paint.dim());
+        canvas.right(canvas.width(), lines, &format!(" +{hidden}"), DIM);
     }
 }
 

@@ -1,17 +1,18 @@
 //! The table: a row a queue.
 
 use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::top::columns;
 use crate::top::format;
-use crate::top::paint::Canvas;
+use crate::top::paint::{Canvas, HEADING, MARKED};
 use crate::top::state::State;
 
 /// Draws the table.
 pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
     let paint = canvas.paint;
     let rows = state.rows();
-    let longest = rows.iter().map(|row| format::width(&row.name)).max().unwrap_or(0);
+    let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
     let fitted = columns::fit(canvas.width(), longest, state.page);
     heading(state, &fitted, canvas);
     if rows.is_empty() {
@@ -28,7 +29,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
     let marked = state.marked(&rows);
     let first = marked / lines * lines;
     for (line, row) in rows.iter().enumerate().skip(first).take(lines) {
-        let style = if line == marked { paint.marked() } else { Style::new() };
+        let style = if line == marked { MARKED } else { Style::new() };
         let y = line - first + 1;
         if line == marked {
             canvas.text(0, y, ">", style);
@@ -54,16 +55,16 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
 
 fn heading(state: &State, fitted: &[(columns::Column, usize)], canvas: &mut Canvas<'_>) {
     let paint = canvas.paint;
-    canvas.style_line(0, paint.heading());
+    canvas.style_line(0, HEADING);
     let mut x = 1;
     for (column, width) in fitted {
         let text = column.heading(state.totals);
         let start = if column.text { x } else { (x + width).saturating_sub(text.len()) };
-        canvas.text(start, 0, text, paint.heading());
+        canvas.text(start, 0, text, HEADING);
         if *column == state.sort.column {
             let [falling, rising] = paint.glyphs.order;
             let mark = if state.sort.rising() { rising } else { falling };
-            canvas.text(start - 1, 0, &mark.to_string(), paint.heading());
+            canvas.text(start - 1, 0, &mark.to_string(), HEADING);
         }
         x += width + 1;
     }
