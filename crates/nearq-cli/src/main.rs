@@ -76,8 +76,6 @@ enum Command {
     Metrics(metrics::Options),
     /// List all that can be set, with its names in the kernel, the environment and the API
     Knobs(knobs::Options),
-    /// Watch the queues of a running process, and change their settings
-    Top(top::Options),
     /// Run an experiment and print its table
     Bench {
         #[command(subcommand)]
@@ -103,7 +101,6 @@ fn main() -> ExitCode {
             Command::Tune(options) => tune::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
-            Command::Top(options) => top::run(&options),
             Command::Bench { experiment } => bench::run(&experiment),
             Command::Sim { question } => sim::run(&question),
         },
@@ -238,7 +235,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `top`, `get`, `set`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
         );
     }
 }

@@ -258,6 +258,11 @@ pub fn named(owner: Owner, key: &str) -> Option<&'static Knob> {
     of(owner).find(|knob| knob.key == key)
 }
 
+/// The key of the same owner whose value another one's change may take along: a lower limit lowers what each node has at least.
+pub fn taken_along(key: &str) -> Option<&'static str> {
+    (key == "max_active").then_some("min_active")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -161,3 +161,24 @@ fn the_thread_does_not_wake_up_while_nobody_asks() {
     });
     assert!(quiet);
 }
+
+#[test]
+fn what_a_lower_limit_takes_along_comes_back_with_it() {
+    if !is_root() {
+        println!("skipped: settings of this process can be changed by root only");
+        return;
+    }
+    let queue = Workqueue::builder("borrowed").build().unwrap();
+    let before = (queue.max_active(), queue.min_active());
+    let mut client = connect();
+    let changes = BTreeMap::from([("max_active".to_owned(), "2".to_owned())]);
+    let request = Set { queue: Some("borrowed".to_owned()), changes, until_closed: true };
+    client.call(&request).unwrap();
+    assert_eq!((queue.max_active(), queue.min_active()), (2, 2));
+    drop(client);
+    let end = Instant::now() + Duration::from_mins(1);
+    while (queue.max_active(), queue.min_active()) != before {
+        assert!(Instant::now() < end, "{} {}", queue.max_active(), queue.min_active());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,7 +1,7 @@
 //! What is taken back when a connection ends.
 //!
-//! Before a change that is to last until the connection is closed, the old *configured* values of the same keys are noted; when it ends, for
-//! whatever reason, they are set again, the last change first. A key that is changed several times has the first note alone. A queue is
+//! Before a change that is to last until the connection is closed, the old *configured* values of the same keys are noted, and of those that
+//! change along (`knobs::taken_along`); when it ends, for whatever reason, they are set again, the last change first. A key that is changed several times has the first note alone. A queue is
 //! noted by its number, so that another one that has its name by then is left alone.
 //!
 //! Two connections that change the same key do not know of each other: each sets back what it found. If the one that came first ends
@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::knobs::taken_along;
 use crate::protocol::{Refusal, Set, Setting};
 use crate::subject::Subject;
 
@@ -35,7 +36,11 @@ impl Note {
             Some(queue) if set.queue.is_some() => (Some(format!("#{}", queue.id)), queue.settings),
             _ => (None, settings.process.unwrap_or_default().settings),
         };
-        let changed = |setting: &Setting| set.changes.contains_key(&setting.key);
+        let along: Vec<&str> = set.changes.keys().filter_map(|key| taken_along(key)).collect();
+        let changed = |setting: &Setting| {
+            let own = set.changes.contains_key(&setting.key);
+            own || setting.writable && along.contains(&setting.key.as_str())
+        };
         let old = settings.into_iter().filter(changed);
         let values = old.map(|setting| (setting.key, setting.configured)).collect();
         Ok(Note { queue, values })
