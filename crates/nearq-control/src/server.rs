@@ -36,6 +36,7 @@ mod service;
 mod undo;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
@@ -75,15 +76,18 @@ impl Server {
         options: Options,
     ) -> Result<Server, String> {
         descriptor::follow_forks();
-        let directory = Directory::make(directory)?;
-        let listener = Listener::open(directory, |_| false)?;
-        let path = listener.name().path();
         let stop = Event::new().map_err(|error| format!("cannot make an event: {error}"))?;
         let stopped = stop.waiter().map_err(|error| format!("cannot copy an event: {error}"))?;
+        let listener = Listener::open(Directory::make(directory)?, |_| false)?;
+        let name = Arc::clone(listener.name());
+        let path = name.path();
         let main = move || {
             Service::new(listener, Some(stopped), subject, options.access).run();
         };
-        let thread = Linux::spawn(thread_spec(), main).map_err(|refused| refused.to_string())?;
+        let thread = Linux::spawn(thread_spec(), main).map_err(|refused| {
+            name.remove();
+            refused.to_string()
+        })?;
         Ok(Server { path, stop, thread: Some(thread), epoch: Linux::fork_epoch() })
     }
 
