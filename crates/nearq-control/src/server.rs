@@ -20,7 +20,7 @@
 //! # What a client can do to the process
 //! It cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64 KiB of
 //! stack. It cannot make it run much: what connections cost beyond 5 % of a CPU is waited for (`budget`), and whoever has
-//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 1 MiB together, no further
+//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 256 KiB together, no further
 //! call is served. It cannot stay for nothing: a call must be complete in 5 s, an answer must be read; of 16 connections, one that has
 //! never asked anything, or nothing lately, gives way to a new one (`service`).
 

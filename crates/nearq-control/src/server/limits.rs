@@ -26,7 +26,7 @@ pub(super) const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 /// Calls of a connection in a second.
 pub(super) const MOST_CALLS_PER_SECOND: u32 = 200;
 /// Bytes of unread answers, all connections together, from which on calls wait. One answer may come on top.
-pub(super) const MOST_UNREAD: usize = 1 << 20;
+pub(super) const MOST_UNREAD: usize = 256 << 10;
 /// Bytes that are read at once.
 pub(super) const MOST_READ: usize = 16 * 1024;
 

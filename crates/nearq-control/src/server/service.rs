@@ -12,7 +12,7 @@
 //! connection is read before the next is accepted, so one that asks at once is answered, whoever else comes.
 //!
 //! # What waits for what
-//! Calls wait while answers of 1 MiB in all lie unread. Then, and while sixteen are connected, readers have half a second, not ten. A
+//! Calls wait while answers of 256 KiB in all lie unread. Then, and while sixteen are connected, readers have half a second, not ten. A
 //! connection has 200 calls a second. Everything but traces waits while the CPU time is in debt.
 
 use std::os::unix::net::UnixStream;
