@@ -20,7 +20,7 @@
 //! # What a client can do to the process
 //! It cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64 KiB of
 //! stack. It cannot make it run much: what connections cost beyond 5 % of a CPU is waited for (`budget`), and whoever has
-//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 1 MiB together, no further
+//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 256 KiB together, no further
 //! call is served. It cannot stay for nothing: a call must be complete in 5 s, an answer must be read; of 16 connections, one that has
 //! never asked anything, or nothing lately, gives way to a new one (`service`).
 
@@ -36,6 +36,7 @@ mod service;
 mod undo;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
@@ -75,15 +76,18 @@ impl Server {
         options: Options,
     ) -> Result<Server, String> {
         descriptor::follow_forks();
-        let directory = Directory::make(directory)?;
-        let listener = Listener::open(directory, |_| false)?;
-        let path = listener.name().path();
         let stop = Event::new().map_err(|error| format!("cannot make an event: {error}"))?;
         let stopped = stop.waiter().map_err(|error| format!("cannot copy an event: {error}"))?;
+        let listener = Listener::open(Directory::make(directory)?, |_| false)?;
+        let name = Arc::clone(listener.name());
+        let path = name.path();
         let main = move || {
             Service::new(listener, Some(stopped), subject, options.access).run();
         };
-        let thread = Linux::spawn(thread_spec(), main).map_err(|refused| refused.to_string())?;
+        let thread = Linux::spawn(thread_spec(), main).map_err(|refused| {
+            name.remove();
+            refused.to_string()
+        })?;
         Ok(Server { path, stop, thread: Some(thread), epoch: Linux::fork_epoch() })
     }
 

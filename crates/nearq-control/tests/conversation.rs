@@ -313,7 +313,7 @@ fn a_call_that_is_too_long_or_none_ends_the_connection() {
         assert_eq!(told["error"], "nearq.control1.BadCall", "{told}");
         assert_eq!(raw.receive(), None);
     };
-    ends(&[b'x'; 64 * 1024]);
+    ends(&vec![b'x'; 64 * 1024]);
     ends(b"garbage\0");
     ends(b"\0");
     // As long as a call may be.

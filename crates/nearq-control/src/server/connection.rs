@@ -205,8 +205,11 @@ impl Connection {
     }
 
     /// Whether it may have to give way to a new one, and in which order: first those that never called, the oldest first; then those that
-    /// have called or read longest ago.
+    /// have called or read longest ago. Not while it waits for an answer itself.
     pub(super) fn gives_way(&self, now: Instant) -> Option<(bool, Instant)> {
+        if self.has_call() {
+            return None;
+        }
         let Some(called) = self.called else { return Some((false, self.opened)) };
         let (since, least) = if self.session.is_tracing() {
             return None;

@@ -19,14 +19,14 @@ pub(super) const SLOWEST_READER: u64 = 16 * 1024;
 /// Likewise for a trace, whose reader may have stopped to look at something.
 pub(super) const TRACE_PATIENCE: Duration = Duration::from_mins(1);
 /// Likewise for all, while others wait for room.
-pub(super) const CROWDED_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const CROWDED_PATIENCE: Duration = Duration::from_millis(500);
 /// Time to read why the connection is closed.
 pub(super) const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Calls of a connection in a second.
 pub(super) const MOST_CALLS_PER_SECOND: u32 = 200;
 /// Bytes of unread answers, all connections together, from which on calls wait. One answer may come on top.
-pub(super) const MOST_UNREAD: usize = 1 << 20;
+pub(super) const MOST_UNREAD: usize = 256 << 10;
 /// Bytes that are read at once.
 pub(super) const MOST_READ: usize = 16 * 1024;
 
@@ -47,5 +47,9 @@ pub(super) const IDLE: Duration = Duration::from_secs(1);
 pub(super) const STUCK: Duration = Duration::from_millis(250);
 /// Likewise, where its end takes something back or ends the timing of items.
 pub(super) const LONG_IDLE: Duration = Duration::from_mins(1);
+/// For how long new ones are left to wait for a connection to give way, before they are told that there is no room.
+pub(super) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether one gives way.
+pub(super) const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Where no file can be opened, time until it is tried again.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_secs(1);

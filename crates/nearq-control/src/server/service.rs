@@ -8,11 +8,11 @@
 //! # Sixteen connections
 //! A connection more makes room for itself: the one gives way that has never called and is the oldest of those; else the one that was
 //! quiet for longest, if that is a second, or a quarter of one with an answer that it does not read, or a minute where its end takes
-//! something back. Where there is none, the new one is told `Busy`. At most 12 can be such that their end takes something back. A new
+//! something back. Where there is none, new ones are left waiting in the kernel for two seconds, then told `Busy`. At most 12 can be such that their end takes something back. A new
 //! connection is read before the next is accepted, so one that asks at once is answered, whoever else comes.
 //!
 //! # What waits for what
-//! Calls wait while answers of 1 MiB in all lie unread. Then, and while sixteen are connected, readers have a second, not ten. A
+//! Calls wait while answers of 256 KiB in all lie unread. Then, and while sixteen are connected, readers have half a second, not ten. A
 //! connection has 200 calls a second. Everything but traces waits while the CPU time is in debt.
 
 use std::os::unix::net::UnixStream;
@@ -31,7 +31,9 @@ use super::budget::{Budget, Meter};
 use super::call::Error;
 use super::connection::{Connection, Wants};
 use super::descriptor::Descriptor;
-use super::limits::{ACCEPT_PAUSE, MOST_READ, MOST_UNREAD, TRACE_INTERVAL};
+use super::limits::{
+    ACCEPT_PAUSE, MOST_READ, MOST_UNREAD, ROOM_PATIENCE, ROOM_PAUSE, TRACE_INTERVAL,
+};
 use crate::protocol::{Access, MOST_CONNECTIONS, Refusal};
 use crate::socket::{Directory, same};
 use crate::subject::Subject;
@@ -125,6 +127,8 @@ pub(super) struct Service {
     pace: Duration,
     /// Until when nothing is accepted.
     paused: Option<Instant>,
+    /// Since when there is no room for who wants to connect.
+    without_room: Option<Instant>,
     /// When traces are looked at next.
     traced: Instant,
     scratch: Vec<u8>,
@@ -149,6 +153,7 @@ impl Service {
             accepting: Duration::ZERO,
             pace: Duration::ZERO,
             paused: None,
+            without_room: None,
             traced: now,
             scratch: Vec::new(),
         }
@@ -348,6 +353,9 @@ impl Service {
 
     fn accept(&mut self) -> Result<(), End> {
         self.paused = None;
+        if self.leaves_waiting(Instant::now()) {
+            return Ok(());
+        }
         let listener = &self.listener.socket;
         if !listener.is_ours() {
             return Err(End::Lost);
@@ -360,6 +368,22 @@ impl Service {
             Err(_) => self.paused = Some(Instant::now() + ACCEPT_PAUSE),
         }
         Ok(())
+    }
+
+    /// Whether who wants to connect is to wait for a connection to give way. They wait in the kernel, in their order.
+    fn leaves_waiting(&mut self, now: Instant) -> bool {
+        let room = !self.is_full()
+            || self.connections.iter().any(|connection| connection.gives_way(now).is_some());
+        if room {
+            self.without_room = None;
+            return false;
+        }
+        let since = *self.without_room.get_or_insert(now);
+        let waits = now.saturating_duration_since(since) < ROOM_PATIENCE;
+        if waits {
+            self.paused = Some(now + ROOM_PAUSE);
+        }
+        waits
     }
 
     /// A new connection: asks who it is, finds a place for it, and serves what it may have sent already.
@@ -406,6 +430,7 @@ impl Service {
             if self.connections[index].is_over() {
                 let mut connection = self.connections.swap_remove(index);
                 self.host.end(&mut connection.session);
+                self.paused = None;
             } else {
                 index += 1;
             }
