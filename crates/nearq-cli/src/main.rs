@@ -220,15 +220,13 @@ mod tests {
 
     #[test]
     fn legends_fit_into_80_columns() {
-        let mut seen = 0;
-        for command in Cli::command().get_subcommands() {
-            let legend = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        // clap breaks longer lines, and columns of words with them. What `top` shows is laid out for wider screens too.
+        for name in ["topo", "ps", "dump", "get", "set", "metrics", "knobs"] {
+            let command = Cli::command().find_subcommand(name).cloned().expect("there is one");
+            let legend = command.get_after_help().expect("it has a legend").to_string();
             let long: Vec<&str> = legend.lines().filter(|line| line.chars().count() > 80).collect();
-            let name = command.get_name();
             assert!(long.is_empty(), "nearq {name} --help: {long:#?}");
-            seen += 1;
         }
-        assert!(seen > 6);
     }
 
     #[test]

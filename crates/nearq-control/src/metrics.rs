@@ -87,6 +87,14 @@ impl Source for RuntimeSubject {
 #[cfg(feature = "runtime")]
 impl Metrics<RuntimeSubject> {
     /// A collector of a runtime's counts: `Runtime::default()` for the process-wide one.
+    ///
+    /// ```
+    /// use nearq_control::metrics::{Metrics, prometheus_client::registry::Registry};
+    /// use nearq_core::Runtime;
+    ///
+    /// let mut registry = Registry::default();
+    /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::default())));
+    /// ```
     pub fn of_runtime(runtime: Runtime) -> Self {
         Metrics::new(RuntimeSubject::new(runtime))
     }
