@@ -61,6 +61,8 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) pool: Arc<Pool<P>>,
     /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`].
     manner: P::AtomicU32,
+    /// While it is observed: one item of two to this power may be a sample (`observe`).
+    power: P::AtomicU32,
     /// Which of the queue's sets of links it is in; see `flush`.
     pub(crate) set: usize,
     /// When its set came into use, for the order among the links of one pool.
@@ -115,6 +117,7 @@ impl<P: Platform> Link<P> {
             admission,
             pool,
             manner: P::AtomicU32::new(0),
+            power: P::AtomicU32::new(0),
             set,
             age: P::AtomicU64::new(0),
             watched: P::AtomicU32::new(0),
@@ -286,11 +289,6 @@ impl<P: Platform> Link<P> {
         self.credits.entered()
     }
 
-    /// Items that have come here, all in all, in 32 bits: one more with each.
-    pub(crate) fn arrived(&self) -> u32 {
-        self.entered().wrapping_add(self.held() as u32)
-    }
-
     /// Items on the pool, and those that run; items held back.
     pub(crate) fn in_hand(&self) -> InHand {
         let ended = self.ended();
@@ -347,6 +345,19 @@ impl<P: Platform> Link<P> {
 
     pub(crate) fn set_manner(&self, manner: u32) {
         self.manner.store(manner, Ordering::Relaxed);
+    }
+
+    /// One item of two to this power may be a sample.
+    #[inline]
+    pub(crate) fn power(&self) -> u32 {
+        self.power.load(Ordering::Relaxed)
+    }
+
+    /// As [`power`](Self::power), from now on. Seldom another one: every issuer reads it.
+    pub(crate) fn set_power(&self, power: u32) {
+        if self.power() != power {
+            self.power.store(power, Ordering::Relaxed);
+        }
     }
 
     /// Puts an item that is admitted onto the pool. The caller has its `PENDING`, and its target is this link.

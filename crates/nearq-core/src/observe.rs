@@ -182,6 +182,11 @@ impl<P: Platform> Observed<P> {
         unsafe { self.times.load(Ordering::Acquire).as_ref() }
     }
 
+    /// One item of two to this power is a sample.
+    pub(crate) fn power(&self) -> u32 {
+        self.rate.power()
+    }
+
     /// Follows the readers; whether the queue's links are to be observed. By who holds the queue's configuration.
     pub(crate) fn follow(&self, inner: &Inner<P>, queue: u64, is_observed: bool) -> bool {
         let wanted = inner.observation.readers.lock().wanted_of(queue);
@@ -234,20 +239,27 @@ impl<P: Platform> Drop for Observed<P> {
 
 impl<P: Platform> Link<P> {
     /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the link is observed.
+    #[inline]
+    pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
+        let power = self.power();
+        // What has entered goes up by one with each item that is let in. The caller writes that word next, whatever becomes of this.
+        if self.entered() & ((1 << power) - 1) == 0 {
+            self.sample(item, cpu, power);
+        } else {
+            item.set_stamp(Stamp::NONE);
+        }
+    }
+
+    /// Makes the item a sample if there may be one now, for two to that power.
     #[cold]
     #[inline(never)]
-    pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
+    fn sample(&self, item: &Item<P>, cpu: u32, power: u32) {
         let queue = self.queue();
-        let observed = &queue.observed;
-        let power = observed.rate.power();
-        // What has come here so far: it goes up by one with each item, whatever becomes of it, and costs nothing.
-        if self.arrived() & ((1 << power) - 1) != 0 {
-            item.set_stamp(Stamp::NONE);
-            return;
-        }
         let now = P::now();
-        let observation = &queue.inner().observation;
-        if !observation.budget.allows(&observed.rate, now) {
+        let rate = &queue.observed.rate;
+        let allowed = queue.inner().observation.budget.allows(rate, now);
+        self.set_power(rate.power());
+        if !allowed {
             item.set_stamp(Stamp::NONE);
             return;
         }

@@ -133,7 +133,10 @@ impl<P: Platform> Queue<P> {
     /// Follows those who look on; in effect for the next item when it returns.
     pub(crate) fn observe_links(&self, config: &Config<P>) {
         let manner = self.manner(config);
-        config.links.iter().for_each(|link| link.set_manner(manner));
+        for link in config.links.iter() {
+            link.set_power(self.observed.power());
+            link.set_manner(manner);
+        }
     }
 
     fn apply(&self, config: &mut Config<P>) {
