@@ -89,6 +89,12 @@ pub const VARIABLES: &[Variable] = &[
         "The runtime makes that mistake on purpose; with the feature `broken` only",
     ),
     variable(
+        "NEARQ_HOSTILE",
+        Reader::Tests,
+        "a number",
+        "How many hostile connections the control socket's test makes",
+    ),
+    variable(
         "NEARQ_MACHINES",
         Reader::Tests,
         "a folder",
