@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 pub use crate::find::ConnectError;
 use crate::protocol::{INTERFACE, Refusal, Request};
@@ -64,9 +65,10 @@ struct Call<'a, R> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    parameters: serde_json::Value,
+struct Answer<'a> {
+    /// Read when it is known what it is: the counts of hundreds of queues are long.
+    #[serde(default, borrow)]
+    parameters: Option<&'a RawValue>,
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]
@@ -161,13 +163,17 @@ impl Client {
         if bytes.pop() != Some(0) {
             return Err(ClientError::Io(io::Error::from(io::ErrorKind::UnexpectedEof)));
         }
-        let answer: Answer = serde_json::from_slice(&bytes).map_err(io::Error::from)?;
+        let answer: Answer<'_> = serde_json::from_slice(&bytes).map_err(io::Error::from)?;
+        let parameters = answer.parameters.map_or("{}", RawValue::get);
         match answer.error {
             None => {
-                let reply = serde_json::from_value(answer.parameters).map_err(io::Error::from)?;
+                let reply = serde_json::from_str(parameters).map_err(io::Error::from)?;
                 Ok((reply, answer.continues))
             }
-            Some(name) => Err(refusal(&name, answer.parameters)),
+            Some(name) => {
+                let parameters = serde_json::from_str(parameters).map_err(io::Error::from)?;
+                Err(refusal(&name, parameters))
+            }
         }
     }
 }
