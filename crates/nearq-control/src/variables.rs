@@ -102,12 +102,6 @@ pub const VARIABLES: &[Variable] = &[
     ),
     variable("NEARQ_SOAK_SEEDS", Reader::Tests, "a number", "How many seeds the soak runs"),
     variable("NEARQ_SOAK_FROM", Reader::Tests, "a number", "The first of those seeds"),
-    variable(
-        "NEARQ_HOSTILE",
-        Reader::Tests,
-        "a number",
-        "How many hostile clients the control socket is tried with",
-    ),
     variable("NEARQ_TORTURE_SECONDS", Reader::Tests, "seconds", "How long the mutex is tortured"),
     variable("NEARQ_TORTURE_SEED", Reader::Tests, "a number", "The torture's seed"),
     variable(

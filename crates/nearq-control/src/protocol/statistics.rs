@@ -79,6 +79,7 @@ pub struct QueueStatistics {
 /// How often which time was taken, since items were timed first. Each timed item stands for those that were left out beside it,
 /// so counts are about those of all items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "HistogramOnWire", into = "HistogramOnWire")]
 pub struct Histogram {
     /// Items that were timed.
     pub samples: u64,
@@ -88,8 +89,34 @@ pub struct Histogram {
     pub buckets: Vec<Bucket>,
 }
 
+/// A histogram as it goes over the wire: hundreds of queues have tens of thousands of buckets, of which these are a third of the bytes.
+#[derive(Serialize, Deserialize)]
+struct HistogramOnWire {
+    samples: u64,
+    sum_ns: u64,
+    below_ns: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+impl From<HistogramOnWire> for Histogram {
+    fn from(wire: HistogramOnWire) -> Self {
+        let buckets = wire.below_ns.into_iter().zip(wire.counts);
+        let buckets = buckets.map(|(below_ns, count)| Bucket { below_ns, count }).collect();
+        Histogram { samples: wire.samples, sum_ns: wire.sum_ns, buckets }
+    }
+}
+
+impl From<Histogram> for HistogramOnWire {
+    fn from(histogram: Histogram) -> Self {
+        let Histogram { samples, sum_ns, buckets } = histogram;
+        let (below_ns, counts) =
+            buckets.into_iter().map(|bucket| (bucket.below_ns, bucket.count)).unzip();
+        HistogramOnWire { samples, sum_ns, below_ns, counts }
+    }
+}
+
 /// One class of times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     /// The least time that is too long for it.
     pub below_ns: u64,

@@ -153,7 +153,11 @@ pub(super) fn reply(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
 fn message(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     match serde_json::to_writer(&mut bytes, message) {
-        Ok(()) => bytes.push(0),
+        Ok(()) => {
+            bytes.push(0);
+            // It may lie unread for seconds.
+            bytes.shrink_to_fit();
+        }
         // Data of ours has no keys that JSON cannot have, and a vector takes everything.
         Err(_) => bytes.clear(),
     }
