@@ -281,15 +281,30 @@ impl<P: Platform> Queue<P> {
 
     /// Sends an item of which the caller has `PENDING` on its way. False if the queue drains: then nothing has happened, and the
     /// caller still has it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
+        crate::points::queued(link, unsafe { item.as_ref() }, cpu);
         if cfg!(feature = "observe") && link.manner() & OBSERVED != 0 {
-            link.stamp(header, cpu as u32);
+            return Self::send_observed(link, item, cpu);
         }
-        crate::points::queued(link, header, cpu);
+        Self::send_to(link, item, cpu)
+    }
+
+    /// By itself, with the whole way after it: a call in the middle would cost those that are not observed some registers.
+    #[cold]
+    #[inline(never)]
+    fn send_observed(link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) -> bool {
+        // SAFETY: PENDING keeps the item alive.
+        link.stamp(unsafe { item.as_ref() }, cpu as u32);
+        Self::send_to(link, item, cpu)
+    }
+
+    #[inline(always)]
+    fn send_to(link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) -> bool {
+        // SAFETY: PENDING keeps the item alive.
+        let header = unsafe { item.as_ref() };
         if !link.credits.take() {
             return Self::send_without_credit(link, item, cpu as u32);
         }

@@ -23,7 +23,7 @@ const POOLS_LOOKED_AT: usize = 8;
 
 impl<P: Platform> Pool<P> {
     /// Sees to it that somebody comes for what is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn call_worker(&self) {
         P::model_fence();
         if self.called.queued_at_level.load(Ordering::SeqCst)
