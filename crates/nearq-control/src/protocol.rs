@@ -42,6 +42,9 @@ pub const MOST_CONNECTIONS: usize = 16;
 /// Items that a process times at most, for all who look at it together.
 pub const MOST_SAMPLES_PER_SECOND: u32 = 20_000;
 
+/// Queues that a refusal names: it is one line.
+const MOST_NAMED: usize = 12;
+
 /// A call, and what is answered to it.
 pub trait Request: Serialize {
     /// The method's name, without the interface's.
@@ -229,7 +232,12 @@ impl std::fmt::Display for Refusal {
                 write!(f, "there is no queue `{queue}`: the process has none")
             }
             Refusal::NoSuchQueue { queue, queues } => {
-                write!(f, "there is no queue `{queue}`; there are {}", queues.join(", "))
+                let shown: Vec<&str> = queues.iter().take(MOST_NAMED).map(String::as_str).collect();
+                write!(f, "there is no queue `{queue}`; there are {}", shown.join(", "))?;
+                match queues.len() - shown.len() {
+                    0 => Ok(()),
+                    others => write!(f, " and {others} others: nearq dump PID lists them"),
+                }
             }
             Refusal::Ambiguous { queue, numbers } => write!(
                 f,
@@ -250,3 +258,20 @@ impl std::fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_some_queues_and_not_all_of_hundreds() {
+        let refusal = |count| {
+            let queues = (1..=count).map(|number| format!("q{number}")).collect();
+            Refusal::NoSuchQueue { queue: "x".into(), queues }.to_string()
+        };
+        assert_eq!(refusal(0), "there is no queue `x`: the process has none");
+        assert_eq!(refusal(2), "there is no queue `x`; there are q1, q2");
+        assert!(refusal(12).ends_with("q11, q12"));
+        assert!(refusal(200).ends_with("q12 and 188 others: nearq dump PID lists them"));
+    }
+}
