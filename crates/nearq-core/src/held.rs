@@ -142,36 +142,14 @@ impl<P: Platform> Item<P> {
 
     /// What few items need; made now if there is none.
     pub(crate) fn extra(&self) -> &Extra<P> {
-        let known = self.extra.load(Ordering::Acquire);
-        // SAFETY: null, or made below; freed with the item.
-        if let Some(extra) = unsafe { known.as_ref() } {
-            return extra;
-        }
-        let made = Box::into_raw(Box::new(Extra::new()));
-        // AcqRel: whoever sees the pointer sees what it leads to.
-        let placed = self.extra.compare_exchange(
-            core::ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match placed {
-            // SAFETY: as above.
-            Ok(_) => unsafe { &*made },
-            Err(first) => {
-                // SAFETY: nobody has seen ours, and the first is freed with the item.
-                unsafe {
-                    drop(Box::from_raw(made));
-                    &*first
-                }
-            }
-        }
+        self.attachment.extra_or_new()
     }
 
     /// The extra of an item that has one.
     fn known_extra(&self) -> &Extra<P> {
-        // SAFETY: the caller has seen a bit that is set only on items with an extra, which is freed with the item.
-        unsafe { &*self.extra.load(Ordering::Acquire) }
+        self.attachment
+            .extra()
+            .expect("the caller has seen a bit that only items with an extra have")
     }
 
     /// Begins to wait for what runs, and what is queued if `queued`; nothing if there is none. Ends with

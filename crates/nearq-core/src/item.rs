@@ -67,7 +67,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::extra::Extra;
+use crate::extra::Attachment;
 use crate::link::Link;
 use crate::observe::Stamp;
 use crate::task::{CANCELLED, DONE};
@@ -124,10 +124,8 @@ pub(crate) struct Item<P: Platform> {
     cpu: P::AtomicU32,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
-    /// When it was queued, if the queue is observed (`observe`). Written by the owner of `PENDING`.
-    stamp: P::AtomicU64,
-    /// What few items need; null until one does.
-    pub(crate) extra: P::AtomicPtr<Extra<P>>,
+    /// What few items need, or when the item was queued if that was looked at.
+    pub(crate) attachment: Attachment<P>,
 }
 
 /// What an execution leaves to its worker.
@@ -221,8 +219,8 @@ pub(crate) fn is_of_this_process<P: Platform>(word: u64) -> bool {
     word & EPOCH == epoch::<P>()
 }
 
-/// One line of the cache, whatever comes behind it.
-const _: () = assert!(size_of::<Item<nearq_platform::Linux>>() <= 64);
+/// Of the 64 bytes that a queued item may cost, with what it captures and what the allocator adds.
+const _: () = assert!(size_of::<Item<nearq_platform::Linux>>() == 48);
 
 impl<P: Platform> Item<P> {
     /// An idle item with one handle.
@@ -244,8 +242,7 @@ impl<P: Platform> Item<P> {
             table,
             cpu: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
-            stamp: P::AtomicU64::new(Stamp::NONE.0),
-            extra: P::AtomicPtr::new(core::ptr::null_mut()),
+            attachment: Attachment::none(),
         }
     }
 
@@ -387,12 +384,12 @@ impl<P: Platform> Item<P> {
     /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.
     #[inline]
     pub(crate) fn stamp(&self) -> Stamp {
-        Stamp(self.stamp.load(Ordering::Relaxed))
+        self.attachment.stamp()
     }
 
     /// The caller owns `PENDING`.
     pub(crate) fn set_stamp(&self, stamp: Stamp) {
-        self.stamp.store(stamp.0, Ordering::Relaxed);
+        self.attachment.set_stamp(stamp);
     }
 
     /// The item waits for its queue's limit. The caller owns `PENDING`, and has not accounted it yet.
@@ -456,8 +453,7 @@ impl<P: Platform> Item<P> {
 
     /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.
     fn forget_extra(&self, word: u64) {
-        // SAFETY: null, or made by `Item::extra`; freed with the item.
-        if let Some(extra) = unsafe { self.extra.load(Ordering::Acquire).as_ref() } {
+        if let Some(extra) = self.attachment.extra() {
             extra.after_fork_in_child(word & LOCKED != 0);
         }
     }
@@ -507,17 +503,6 @@ impl<P: Platform> Item<P> {
     #[inline]
     pub(crate) fn table(&self) -> &'static ItemTable<P> {
         self.table
-    }
-}
-
-impl<P: Platform> Drop for Item<P> {
-    #[inline]
-    fn drop(&mut self) {
-        let extra = self.extra.load(Ordering::Acquire);
-        if !extra.is_null() {
-            // SAFETY: made by `Item::extra`, and nobody has the item any more.
-            drop(unsafe { Box::from_raw(extra) });
-        }
     }
 }
 

@@ -38,8 +38,8 @@ use sampler::{Budget, Rate};
 use tape::Tape;
 pub use tape::{TraceEvent, TraceKind};
 
-/// Where the weight begins in a stamp. What is below are nanoseconds: 18 years.
-const WEIGHT: u32 = 59;
+/// Where the weight begins in a stamp, of which one bit is the item's (`extra`). What is below are nanoseconds: 9 years.
+const WEIGHT: u32 = 58;
 
 /// What a sample knows of its queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
