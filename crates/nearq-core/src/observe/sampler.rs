@@ -178,6 +178,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of items, one by one")]
     fn few_items_are_all_taken() {
         let (budget, rate) = (Budget::new(), Rate::new());
         assert_eq!(run(&budget, &[(&rate, 5000)], 2), [(5000, 0)]);
@@ -185,6 +186,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of items, one by one")]
     fn many_items_are_thinned_to_the_budget_and_few_beside_them_are_not() {
         let (budget, busy, calm) = (Budget::new(), Rate::new(), Rate::new());
         let rows = run(&budget, &[(&busy, 3_000_000), (&calm, 100)], 20);
@@ -197,6 +199,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of items, one by one")]
     fn no_second_has_more_than_the_budget() {
         let budget = Budget::new();
         let rates: Vec<Rate<Linux>> = (0..200).map(|_| Rate::new()).collect();
@@ -208,6 +211,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of items, one by one")]
     fn a_reader_may_want_fewer() {
         let (budget, rate) = (Budget::new(), Rate::new());
         rate.set_least(4);
