@@ -11,7 +11,7 @@ use nearq_platform::{Linux, Platform, SchedPolicy};
 
 use crate::protocol::Access;
 use crate::runtime::RuntimeSubject;
-use crate::server::{self, Options, Status};
+use crate::server::{self, Options};
 use crate::subject::Subject;
 
 /// What the program allows.
@@ -63,17 +63,4 @@ fn leave_the_starter(runtime: &Runtime) {
 /// ```
 pub fn allow(access: Access) {
     ALLOWED.store(access as u8, Ordering::Relaxed);
-}
-
-/// How the process's control socket stands: where it listens, or why it does not.
-///
-/// ```
-/// use nearq_control::{server::Status, status};
-///
-/// if let Status::Listening { path, .. } = status() {
-///     println!("look into this process at {}", path.display());
-/// }
-/// ```
-pub fn status() -> Status {
-    server::status()
 }

@@ -45,4 +45,5 @@ pub mod values;
 pub mod variables;
 
 #[cfg(feature = "runtime")]
-pub use attend::{allow, status};
+pub use attend::allow;
+pub use server::status;

@@ -190,14 +190,18 @@ pub(crate) struct Layout {
     pub(crate) places: Places,
 }
 
+/// A mask within what is allowed; all that is allowed where nothing would be left.
+fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
+    match mask {
+        Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
+        _ => allowed,
+    }
+}
+
 impl Surroundings {
     /// The CPUs that the queues may use: what the process may, within the mask where something of that is left.
     pub(crate) fn allowed(&self) -> CpuSet {
-        let allowed = self.limits.effective();
-        match &self.mask {
-            Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
-            _ => allowed,
-        }
+        within(self.mask.as_ref(), self.limits.effective())
     }
 
     /// How many workers of one nice level may run at once.
@@ -207,11 +211,7 @@ impl Surroundings {
 
     /// The queue's mask within what is allowed; all that is allowed where nothing would be left.
     pub(crate) fn effective(&self, attributes: &Attributes) -> CpuSet {
-        let allowed = self.allowed();
-        match &attributes.cpumask {
-            Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
-            _ => allowed,
-        }
+        within(attributes.cpumask.as_ref(), self.allowed())
     }
 
     /// Which pools the attributes mean on this machine.

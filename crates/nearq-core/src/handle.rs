@@ -12,7 +12,7 @@ use crate::histogram::Times;
 use crate::link::{InHand, LinkStatistics};
 use crate::queue::Queue;
 use crate::runtime::Runtime;
-use crate::settings::{allowed_max_active, allowed_min_active};
+use crate::settings::change_of_bounds;
 use crate::workqueue::Workqueue;
 
 /// A workqueue, for who looks at it from outside. Nothing can be queued through it.
@@ -149,16 +149,8 @@ impl<P: Platform> QueueHandle<P> {
         max_active: Option<usize>,
         min_active: Option<usize>,
     ) -> Result<(), Error> {
-        let kind = self.queue.kind;
-        if kind == Kind::Ordered && max_active.is_some() {
-            return Err(Error::Ordered("max_active"));
-        }
-        self.queue.change_both(change, |mut bounds| {
-            if let Some(items) = max_active {
-                bounds = bounds.with_max_active(allowed_max_active(self.queue.runtime(), items));
-            }
-            min_active.map_or(Ok(bounds), |items| allowed_min_active(kind, bounds, items))
-        })
+        let (runtime, kind) = (self.queue.runtime(), self.queue.kind);
+        self.queue.change_both(change, change_of_bounds(runtime, kind, max_active, min_active)?)
     }
 }
 

@@ -110,11 +110,14 @@ impl<P: Platform> Sight<P> {
     }
 }
 
-/// The queue of a link that is compared, not followed.
-fn queue_of<P: Platform>(queues: &[Arc<Queue<P>>], link: *const Link<P>) -> Option<&Queue<P>> {
-    queues.iter().map(|queue| &**queue).find(|queue| {
-        let mut links = queue.links();
-        links.any(|own| core::ptr::eq(own, link))
+/// The queue that a link belongs to, and the link as the queue has it: the pointer is compared, not followed.
+fn owner_of<P: Platform>(
+    queues: &[Arc<Queue<P>>],
+    link: *const Link<P>,
+) -> Option<(&Queue<P>, &Link<P>)> {
+    queues.iter().find_map(|queue| {
+        let own = queue.links().find(|own| core::ptr::eq(*own, link))?;
+        Some((&**queue, own))
     })
 }
 
@@ -129,17 +132,13 @@ fn fold<P: Platform>(
 ) {
     let first = into.len();
     // Neighbours are mostly of one queue.
-    let mut last: Option<(*const Link<P>, &Queue<P>, u32)> = None;
+    let mut last: Option<(&Queue<P>, &Link<P>)> = None;
     for seen in &sight.seen {
-        let known = last.filter(|(link, ..)| core::ptr::eq(*link, seen.link));
-        let found = known.or_else(|| {
-            let queue = queue_of(queues, seen.link)?;
-            let link = queue.links().find(|own| core::ptr::eq(*own, seen.link))?;
-            Some((seen.link, queue, link.pool.id))
-        });
-        let Some((_, queue, of_link)) = found else { continue };
+        let known = last.filter(|(_, link)| core::ptr::eq(*link, seen.link));
+        let found = known.or_else(|| owner_of(queues, seen.link));
+        let Some((queue, link)) = found else { continue };
         last = found;
-        let (pool, function) = (pool.unwrap_or(of_link), (seen.table.name)());
+        let (pool, function) = (pool.unwrap_or(link.pool.id), (seen.table.name)());
         let waited = queue.observed.waited(seen.stamp, now);
         let rows = &mut into[first..];
         let same = rows
@@ -191,7 +190,7 @@ impl<P: Platform> Runtime<P> {
             let began = worker.began();
             let link = worker.link();
             Some(RunningNow {
-                queue: queue_of(&queues, link).map(|queue| (queue.id, queue.name.clone())),
+                queue: owner_of(&queues, link).map(|(queue, _)| (queue.id, queue.name.clone())),
                 function: worker.function()?,
                 description: worker.description(),
                 thread: worker.name(),

@@ -421,8 +421,11 @@ impl<'a, P: Platform> Runner<'a, P> {
         let execute = || unsafe { (table.execute)(item) };
         let execute = || crate::points::run(served, item.as_ptr(), table, execute);
         let manner = served.manner();
-        let executed =
-            if manner == 0 { execute() } else { self.run_in_manner(served, header, execute) };
+        let executed = if manner == 0 {
+            execute()
+        } else {
+            self.run_in_manner(manner, served, header, execute)
+        };
         if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
             return Ran::Forked;
         }
@@ -441,11 +444,11 @@ impl<'a, P: Platform> Runner<'a, P> {
     #[inline(never)]
     fn run_in_manner(
         &mut self,
+        manner: u32,
         served: &Link<P>,
         item: &Item<P>,
         execute: impl FnOnce() -> Executed,
     ) -> Executed {
-        let manner = served.manner();
         let stamp = item.stamp();
         if manner & LOCALIZE != 0 {
             self.place.localize::<P>(item.cpu() as usize);

@@ -339,7 +339,7 @@ impl<P: Platform> Runtime<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    pub(crate) fn surroundings(&self) -> Arc<Surroundings> {
+    fn surroundings(&self) -> Arc<Surroundings> {
         Arc::clone(&self.surroundings.lock())
     }
 

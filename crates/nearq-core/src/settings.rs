@@ -324,7 +324,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
 }
 
 /// What becomes of a `max_active` that was asked for.
-pub(crate) fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
+fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
     match asked {
         0 => DEFAULT_MAX_ACTIVE,
         1..=HIGHEST_MAX_ACTIVE => asked,
@@ -335,12 +335,26 @@ pub(crate) fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize
     }
 }
 
-/// What becomes of a `min_active` that was asked for.
-pub(crate) fn allowed_min_active(
+/// What becomes of a queue's limit where one or both of its numbers are asked for anew. What there is to be warned of is said now,
+/// not when the limit is changed, with the queue's configuration locked.
+pub(crate) fn change_of_bounds<P: Platform>(
+    runtime: &Runtime<P>,
     kind: Kind,
-    bounds: Bounds,
-    asked: usize,
-) -> Result<Bounds, Error> {
+    max_active: Option<usize>,
+    min_active: Option<usize>,
+) -> Result<impl FnOnce(Bounds) -> Result<Bounds, Error>, Error> {
+    if kind == Kind::Ordered && max_active.is_some() {
+        return Err(Error::Ordered("max_active"));
+    }
+    let max_active = max_active.map(|items| allowed_max_active(runtime, items));
+    Ok(move |bounds: Bounds| {
+        let bounds = max_active.map_or(bounds, |items| bounds.with_max_active(items));
+        min_active.map_or(Ok(bounds), |items| allowed_min_active(kind, bounds, items))
+    })
+}
+
+/// What becomes of a `min_active` that was asked for.
+fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
     match kind {
         Kind::PerCpu => return Err(Error::PerCpu("min_active")),
         Kind::Ordered => return Err(Error::Ordered("min_active")),

@@ -192,7 +192,15 @@ extern "C" fn at_exit() {
     }
 }
 
-/// How the process's server stands. Waits until one that has been started has tried to listen.
+/// How the process's server stands: where it listens, or why it does not. Waits until one that has been started has tried to listen.
+///
+/// ```
+/// use nearq_control::server::{Status, status};
+///
+/// if let Status::Listening { path, .. } = status() {
+///     println!("look into this process at {}", path.display());
+/// }
+/// ```
 pub fn status() -> Status {
     // Acquire: pairs with the release in `start`.
     let standing = STANDING.load(Ordering::Acquire);

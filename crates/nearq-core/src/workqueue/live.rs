@@ -8,7 +8,7 @@ use nearq_topology::{CpuSet, Scope};
 use super::Workqueue;
 use crate::attributes::Attributes;
 use crate::error::Error;
-use crate::settings::{allowed_max_active, allowed_min_active};
+use crate::settings::change_of_bounds;
 
 impl<P: Platform> Workqueue<P> {
     /// Changes several attributes at once.
@@ -103,11 +103,7 @@ impl<P: Platform> Workqueue<P> {
     /// # Errors
     /// The queue is an ordered one.
     pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
-        if self.is_ordered() {
-            return Err(Error::Ordered("max_active"));
-        }
-        let items = allowed_max_active(self.runtime(), items);
-        self.inside().change_bounds(|bounds| Ok(bounds.with_max_active(items)))
+        self.change_limit(Some(items), None)
     }
 
     /// Changes how many items may be active on each node whatever its share of the limit is.
@@ -116,7 +112,16 @@ impl<P: Platform> Workqueue<P> {
     /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by
     /// node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
+        self.change_limit(None, Some(items))
+    }
+
+    fn change_limit(
+        &self,
+        max_active: Option<usize>,
+        min_active: Option<usize>,
+    ) -> Result<(), Error> {
         let queue = self.inside();
-        queue.change_bounds(|bounds| allowed_min_active(queue.kind, bounds, items))
+        let change = change_of_bounds(self.runtime(), queue.kind, max_active, min_active)?;
+        queue.change_bounds(change)
     }
 }
