@@ -78,9 +78,7 @@ impl<S: Source> Metrics<S> {
 #[cfg(feature = "runtime")]
 impl Source for RuntimeSubject {
     fn statistics(&self) -> Result<Statistics, Refusal> {
-        let statistics = Subject::statistics(self)?;
-        // The calling thread is the program's, not the one that answers tools.
-        Ok(Statistics { control_cpu_ns: 0, ..statistics })
+        Subject::statistics(self)
     }
 }
 

@@ -78,14 +78,11 @@ fn histogram(times: &Times) -> Histogram {
     }
 }
 
-/// CPU time of the calling thread, and of the whole process.
-fn cpu_times() -> (u64, u64) {
+/// CPU time of the whole process.
+fn cpu_time() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
-    let nanos = |clock| {
-        let time = clock_gettime(clock);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    (nanos(ClockId::ThreadCPUTime), nanos(ClockId::ProcessCPUTime))
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl RuntimeSubject {
@@ -167,11 +164,11 @@ impl Subject for RuntimeSubject {
         // Before pools that nobody has used for a while are left out.
         let idle = pods.iter().map(|pod| pod.idle).sum();
         pods.retain(|pod| pod.workers != 0 || pod.ready != 0);
-        let (control_cpu_ns, cpu_ns) = cpu_times();
         Ok(Statistics {
             at_ns,
-            cpu_ns,
-            control_cpu_ns,
+            cpu_ns: cpu_time(),
+            // The server knows its own thread's.
+            control_cpu_ns: 0,
             workers: self.runtime.threads() as u64,
             idle,
             parallelism: self.runtime.parallelism() as u64,

@@ -17,7 +17,7 @@ pub trait Subject: Send {
     /// There are no items here.
     fn time_items(&mut self, on: bool) -> Result<(), Refusal>;
 
-    /// What has happened.
+    /// What has happened. The CPU time of the thread that answers is the server's to say.
     ///
     /// # Errors
     /// There are no queues here.

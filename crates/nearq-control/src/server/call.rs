@@ -153,11 +153,7 @@ pub(super) fn reply(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
 fn message(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     match serde_json::to_writer(&mut bytes, message) {
-        Ok(()) => {
-            bytes.push(0);
-            // It may lie unread for seconds.
-            bytes.shrink_to_fit();
-        }
+        Ok(()) => bytes.push(0),
         // Data of ours has no keys that JSON cannot have, and a vector takes everything.
         Err(_) => bytes.clear(),
     }
