@@ -7,16 +7,19 @@ use crate::metadata::{self, Package};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 13] = [
+const PLAN: [Room; 17] = [
     ("nearq-topology", &[], &[]),
+    ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
+    ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock"]),
+    ("nearq-scx-policy", &["nearq-sim", "nearq-topology"], &["nearq-platform"]),
     ("nearq-lock", &["nearq-platform"], &["nearq-model", "nearq-sim", "nearq-topology"]),
     (
         "nearq-core",
-        &["nearq-lock", "nearq-platform", "nearq-topology"],
+        &["nearq-home", "nearq-lock", "nearq-platform", "nearq-topology"],
         &["nearq-model", "nearq-sim"],
     ),
     (
@@ -27,13 +30,31 @@ const PLAN: [Room; 13] = [
     ("nearq", &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"], &[]),
     (
         "nearq-experiments",
-        &["nearq", "nearq-lock", "nearq-platform", "nearq-sim", "nearq-topology"],
+        &[
+            "nearq",
+            "nearq-home",
+            "nearq-lock",
+            "nearq-platform",
+            "nearq-processes",
+            "nearq-scx-policy",
+            "nearq-sim",
+            "nearq-topology",
+        ],
         &[],
     ),
+    ("nearq-tree", &["nearq-platform", "nearq-processes"], &["nearq-home", "nearq-topology"]),
     (
         "nearq-cli",
-        &["nearq-control", "nearq-experiments", "nearq-topology"],
-        &["nearq", "nearq-platform"],
+        &[
+            "nearq-control",
+            "nearq-experiments",
+            "nearq-home",
+            "nearq-platform",
+            "nearq-processes",
+            "nearq-topology",
+            "nearq-tree",
+        ],
+        &["nearq"],
     ),
     ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &[]),
     ("xtask", &[], &[]),

@@ -1,12 +1,12 @@
 //! `nearq bench`: the experiments, each with its options.
 
 use crate::machine::on_help;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
 use nearq_experiments::{
-    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, LockOptions, Progress,
-    ScopesOptions,
+    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, HomeOptions,
+    LockOptions, NumaOptions, Progress, ScopesOptions,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,6 +95,55 @@ Examples:
   nearq bench lock --on epyc-7551-2s --section short
   nearq bench lock --on kh-40000-2s --place spread --quick";
 
+const HOME_EXAMPLES: &str = "\
+Three scenarios, each without homes (the kernel alone), with homes (picked when a task starts, kept by its mask of CPUs), and with
+dynamic homes, which follow the memory:
+  numa-test  the test of the document of 2003: tasks that walk over memory at random, and after 3 s a hackbench of 800
+             processes; half, once, twice and four times as many tasks as CPUs
+  displace   from 4 s to 10 s two hogs for each CPU of one node; are the tasks home a second later?
+  overload   a node is home of twice as many tasks as it has CPUs, half of them leave at 12 s; was every CPU used meanwhile, and
+             do the others come home?
+On this machine tasks are processes of this command; on a simulated one they run in virtual time, each run is a seed, and
+`oracle` stands beside them: tasks pinned in turn to the CPUs of all nodes, with their memory there. There `--scheduler home` gives the
+simulated kernel the node affine scheduler, which knows homes itself: the row `home scheduler`. (On this machine `nearq-scx start` loads
+it.)
+
+Columns:
+  AverageUserTime  CPU time of a task in user mode, mean; on a simulated machine all of its CPU time
+  ElapsedTime      from the start of the first task to the end of the last
+  TotalUserTime, TotalSysTime   of all tasks, without hackbench
+  home %           CPU time on the node that has most of the task's memory
+  crossings        how often a task went on on another node; each: for each time that it left its home
+  gain %           by how much ElapsedTime is shorter than without homes
+  of the gap %     which share that is of what the oracle gains
+  nodeNN           share of a task's CPU time on that node
+  iSched, MSched   node at the start, node of most time; * where they differ
+  return (s)       from leaving home to being back, mean
+  strays           tasks that are not at home in the end
+
+Examples:
+  nearq bench home
+  nearq bench home --quick --json - | jq '.parameters.goals'
+  nearq bench home --on tx7-itanium2 --svg home.svg
+  nearq bench home --on tx7-itanium2 --scheduler both
+  nearq bench home --on epyc-7551-2s --tasks 64,128 --runs 3
+  nearq bench home --on \"numa:2 core:4\" --scenario overload
+  nearq bench home --scenario displace --runs 3";
+
+const NUMA_EXAMPLES: &str = "\
+A job of many compilations (C files that are made up; programs of this machine are compressed where there is no compiler): how long until
+all is done. Each is an item of an unbound queue, of scope `system` and of scope `numa`, as the document of 2013 compared them for a
+kernel build, and of scope `numa` with a home for each; and the same job as a tree of processes under `nearq run --tree`, without
+and with homes. Five runs each, in alternating order; means, deviations, and whether a difference exceeds them.
+
+On a simulated machine the items' work and memory are declared, and the processes are left out.
+
+Examples:
+  nearq bench numa
+  nearq bench numa --quick --json - | jq '.parameters.differences'
+  nearq bench numa --kind compress --folder /mnt/disk
+  nearq bench numa --on opteron-2s --runs 10";
+
 /// The experiments that there are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
@@ -113,6 +162,15 @@ pub(crate) enum Experiment {
     /// One lock that many threads want: throughput, fairness and waits, beside other locks
     #[command(after_help = LOCK_EXAMPLES)]
     Lock(Lock),
+    /// Tasks that walk over memory, with and without home nodes: how long, and where they run
+    #[command(after_help = HOME_EXAMPLES)]
+    Home(Home),
+    /// A process of `home` on this machine, started by that alone
+    #[command(hide = true)]
+    HomeChild(HomeChild),
+    /// A job of many compilations as items and as processes: scope system against numa, without and with homes
+    #[command(after_help = NUMA_EXAMPLES)]
+    Numa(Numa),
 }
 
 /// What every experiment can be told.
@@ -270,6 +328,64 @@ pub(crate) struct Lock {
     outside: Option<usize>,
 }
 
+/// What `nearq bench home` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Home {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// One scenario alone: `numa-test`, `displace` or `overload`
+    #[arg(long, value_name = "SCENARIO")]
+    scenario: Option<String>,
+
+    /// Tasks of numa-test, 1 to 4096, several numbers with commas between them; half, once, twice and four times the CPUs if not given
+    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
+    tasks: Option<Vec<usize>>,
+
+    /// Elements of a task of numa-test, of 20 bytes each, 1000 to 1000000000; the document's 2000000, or four times a core's share of the
+    /// last-level cache, if that is more, but half of the free memory at most
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    problem_size: Option<usize>,
+
+    /// Passes of a task of numa-test, 1 to 1000000; 100 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    passes: Option<usize>,
+
+    /// Scheduler of a simulated kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
+    /// for all rows. stock if not given
+    #[arg(long, value_name = "SCHEDULER")]
+    scheduler: Option<String>,
+}
+
+/// What `nearq bench home` tells its processes.
+#[derive(Args, Debug)]
+pub(crate) struct HomeChild {
+    what: String,
+}
+
+/// What `nearq bench numa` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Numa {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Files of the job, 1 to 100000; 12 for each CPU if not given, 3 or fewer with --quick
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    files: Option<usize>,
+
+    /// Files at a time, 1 to 4096; 20 for 12 CPUs if not given, as in the document
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    jobs: Option<usize>,
+
+    /// What is done with each: `compile` or `compress`; compile if not given and there is a C compiler
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+
+    /// Where a folder for the files is made; the folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
@@ -325,6 +441,32 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
                 outside_ns: options.outside,
             };
             options.shared.run(|progress| nearq_experiments::lock(&given, progress))
+        }
+        Experiment::Home(options) => {
+            let given = HomeOptions {
+                common: options.shared.common(),
+                scenario: options.scenario.clone(),
+                tasks: options.tasks.clone(),
+                problem_size: options.problem_size,
+                passes: options.passes,
+                scheduler: options.scheduler.clone(),
+                program: None,
+            };
+            options.shared.run(|progress| nearq_experiments::home(&given, progress))
+        }
+        Experiment::HomeChild(child) => {
+            Ok(output::print(&nearq_experiments::home::Child::run(&child.what)?)?)
+        }
+        Experiment::Numa(options) => {
+            let given = NumaOptions {
+                common: options.shared.common(),
+                files: options.files,
+                jobs: options.jobs,
+                kind: options.kind.clone(),
+                folder: options.folder.clone(),
+                command: std::env::current_exe().ok(),
+            };
+            options.shared.run(|progress| nearq_experiments::numa(&given, progress))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `nearq dump`: everything that there is to see of a process, once, laid out as the kernel's `wq_dump` does.
 
+mod homes;
 mod items;
 mod runs;
 mod text;
@@ -37,6 +38,13 @@ Sections, as the kernel's wq_dump has them:
     active/limit on each node; dfl: of pods that lie inside no node, or of an
     ordered queue; inactive: items that the limit holds back
 And besides:
+  Homes
+    homes         given out on each node; others: workers that run something
+                  which is not at home there
+    weights       the numbers that others must exceed to take items from there,
+                  and by which dynamic homes move; see docs/home.md
+    a queue's     node, runs there and elsewhere of items with a home, where
+                  their memory comes from, and why it is there
   Running
     at most       the time since the worker took the batch that the item is of
   Waiting (with --items)
@@ -115,6 +123,7 @@ fn lay_out(dump: &Dump, view: &View) -> String {
             text::queues(dump, view),
             text::rescuers(dump, view),
             text::limits(dump, view),
+            homes::homes(dump, view),
             items::running(dump),
         ]);
         sections.extend(view.items.then(|| items::waiting(dump)));

@@ -1,17 +1,19 @@
 //! The command `nearq`: what there is to be told, and where it goes.
 //!
-//! Exit status: 0, or 2 for input that cannot be used, or 1 for a run that failed. Every refusal is one line on
+//! Exit status (but for `run`, which says in its help): 0, or 2 for input that cannot be used, or 1 for a run that failed. Every refusal is one line on
 //! standard error that names the value and what is allowed.
 
 mod attach;
 mod bench;
 mod dump;
 mod get;
+mod homes;
 mod knobs;
 mod machine;
 mod metrics;
 mod output;
 mod ps;
+mod run;
 mod screen;
 mod set;
 mod signals;
@@ -45,6 +47,9 @@ Examples:
   nearq top                    what the queues of a running process do
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
+  nearq run gzip -9 ::: *.log  a command for each of many inputs, each job at home on a node
+  nearq run --tree -- make -j  each program that is executed chooses its home node
+  nearq homes                  who lives where now
   nearq ps                     the processes that can be looked into
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
@@ -58,6 +63,10 @@ Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
 enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
+    /// Run a command for each of many inputs, so many at a time, each at home on the node with the least load
+    Run(run::Options),
+    /// Show who lives where now: for each node what is there, then the processes with homes
+    Homes(homes::Options),
     /// List the processes that can be looked into
     Ps(ps::Options),
     /// Show all there is of a process, once: scopes, pools, queues, what runs
@@ -92,6 +101,10 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
+            Command::Run(options) => {
+                return run::run(&options).unwrap_or_else(Failure::report);
+            }
+            Command::Homes(options) => homes::run(&options),
             Command::Ps(options) => ps::run(&options),
             Command::Dump(options) => dump::run(&options),
             Command::Top(options) => top::run(&options),
@@ -161,6 +174,7 @@ fn commands() -> String {
     for command in Cli::command().get_subcommands() {
         let inner: Vec<String> = command
             .get_subcommands()
+            .filter(|inner| !inner.is_hide_set())
             .map(|inner| format!("`{} {}`", command.get_name(), inner.get_name()))
             .collect();
         if inner.is_empty() {
@@ -221,7 +235,7 @@ mod tests {
     #[test]
     fn legends_fit_into_80_columns() {
         // clap breaks longer lines, and columns of words with them. What `top` shows is laid out for wider screens too.
-        for name in ["topo", "ps", "dump", "get", "set", "metrics", "knobs"] {
+        for name in ["topo", "run", "homes", "ps", "dump", "get", "set", "metrics", "knobs"] {
             let command = Cli::command().find_subcommand(name).cloned().expect("there is one");
             let legend = command.get_after_help().expect("it has a legend").to_string();
             let long: Vec<&str> = legend.lines().filter(|line| line.chars().count() > 80).collect();
@@ -233,7 +247,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             commands(),
-            "`topo`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `sim sensitivity`, `sim soak`"
+            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
         );
     }
 }

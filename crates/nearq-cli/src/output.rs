@@ -31,6 +31,11 @@ impl Failure {
         Self { status: RUN, text: text.to_string(), whole: false }
     }
 
+    /// The same with an exit status of its own.
+    pub(crate) fn with_status(status: u8, text: impl Display) -> Self {
+        Self { status, text: text.to_string(), whole: false }
+    }
+
     /// Keeps the line breaks: this is a page of help.
     pub(crate) fn whole(self) -> Self {
         Self { whole: true, ..self }
@@ -68,10 +73,19 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     try_print(text).map(drop)
 }
 
+/// Prints what need not be a text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    try_print_bytes(bytes).map(drop)
+}
+
 /// Prints to standard output; says whether there is still a reader.
 pub(crate) fn try_print(text: &str) -> Result<bool, Failure> {
+    try_print_bytes(text.as_bytes())
+}
+
+fn try_print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::run(format!("standard output cannot be written: {error}"))),

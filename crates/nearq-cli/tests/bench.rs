@@ -194,6 +194,57 @@ fn lock_on_the_documents_machine_has_its_gains_beside_ours() {
 }
 
 #[test]
+fn home_runs_tasks_as_processes_and_says_where_each_was() {
+    let folder = Folder::new("home");
+    let (json, svg) = (folder.path("home.json"), folder.path("home.svg"));
+    let output = nearq()
+        .args(["bench", "home", "--quick", "--scenario", "numa-test", "--tasks", "1,3"])
+        .args(["--problem-size", "100000", "--passes", "2", "--json", &json, "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["AverageUserTime", "iSched", "hackbench of 200 processes", "PROBLEMSIZE 100000"] {
+        assert!(text.contains(part), "{part} is missing from {text}");
+    }
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"home".into(), &"here".into()));
+    let rows = json["rows"].as_array().unwrap();
+    for row in ["without homes", "homes", "dynamic homes"] {
+        for metric in ["elapsed_s", "user_s", "average_user_s", "system_s", "home_percent"] {
+            let found = rows.iter().find(|found| {
+                let of = (&found["row"], &found["metric"], &found["scenario"]);
+                of == (&row.into(), &metric.into(), &"numa-test, 3 tasks".into())
+            });
+            let mean = found.unwrap_or_else(|| panic!("no {metric} of {row}"))["mean"].as_f64();
+            assert!(mean.unwrap() >= 0.0, "{metric} of {row}");
+        }
+    }
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
+fn home_on_the_documents_machine_has_its_table_beside_ours() {
+    let output = nearq()
+        .args(["bench", "home", "--on", "tx7-itanium2", "--scenario", "numa-test"])
+        .args(["--tasks", "4", "--runs", "1", "--json", "-"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let elapsed = |row: &str| {
+        let found = rows.iter().find(|found| found["row"] == row && found["metric"] == "elapsed_s");
+        found.unwrap_or_else(|| panic!("no {row}"))["published"].as_f64()
+    };
+    assert_eq!((elapsed("without homes"), elapsed("homes")), (Some(61.30), Some(56.72)));
+    assert_eq!((elapsed("dynamic homes"), elapsed("oracle")), (None, None));
+    let goals = json["parameters"]["goals"].as_array().unwrap();
+    assert!(goals.iter().any(|goal| goal["goal"] == 7.5), "{goals:?}");
+    assert!(errors(&output).contains("document, node affine"));
+}
+
+#[test]
 fn a_limit_on_threads_is_named_with_how_many_could_be_started() {
     // Each thread takes address space for its stack.
     let command = format!(

@@ -56,6 +56,7 @@ fn dump_shows_the_sections_and_tells_all_as_json() {
         "Workqueue CPU -> pool",
         "Workqueue -> rescuer",
         "Unbound workqueue -> node_nr/max_active",
+        "Homes",
         "Running",
     ];
     let found: Vec<&str> = text

@@ -134,6 +134,10 @@ fn numbers_of_the_experiments() {
         ("lock", "--writers", &["0", "-1", "4097", "x", ""]),
         ("lock", "--outside", &["-1", "1000001", "x"]),
         ("lock", "--runs", &["0", "1001"]),
+        ("home", "--tasks", &["0", "-1", "4097", "x", ""]),
+        ("home", "--problem-size", &["0", "999", "1000000001", "x"]),
+        ("home", "--passes", &["0", "-1", "1000001", "all"]),
+        ("home", "--duration", &["5"]),
     ] {
         for value in values {
             names(&["bench", experiment, option, value], &[option, value, "give "]);
@@ -154,6 +158,17 @@ fn words_of_the_lock_experiment() {
     refused(&["--shape", "tree"], &["--shape \"tree\"", "torture", "epoll", "shared-dir"]);
     refused(&["--shape", "epoll", "--section", "long"], &["--section \"long\"", "no sections"]);
     refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "epyc-7551-2s"]);
+}
+
+#[test]
+fn words_of_the_home_experiment() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["bench", "home"], arguments].concat(), parts);
+    };
+    refused(&["--scenario", "storm"], &["--scenario \"storm\"", "numa-test, displace or overload"]);
+    refused(&["--tasks", "4,8,4"], &["--tasks 4", "each number once"]);
+    refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "tx7-itanium2"]);
+    names(&["bench", "home-child", "{}"], &["home-child is for `nearq bench home` alone"]);
 }
 
 #[test]

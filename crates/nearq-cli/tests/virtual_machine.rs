@@ -1,22 +1,17 @@
 //! Inside a virtual machine of several packages, caches and nodes: what `nearq topo` says is what QEMU was asked for, and
-//! the runtime follows CPUs that go and come, affinity, quota and cpuset (`examples/follow.rs`).
+//! the runtime follows CPUs that go and come, affinity, quota and cpuset (`examples/follow.rs`), and homes are where the kernel puts
+//! things (`examples/home.rs`).
 //!
-//! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
-//! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; where something is
-//! missing, one line says so and nothing is tested.
+//! `common/guest.rs` says what has to be there; where something is missing, one line says so and nothing is tested.
 
 #![cfg(target_arch = "x86_64")]
 
 mod common;
+#[path = "common/guest.rs"]
+mod guest;
 
-use common::skipped;
+use guest::{boot, script, static_program};
 use serde_json::{Value, json};
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-const TARGET: &str = "x86_64-unknown-linux-musl";
-const WHAT: &str = "virtual machines";
 
 /// What QEMU is asked for. CPUs are numbered straight through packages, caches, cores and threads, and nodes are equal
 /// parts of them.
@@ -94,6 +89,61 @@ fn the_runtime_follows_cpus_affinity_quota_and_cpuset() {
     }
 }
 
+/// Two nodes of two CPUs: the overloaded one is home of four tasks, of which two leave. Where the host is busy the guest's CPUs
+/// stand still for long, and a second is too short to come home: one boot of three must do it.
+#[test]
+fn strays_of_an_overloaded_home_come_back_under_a_real_kernel() {
+    let Some(script) = script() else { return };
+    let arguments = ["--package", "nearq-cli", "--bin", "nearq"];
+    let Some(program) = static_program(&arguments, "nearq") else { return };
+    let experiment =
+        ["bench", "home", "--scenario", "overload", "--quick", "--runs", "1", "--json", "-"];
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let Some(output) = boot(&script, "2:1:2:1:2", &program, &experiment) else { return };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}\n{errors}", output.status);
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The guest has one console for both, and a bar is drawn on it.
+        let begin = text.find("{\n").unwrap_or(0);
+        let mut documents = serde_json::Deserializer::from_str(&text[begin..]).into_iter();
+        let json: Value = documents
+            .next()
+            .and_then(Result::ok)
+            .unwrap_or_else(|| panic!("no JSON in\n{text}\n{errors}"));
+        assert_eq!(json["parameters"]["nodes"].as_array().map(Vec::len), Some(2));
+        let mean = |metric: &str| {
+            let rows = json["rows"].as_array().expect("rows");
+            let found = rows.iter().find(|row| row["row"] == "homes" && row["metric"] == metric);
+            found.and_then(|row| row["mean"].as_f64())
+        };
+        let reached = [mean("home_percent"), mean("node_crossings"), mean("strays")];
+        if let [Some(home), Some(crossings), Some(0.0)] = reached
+            && home >= 95.0
+            && crossings > 0.0
+        {
+            return;
+        }
+        told.push(errors.into_owned());
+    }
+    panic!("{}", told.join("\n"));
+}
+
+#[test]
+fn homes_are_what_the_system_does() {
+    let Some(script) = script() else { return };
+    let arguments = ["--package", "nearq-cli", "--example", "home"];
+    let Some(program) = static_program(&arguments, "examples/home") else { return };
+    for preset in ["A", "C"] {
+        let Some(output) = boot(&script, preset, &program, &[]) else { return };
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{preset}: {}\n{text}\n{errors}", output.status);
+        let checked = text.lines().filter(|line| line.starts_with("ok: ")).count();
+        assert_eq!(checked, 6, "{preset}: {text}\n{errors}");
+    }
+}
+
 impl Preset {
     fn check(&self, json: &Value) {
         let name = self.name;
@@ -154,80 +204,4 @@ fn parts(cpus: usize, size: usize) -> Vec<Value> {
     (0..cpus / size)
         .map(|part| json!((part * size..(part + 1) * size).collect::<Vec<_>>()))
         .collect()
-}
-
-/// Boots a machine that runs `program`; nothing where QEMU does not start on this one.
-fn boot(script: &Path, preset: &str, program: &Path, arguments: &[&str]) -> Option<Output> {
-    let once = || {
-        let mut command = Command::new("bash");
-        command.arg(script).args(["-T", "150", "-t", preset, "--"]).arg(program).args(arguments);
-        command.output().expect("bash is there")
-    };
-    let mut output = once();
-    // 125: the guest died before it could say how the program ended. A loaded host does that to one boot of many.
-    if output.status.code() == Some(125) {
-        output = once();
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let no_qemu = ["error while loading shared libraries", "No such file"];
-    if !output.status.success() && no_qemu.iter().any(|text| errors.contains(text)) {
-        let why = errors.lines().next().unwrap_or_default();
-        skipped(WHAT, why, "install QEMU's libraries (Debian: qemu-system-x86)");
-        return None;
-    }
-    Some(output)
-}
-
-/// The script that boots a virtual machine, where there is one and it has been set up.
-fn script() -> Option<PathBuf> {
-    let named = env::var_os("NEARQ_VM").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let folder = named
-        .clone()
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vm"));
-    let script = folder.join("vmrun.sh");
-    if !script.exists() {
-        assert_eq!(named, None, "NEARQ_VM: the folder holds no vmrun.sh");
-        skipped(WHAT, "NEARQ_VM is not set", "set it to the folder that holds vmrun.sh");
-        return None;
-    }
-    let set_up = env::var_os("VMLAB").map(PathBuf::from).or_else(|| {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-        Some(cache?.join("numa-vm"))
-    });
-    if !set_up.is_some_and(|folder| folder.join("init").exists()) {
-        skipped(WHAT, "the virtual machine is not set up", "run the setup.sh beside vmrun.sh");
-        return None;
-    }
-    Some(script)
-}
-
-/// A program, linked statically, since the virtual machine has no libraries. Built in a folder of its own and without
-/// optimisation, which takes half a minute the first time.
-fn static_program(arguments: &[&str], program: &str) -> Option<PathBuf> {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let found = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output();
-    let folder = found.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    if !folder.is_some_and(|folder| Path::new(folder.trim()).is_dir()) {
-        skipped(WHAT, &format!("no {TARGET}"), &format!("rustup target add {TARGET}"));
-        return None;
-    }
-    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .arg("build")
-        .args(arguments)
-        .args(["--target", TARGET])
-        .args(["--config", "profile.dev.package.\"*\".opt-level=0"])
-        .args(["--config", "profile.dev.debug=false"])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // Sanitizers and the like are for the test, not for the program.
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET")
-        .output()
-        .expect("cargo is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target_dir.join(TARGET).join("debug").join(program))
 }

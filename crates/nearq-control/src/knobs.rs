@@ -57,6 +57,10 @@ const fn fixed(knob: Knob) -> Knob {
     Knob { writable: false, ..knob }
 }
 
+/// What the keys of homes' weights begin with; the rest is the weight's name.
+#[cfg(feature = "runtime")]
+pub(crate) const WEIGHT: &str = "home_";
+
 /// The table: what is one queue's, then what is the process's.
 pub const KNOBS: &[Knob] = &[
     fixed(queue(
@@ -150,6 +154,20 @@ pub const KNOBS: &[Knob] = &[
         "workqueue_set_min_active()",
         "Workqueue::set_min_active",
     ),
+    queue(
+        "home",
+        "a node's number; auto for the least loaded; none",
+        "The node where items are at home that have no home of their own",
+        "",
+        "Workqueue::set_home",
+    ),
+    queue(
+        "memory",
+        "home, interleave or untouched",
+        "Where the memory comes from that items touch first: their home, all nodes in turn, or wherever the program has it from",
+        "",
+        "Workqueue::set_memory",
+    ),
     process(
         "default_affinity_scope",
         "cpu, smt, cache, cache_shard, numa or system",
@@ -197,6 +215,48 @@ pub const KNOBS: &[Knob] = &[
         "0 to 1000000 looks; 512 are some 15 us",
         "How long a worker looks for work before it sleeps; pools are shared by queues, so it is the process's",
         ["", "", "Runtime::set_spin"],
+    ),
+    process(
+        "home_choice",
+        "now or first-run",
+        "When the node of a home is chosen that may be anywhere: when it is made, or when it is needed first",
+        ["", "NEARQ_HOME_CHOICE", "Runtime::set_home_choice"],
+    ),
+    process(
+        "home_inherit",
+        YES_NO,
+        "Whether what an item with a home queues is at home there too",
+        ["", "NEARQ_HOME_INHERIT", "Runtime::set_inherits_homes"],
+    ),
+    process(
+        "home_item_imbalance",
+        "1 to 1000000 thousandths",
+        "So many items must wait for each CPU of a home before an idle worker of a node at distance 10 takes one",
+        ["", "", "Runtime::set_home_weight"],
+    ),
+    process(
+        "home_item_imbalance_step",
+        "0 to 1000000 thousandths",
+        "So many more for each further 10 of distance",
+        ["", "", "Runtime::set_home_weight"],
+    ),
+    process(
+        "home_move_time",
+        "0 to 10000 thousandths",
+        "Of a dynamic home: what all of the CPU time is worth beside all of the memory",
+        ["", "", "Runtime::set_home_weight"],
+    ),
+    process(
+        "home_move_margin",
+        "1 to 10000 thousandths",
+        "Of a dynamic home: how much better another node must be",
+        ["", "", "Runtime::set_home_weight"],
+    ),
+    process(
+        "home_move_interval_ms",
+        "1 to 3600000 milliseconds",
+        "Of a dynamic home: how long it stays where it is at least",
+        ["", "", "Runtime::set_home_weight"],
     ),
     process(
         "lock_mode",

@@ -24,8 +24,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use dump::{
-    Dump, MachineNode, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump, RunningItem,
-    ScopeDump, WaitingItems,
+    Dump, HomeDump, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump,
+    RunningItem, ScopeDump, WaitingItems,
 };
 pub use locks::{AdaptiveLock, Locks};
 pub use process::{Access, Process};

@@ -117,6 +117,8 @@ impl RuntimeSubject {
             rescuer: queue.has_rescuer(),
             mayday: sum(|row| row.mayday),
             rescued: sum(|row| row.rescued),
+            at_home: sum(|row| row.at_home),
+            away: sum(|row| row.away),
             max_active: queue.max_active() as u64,
             wait: times.as_ref().map(|(wait, _)| histogram(wait)),
             run: times.as_ref().map(|(_, run)| histogram(run)),
@@ -206,7 +208,7 @@ impl Subject for RuntimeSubject {
         };
         let queues = self.runtime.queues();
         let queue = find(&queues, name)?;
-        settings::set_queue(queue, changes)?;
+        settings::set_queue(&self.runtime, queue, changes)?;
         let queue = settings::of_queue(&self.runtime, queue);
         Ok(Settings { process: None, queues: vec![queue] })
     }

@@ -7,6 +7,10 @@ pub enum Reader {
     Program,
     /// Programs under the preload library.
     Preload,
+    /// The command `nearq`, and what it starts.
+    Command,
+    /// Programs under `nearq run --tree`.
+    Tree,
     /// The project's own tests.
     Tests,
 }
@@ -17,6 +21,8 @@ impl Reader {
         match self {
             Reader::Program => "programs",
             Reader::Preload => "programs under the preload library",
+            Reader::Command => "the command nearq",
+            Reader::Tree => "programs under nearq run --tree",
             Reader::Tests => "the project's tests",
         }
     }
@@ -53,6 +59,12 @@ pub const VARIABLES: &[Variable] = &[
         "What the process allows its user's tools: nothing, to look, or to look and change; root may always change what can be looked at",
     ),
     variable(
+        "NEARQ_HOME_WEIGHTS",
+        Reader::Program,
+        "NAME=NUMBER, several with commas between them",
+        "The numbers by which homes go, by the names that docs/home.md lists",
+    ),
+    variable(
         "NEARQ_LOCK_NUMA_FUTEX",
         Reader::Program,
         "1",
@@ -81,6 +93,30 @@ pub const VARIABLES: &[Variable] = &[
         Reader::Preload,
         "1",
         "A line on standard error at exit: how often threads had to wait, and how",
+    ),
+    variable(
+        "NEARQ_RUN",
+        Reader::Command,
+        "set by `nearq run` for its jobs",
+        "Tells which run a process belongs to, for what ends it if `nearq` is killed; not to be set by hand",
+    ),
+    variable(
+        "NEARQ_TREE_LIBRARY",
+        Reader::Command,
+        "a file",
+        "Where libnearq_tree.so is, which `nearq run --tree` has programs loaded with; else beside nearq, in deps/, or in ../lib/nearq/",
+    ),
+    variable(
+        "NEARQ_TREE_CHOOSE",
+        Reader::Tree,
+        "exec, fork or lazy",
+        "When a program chooses its home: when it is executed, also when it forks, or only after 50 ms of CPU time",
+    ),
+    variable(
+        "NEARQ_TREE",
+        Reader::Tree,
+        "set by `nearq run --tree`",
+        "Where the tree's table is, and what was done to the CPUs that a program inherits; without it programs are left alone",
     ),
     variable(
         "NEARQ_BROKEN",

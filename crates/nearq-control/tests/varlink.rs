@@ -11,11 +11,11 @@ use std::process::Command;
 use common::{Folder, Shared, serve, until};
 use nearq_control::protocol::{
     Access, AdaptiveLock, Bucket, Dump, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics,
-    Histogram, Keep, KeepReply, Locks, MachineNode, NodeLimit, PodDump, PodStatistics, PoolDump,
-    Process, ProcessReply, ProcessSettings, QueueDump, QueueSettings, QueueStatistics, Refusal,
-    Request, RescuerDump, RunningItem, ScopeDump, Set, Setting, Settings, SettingsReply,
-    Statistics, StatisticsReply, Trace, TraceBatch, TraceEvent, TraceKind, TracedQueue,
-    WaitingItems,
+    Histogram, HomeDump, Keep, KeepReply, Locks, MachineNode, NodeHomes, NodeLimit, PodDump,
+    PodStatistics, PoolDump, Process, ProcessReply, ProcessSettings, QueueDump, QueueSettings,
+    QueueStatistics, Refusal, Request, RescuerDump, RunningItem, ScopeDump, Set, Setting, Settings,
+    SettingsReply, Statistics, StatisticsReply, Trace, TraceBatch, TraceEvent, TraceKind,
+    TracedQueue, WaitingItems,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -71,6 +71,8 @@ mod samples {
             rescuer: true,
             mayday: 1,
             rescued: 1,
+            at_home: 1,
+            away: 1,
             max_active: 1,
             wait: Some(histogram()),
             run: Some(histogram()),
@@ -153,6 +155,10 @@ mod samples {
                 limit: 1,
                 inactive: 1,
             }],
+            home: Some(HomeDump { node: -1, follows: true, why: text() }),
+            memory: text(),
+            at_home: 1,
+            away: 1,
             rescuer: Some(RescuerDump { thread: 1, cpus: text() }),
         }
     }
@@ -196,6 +202,8 @@ mod samples {
             running: vec![running],
             waiting: vec![waiting],
             more_waiting: true,
+            homes: vec![NodeHomes { node: 1, cpus: text(), homes: 1, others: 1 }],
+            home_weights: [(text(), 1)].into(),
             locks: Some(locks()),
         };
         DumpReply { dump }

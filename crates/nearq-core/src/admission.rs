@@ -61,7 +61,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::broken::Broken;
 use crate::domain::Domain;
 use crate::fork;
-use crate::item::Item;
+use crate::item::{Item, Spot};
 use crate::kicker::Kicker;
 use crate::link::Link;
 use crate::look::Sight;
@@ -408,7 +408,7 @@ impl<P: Platform> Admission<P> {
         &self,
         link: &Link<P>,
         item: NonNull<Item<P>>,
-        cpu: u32,
+        spot: Spot,
         own: bool,
     ) -> bool {
         // SAFETY: the caller has the item's PENDING, which keeps it alive.
@@ -424,7 +424,7 @@ impl<P: Platform> Admission<P> {
             return false;
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link, cpu);
+        header.set_target(link, spot);
         // Relaxed: written before the link could be found.
         // SAFETY: null, or a link, which lives as long as the queue.
         let line = unsafe { self.line.load(Ordering::Relaxed).as_ref() };

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use nearq_platform::{Instant, Platform};
 
 use crate::level::Level;
-use crate::pool::Pool;
+use crate::pool::{Noted, Pool};
 use crate::runtime::Inner;
 use crate::watch::{Doing, Watcher};
 use crate::worker::Counted;
@@ -65,6 +65,8 @@ struct OfPool {
     counts: Counts,
     surplus: Surplus,
     progress: Option<Progress>,
+    /// Where items with homes wait.
+    noted: Option<Noted>,
 }
 
 /// How long nothing has been started at a pool where work waits.
@@ -144,8 +146,12 @@ impl<P: Platform> Balance<P> {
         let passed =
             now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
         let mut replaced = false;
+        let homes_are_used = inner.homes.are_used();
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools[index];
+            if homes_are_used {
+                pool.look_after_homed(&mut of.noted, own[index], now);
+            }
             if !waiting[index] {
                 (of.surplus, of.progress) = (Surplus::default(), None);
                 continue;

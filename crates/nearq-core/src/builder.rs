@@ -3,12 +3,14 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use nearq_home::Weights;
 use nearq_platform::Platform;
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
 use crate::broken::Variant;
 use crate::error::Error;
+use crate::home::HomeChoice;
 use crate::outcome::contain;
 use crate::runtime::Runtime;
 use crate::stall::{OnStall, STALL_AFTER, Stall};
@@ -65,6 +67,9 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     default_scope: Option<Scope>,
     shard_size: usize,
     affinity: Option<bool>,
+    pub(crate) weights: Weights,
+    pub(crate) home_choice: Option<HomeChoice>,
+    pub(crate) inherits_homes: Option<bool>,
     platform: core::marker::PhantomData<P>,
 }
 
@@ -80,6 +85,9 @@ impl<P: Platform> RuntimeBuilder<P> {
             default_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
+            weights: Weights::default(),
+            home_choice: None,
+            inherits_homes: None,
             platform: core::marker::PhantomData,
         }
     }
@@ -190,11 +198,27 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
+    /// When the node of a [home](crate::Home) is chosen that may be anywhere: `NEARQ_HOME_CHOICE` (`now` or `first-run`) if not set, else
+    /// when it is made.
+    #[must_use]
+    pub fn home_choice(mut self, choice: HomeChoice) -> Self {
+        self.home_choice = Some(choice);
+        self
+    }
+
+    /// Whether what an item with a home queues is at home there too: `NEARQ_HOME_INHERIT` (`on` or `off`) if not set, else it is. See
+    /// [`Runtime::set_inherits_homes`].
+    #[must_use]
+    pub fn inherits_homes(mut self, inherits: bool) -> Self {
+        self.inherits_homes = Some(inherits);
+        self
+    }
+
     /// Builds the runtime; it has no thread yet.
     ///
     /// # Errors
     /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
-    pub fn build(self) -> Result<Runtime<P>, Error> {
+    pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
@@ -224,6 +248,31 @@ impl<P: Platform> RuntimeBuilder<P> {
                 P::setting("NEARQ_STALL_AFTER").map_or(Ok(STALL_AFTER), |text| seconds(&text))?
             }
         };
+        if let Some(text) = P::setting("NEARQ_HOME_WEIGHTS") {
+            set_weights(&mut self.weights, &text)?;
+        }
+        if self.home_choice.is_none()
+            && let Some(name) = P::setting("NEARQ_HOME_CHOICE")
+        {
+            let choice = HomeChoice::by_name(&name).ok_or_else(|| {
+                Error::Machine(format!(
+                    "NEARQ_HOME_CHOICE is `{name}`; it may be `now` or `first-run`"
+                ))
+            })?;
+            self.home_choice = Some(choice);
+        }
+        if self.inherits_homes.is_none() {
+            self.inherits_homes = match P::setting("NEARQ_HOME_INHERIT").as_deref() {
+                None => None,
+                Some("on") => Some(true),
+                Some("off") => Some(false),
+                Some(other) => {
+                    return Err(Error::Machine(format!(
+                        "NEARQ_HOME_INHERIT is `{other}`; it may be `on` or `off`"
+                    )));
+                }
+            };
+        }
         let surroundings = Surroundings {
             topology: machine.topology,
             limits: machine.limits,
@@ -235,6 +284,22 @@ impl<P: Platform> RuntimeBuilder<P> {
         let broken = Variant::chosen::<P>()?;
         Ok(Runtime::start(surroundings, self, stall_after, broken))
     }
+}
+
+/// Weights as `NEARQ_HOME_WEIGHTS` has them: `imbalance=2000,imbalance_step=0`.
+fn set_weights(weights: &mut Weights, text: &str) -> Result<(), Error> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let value = value.trim().parse().map_err(|_| {
+            Error::Machine(format!(
+                "NEARQ_HOME_WEIGHTS has `{part}`; it may be NAME=NUMBER, several with commas between them"
+            ))
+        })?;
+        weights
+            .set(name.trim(), value)
+            .map_err(|wrong| Error::Machine(format!("NEARQ_HOME_WEIGHTS: {wrong}")))?;
+    }
+    Ok(())
 }
 
 /// A time in seconds, as `NEARQ_STALL_AFTER` has it.

@@ -2,10 +2,12 @@
 
 use core::cell::Cell;
 use core::time::Duration;
+use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform};
 
 use crate::admission::Admission;
+use crate::home::{Home, Inside};
 use crate::item::Item;
 use crate::link::Link;
 use crate::pool::Pool;
@@ -47,6 +49,8 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) link: Cell<*const Link<P>>,
     /// Whether the current item is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
     polls: Cell<bool>,
+    /// The home of the item that it executes; null if it has none.
+    pub(crate) home: Cell<*const Inside<P>>,
     /// The item that it executes, or has executed last: then only an address to compare with. Null while the worker itself
     /// frees something (`fork`).
     pub(crate) item: Cell<*const Item<P>>,
@@ -66,6 +70,7 @@ impl<'a, P: Platform> Context<'a, P> {
             look_after: Cell::new(false),
             link: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
+            home: Cell::new(core::ptr::null()),
             item: Cell::new(core::ptr::null()),
         }
     }
@@ -207,6 +212,21 @@ pub(crate) fn is_polling<P: Platform>() -> bool {
 /// Whether the caller is a worker that executes `item` right now.
 pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
     with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item)).unwrap_or(false)
+}
+
+/// The home of the item in which the caller is, if it is a worker of `inner`.
+pub(crate) fn home_of_caller<P: Platform>(inner: *const Inner<P>) -> Option<Home<P>> {
+    with_current::<P, _>(|context| {
+        let home = context.home.get();
+        if home.is_null() || !core::ptr::eq(context.inner, inner) {
+            return None;
+        }
+        // SAFETY: the pointer of an `Arc`, which the worker keeps until the item has returned; this adds the reference that is taken.
+        unsafe { Arc::increment_strong_count(home) };
+        // SAFETY: as above.
+        Some(Home::of(unsafe { Arc::from_raw(home) }))
+    })
+    .flatten()
 }
 
 /// Whether the caller is a worker that serves a link of that domain right now.

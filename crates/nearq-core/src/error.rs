@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use nearq_home::{NoHome, WrongWeight};
 use nearq_platform::Refused;
 use nearq_topology::CpuSet;
 
@@ -70,6 +71,10 @@ pub enum Error {
     ShutDown,
     /// The machine could not be described.
     Machine(String),
+    /// A node that cannot be a home.
+    NoHome(NoHome),
+    /// A weight of homes that there is not, or that it may not be.
+    Weight(WrongWeight),
     /// The operating system refused.
     Refused(Refused),
 }
@@ -130,12 +135,26 @@ impl fmt::Display for Error {
                  queue before `Runtime::shutdown`, or build another runtime",
             ),
             Error::Machine(text) => write!(f, "{text}"),
+            Error::NoHome(why) => write!(f, "{why}"),
+            Error::Weight(wrong) => write!(f, "{wrong}"),
             Error::Refused(refused) => write!(f, "{refused}"),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<NoHome> for Error {
+    fn from(why: NoHome) -> Self {
+        Error::NoHome(why)
+    }
+}
+
+impl From<WrongWeight> for Error {
+    fn from(wrong: WrongWeight) -> Self {
+        Error::Weight(wrong)
+    }
+}
 
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {

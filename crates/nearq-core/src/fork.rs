@@ -13,7 +13,7 @@
 //! The platform calls three hooks for each runtime (`Platform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
-//!   `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, `orphans`. So the child's vectors,
+//!   `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, `orphans`, those of the homes. So the child's vectors,
 //!   tables and lists of those are whole. No queue can go meanwhile: its end takes `queues` first.
 //! * **parent** ([`Inner::release_after_fork`]) gives them back.
 //! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure
@@ -136,6 +136,7 @@ impl<P: Platform> Inner<P> {
         hold(&self.levels);
         hold(&self.surroundings);
         hold(&self.orphans);
+        self.homes.hold_for_fork();
     }
 
     /// After a fork, in the process that forked.
@@ -144,6 +145,8 @@ impl<P: Platform> Inner<P> {
     /// After `hold_for_fork`, once.
     unsafe fn release_after_fork(&self) {
         // SAFETY: here and below: taken by `hold_for_fork`.
+        unsafe { self.homes.release_after_fork() };
+        // SAFETY: as above.
         unsafe { give_back(&self.orphans) };
         // SAFETY: as above.
         unsafe { give_back(&self.surroundings) };
@@ -185,6 +188,7 @@ impl<P: Platform> Inner<P> {
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();
         self.observation.after_fork_in_child();
+        self.homes.after_fork_in_child();
         set(&self.threads, 0);
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);

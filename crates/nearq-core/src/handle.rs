@@ -9,6 +9,7 @@ use crate::attributes::{Attributes, Kind};
 use crate::domain::DomainLimit;
 use crate::error::Error;
 use crate::histogram::Times;
+use crate::home::{Home, QueueMemory};
 use crate::link::{InHand, LinkStatistics};
 use crate::queue::Queue;
 use crate::runtime::Runtime;
@@ -81,6 +82,32 @@ impl<P: Platform> QueueHandle<P> {
     pub fn rescuer_cpumask(&self) -> Option<CpuSet> {
         let thread = self.queue.rescuer().and_then(|rescuer| rescuer.thread())?;
         P::affinity(thread).ok()
+    }
+
+    /// Where items are at home that have no home of their own.
+    pub fn home(&self) -> Option<Home<P>> {
+        self.queue.home()
+    }
+
+    /// Changes that; in effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_home(&self, home: Option<&Home<P>>) -> Result<(), Error> {
+        self.queue.set_home(home)
+    }
+
+    /// Where the memory comes from that items touch first.
+    pub fn memory(&self) -> QueueMemory {
+        self.queue.memory()
+    }
+
+    /// Changes that; in effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
+        self.queue.set_memory(memory)
     }
 
     /// The attributes as they were set.

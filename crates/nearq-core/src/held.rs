@@ -256,6 +256,9 @@ impl<P: Platform> Held<'_, P> {
         self.count_dropped();
         // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
         let link = unsafe { &*link };
+        if !inactive && word & AWAY == 0 && self.item.spot().home().is_some() {
+            link.pool.homed_left();
+        }
         self.told.set(Some(link.queue().retire(link, inactive)));
         Some(true)
     }
@@ -411,7 +414,7 @@ impl<P: Platform> Left<P> {
         // SAFETY: we visit the queue, and links live as long as it.
         let link = unsafe { &*self.link };
         match self.node {
-            Some(node) => link.push(node),
+            Some(node) => link.push_any(node),
             None => link.admission().kick(),
         }
     }

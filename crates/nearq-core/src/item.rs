@@ -21,6 +21,8 @@
 //! | 28..40 | epoch | the process's forks, when the item was queued last |
 //! | 40..64 | references | handles that users hold |
 //!
+//! Whether an item has a home the word does not say: its links say whether anybody has one at all (`queue/homes`).
+//!
 //! | `PENDING` | `RUNNING` | `DEFERRED` | who holds the item |
 //! |---|---|---|---|
 //! | 0 | 0 | 0 | idle: nobody; the last handle's drop frees it |
@@ -110,7 +112,7 @@ pub(crate) struct ItemTable<P: Platform> {
 
 /// The header with which every queueable object begins.
 ///
-/// `link` and `cpu` are written by the owner of `PENDING`.
+/// `link` and `spot` are written by the owner of `PENDING`.
 #[repr(C)]
 pub(crate) struct Item<P: Platform> {
     pub(crate) state: P::AtomicU64,
@@ -119,13 +121,44 @@ pub(crate) struct Item<P: Platform> {
     /// Where it was queued; null from the start of an execution until the next queueing is accounted.
     link: P::AtomicPtr<Link<P>>,
     table: &'static ItemTable<P>,
-    /// The CPU that queued it, where the link wants to know. Relaxed: a hint, which the next queuer may overwrite while the
-    /// worker that has started the item still reads it.
-    cpu: P::AtomicU32,
+    /// The CPU that queued it, and the node where it is at home, for who wants to know. Relaxed: a hint, which the next queuer may
+    /// overwrite while the worker that has started the item still reads it.
+    spot: P::AtomicU32,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
     /// What few items need, or when the item was queued if that was looked at.
     pub(crate) attachment: Attachment<P>,
+}
+
+/// Where an item comes from and where it belongs: the CPU that queued it in the lower bits, one more than the number of its home node
+/// above. Linux has at most 8192 CPUs and 1024 nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot(u32);
+
+impl Spot {
+    const CPU_BITS: u32 = 20;
+
+    /// Of an item without a home.
+    #[inline(always)]
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        Spot(cpu as u32)
+    }
+
+    pub(crate) fn new(cpu: usize, home: Option<u32>) -> Self {
+        let cpu = cpu as u32 & ((1 << Self::CPU_BITS) - 1);
+        Spot(cpu | home.map_or(0, |home| (home + 1) << Self::CPU_BITS))
+    }
+
+    /// The CPU that queued it.
+    pub(crate) fn cpu(self) -> usize {
+        (self.0 & ((1 << Self::CPU_BITS) - 1)) as usize
+    }
+
+    /// The number of its home node.
+    #[inline]
+    pub(crate) fn home(self) -> Option<u32> {
+        (self.0 >> Self::CPU_BITS).checked_sub(1)
+    }
 }
 
 /// What an execution leaves to its worker.
@@ -240,7 +273,7 @@ impl<P: Platform> Item<P> {
             next: P::AtomicPtr::new(core::ptr::null_mut()),
             link: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
-            cpu: P::AtomicU32::new(0),
+            spot: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
             attachment: Attachment::none(),
         }
@@ -347,8 +380,8 @@ impl<P: Platform> Item<P> {
 
     /// Records where the item goes. The caller owns `PENDING`, and the queueing is accounted on the link.
     #[inline]
-    pub(crate) fn set_target(&self, link: *const Link<P>, cpu: u32) {
-        self.set_cpu(cpu);
+    pub(crate) fn set_target(&self, link: *const Link<P>, spot: Spot) {
+        self.set_spot(spot);
         // Release: pairs with the acquire in `accounted`.
         self.link.store(link.cast_mut(), Ordering::Release);
     }
@@ -370,15 +403,16 @@ impl<P: Platform> Item<P> {
         self.link.load(Ordering::Acquire)
     }
 
-    /// The CPU that queued it; or, where it is queued again already, that of the next queueing.
+    /// The CPU that queued it, and its home; or, where it is queued again already, those of the next queueing.
     #[inline]
-    pub(crate) fn cpu(&self) -> u32 {
-        self.cpu.load(Ordering::Relaxed)
+    pub(crate) fn spot(&self) -> Spot {
+        Spot(self.spot.load(Ordering::Relaxed))
     }
 
     /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
-    pub(crate) fn set_cpu(&self, cpu: u32) {
-        self.cpu.store(cpu, Ordering::Relaxed);
+    #[inline]
+    pub(crate) fn set_spot(&self, spot: Spot) {
+        self.spot.store(spot.0, Ordering::Relaxed);
     }
 
     /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.

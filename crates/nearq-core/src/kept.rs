@@ -3,15 +3,12 @@
 //! Threads read them through raw pointers while more are added, so they must keep their addresses and must not be
 //! reached through a `Box` that moves (which would claim them for itself alone).
 
-use core::ptr::NonNull;
+use nearq_platform::Platform;
 
-/// Owns values that are shared through raw pointers until it is dropped.
-pub(crate) struct Kept<T>(Vec<NonNull<T>>);
+use crate::near::Near;
 
-// SAFETY: it owns its values, and hands out shared references only.
-unsafe impl<T: Send> Send for Kept<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Kept<T> {}
+/// Owns values that are shared through raw pointers until it is dropped; whoever drops it says that nobody reads them any more.
+pub(crate) struct Kept<T>(Vec<Near<T>>);
 
 impl<T> Kept<T> {
     pub(crate) const fn new() -> Self {
@@ -19,24 +16,21 @@ impl<T> Kept<T> {
     }
 
     /// Keeps `value`; the pointer is good, for shared use, until this is dropped.
-    pub(crate) fn add(&mut self, value: T) -> *mut T {
-        let kept = NonNull::from(Box::leak(Box::new(value)));
+    pub(crate) fn add<P: Platform>(&mut self, value: T) -> *mut T {
+        self.add_near::<P>(None, value)
+    }
+
+    /// As [`add`](Self::add), on that node.
+    pub(crate) fn add_near<P: Platform>(&mut self, node: Option<u32>, value: T) -> *mut T {
+        let mut value = Some(value);
+        let kept = Near::new::<P>(node, 1, || value.take().expect("one is made"));
+        let pointer = kept.as_ptr();
         self.0.push(kept);
-        kept.as_ptr()
+        pointer
     }
 
     /// The values, in the order in which they came.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        // SAFETY: from `add`, freed by the drop only, and never borrowed exclusively in between.
-        self.0.iter().map(|kept| unsafe { kept.as_ref() })
-    }
-}
-
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {
-        for kept in self.0.drain(..) {
-            // SAFETY: from `add`; whoever drops this says that nobody reads the values any more.
-            drop(unsafe { Box::from_raw(kept.as_ptr()) });
-        }
+        self.0.iter().flat_map(|kept| kept.iter())
     }
 }

@@ -13,13 +13,14 @@
 //! |---|---|
 //! | `item` | the state word: who owns an item |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
-//! | `pause`, `pad` | who lost a race for a word; keeping apart what different CPUs write |
+//! | `pause`, `pad`, `near` | who lost a race for a word; keeping apart what different CPUs write, and near what those of one node do |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
 //! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
 //! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
+//! | `home` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
 //! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
 //! | `observe`, `histogram`, `handle`, `look`, `points` | who looks on from outside: times, events, settings, what there is now |
@@ -57,6 +58,7 @@ mod handle;
 mod held;
 mod histogram;
 mod hogs;
+mod home;
 mod idle;
 mod inbox;
 mod info;
@@ -69,6 +71,7 @@ mod link;
 mod list;
 mod look;
 mod monitor;
+mod near;
 mod observe;
 mod outcome;
 mod pad;
@@ -114,10 +117,13 @@ pub use error::Error;
 pub use flush::{DrainedQueue, FlushedQueue};
 pub use handle::QueueHandle;
 pub use histogram::{TimeClass, Times};
+pub use home::{AtHome, AtHomeForGood, Home, HomeChoice, NodeHomes, QueueMemory, Registered};
 pub use info::{PoolInfo, WorkerState};
 pub use join::JoinHandle;
 pub use link::{InHand, LinkStatistics};
 pub use look::{RunningNow, WaitingNow};
+pub use nearq_home::{NoHome, Weights, WrongWeight};
+pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};
 pub use observe::{Timing, TraceEvent, TraceKind, Tracer};
 pub use outcome::{JoinError, Panic};

@@ -22,6 +22,7 @@ use crate::admission::Admission;
 use crate::credits::Credits;
 use crate::inbox::Inbox;
 use crate::item::Item;
+use crate::near::Near;
 use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::queue::Queue;
@@ -39,6 +40,8 @@ struct Stripe<P: Platform> {
     cpu_nanos: P::AtomicU64,
     replaced: P::AtomicU64,
     hogged: P::AtomicU64,
+    at_home: P::AtomicU64,
+    away: P::AtomicU64,
 }
 
 /// The link is not the one that issuers use now; somebody may wait for what is left on it.
@@ -52,6 +55,8 @@ pub(crate) const LOCALIZE: u32 = 1;
 pub(crate) const INTENSIVE: u32 = 1 << 1;
 /// Some of the items are timed (`observe`).
 pub(crate) const OBSERVED: u32 = 1 << 2;
+/// Items may have homes (`queue/homes`).
+pub(crate) const HOMED: u32 = 1 << 3;
 
 /// One workqueue on one pool.
 pub(crate) struct Link<P: Platform> {
@@ -59,7 +64,7 @@ pub(crate) struct Link<P: Platform> {
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
     pub(crate) pool: Arc<Pool<P>>,
-    /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`].
+    /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`], [`HOMED`].
     manner: P::AtomicU32,
     /// While it is observed: one item of two to this power may be a sample (`observe`).
     power: P::AtomicU32,
@@ -75,7 +80,7 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) inactive: Padded<Inbox<P>>,
     /// How many those are, or are about to be.
     held: Padded<P::AtomicU64>,
-    stripes: Box<[Padded<Stripe<P>>]>,
+    stripes: Near<Padded<Stripe<P>>>,
     /// Items that were let in, and cancelled before they ran.
     cancelled: P::AtomicU64,
     /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
@@ -110,8 +115,11 @@ impl<P: Platform> Link<P> {
                 cpu_nanos: P::AtomicU64::new(0),
                 replaced: P::AtomicU64::new(0),
                 hogged: P::AtomicU64::new(0),
+                at_home: P::AtomicU64::new(0),
+                away: P::AtomicU64::new(0),
             })
         };
+        let stripes = Near::new::<P>(pool.near_node(), stripes, stripe);
         Link {
             queue,
             admission,
@@ -124,7 +132,7 @@ impl<P: Platform> Link<P> {
             credits: Padded(Credits::new()),
             inactive: Padded(Inbox::new()),
             held: Padded(P::AtomicU64::new(0)),
-            stripes: (0..stripes).map(|_| stripe()).collect(),
+            stripes,
             cancelled: P::AtomicU64::new(0),
             mayday: P::AtomicU64::new(0),
             rescued: P::AtomicU64::new(0),
@@ -173,6 +181,13 @@ impl<P: Platform> Link<P> {
     #[cold]
     pub(crate) fn count_repatriated(&self, worker: u32) {
         self.stripe(worker).repatriated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a run of an item with a home.
+    pub(crate) fn count_home(&self, worker: u32, at_home: bool) {
+        let stripe = self.stripe(worker);
+        let counter = if at_home { &stripe.at_home } else { &stripe.away };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]
@@ -366,6 +381,16 @@ impl<P: Platform> Link<P> {
         self.pool.push(item);
     }
 
+    /// As [`push`](Self::push), of an item that may have a home.
+    #[inline]
+    pub(crate) fn push_any(&self, item: core::ptr::NonNull<Item<P>>) {
+        // SAFETY: PENDING keeps it alive.
+        match unsafe { item.as_ref() }.spot().home() {
+            None => self.pool.push(item),
+            Some(_) => self.pool.push_homed(item),
+        }
+    }
+
     /// Nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
     /// admitted. In the child of a fork.
     ///
@@ -400,6 +425,8 @@ impl<P: Platform> Link<P> {
             cpu_intensive: sum(|stripe| &stripe.hogged),
             mayday: self.mayday.load(Ordering::Relaxed),
             rescued: self.rescued.load(Ordering::Relaxed),
+            at_home: sum(|stripe| &stripe.at_home),
+            away: sum(|stripe| &stripe.away),
         }
     }
 }
@@ -417,6 +444,8 @@ impl LinkStatistics {
         self.cpu_intensive += other.cpu_intensive;
         self.mayday += other.mayday;
         self.rescued += other.rescued;
+        self.at_home += other.at_home;
+        self.away += other.away;
     }
 }
 
@@ -470,4 +499,8 @@ pub struct LinkStatistics {
     pub mayday: u64,
     /// Executions that the rescuer has begun.
     pub rescued: u64,
+    /// Executions of items with a [home](crate::Home) that began there.
+    pub at_home: u64,
+    /// Executions of items with a home that began elsewhere.
+    pub away: u64,
 }

@@ -97,6 +97,30 @@ impl<P: Platform> List<P> {
         *other = List::new();
     }
 
+    /// Takes at most `most` of what is wanted out of the first `among` items. The rest keeps its order.
+    pub(crate) fn extract(
+        &mut self,
+        wanted: impl Fn(NonNull<Item<P>>) -> bool,
+        most: usize,
+        among: usize,
+    ) -> List<P> {
+        let (mut chosen, mut passed) = (List::new(), List::new());
+        for _ in 0..among {
+            if chosen.len() == most {
+                break;
+            }
+            let Some(item) = self.pop_front() else { break };
+            if wanted(item) {
+                chosen.push_back(item);
+            } else {
+                passed.push_back(item);
+            }
+        }
+        passed.append(self);
+        *self = passed;
+        chosen
+    }
+
     /// Moves what is wanted to the front. Both parts keep their order.
     pub(crate) fn prefer(&mut self, wanted: impl Fn(NonNull<Item<P>>) -> bool) {
         let (mut first, mut rest) = (List::new(), List::new());

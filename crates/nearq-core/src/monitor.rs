@@ -282,6 +282,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             return false;
         }
         inner.look_at_machine(now);
+        inner.homes.judge(now);
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {
             balance.settle(&pools);

@@ -18,6 +18,8 @@ use core::time::Duration;
 use nearq_platform::{Instant, Platform, Refused};
 use nearq_topology::CpuSet;
 
+use crate::home::Homes;
+
 /// A worker is brought back at most this often. A migration costs some 5 to 50 microseconds, most of it cold
 /// caches; at one a millisecond it stays below 5 % of the worker's time even where the scheduler fights back.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -76,6 +78,31 @@ impl Place {
     pub(crate) fn localize<P: Platform>(&mut self, cpu: usize) {
         if P::current_cpu() != cpu && self.wide.contains(cpu) && self.refusals < REFUSALS {
             self.go_to::<P>(&CpuSet::single(cpu));
+        }
+    }
+
+    /// Brings the thread to its pod's node when it starts, whatever comes after: it is not one of the times that are too many.
+    pub(crate) fn begin_on<P: Platform>(&mut self, node: u32, homes: &Homes<P>) {
+        self.go_home(node, homes);
+        self.last = None;
+    }
+
+    /// Brings the thread to the home of the item that it is about to run, in a pod that does not lie in one node.
+    pub(crate) fn go_home<P: Platform>(&mut self, node: u32, homes: &Homes<P>) {
+        if homes.map.node_of(P::current_cpu()) == Some(node) || self.refusals >= REFUSALS {
+            return;
+        }
+        let now = P::now();
+        if self.last.is_some_and(|last| now - last < INTERVAL) {
+            return;
+        }
+        self.last = Some(now);
+        let nodes = homes.nodes();
+        let cpus = nodes.iter().find(|known| known.id == node as usize).map(|node| &node.cpus);
+        if let Some(cpus) = cpus.map(|cpus| cpus.intersection(&self.wide))
+            && !cpus.is_empty()
+        {
+            self.go_to::<P>(&cpus);
         }
     }
 

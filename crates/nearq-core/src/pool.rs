@@ -21,6 +21,7 @@
 //! Pools live as long as the runtime; a pool that is not used has no threads after a while.
 
 mod calling;
+mod homes;
 mod threads;
 
 use core::ptr::NonNull;
@@ -45,6 +46,9 @@ use crate::rescuer::Hardship;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
+use homes::Homed;
+pub(crate) use homes::Noted;
+
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
     pub(crate) id: u32,
@@ -52,12 +56,15 @@ pub(crate) struct Pool<P: Platform> {
     /// CPUs of its pod, and cores.
     cpus: u32,
     cores: u32,
+    /// The number of the node that its pod lies in; none if that is not one.
+    pub(crate) node: Option<u32>,
     pub(crate) level: Arc<Level<P>>,
     runtime: *const Inner<P>,
     inbox: Padded<Inbox<P>>,
     idle: Padded<Idle<P>>,
     listed: Padded<Listed<P>>,
     called: Padded<Called<P>>,
+    homed: Padded<Homed<P>>,
     /// Threads that belong to the pool.
     workers: P::AtomicU32,
     /// Workers that have said that they block: so many threads more than hands.
@@ -104,6 +111,7 @@ impl<P: Platform> Pool<P> {
         id: u32,
         key: PoolKey,
         cores: usize,
+        node: Option<u32>,
         level: Arc<Level<P>>,
         runtime: *const Inner<P>,
     ) -> Self {
@@ -113,6 +121,7 @@ impl<P: Platform> Pool<P> {
             key,
             cpus,
             cores: cores.max(1) as u32,
+            node,
             level,
             runtime,
             inbox: Padded(Inbox::new()),
@@ -129,6 +138,7 @@ impl<P: Platform> Pool<P> {
                 awake: P::AtomicU32::new(0),
                 hands: P::AtomicU32::new(cpus),
             }),
+            homed: Padded(Homed::new()),
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
             hardship: Hardship::new(),
@@ -296,26 +306,27 @@ impl<P: Platform> Pool<P> {
     /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
     /// are about to take.
     pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
-        for sibling in self.siblings() {
-            if sibling.has_work() && !sibling.idle.has_searching() {
-                let moved = sibling.take(worker, limit);
-                if moved != 0 {
-                    // Whoever was called for the rest may have come here instead of the caller.
-                    if sibling.has_work() {
-                        sibling.call_worker();
-                    }
-                    return moved;
+        if self.runtime().homes.are_used() {
+            return self.take_by_homes(worker, limit);
+        }
+        let mut each = self.siblings().map(|sibling| sibling.take_for_sibling(worker, limit));
+        each.find(|moved| *moved != 0).unwrap_or(0)
+    }
+
+    /// As [`take`](Self::take), for a worker of another pool, which takes whatever is first.
+    fn take_for_sibling(&self, worker: &Worker<P>, limit: usize) -> usize {
+        if self.has_work() && !self.idle.has_searching() {
+            let moved = self.take(worker, limit);
+            if moved != 0 {
+                // Whoever was called for the rest may have come here instead of the caller.
+                if self.has_work() {
+                    self.call_worker();
                 }
-            }
-            // Its workers have it all, and may be preempted, or in a long item.
-            if sibling.has_loaded() {
-                let moved = sibling.take_back(worker);
-                if moved != 0 {
-                    return moved;
-                }
+                return moved;
             }
         }
-        0
+        // Its workers have it all, and may be preempted, or in a long item.
+        if self.has_loaded() { self.take_back(worker) } else { 0 }
     }
 
     /// Whether a worker of this pool has something for which a helper should come.
@@ -325,6 +336,7 @@ impl<P: Platform> Pool<P> {
                 (sibling.has_work() || sibling.has_loaded() && sibling.has_batches())
                     && !sibling.idle.has_searching()
                     && !sibling.idle.has_idle()
+                    && (!self.runtime().homes.are_used() || sibling.needs_help_of(self))
             })
     }
 
@@ -422,7 +434,7 @@ impl<P: Platform> Pool<P> {
         }
         if self.has_work() {
             // Who looked in between has seen neither.
-            self.call_worker();
+            self.call_again();
         }
         self.ready()
     }
@@ -441,6 +453,7 @@ impl<P: Platform> Pool<P> {
         fork::set(&self.called.hands, self.cpus);
         fork::set(&self.workers, 0);
         fork::set(&self.away, 0);
+        self.homed.after_fork_in_child();
         self.hardship.after_fork_in_child();
     }
 

@@ -17,15 +17,20 @@ use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
 use crate::fork;
 use crate::gate::Gate;
-use crate::item::{Epoch, Item, PENDING};
+use crate::item::{Epoch, Item, PENDING, Spot};
 use crate::kept::Kept;
-use crate::link::{InHand, Link, LinkStatistics, OBSERVED};
+use crate::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
 use crate::observe::Observed;
+use crate::pad::Padded;
 use crate::priority::Priority;
 use crate::rescuer::Rescuer;
 use crate::runtime::{Inner, Runtime};
 
 mod change;
+mod homes;
+
+pub(crate) use homes::Way;
+use homes::{HomeConfig, QueueHome};
 
 /// From a CPU to a link.
 struct LinkTable<P: Platform> {
@@ -34,6 +39,9 @@ struct LinkTable<P: Platform> {
     set: usize,
     /// By CPU number.
     by_cpu: Box<[*const Link<P>]>,
+    /// Those whose pods lie in a node, by the node's number; and whose turn it is (`homes`).
+    by_node: Box<[Vec<*const Link<P>>]>,
+    turn: Padded<P::AtomicU32>,
 }
 
 /// What only those who change the queue touch.
@@ -41,6 +49,7 @@ pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
     bounds: Bounds,
     pub(crate) sets: Sets,
+    home: HomeConfig<P>,
     /// Nobody has a handle, nothing is queued, and nobody touches it: whoever still has it from the runtime's list leaves it
     /// alone, too. Else it could send a kicker that nobody waits for.
     closed: bool,
@@ -79,6 +88,7 @@ pub(crate) struct Queue<P: Platform> {
     visitors: P::AtomicU32,
     pub(crate) flushing: Flushing<P>,
     pub(crate) observed: Observed<P>,
+    home: QueueHome<P>,
     rescuer: Option<Arc<Rescuer<P>>>,
     /// By which those come in who wake a future.
     pub(crate) gate: Gate<P>,
@@ -114,11 +124,13 @@ impl<P: Platform> Queue<P> {
             gate: Gate::new(),
             flushing: Flushing::new(),
             observed: Observed::new(),
+            home: QueueHome::new(),
             rescuer: nature.rescuer.then(|| Arc::new(Rescuer::new())),
             config: Mutex::new_in(Config {
                 attributes,
                 bounds,
                 sets: Sets::new(),
+                home: HomeConfig::new(),
                 closed: false,
                 tables: Kept::new(),
                 links: Kept::new(),
@@ -155,7 +167,7 @@ impl<P: Platform> Queue<P> {
 
     /// As [`queue`](Self::queue), with an error where it is refused.
     pub(crate) fn try_queue(&self, item: NonNull<Item<P>>) -> Result<bool, Error> {
-        self.queue_for(item, P::current_cpu())
+        self.queue_for(item, P::current_cpu(), Way::Again)
     }
 
     /// As [`try_queue`](Self::try_queue), for the pod of the CPU that `choose` names.
@@ -166,7 +178,7 @@ impl<P: Platform> Queue<P> {
         choose: impl FnOnce(&Places) -> Result<usize, Error>,
     ) -> Result<bool, Error> {
         let cpu = choose(&self.current_table().layout.places)?;
-        self.queue_for(item, cpu)
+        self.queue_for(item, cpu, Way::Named)
     }
 
     /// The process that it is in.
@@ -270,10 +282,10 @@ impl<P: Platform> Queue<P> {
     }
 
     #[inline]
-    fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize) -> Result<bool, Error> {
+    fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> Result<bool, Error> {
         // SAFETY: the caller has a handle.
         let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else { return Ok(false) };
-        if !self.send(node, cpu) {
+        if !self.send_by(node, cpu, way) {
             return Err(self.refuse(item, node));
         }
         Ok(true)
@@ -283,52 +295,70 @@ impl<P: Platform> Queue<P> {
     /// caller still has it.
     #[inline(always)]
     pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
+        self.send_by(item, cpu, Way::Again)
+    }
+
+    /// As [`send`](Self::send), where that says how the item comes here.
+    #[inline(always)]
+    pub(crate) fn send_by(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> bool {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
         crate::points::queued(link, unsafe { item.as_ref() }, cpu);
-        if cfg!(feature = "observe") && link.manner() & OBSERVED != 0 {
-            return Self::send_observed(link, item, cpu);
+        if link.manner() & (OBSERVED | HOMED) != 0 {
+            return self.send_otherwise(link, item, cpu, way);
         }
-        Self::send_to(link, item, cpu)
+        Self::send_to::<false>(link, item, Spot::of_cpu(cpu))
     }
 
-    /// By itself, with the whole way after it: a call in the middle would cost those that are not observed some registers.
+    /// Of a queue that is observed, or whose items may have homes. By itself, with the whole way after it: a call in the middle would cost
+    /// the others some registers.
     #[cold]
     #[inline(never)]
-    fn send_observed(link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) -> bool {
-        // SAFETY: PENDING keeps the item alive.
-        link.stamp(unsafe { item.as_ref() }, cpu as u32);
-        Self::send_to(link, item, cpu)
+    fn send_otherwise(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: usize, way: Way) -> bool {
+        let manner = link.manner();
+        let (link, spot) = match manner & HOMED {
+            0 => (link, Spot::of_cpu(cpu)),
+            _ => self.find_home(link, item, cpu, way),
+        };
+        if cfg!(feature = "observe") && manner & OBSERVED != 0 {
+            // SAFETY: PENDING keeps the item alive.
+            link.stamp(unsafe { item.as_ref() }, cpu as u32);
+        }
+        Self::send_to::<true>(link, item, spot)
     }
 
     #[inline(always)]
-    fn send_to(link: &Link<P>, item: NonNull<Item<P>>, cpu: usize) -> bool {
+    fn send_to<const ANY: bool>(link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
         // SAFETY: PENDING keeps the item alive.
         let header = unsafe { item.as_ref() };
         if !link.credits.take() {
-            return Self::send_without_credit(link, item, cpu as u32);
+            return Self::send_without_credit(link, item, spot);
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link, cpu as u32);
+        header.set_target(link, spot);
         if header.publish() {
-            link.push(item);
+            if ANY {
+                link.push_any(item);
+            } else {
+                link.push(item);
+            }
         }
         true
     }
 
     #[inline(never)]
-    fn send_without_credit(link: &Link<P>, item: NonNull<Item<P>>, cpu: u32) -> bool {
+    fn send_without_credit(link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
         let admission = link.admission();
         match admission.refill(link) {
             Entry::LetIn => {
                 // SAFETY: PENDING keeps the item alive.
                 let header = unsafe { item.as_ref() };
-                header.set_target(link, cpu);
+                header.set_target(link, spot);
                 if header.publish() {
-                    link.push(item);
+                    link.push_any(item);
                 }
             }
-            Entry::HeldBack => return admission.hold_back(link, item, cpu, false),
+            Entry::HeldBack => return admission.hold_back(link, item, spot, false),
             Entry::Refused => return false,
         }
         true
@@ -339,7 +369,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
         self.send(item, cpu) || {
             let link = self.link_for(cpu);
-            link.admission().hold_back(link, item, cpu as u32, true)
+            link.admission().hold_back(link, item, Spot::of_cpu(cpu), true)
         }
     }
 

@@ -11,6 +11,9 @@
 //! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
 //! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
 
+mod homes;
+mod search;
+
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,8 +23,9 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::{self, Context, Surplus};
+use crate::home::{Wanted, WorkerMemory};
 use crate::item::{Executed, Finished, Item, Started};
-use crate::link::{INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::observe::Stamp;
 use crate::place::Place;
 use crate::pool::Pool;
@@ -37,23 +41,10 @@ const SHORT_ITEM: Duration = Duration::from_micros(5);
 /// What waits is worth another worker from here on: a wake-up costs some 10 us, and whoever is woken may take the CPU from the
 /// issuer.
 const WORTH_WAKING: Duration = Duration::from_micros(100);
-/// Looks at the inbox before others may run: some 2 us.
-const LOOKS: u32 = 64;
-/// Items since it was woken from which on a worker that found nothing lets others run, before it looks again. One that runs a
-/// single item now and then finds nothing by that.
-const STEADY: u32 = 2;
-/// Looking in vain counts up to this: of 32 times that a worker goes to sleep it looks before one, at the least.
-const MOST_IN_VAIN: u32 = 5;
-/// A yield that took so long was for a crowd: some time slices of others are no more than that.
-const LONG_YIELD: Duration = Duration::from_millis(20);
-/// Letting others run may cost one part in so many of a worker's time.
-const YIELD_SHARE: u32 = 100;
 /// Items longer than this are taken one by one: others would wait behind them.
 const LONG_ITEM: Duration = Duration::from_micros(20);
 /// How often a busy worker reads its CPU clock (a system call, some 100 ns).
 const ACCOUNT_EVERY: Duration = Duration::from_millis(1);
-/// How many items a helper takes from another pod at a time: few, so that the pod's own workers find the rest.
-const HELP: usize = 4;
 
 /// Whether a worker goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +75,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     pool: &'a Arc<Pool<P>>,
     worker: &'a Worker<P>,
     place: Place,
+    memory: WorkerMemory,
     /// Items to take at a time.
     limit: usize,
     /// How long an item took in the last batch, on average.
@@ -144,6 +136,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             pool,
             worker,
             place,
+            memory: WorkerMemory::new(&inner.homes),
             limit: 1,
             each: Duration::MAX,
             turn: now,
@@ -221,65 +214,6 @@ impl<'a, P: Platform> Runner<'a, P> {
             // As many as may be are awake here; who rests next looks at the inbox.
             Some(Why::Surplus(Surplus::OfPool)) | None => {}
         }
-    }
-
-    /// Fills the batch from wherever there is work.
-    fn find(&self) -> bool {
-        self.pool.take(self.worker, self.limit) != 0
-            || self.pool.take_back(self.worker) != 0
-            || ((self.pool.key.helping || self.inner.broken.is(Broken::StrictLeak))
-                && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
-    }
-
-    /// Looks at the inbox for a while, letting others run in between: who shall push may be waiting for this very CPU. Where
-    /// the process has a single CPU, one look at a time is enough.
-    ///
-    /// A worker whose items come now and then finds nothing by that, and pays for it with CPU time of which it may have little. So
-    /// after each time in vain it goes to sleep at once for twice as many times as before.
-    fn spin(&mut self) -> bool {
-        let sparse = self.ran < STEADY;
-        if sparse && self.sleeps_at_once > 0 {
-            self.sleeps_at_once -= 1;
-            return self.pool.has_work();
-        }
-        let several = self.inner.may_spin();
-        let looks = if several { LOOKS } else { 1 };
-        for _ in 0..self.inner.spin_budget().div_ceil(LOOKS) {
-            if self.pool.spin(looks) {
-                self.in_vain = 0;
-                return true;
-            }
-            if !self.let_others_run() && !several {
-                break;
-            }
-        }
-        if sparse {
-            self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
-            self.sleeps_at_once = (1 << self.in_vain) - 1;
-        }
-        self.pool.has_work()
-    }
-
-    /// Yields, if that is worth it. False if not.
-    ///
-    /// Who yields says that it wants nothing more for now, and a scheduler may believe it: Linux 6.18 moves the thread a whole
-    /// slice back. Beside 3000 busy threads one yield at nice 0 took 4 s, where a sleep ends within some 100 ms. So only a worker
-    /// whose items follow each other yields, and after a yield that took long not before it was a small part of the time.
-    fn let_others_run(&mut self) -> bool {
-        if self.ran < STEADY {
-            return false;
-        }
-        let before = P::now();
-        if before < self.keeps_cpu_until {
-            return false;
-        }
-        P::yield_now();
-        let after = P::now();
-        let took = after - before;
-        if took >= LONG_YIELD {
-            self.keeps_cpu_until = after + took * YIELD_SHARE;
-        }
-        true
     }
 
     /// Runs batches until the pool has no more, or the turn is over.
@@ -451,16 +385,19 @@ impl<'a, P: Platform> Runner<'a, P> {
     ) -> Executed {
         let stamp = item.stamp();
         if manner & LOCALIZE != 0 {
-            self.place.localize::<P>(item.cpu() as usize);
+            self.place.localize::<P>(item.spot().cpu());
         }
         let execute = || {
             if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) }
         };
-        if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
-            served.time(item, item.table(), stamp, execute)
-        } else {
-            execute()
-        }
+        let execute = || {
+            if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
+                served.time(item, item.table(), stamp, execute)
+            } else {
+                execute()
+            }
+        };
+        if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute() }
     }
 
     /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the
@@ -480,7 +417,15 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     /// Says whose items it serves; null for nobody's. The queue that it has served may be freed then.
-    fn serve(&self, link: *const Link<P>) {
+    fn serve(&mut self, link: *const Link<P>) {
+        if self.memory.is_changed() {
+            // SAFETY: null, or the link of an item that the caller is about to run.
+            let link = unsafe { link.as_ref() };
+            // Of links whose items may have homes, each item says what it wants.
+            if link.is_some_and(|link| link.manner() & HOMED == 0) {
+                self.memory.want::<P>(Wanted::Own, &self.inner.homes);
+            }
+        }
         self.context.link.set(link);
         self.worker.set_link(link);
         self.inner.departures.notify();
@@ -603,7 +548,7 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
     // SAFETY: as the caller says.
     match unsafe { item.as_ref() }.finish_deferred(served) {
         // SAFETY: it was queued on the served link, which lives until we count the execution there.
-        Finished::Deferred => unsafe { &*served }.push(item),
+        Finished::Deferred => unsafe { &*served }.push_any(item),
         Finished::Done => {}
         // SAFETY: nobody has it any more.
         Finished::Free => unsafe { free(item) },

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::freeze::Freezer;
 use crate::hogs::Hogs;
+use crate::home::Homes;
 use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
@@ -47,6 +48,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) timer: Timer<P>,
     pub(crate) freezer: Freezer<P>,
     pub(crate) observation: Observation<P>,
+    pub(crate) homes: Arc<Homes<P>>,
     pub(crate) priorities: Priorities<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
@@ -142,7 +144,11 @@ impl<P: Platform> Runtime<P> {
         broken: Variant,
     ) -> Self {
         let may_spin = surroundings.parallelism() > 1;
+        let homes = Homes::new(&surroundings.topology, &surroundings.allowed(), settings.weights);
+        homes.set_choice(settings.home_choice.unwrap_or_default());
+        homes.set_inherits(settings.inherits_homes.unwrap_or(true));
         let inner = Inner {
+            homes: Arc::new(homes),
             table: Table::new(),
             monitor: Monitor::new(),
             timer: Timer::new(),
@@ -182,6 +188,7 @@ impl<P: Platform> Runtime<P> {
         let inner = Arc::new(inner);
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
         inner.timer.set_runtime(Arc::as_ptr(&inner));
+        inner.homes.set_runtime(&inner);
         crate::fork::follow(&*inner);
         Runtime { inner }
     }
@@ -461,13 +468,27 @@ impl<P: Platform> Inner<P> {
         };
         self.serve_priority(&key.priority);
         let level = self.level(&key.priority);
-        let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), level, self));
+        let node = self.node_of_pod(&key.pod);
+        let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), node, level, self));
         pools.push(Arc::clone(&pool));
         // One that does not help changes nothing for the others; a queue may have one for each of many CPUs.
         if key.helping || self.broken.is(Broken::StrictLeak) {
             self.name_siblings(&pools);
         }
         pool
+    }
+
+    /// The number of the node that a pod lies in.
+    fn node_of_pod(&self, pod: &CpuSet) -> Option<u32> {
+        let node = self.homes.map.node_of(pod.first()?)?;
+        pod.iter().all(|cpu| self.homes.map.node_of(cpu) == Some(node)).then_some(node)
+    }
+
+    /// Has the queues follow whether items may have homes.
+    pub(crate) fn mark_links(&self) {
+        for queue in self.live_queues() {
+            queue.observe_links(&queue.lock_config());
+        }
     }
 
     /// Tells every pool which pools it helps, nearest first.
@@ -487,7 +508,7 @@ impl<P: Platform> Inner<P> {
                 (topology.cpu_distance(here, there), (index + pools.len() - own) % pools.len())
             });
             pool.set_siblings(
-                kept.add(list.into_iter().map(|(_, pool)| Arc::as_ptr(pool)).collect()),
+                kept.add::<P>(list.into_iter().map(|(_, pool)| Arc::as_ptr(pool)).collect()),
             );
         }
     }
@@ -541,7 +562,8 @@ impl<P: Platform> Inner<P> {
 
     fn refresh(&self) {
         // What cannot be read now may be readable in a second; until then the last answer stands.
-        let Ok(machine) = P::machine() else { return };
+        let Ok(mut machine) = P::machine() else { return };
+        machine.limits.affinity = self.homes.unentered(machine.limits.affinity);
         let known = self.surroundings();
         let same =
             machine.limits == known.limits && machine.topology.online() == known.topology.online();
@@ -561,7 +583,9 @@ impl<P: Platform> Inner<P> {
             change(&mut changed);
             *current = Arc::new(changed);
         }
-        let parallelism = self.surroundings().parallelism();
+        let surroundings = self.surroundings();
+        let parallelism = surroundings.parallelism();
+        self.homes.set_machine(&surroundings.topology, &surroundings.allowed());
         self.may_spin.store(u32::from(parallelism > 1), Ordering::Relaxed);
         let levels = self.levels.lock().clone();
         for level in levels {

@@ -9,6 +9,7 @@ use crate::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::attributes::{Attributes, Kind};
 use crate::domain::Bounds;
 use crate::error::Error;
+use crate::home::{Home, QueueMemory};
 use crate::priority::{MOST_FAVOURED, Priority};
 use crate::queue::{Nature, Queue};
 use crate::runtime::Runtime;
@@ -26,6 +27,8 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     attributes: Attributes,
     max_active: Option<usize>,
     min_active: Option<usize>,
+    home: Option<Home<P>>,
+    memory: QueueMemory,
 }
 
 impl WorkqueueBuilder<Linux> {
@@ -60,6 +63,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
             attributes: Attributes::default(),
             max_active: None,
             min_active: None,
+            home: None,
+            memory: QueueMemory::default(),
         }
     }
 
@@ -267,6 +272,29 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
+    /// Where items are at home that have no [home](Home) of their own; nowhere if not set. Not for a per-CPU queue.
+    ///
+    /// They go to a pod of that node, as the queue's scope divides it. Where no pod lies inside one node (the scope `system`, an
+    /// ordered queue), a worker goes there before it runs them, where it may.
+    ///
+    /// ```
+    /// use nearq_core::{Home, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").home(&Home::pick()?).build()?;
+    /// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn home(mut self, home: &Home<P>) -> Self {
+        self.home = Some(home.clone());
+        self
+    }
+
+    /// Where the memory comes from that items touch first; from their homes if not set.
+    pub fn memory(mut self, memory: QueueMemory) -> Self {
+        self.memory = memory;
+        self
+    }
+
     /// Makes the queue on `runtime`.
     ///
     /// # Errors
@@ -297,6 +325,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
             allowed_min_active(kind, bounds, asked)?;
         }
         let queue = Queue::new(runtime, self.name, kind, self.nature, self.attributes, bounds);
+        queue.set_memory(self.memory)?;
+        queue.set_home(self.home.as_ref())?;
         inner.add_queue(&queue);
         // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
         queue.relayout();

@@ -49,7 +49,7 @@ impl<P: Platform> Slice<P> {
         };
         // SAFETY: as above.
         let header = unsafe { item.as_ref() };
-        header.set_target(core::ptr::null(), 0);
+        header.set_target(core::ptr::null(), crate::item::Spot::of_cpu(0));
         if header.publish() {
             self.push(item);
         }

@@ -68,6 +68,15 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable
     unsafe { stand_in.as_ref().target.as_ref().table() }
 }
 
+/// The item for which a node stands in. The node keeps it alive.
+///
+/// # Safety
+/// The node was made by [`claim`] or [`take_off_timer`], and the caller has it.
+pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> NonNull<Item<P>> {
+    // SAFETY: as the caller says.
+    unsafe { node.whole().cast::<StandIn<P>>().as_ref() }.target
+}
+
 /// Lets a node go that nobody has any more, and its reference of the target.
 ///
 /// # Safety
@@ -143,7 +152,7 @@ fn make<P: Platform>(target: NonNull<Item<P>>) -> NonNull<Item<P>> {
         item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
         target,
     });
-    NonNull::from(Box::leak(made)).cast()
+    Item::expose(NonNull::from(Box::leak(made)).cast())
 }
 
 /// The current node of an item that is `AWAY`. Under the item's lock.
@@ -178,7 +187,7 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
         return Arrived::Gone;
     }
     let link = header.link();
-    let cpu = header.cpu();
+    let spot = header.spot();
     let stamp = header.stamp();
     loop {
         let word = held.word();
@@ -190,7 +199,7 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
             }
         } else {
             // While PENDING is ours.
-            target.set_cpu(cpu);
+            target.set_spot(spot);
             target.set_stamp(stamp);
             let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Linux, Platform, PlatformCell};
 
 use crate::broken::{self, Broken};
+use crate::home::Home;
 use crate::item::{Executed, Item, ItemTable};
 use crate::outcome::contain;
 
@@ -123,6 +124,27 @@ impl<P: Platform> Work<P> {
     pub(crate) fn header(&self) -> &Item<P> {
         // SAFETY: a handle keeps the item alive.
         unsafe { self.item.as_ref() }
+    }
+
+    /// Changes where the item is at [home](Home); `None` is nowhere of its own: then it has its queue's home. An execution that runs goes on
+    /// where it is, and what is queued runs where it was queued; the next queueing goes there. Only queues of the home's runtime heed it.
+    ///
+    /// ```
+    /// use nearq_core::{Home, Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").build()?;
+    /// let work = Work::new(|_| println!("near its data"));
+    /// work.set_home(&Home::pick()?);
+    /// queue.queue(&work);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) {
+        self.header().attachment.set_home(home.into().cloned());
+    }
+
+    /// Where the item is at home, if it has a home of its own.
+    pub fn home(&self) -> Option<Home<P>> {
+        self.header().attachment.home()
     }
 
     /// Takes the queueing back; true if the item was pending, and is not executed for it. An execution that runs

@@ -73,6 +73,8 @@ pub(crate) struct Worker<P: Platform> {
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemTable<P>>,
+    /// One more than the number of the node where the item that runs is at home; 0 if it has no home.
+    home: P::AtomicU32,
     /// When it took its batch.
     began: P::AtomicU64,
     /// Who this worker is to the system.
@@ -103,6 +105,7 @@ impl<P: Platform> Worker<P> {
             hint: P::AtomicU32::new(0),
             counted: core::array::from_fn(|_| P::AtomicU32::new(0)),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
+            home: P::AtomicU32::new(0),
             began: P::AtomicU64::new(0),
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
@@ -216,6 +219,7 @@ impl<P: Platform> Worker<P> {
         fork::set(&self.placed, 0);
         fork::set(&self.link, core::ptr::null_mut());
         fork::set(&self.running, core::ptr::null_mut());
+        fork::set(&self.home, 0);
         self.batch.after_fork_in_child();
         // SAFETY: here and below: this is the only thread, and no user's code runs while it holds one of these locks.
         unsafe { self.thread.renew(None) };
@@ -271,6 +275,16 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn take_counted(&self, what: Counted) -> u32 {
         let counted = &self.counted[what as usize];
         if counted.load(Ordering::Relaxed) == 0 { 0 } else { counted.swap(0, Ordering::Relaxed) }
+    }
+
+    /// The node where the item that it runs is at home.
+    pub(crate) fn home(&self) -> Option<u32> {
+        self.home.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// As [`home`](Self::home), by the worker itself.
+    pub(crate) fn set_home(&self, node: Option<u32>) {
+        self.home.store(node.map_or(0, |node| node + 1), Ordering::Relaxed);
     }
 
     /// The link whose items it serves now; null between batches.

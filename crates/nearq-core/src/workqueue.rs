@@ -14,10 +14,11 @@ use crate::attributes::{Attributes, Kind};
 use crate::domain::DomainLimit;
 use crate::error::Error;
 use crate::flush::{DrainedQueue, FlushedQueue};
+use crate::home::{Home, QueueMemory};
 use crate::item::Item;
 use crate::join::JoinHandle;
 use crate::link::LinkStatistics;
-use crate::queue::Queue;
+use crate::queue::{Queue, Way};
 use crate::runtime::Runtime;
 use crate::set::JoinSet;
 use crate::settings::WorkqueueBuilder;
@@ -194,7 +195,7 @@ impl<P: Platform> Workqueue<P> {
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T, P>, Error> {
         let (item, handle) = task::new(closure);
-        if self.inside().send(item, P::current_cpu()) {
+        if self.inside().send_by(item, P::current_cpu(), Way::New) {
             return Ok(handle);
         }
         Self::refuse(item);
@@ -239,6 +240,44 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
+    /// As [`spawn`](Self::spawn), of a closure that is at [home](Home) there, whatever the queue's home is. A per-CPU queue does not heed
+    /// it.
+    ///
+    /// ```
+    /// use nearq_core::{Home, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").build()?;
+    /// let home = Home::pick()?;
+    /// assert_eq!(queue.spawn_at(&home, || 2 + 3).join().unwrap(), 5);
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn spawn_at<T: Send + 'static>(
+        &self,
+        home: &Home<P>,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = task::new(closure);
+        self.send_home(home, item);
+        handle
+    }
+
+    /// As [`spawn_future`](Self::spawn_future), of a future that is at [home](Home) there, whoever wakes it.
+    pub fn spawn_future_at<T: Send + 'static>(
+        &self,
+        home: &Home<P>,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = crate::future::owned(task::Alone, self.route(), future);
+        self.send_home(home, item);
+        handle
+    }
+
+    fn send_home(&self, home: &Home<P>, item: NonNull<Item<P>>) {
+        // SAFETY: made a moment ago, with a handle, and nobody else knows of it.
+        unsafe { item.as_ref() }.attachment.give_home(home.clone());
+        self.send_here(item);
+    }
+
     /// An empty set of closures and futures, which run on this queue and are joined in the order in which they end.
     pub fn join_set<T: Send + 'static>(&self) -> JoinSet<'_, T, P> {
         JoinSet::new(self)
@@ -246,7 +285,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Sends a new task on its way.
     pub(crate) fn send_here(&self, item: NonNull<Item<P>>) {
-        if !self.inside().send(item, P::current_cpu()) {
+        if !self.inside().send_by(item, P::current_cpu(), Way::New) {
             Self::refuse(item);
             self.inside().warn_refused();
         }
@@ -398,6 +437,16 @@ impl<P: Platform> Workqueue<P> {
     /// Whether it has a [rescuer](WorkqueueBuilder::rescuer).
     pub fn has_rescuer(&self) -> bool {
         self.inside().rescuer().is_some()
+    }
+
+    /// Where items are at home that have no home of their own.
+    pub fn home(&self) -> Option<Home<P>> {
+        self.inside().home()
+    }
+
+    /// Where the memory comes from that items touch first.
+    pub fn memory(&self) -> QueueMemory {
+        self.inside().memory()
     }
 
     /// The attributes as they were set.

@@ -11,14 +11,17 @@
 
 pub mod allocator;
 pub mod blocking;
+mod declared_memory;
 pub mod dispatch;
 mod error;
 pub mod executor;
 pub mod highpri;
+pub mod home;
 pub mod host;
 pub mod lock;
 mod machine;
 pub mod mailbox;
+pub mod numa;
 mod options;
 mod ours;
 pub mod payload;
@@ -34,11 +37,14 @@ mod usage;
 
 pub use allocator::Allocator;
 pub use blocking::{BlockingOptions, blocking};
+pub use declared_memory::DeclaredMemory;
 pub use dispatch::{DispatchOptions, dispatch};
 pub use error::Error;
 pub use highpri::{HighpriOptions, highpri};
+pub use home::{HomeOptions, home};
 pub use lock::{LockOptions, lock};
 pub use machine::{HERE, Machine};
+pub use numa::{NumaOptions, numa};
 pub use options::Common;
 pub use ours::{scopes, scopes_on};
 pub use progress::Progress;

@@ -19,6 +19,8 @@ pub struct Machine {
     limits: Option<Limits>,
     simulated: Option<nearq_sim::Machine>,
     wakes_within_cache: bool,
+    #[cfg(feature = "home-scheduler")]
+    under_home_scheduler: bool,
 }
 
 impl Machine {
@@ -63,6 +65,8 @@ impl Machine {
             limits: Some(limits),
             simulated: None,
             wakes_within_cache: false,
+            #[cfg(feature = "home-scheduler")]
+            under_home_scheduler: false,
         })
     }
 
@@ -87,6 +91,8 @@ impl Machine {
             limits: None,
             simulated: None,
             wakes_within_cache: false,
+            #[cfg(feature = "home-scheduler")]
+            under_home_scheduler: false,
         }
     }
 
@@ -109,6 +115,11 @@ impl Machine {
         &self.topology
     }
 
+    /// The CPUs of it that may be used.
+    pub fn usable(&self) -> &CpuSet {
+        &self.usable
+    }
+
     /// What the process may use of it, if it is the real one.
     pub fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
@@ -124,6 +135,11 @@ impl Machine {
         let limits = Limits::unlimited(self.usable.clone());
         let simulation = Simulation::on(self.simulated.as_ref()?, seed).limits(limits);
         let within = self.wakes_within_cache;
+        #[cfg(feature = "home-scheduler")]
+        if self.under_home_scheduler {
+            let make = |machine: &Topology| nearq_scx_policy::Home::new(machine);
+            return Some(simulation.scheduler(move |machine| make(machine).expect("it was tried")));
+        }
         Some(simulation.scheduler(move |_| Fair::new().waking_within_cache(within)))
     }
 
@@ -133,6 +149,17 @@ impl Machine {
     pub fn waking_within_cache(mut self, within: bool) -> Self {
         self.wakes_within_cache = within;
         self
+    }
+
+    /// The same machine with the node affine scheduler, if it is simulated.
+    ///
+    /// # Errors
+    /// It is too large for that.
+    #[cfg(feature = "home-scheduler")]
+    pub fn under_home_scheduler(mut self) -> Result<Self, nearq_scx_policy::TooLarge> {
+        nearq_scx_policy::Home::new(&self.topology)?;
+        self.under_home_scheduler = true;
+        Ok(self)
     }
 
     /// What is simulated, for people: what it is, its clock, and what everything costs on it, one

@@ -2,25 +2,45 @@
 
 use std::time::Duration;
 
-fn of_process() -> libc::rusage {
+fn of(who: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is made of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes into a live rusage. The call cannot fail with these arguments.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    // SAFETY: the kernel writes into a live rusage. The call cannot fail with the arguments that it is given here.
+    unsafe { libc::getrusage(who, &raw mut usage) };
     usage
+}
+
+fn times(usage: &libc::rusage) -> (Duration, Duration) {
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (time(usage.ru_utime), time(usage.ru_stime))
 }
 
 /// Context switches of the process so far, wanted and unwanted, all threads together.
 pub(crate) fn switches() -> u64 {
-    let usage = of_process();
+    let usage = of(libc::RUSAGE_SELF);
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
 /// User and system time of the process so far, all threads together.
+pub(crate) fn user_and_system() -> (Duration, Duration) {
+    times(&of(libc::RUSAGE_SELF))
+}
+
+/// User and system time of the processes that this one has started and waited for, and that these have.
+pub(crate) fn of_children() -> (Duration, Duration) {
+    times(&of(libc::RUSAGE_CHILDREN))
+}
+
+/// Both together.
 pub(crate) fn cpu_time() -> Duration {
-    let usage = of_process();
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
+    let (user, system) = user_and_system();
+    user + system
+}
+
+/// The same with that of the processes that it started, as far as it has waited for them.
+pub(crate) fn cpu_time_of_all() -> Duration {
+    let (user, system) = of_children();
+    cpu_time() + user + system
 }
 
 #[cfg(test)]

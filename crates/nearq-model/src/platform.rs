@@ -1,6 +1,7 @@
 //! The platform [`Loom`]: loom's threads and fences, a small made-up machine, and nothing else.
 
 use core::cell::Cell as StdCell;
+use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
@@ -261,7 +262,11 @@ impl Platform for Loom {
         Ok(())
     }
 
-    fn residency(_range: &[u8], _samples: usize) -> Result<Residency, Refused> {
+    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+        Ok(MemoryPolicy::Local)
+    }
+
+    fn residency_at(_range: Range<usize>, _samples: usize) -> Result<Residency, Refused> {
         Ok(Residency::default())
     }
 

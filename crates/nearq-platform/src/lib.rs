@@ -38,7 +38,7 @@ pub use cell::PlatformCell;
 pub use error::Refused;
 pub use held::Held;
 #[cfg(target_os = "linux")]
-pub use linux::{Linux, Peer};
+pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};
 pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};
@@ -46,4 +46,6 @@ pub use platform::{
     ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
     Scheduling, ThreadSpec, Wait,
 };
+#[cfg(target_os = "linux")]
+pub use sys::SavedErrno;
 pub use time::Instant;

@@ -22,7 +22,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::errno::Saved;
+use nearq_platform::SavedErrno;
 
 /// How much is taken from the system at once.
 const CHUNK: usize = 256 << 10;
@@ -217,7 +217,7 @@ unsafe impl GlobalAlloc for Arena {
 
 /// Fresh memory of zeros, in whole pages; null if there is none.
 fn map(size: usize) -> *mut c_void {
-    let _saved = Saved::new();
+    let _saved = SavedErrno::new();
     // SAFETY: a new mapping, which touches no other.
     let mapped = unsafe {
         libc::mmap(
@@ -233,7 +233,7 @@ fn map(size: usize) -> *mut c_void {
 }
 
 fn unmap(mapped: *mut u8, size: usize) {
-    let _saved = Saved::new();
+    let _saved = SavedErrno::new();
     // SAFETY: a mapping made by `map`, which nobody uses any more.
     unsafe { libc::munmap(mapped.cast(), size) };
 }

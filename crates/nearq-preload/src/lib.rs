@@ -60,7 +60,6 @@ mod cancel;
 mod clock;
 mod condvar;
 mod control;
-mod errno;
 mod exports;
 mod layout;
 mod mixed;

@@ -21,9 +21,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use nearq_lock::Settings;
-use nearq_platform::{ForkHooks, Linux, Platform};
+use nearq_platform::{ForkHooks, Linux, Platform, SavedErrno};
 
-use crate::errno::Saved;
 use crate::{cancel, control, layout, names, real, report, thread};
 
 const UNKNOWN: u32 = 0;
@@ -51,7 +50,7 @@ pub(crate) fn was_ours() -> bool {
 
 #[cold]
 fn decide() -> bool {
-    let _saved = Saved::new();
+    let _saved = SavedErrno::new();
     real::find_all();
     let ours = is_chosen() && layout::is_known();
     let decision = if ours { OURS } else { THEIRS };
@@ -77,18 +76,13 @@ unsafe fn in_child(_subject: *const ()) {
 }
 
 fn is_chosen() -> bool {
-    if has_more_rights() {
+    // Who started it must not be able to tell it anything then.
+    if Linux::has_more_rights() {
         return false;
     }
     let mut path = [0; libc::PATH_MAX as usize];
     let names = [own_file(&mut path), started_as()];
     names::chosen(&names, variable(c"NEARQ_PRELOAD_ONLY"), variable(c"NEARQ_PRELOAD_NOT"))
-}
-
-/// Whether the program has more rights than who started it, who must not be able to tell it anything then.
-fn has_more_rights() -> bool {
-    // SAFETY: no pointers; the kernel's vector is there from the start.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// A variable of the environment.
@@ -122,7 +116,7 @@ pub(crate) fn started_as() -> &'static [u8] {
 pub(crate) fn creates_thread() {
     threads_begin();
     if control::is_asked() {
-        let _saved = Saved::new();
+        let _saved = SavedErrno::new();
         // Creating a thread is no point where threads are cancelled, but what is called here may be.
         let cancelling = cancel::forbid();
         control::start();
@@ -145,7 +139,7 @@ pub(crate) fn is_ready() -> bool {
 
 #[cold]
 fn make_ready() {
-    let _saved = Saved::new();
+    let _saved = SavedErrno::new();
     // As above: it reads files.
     let cancelling = cancel::forbid();
     nearq_lock::start::<Linux>();

@@ -34,6 +34,10 @@ pub(crate) struct Cpu {
     pub(crate) budget: u64,
     /// It runs nothing until the quota's next period.
     pub(crate) throttled: bool,
+    /// How long it has run threads, in nanoseconds.
+    pub(crate) ran: u64,
+    /// How long threads have waited for it, in nanoseconds.
+    pub(crate) waited: u64,
 }
 
 impl Cpu {
@@ -53,6 +57,8 @@ impl Cpu {
             rate,
             budget: 0,
             throttled: false,
+            ran: 0,
+            waited: 0,
         }
     }
 }

@@ -34,13 +34,16 @@ impl World {
             let at = &mut self.cpus[cpu];
             at.clock = at.clock.max(now);
             // One that went a moment ago may still be busy with its last thread.
-            if !at.busy {
+            let busy = at.busy;
+            if !busy {
                 self.idle.insert(cpu);
-                self.ask(now, |scheduler, kernel| {
-                    scheduler.cpu_online(kernel, cpu);
-                    scheduler.update_idle(kernel, cpu, true);
-                });
             }
+            self.ask(now, |scheduler, kernel| {
+                scheduler.cpu_online(kernel, cpu);
+                if !busy {
+                    scheduler.update_idle(kernel, cpu, true);
+                }
+            });
         } else {
             assert!(self.online.len() > 1, "the last CPU cannot go offline");
             self.online.remove(cpu);

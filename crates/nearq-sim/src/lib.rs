@@ -19,12 +19,14 @@
 //! Atomics cost the transfer of their line between the CPUs that touch it. Other memory costs nothing by itself: a
 //! program declares what it reads and writes, [`Sim::read`] and [`Sim::write`]. That is followed through caches of
 //! limited size to the node where each page lives, over ways whose bandwidth all share. Where a page lives is decided
-//! by who touches it first, by memory policies and by moving it, as on Linux; `residency` tells. Nodes do not fill up,
-//! and huge pages, prefetching across pages and the replacement of single lines are not simulated.
+//! by who touches it first, by memory policies and by moving it, as on Linux; `residency` tells. Many accesses are
+//! declared as a whole: at random places ([`Sim::scatter`]), or in order again and again ([`Sim::sweep`]). Nodes do not
+//! fill up, and huge pages, prefetching across pages and the replacement of single lines are not simulated.
 //!
 //! # Processes
 //! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] tells of its threads and
 //! of where its pages live. Processes share all memory: they are what a scheduler sees of them, and no walls.
+//! [`Sim::cpu_statistics`] and [`Sim::thread_statistics`] say who ran and who waited, for what watches over others.
 //!
 //! # CPUs and the kernel
 //! Declared work takes longer on a slow CPU, and while another CPU of the core is busy. [`Fair`] shares CPUs out as Linux
@@ -66,6 +68,7 @@ mod running;
 mod sched;
 mod simulation;
 mod source;
+mod statistics;
 mod thread;
 mod trace;
 mod world;
@@ -81,5 +84,6 @@ pub use process::{Process, ProcessInfo};
 pub use sched::{Fair, Kernel, Reason, Scheduler};
 pub use simulation::{Schedule, Simulation};
 pub use source::{Origin, Source};
+pub use statistics::{CpuStatistics, ThreadStatistics};
 pub use thread::{JoinHandle, Thread};
 pub use trace::TraceLevel;

@@ -1,6 +1,7 @@
 //! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
@@ -15,7 +16,7 @@ use crate::costs;
 use crate::cpu::FULL_RATE;
 use crate::faults::Faults;
 use crate::kept::Kept;
-use crate::memory::{self, Access, Placing};
+use crate::memory::{self, Access, Accesses, Placing};
 use crate::thread::{self, Ending, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
@@ -87,6 +88,42 @@ impl Sim {
     pub fn write(range: &mut [u8]) {
         let shared = context::expect("Sim::write");
         memory::stream(shared, range.as_ptr().addr(), range.len(), true);
+    }
+
+    /// Reads and writes at `accesses` random places of a range, each after the one before: `a[random()] += 1`.
+    ///
+    /// An access takes the latency of where its line is: a cache of the caller's CPU, another one, or the memory of its page's
+    /// node. How many are where follows from how much of the range each cache holds, which is followed for the range as
+    /// a whole and not by line: after Thiébaut and Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4),
+    /// 1987, each line that comes in replaces one at random. The bytes count on the ways that all share. Pages that
+    /// nobody has touched are touched first.
+    ///
+    /// A processor that has several such accesses under way at once, as one that executes out of order has, is faster by
+    /// some factor, here as there: the ratios between places stay.
+    ///
+    /// Keep to the same ranges: one that overlaps another one is followed as if it did not, and
+    /// [`read`](Self::read) and [`write`](Self::write) follow the lines of a range by themselves.
+    pub fn scatter(range: &mut [u8], accesses: usize) {
+        let shared = context::expect("Sim::scatter");
+        let accesses = Accesses::AtRandom(accesses as u64);
+        memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
+    }
+
+    /// Reads so many bytes of a range in order, from wherever the last sweep ended and from the front again at its end.
+    ///
+    /// Costs what [`read`](Self::read) does, except that caches are followed as by [`scatter`](Self::scatter), for the
+    /// range as a whole. A range that is larger than a cache is never found in it: what comes next has left it longest ago.
+    pub fn sweep(range: &[u8], bytes: usize) {
+        let shared = context::expect("Sim::sweep");
+        let accesses = Accesses::InOrder { bytes: bytes as u64, write: false };
+        memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
+    }
+
+    /// The same, and writes them.
+    pub fn sweep_mut(range: &mut [u8], bytes: usize) {
+        let shared = context::expect("Sim::sweep_mut");
+        let accesses = Accesses::InOrder { bytes: bytes as u64, write: true };
+        memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
     }
 
     /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
@@ -277,6 +314,63 @@ fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Ref
     Ok(())
 }
 
+/// Starts a thread of the caller's process, or the first one of a process, which is named as it is.
+pub(crate) fn start(
+    spec: ThreadSpec,
+    begins_process: bool,
+    main: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle, Refused> {
+    let shared = context::expect("Platform::spawn");
+    shared.step(|world| world.costs.spawn);
+    let (thread, refused) = {
+        let mut world = shared.world.borrow_mut();
+        if world.refuses_spawn() {
+            return Err(Refused::new(format!("start the thread {:?}", spec.name), EAGAIN, NO_ROOM));
+        }
+        let (me, cpu) = (world.me(), world.cpu);
+        // The class and the slice are inherited as well; a nice value of its own keeps the class.
+        let (mut nice, mut slice) = (spec.nice.unwrap_or(me.nice), me.slice);
+        let mut idle = me.weight == costs::IDLE_WEIGHT;
+        if let Some(wanted) = spec.scheduling {
+            (idle, nice) = (wanted.policy == SchedPolicy::Idle, wanted.nice.clamp(-20, 19));
+            slice = allowed_slice(wanted.slice, world.costs.slice);
+        }
+        let limits = world.usable.clone();
+        let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
+        let refused = match (&spec.affinity, usable) {
+            (Some(cpus), None) => Some(no_cpu(cpus, &limits)),
+            _ => None,
+        };
+        let affinity = usable.unwrap_or(&me.affinity).clone();
+        let thread = world.threads.add(&spec, affinity, nice, cpu, slice);
+        if idle {
+            world.threads.at_mut(thread.slot).weight = costs::IDLE_WEIGHT;
+        }
+        (thread, refused)
+    };
+    let report = spec.refused;
+    let main = move || {
+        if let (Some(refused), Some(report)) = (refused, report) {
+            report(&refused);
+        }
+        main();
+    };
+    if let Err(refused) = shared.add_fiber(thread.slot, spec.stack_size, main) {
+        shared.world.borrow_mut().threads.remove(thread.slot);
+        return Err(refused);
+    }
+    let mut world = shared.world.borrow_mut();
+    world.join_process(thread.slot);
+    if begins_process {
+        world.found_process(&spec.name, thread.slot);
+    }
+    world.record(Kind::Spawn, thread.id);
+    world.trace.text(&thread::cut_name(&spec.name));
+    let now = world.now();
+    world.begin(thread.slot, now);
+    Ok(JoinHandle(thread))
+}
+
 impl Platform for Sim {
     type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
@@ -384,56 +478,7 @@ impl Platform for Sim {
         spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,
     ) -> Result<JoinHandle, Refused> {
-        let shared = context::expect("Platform::spawn");
-        shared.step(|world| world.costs.spawn);
-        let (thread, refused) = {
-            let mut world = shared.world.borrow_mut();
-            if world.refuses_spawn() {
-                return Err(Refused::new(
-                    format!("start the thread {:?}", spec.name),
-                    EAGAIN,
-                    NO_ROOM,
-                ));
-            }
-            let (me, cpu) = (world.me(), world.cpu);
-            // The class and the slice are inherited as well; a nice value of its own keeps the class.
-            let (mut nice, mut slice) = (spec.nice.unwrap_or(me.nice), me.slice);
-            let mut idle = me.weight == costs::IDLE_WEIGHT;
-            if let Some(wanted) = spec.scheduling {
-                (idle, nice) = (wanted.policy == SchedPolicy::Idle, wanted.nice.clamp(-20, 19));
-                slice = allowed_slice(wanted.slice, world.costs.slice);
-            }
-            let limits = world.usable.clone();
-            let usable = spec.affinity.as_ref().filter(|cpus| cpus.intersects(&limits));
-            let refused = match (&spec.affinity, usable) {
-                (Some(cpus), None) => Some(no_cpu(cpus, &limits)),
-                _ => None,
-            };
-            let affinity = usable.unwrap_or(&me.affinity).clone();
-            let thread = world.threads.add(&spec, affinity, nice, cpu, slice);
-            if idle {
-                world.threads.at_mut(thread.slot).weight = costs::IDLE_WEIGHT;
-            }
-            (thread, refused)
-        };
-        let report = spec.refused;
-        let main = move || {
-            if let (Some(refused), Some(report)) = (refused, report) {
-                report(&refused);
-            }
-            main();
-        };
-        if let Err(refused) = shared.add_fiber(thread.slot, spec.stack_size, main) {
-            shared.world.borrow_mut().threads.remove(thread.slot);
-            return Err(refused);
-        }
-        let mut world = shared.world.borrow_mut();
-        world.join_process(thread.slot);
-        world.record(Kind::Spawn, thread.id);
-        world.trace.text(&thread::cut_name(&spec.name));
-        let now = world.now();
-        world.begin(thread.slot, now);
-        Ok(JoinHandle(thread))
+        start(spec, false, main)
     }
 
     fn join(handle: JoinHandle) {
@@ -621,6 +666,12 @@ impl Platform for Sim {
         Ok(())
     }
 
+    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+        let shared = system_call("Platform::memory_policy");
+        let world = shared.world.borrow();
+        Ok(world.memory.bytes.describe(&world.me().placing.policy))
+    }
+
     /// Each page that is moved costs `page_move`, and is in no cache afterwards.
     fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
         let shared = system_call("Platform::bind_memory");
@@ -631,7 +682,7 @@ impl Platform for Sim {
     }
 
     /// Pages that nobody touched through [`Sim::read`] or [`Sim::write`] are absent.
-    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
         let shared = system_call("Platform::residency");
         let residency = shared.world.borrow().memory.bytes.residency(range, samples);
         Ok(residency)

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use nearq_platform::{Platform, Refused, ThreadSpec};
+use nearq_platform::{Refused, ThreadSpec};
 
 use crate::context;
-use crate::platform::{Sim, gone, system_call, wait_for_end};
+use crate::platform::{Sim, gone, start, system_call, wait_for_end};
 use crate::sched::Reason;
 use crate::thread::{Thread, cut_name};
 use crate::trace::Kind;
@@ -79,10 +79,9 @@ impl Processes {
 
 impl World {
     /// The thread in `slot` is the first of a process.
-    pub(crate) fn begin_process(&mut self, name: &str, slot: usize) -> Process {
+    pub(crate) fn begin_process(&mut self, name: &str, slot: usize) {
         let id = self.processes.add(name, slot);
         self.threads.at_mut(slot).process = id;
-        Process { id }
     }
 
     /// A thread that the one that runs has just made belongs to its process and has its memory policy.
@@ -91,6 +90,19 @@ impl World {
         self.processes.at(process).threads.push(slot);
         let thread = self.threads.at_mut(slot);
         (thread.process, thread.placing) = (process, placing);
+    }
+
+    /// A thread that was just made of the process of the one that runs is the first of a new process instead.
+    pub(crate) fn found_process(&mut self, name: &str, slot: usize) {
+        let parent = self.threads.at(slot).process;
+        self.processes.at(parent).threads.retain(|other| *other != slot);
+        self.begin_process(name, slot);
+    }
+
+    /// The eldest thread of a process that has any.
+    pub(crate) fn first_thread(&self, process: Process) -> Option<Thread> {
+        let slot = *self.processes.entries.get(&process.id)?.threads.first()?;
+        Some(Thread { slot, id: self.threads.at(slot).id })
     }
 
     /// The thread in `slot` ends, and its process if it was the last.
@@ -116,7 +128,7 @@ impl World {
 
 impl Sim {
     /// Starts a process: its first thread, named `name` as the process is, runs `main`, with the caller's affinity,
-    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Platform::spawn`] can.
+    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Platform::spawn`](nearq_platform::Platform::spawn) can.
     ///
     /// The process has the caller's memory before it and shares it: what it changes is changed for all.
     ///
@@ -127,12 +139,10 @@ impl Sim {
         // Creating the thread is a part of it.
         shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
         let spec = ThreadSpec { name: name.to_owned(), ..ThreadSpec::default() };
-        let thread = Sim::spawn(spec, main)?.0;
+        let thread = start(spec, true, main)?.0;
         // No time has passed since it was made: it has not run yet.
-        let mut world = shared.world.borrow_mut();
-        let parent = world.threads.at(thread.slot).process;
-        world.processes.at(parent).threads.retain(|slot| *slot != thread.slot);
-        Ok(world.begin_process(name, thread.slot))
+        let id = shared.world.borrow().threads.at(thread.slot).process;
+        Ok(Process { id })
     }
 
     /// Gives the caller's process a new program, `name`: it keeps its number, affinity, nice value, class and memory
@@ -176,12 +186,16 @@ impl Sim {
         loop {
             let thread = {
                 let world = shared.world.borrow();
-                let Some(entry) = world.processes.entries.get(&process.id) else { return };
-                let slot = *entry.threads.first().expect("a process without threads has ended");
-                Thread { slot, id: world.threads.at(slot).id }
+                let Some(thread) = world.first_thread(process) else { return };
+                thread
             };
             wait_for_end(shared, thread);
         }
+    }
+
+    /// The eldest thread of a process, for those who set its affinity or read its statistics; none once it has ended.
+    pub fn first_thread(process: Process) -> Option<Thread> {
+        context::expect("Sim::first_thread").world.borrow().first_thread(process)
     }
 
     /// The process that a thread belongs to.

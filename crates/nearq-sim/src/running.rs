@@ -84,6 +84,9 @@ impl World {
     pub(crate) fn make_ready(&mut self, slot: usize, now: u64, reason: Reason) {
         let thread = self.thread(slot);
         let cpu = self.ask(now, |scheduler, kernel| scheduler.select_cpu(kernel, thread, reason));
+        if self.threads.at(slot).state == State::Ready {
+            self.end_wait(slot, now);
+        }
         let entry = self.threads.at_mut(slot);
         assert!(
             entry.allowed.contains(cpu),
@@ -94,6 +97,7 @@ impl World {
             entry.allowed
         );
         entry.state = State::Ready;
+        entry.waits = (now, cpu);
         entry.wake_cpu = None;
         self.ask(now, |scheduler, kernel| scheduler.enqueue(kernel, thread, cpu, reason));
         if self.idle.contains(cpu) {
@@ -211,6 +215,7 @@ impl World {
         if moves {
             self.cpus[cpu].clock += self.jittered(self.costs.migration);
         }
+        self.end_wait(slot, self.cpus[cpu].clock);
         let at = &mut self.cpus[cpu];
         let entry = self.threads.at_mut(slot);
         if entry.cpu != cpu {
@@ -247,7 +252,9 @@ impl World {
         let (thread, now) = (self.thread(slot), self.cpus[cpu].clock);
         self.trace.record(now, cpu, thread.id, Kind::Preempted, cpu as u64);
         self.stop(cpu, true);
-        self.threads.at_mut(slot).state = State::Ready;
+        let entry = self.threads.at_mut(slot);
+        entry.state = State::Ready;
+        entry.waits = (now, cpu);
         self.ask(now, |scheduler, kernel| {
             scheduler.enqueue(kernel, thread, cpu, Reason::Preempted);
         });
@@ -336,7 +343,17 @@ impl World {
         let ran = at.clock.saturating_sub(entry.counted_to);
         entry.counted_to = entry.counted_to.max(at.clock);
         entry.cpu_time += ran;
+        at.ran += ran;
         at.budget = at.budget.saturating_sub(ran);
+    }
+
+    /// Books that a thread has waited for a CPU until `now`: for the one that it was enqueued for, whichever it gets.
+    fn end_wait(&mut self, slot: usize, now: u64) {
+        let entry = self.threads.at_mut(slot);
+        let (since, cpu) = entry.waits;
+        let waited = now.saturating_sub(since);
+        entry.waited += waited;
+        self.cpus[cpu].waited += waited;
     }
 
     /// Recomputes when a CPU's thread must be looked at; its CPU time is counted.

@@ -104,6 +104,10 @@ pub(crate) struct Entry {
     pub(crate) cpu_time: u64,
     /// While running: up to when `cpu_time` is counted.
     pub(crate) counted_to: u64,
+    /// How long it has waited for CPUs, up to when it last got one.
+    pub(crate) waited: u64,
+    /// While it waits for a CPU: since when, and for which one it was enqueued.
+    pub(crate) waits: (u64, usize),
     /// Since when it sleeps, if it does.
     pub(crate) asleep_since: u64,
     /// Its timer is a fault: it wakes up for no reason.
@@ -170,6 +174,8 @@ impl Threads {
             piece: None,
             cpu_time: 0,
             counted_to: 0,
+            waited: 0,
+            waits: (0, cpu),
             asleep_since: 0,
             spurious: false,
             deadline: None,

@@ -31,6 +31,9 @@
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
 //! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
 //! | `NEARQ_CONTROL` | `off read full` | what others than root may do over the control socket (`read`) |
+//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [`Home`] is chosen that may be anywhere |
+//! | `NEARQ_HOME_INHERIT` | `on off` | `off`: what an item with a home queues has none for that |
+//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers by which homes go: [`Weights`] |
 //! | `NEARQ_STALL_AFTER` | seconds | where work waits and nothing starts for so long (30 s), that is reported; `0`: never |
 
 #[cfg(feature = "control")]
@@ -48,12 +51,14 @@ pub mod control {
 #[cfg(feature = "metrics")]
 pub use nearq_control::metrics;
 pub use nearq_core::{
-    Activity, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit, DrainedQueue,
-    Error, Flushed, FlushedQueue, InHand, JoinError, JoinHandle, JoinNext, JoinSet, LinkStatistics,
-    Panic, PoolInfo, QueueHandle, RunningNow, Runtime, RuntimeBuilder, Scope, Stall, TimeClass,
-    Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow, Work, WorkerInfo, WorkerState,
-    Workqueue, WorkqueueBuilder, blocking, set_description, system_freezable, system_highpri,
-    system_long, system_percpu, system_unbound, system_unbound_long,
+    Activity, AtHome, AtHomeForGood, Attributes, BorrowScope, BusyWorker, CpuSet, Domain,
+    DomainLimit, DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError,
+    JoinHandle, JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, QueueHandle,
+    QueueMemory, Registered, Residency, RunningNow, Runtime, RuntimeBuilder, Scope, Stall,
+    TimeClass, Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow, Weights, Work, WorkerInfo,
+    WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking, set_description,
+    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
 };
 
 /// The README's example is compiled and run with the documentation's.

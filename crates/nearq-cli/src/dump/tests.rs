@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use nearq_control::protocol::{
-    AdaptiveLock, Locks, MachineNode, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump,
-    RunningItem, ScopeDump, WaitingItems,
+    AdaptiveLock, HomeDump, Locks, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump,
+    RescuerDump, RunningItem, ScopeDump, WaitingItems,
 };
 
 use super::*;
@@ -40,7 +40,8 @@ fn queue(id: u64, name: &str, kind: &str, cpu_pool: &[i64], limits: Vec<NodeLimi
         max_active: limits.iter().map(|limit| limit.limit).max().unwrap_or(1024),
         min_active: 8,
         limits,
-        rescuer: None,
+        memory: "home".into(),
+        ..QueueDump::default()
     }
 }
 
@@ -105,7 +106,17 @@ fn two_nodes() -> Dump {
     let queues = vec![
         queue(1, "events", "percpu", &[0, 1, 2, 3, 4, 5, 6, 7], vec![limit("cpu", 2, 1, 1024, 0)]),
         queue(2, "events_unbound", "unbound", &[8, 8, 9, 9, 8, 8, 9, 9], nodes(0, 1024, 0)),
-        QueueDump { rescuer: rescuer(97, "0-7"), ..crypt },
+        QueueDump {
+            rescuer: rescuer(97, "0-7"),
+            home: Some(HomeDump {
+                node: 1,
+                follows: true,
+                why: "node 1: stays on node 1: 90 % of its memory on node 1, no other has more; it follows its memory".into(),
+            }),
+            at_home: 90_000,
+            away: 12,
+            ..crypt
+        },
         QueueDump {
             rescuer: rescuer(0, ""),
             ..queue(4, "log", "ordered", &[12; 8], vec![limit("whole", -1, 1, 1, 12)])
@@ -157,6 +168,11 @@ fn two_nodes() -> Dump {
             waiting("store::encrypt", 4, true, 0),
         ],
         more_waiting: true,
+        homes: vec![
+            NodeHomes { node: 0, cpus: "0-1,4-5".into(), homes: 3, others: 1 },
+            NodeHomes { node: 1, cpus: "2-3,6-7".into(), homes: 4, others: 0 },
+        ],
+        home_weights: [("imbalance".to_owned(), 1000), ("imbalance_step".to_owned(), 500)].into(),
         locks: Some(Locks {
             mode: "auto".into(),
             counting: true,

@@ -47,7 +47,7 @@ pub(super) fn names(dump: &Dump) -> BTreeMap<u64, String> {
 
 impl View {
     /// CPUs as a list, or as the kernel's mask.
-    fn cpus(&self, list: &str) -> String {
+    pub(super) fn cpus(&self, list: &str) -> String {
         match parse_cpus(list) {
             Ok(Some(cpus)) if self.masks => show_mask(&cpus),
             _ if list.is_empty() => "-".to_owned(),

@@ -121,6 +121,8 @@ fn queue(call: u64, id: u64, plan: Plan, timing: bool) -> QueueStatistics {
         rescuer,
         mayday: if id == 7 { call } else { 0 },
         rescued: if id == 7 { call * 12 } else { 0 },
+        at_home: 0,
+        away: 0,
         max_active,
         wait: timed.then(|| times(wait)),
         run: timed.then(|| times(cpu / 1_000 + 1)),
@@ -173,7 +175,7 @@ pub(crate) fn dump() -> Dump {
                 inactive: 0,
             })
             .collect(),
-        rescuer: None,
+        ..QueueDump::default()
     };
     Dump {
         allowed: "0-79".into(),

@@ -4,13 +4,24 @@
 
 use serde_json::Value;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The command, ready for arguments.
+/// The command, ready for arguments. It ends by signals, also where this test is run in the background of a shell's script, which
+/// has INT and QUIT ignored.
 pub(crate) fn nearq() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nearq"));
     command.stdin(Stdio::null());
+    let heed_signals = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
+            // SAFETY: numbers only, and a call that is allowed between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: it makes that call and nothing else.
+    unsafe { command.pre_exec(heed_signals) };
     command
 }
 

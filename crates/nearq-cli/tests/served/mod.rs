@@ -276,7 +276,7 @@ pub(crate) fn dump(wanted: &GetDump) -> Dump {
             limit: 16,
             ..NodeLimit::default()
         }],
-        rescuer: None,
+        ..QueueDump::default()
     };
     let running = RunningItem {
         queue: "crypt".into(),

@@ -1,5 +1,7 @@
 //! Everything that there is to see of a process, once: what the kernel's `wq_dump` shows, and what is queued and running.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::locks::Locks;
@@ -29,9 +31,39 @@ pub struct Dump {
     pub waiting: Vec<WaitingItems>,
     /// Whether more waits than is told.
     pub more_waiting: bool,
+    /// The nodes that can be a home, and who is at home there.
+    #[serde(default)]
+    pub homes: Vec<NodeHomes>,
+    /// The numbers by which homes go, by name.
+    #[serde(default)]
+    pub home_weights: BTreeMap<String, u64>,
     /// The mutexes, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
+}
+
+/// A node that can be a home.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeHomes {
+    /// Its number.
+    pub node: u64,
+    /// Its CPUs that the process may use.
+    pub cpus: String,
+    /// Homes that were given out there.
+    pub homes: u64,
+    /// Workers that run something there which is not at home there.
+    pub others: u64,
+}
+
+/// A queue's home.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HomeDump {
+    /// The number of its node; -1 where that is chosen when it is needed first.
+    pub node: i64,
+    /// Whether it follows its memory.
+    pub follows: bool,
+    /// Why it is there, in words.
+    pub why: String,
 }
 
 /// A scope and its pods.
@@ -107,6 +139,18 @@ pub struct QueueDump {
     pub min_active: u64,
     /// Where the limit is counted.
     pub limits: Vec<NodeLimit>,
+    /// Where its items are at home that have no home of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<HomeDump>,
+    /// Where the memory comes from that its items touch first: `home`, `interleave` or `untouched`.
+    #[serde(default)]
+    pub memory: String,
+    /// Executions of items with a home that began there, and elsewhere.
+    #[serde(default)]
+    pub at_home: u64,
+    /// See [`at_home`](Self::at_home).
+    #[serde(default)]
+    pub away: u64,
     /// Its rescuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rescuer: Option<RescuerDump>,

@@ -66,6 +66,12 @@ pub struct QueueStatistics {
     pub mayday: u64,
     /// Executions by the rescuer.
     pub rescued: u64,
+    /// Executions of items with a home that began there.
+    #[serde(default)]
+    pub at_home: u64,
+    /// Executions of items with a home that began elsewhere.
+    #[serde(default)]
+    pub away: u64,
     /// The limit.
     pub max_active: u64,
     /// How long items waited from queueing to start, while they are timed.

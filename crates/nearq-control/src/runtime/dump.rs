@@ -1,13 +1,15 @@
 //! Everything that there is to see of a runtime, once.
 
-use nearq_core::{CpuSet, Domain, QueueHandle, Runtime, Scope};
+use std::collections::BTreeMap;
+
+use nearq_core::{CpuSet, Domain, QueueHandle, Runtime, Scope, Weights};
 use nearq_platform::{Linux, Platform};
 use nearq_topology::Topology;
 
 use crate::locks;
 use crate::protocol::{
-    Dump, GetDump, MachineNode, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump, RunningItem,
-    ScopeDump, WaitingItems,
+    Dump, GetDump, HomeDump, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump,
+    RescuerDump, RunningItem, ScopeDump, WaitingItems,
 };
 
 /// From the smallest pods to the largest.
@@ -31,8 +33,27 @@ pub(super) fn of(runtime: &Runtime, wanted: &GetDump) -> Dump {
         running: running(runtime),
         waiting,
         more_waiting,
+        homes: homes(runtime),
+        home_weights: weights(runtime),
         locks: wanted.locks.then(locks::dump),
     }
+}
+
+fn homes(runtime: &Runtime) -> Vec<NodeHomes> {
+    let homes = runtime.homes().into_iter();
+    homes
+        .map(|row| NodeHomes {
+            node: row.node as u64,
+            cpus: row.cpus.to_list(),
+            homes: row.homes.into(),
+            others: row.others.into(),
+        })
+        .collect()
+}
+
+fn weights(runtime: &Runtime) -> BTreeMap<String, u64> {
+    let weights = runtime.home_weights();
+    Weights::names().filter_map(|name| Some((name.to_owned(), weights.get(name)?.into()))).collect()
 }
 
 fn of_scope(runtime: &Runtime, topology: &Topology, scope: Scope) -> ScopeDump {
@@ -97,7 +118,16 @@ fn of_queue(queue: &QueueHandle, topology: &Topology) -> QueueDump {
         thread: queue.rescuer_thread_id().unwrap_or(0),
         cpus: queue.rescuer_cpumask().unwrap_or_default().to_list(),
     });
+    let statistics = queue.statistics();
     QueueDump {
+        home: queue.home().map(|home| HomeDump {
+            node: home.node().map_or(-1, |node| node as i64),
+            follows: home.follows(),
+            why: home.explain(),
+        }),
+        memory: queue.memory().name().to_owned(),
+        at_home: statistics.iter().map(|row| row.at_home).sum(),
+        away: statistics.iter().map(|row| row.away).sum(),
         id: queue.id(),
         name: queue.name().to_owned(),
         kind: super::kind(queue).to_owned(),

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nearq_core::{Attributes, CpuSet, Error, QueueHandle, Runtime};
+use nearq_core::{
+    Attributes, CpuSet, Error, Home, HomeChoice, QueueHandle, QueueMemory, Runtime, Weights,
+};
 
-use crate::knobs::{self, Owner};
+use crate::knobs::{self, Owner, WEIGHT};
 use crate::locks;
 use crate::protocol::{ProcessSettings, QueueSettings, Refusal, Setting};
 use crate::values;
@@ -28,6 +30,13 @@ fn micros(time: Duration) -> String {
 /// A value that is in effect as it was set.
 fn plain(value: impl ToString) -> (String, String) {
     (value.to_string(), value.to_string())
+}
+
+/// The node, `auto` where it is still to be chosen, or `none`; and in effect, why.
+fn home_of(queue: &QueueHandle) -> (String, String) {
+    let Some(home) = queue.home() else { return plain("none") };
+    let node = home.node().map_or_else(|| "auto".to_owned(), |node| node.to_string());
+    (node, home.explain())
 }
 
 pub(super) fn of_queue(runtime: &Runtime, queue: &QueueHandle) -> QueueSettings {
@@ -58,6 +67,8 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueHandle) -> QueueSettings 
             "slice_us" => plain(micros(attributes.slice.unwrap_or_default())),
             "max_active" => plain(queue.max_active()),
             "min_active" => plain(queue.min_active()),
+            "home" => home_of(queue),
+            "memory" => plain(queue.memory().name()),
             other => unreachable!("{other} is in the table and has no value"),
         }
     };
@@ -74,6 +85,7 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueHandle) -> QueueSettings 
 }
 
 pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
+    let weights = runtime.home_weights();
     let value = |key: &str| -> Option<(String, String)> {
         Some(match key {
             "default_affinity_scope" => plain(runtime.default_scope()),
@@ -82,7 +94,9 @@ pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
             "cpu_intensive_thresh_us" => plain(micros(runtime.cpu_intensive_after())),
             "watchdog_thresh" => plain(runtime.stall_after().as_secs_f64()),
             "spin" => plain(runtime.spin()),
-            _ => return None,
+            "home_choice" => plain(runtime.home_choice().name()),
+            "home_inherit" => plain(u8::from(runtime.inherits_homes())),
+            key => return key.strip_prefix(WEIGHT).and_then(|name| weights.get(name)).map(plain),
         })
     };
     let own = knobs::of(Owner::Process).filter_map(|knob| {
@@ -120,6 +134,8 @@ struct QueueChanges {
     attributes: Vec<AttributeChange>,
     max_active: Option<usize>,
     min_active: Option<usize>,
+    home: Option<NewHome>,
+    memory: Option<QueueMemory>,
 }
 
 impl QueueChanges {
@@ -127,8 +143,14 @@ impl QueueChanges {
         self.attributes.push(Box::new(change));
     }
 
-    fn add(&mut self, key: &str, value: &str) -> Result<(), String> {
+    fn add(&mut self, runtime: &Runtime, key: &str, value: &str) -> Result<(), String> {
         match key {
+            "home" => self.home = Some(parse_home(runtime, value)?),
+            "memory" => {
+                let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
+                let place = values::parse_word(value, &all.map(QueueMemory::name))?;
+                self.memory = Some(all[place]);
+            }
             "affinity" => {
                 let on = values::parse_switch(value)?;
                 self.set(move |attributes| attributes.affinity = on);
@@ -179,6 +201,28 @@ impl QueueChanges {
     }
 }
 
+/// What a queue's home is to be.
+enum NewHome {
+    Nowhere,
+    There(Home),
+}
+
+/// A home: a node's number, `auto`, or `none`.
+fn parse_home(runtime: &Runtime, value: &str) -> Result<NewHome, String> {
+    match value.trim() {
+        "none" => Ok(NewHome::Nowhere),
+        "auto" => Ok(NewHome::There(Home::pick_in(runtime))),
+        text => {
+            let node = text.parse().map_err(|_| {
+                let nodes: Vec<_> =
+                    runtime.homes().iter().map(|row| row.node.to_string()).collect();
+                format!("no home; give a node ({}), auto or none", nodes.join(", "))
+            })?;
+            Home::on_in(runtime, node).map(NewHome::There).map_err(|error| error.to_string())
+        }
+    }
+}
+
 /// The key that an error of the runtime is about.
 fn key_of(error: &Error) -> &'static str {
     match error {
@@ -203,6 +247,7 @@ fn no_such_key(owner: Owner, key: &str) -> Refusal {
 }
 
 pub(super) fn set_queue(
+    runtime: &Runtime,
     queue: &QueueHandle,
     changes: &BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
@@ -215,11 +260,23 @@ pub(super) fn set_queue(
         if let Some(why) = unfit(queue, key) {
             return Err(bad_value(key, value, why));
         }
-        all.add(key, value).map_err(|why| bad_value(key, value, why))?;
+        all.add(runtime, key, value).map_err(|why| bad_value(key, value, why))?;
     }
-    let QueueChanges { attributes, max_active, min_active } = all;
+    let QueueChanges { attributes, max_active, min_active, home, memory } = all;
     let change = |all: &mut Attributes| attributes.into_iter().for_each(|change| change(all));
-    queue.change(change, max_active, min_active).map_err(|error| refusal(&error, changes))
+    queue.change(change, max_active, min_active).map_err(|error| refusal(&error, changes))?;
+    // These are refused by per-CPU queues alone, which has been looked at.
+    if let Some(home) = home {
+        let home = match &home {
+            NewHome::Nowhere => None,
+            NewHome::There(home) => Some(home),
+        };
+        queue.set_home(home).map_err(|error| refusal(&error, changes))?;
+    }
+    if let Some(memory) = memory {
+        queue.set_memory(memory).map_err(|error| refusal(&error, changes))?;
+    }
+    Ok(())
 }
 
 /// A change of the process, after all were understood.
@@ -253,7 +310,26 @@ fn process_change(key: &str, value: &str) -> Result<ProcessChange, String> {
             let looks = values::parse_number(value, 0..=1_000_000, "looks")? as u32;
             Box::new(move |runtime| runtime.set_spin(looks))
         }
-        other => unreachable!("{other} is in the table and cannot be set"),
+        "home_choice" => {
+            let all = [HomeChoice::Now, HomeChoice::FirstRun];
+            let choice = all[values::parse_word(value, &all.map(HomeChoice::name))?];
+            Box::new(move |runtime| runtime.set_home_choice(choice))
+        }
+        "home_inherit" => {
+            let on = values::parse_switch(value)?;
+            Box::new(move |runtime| runtime.set_inherits_homes(on))
+        }
+        key => {
+            let name = key.strip_prefix(WEIGHT).filter(|name| Weights::bounds(name).is_some());
+            let Some(name) = name else { unreachable!("{key} is in the table and cannot be set") };
+            let (least, most) = Weights::bounds(name).unwrap_or_default();
+            let number = values::parse_number(value, least.into()..=most.into(), "")? as u32;
+            let name = name.to_owned();
+            Box::new(move |runtime| {
+                // Within its bounds, so it is not refused.
+                let _ = runtime.set_home_weight(&name, number);
+            })
+        }
     })
 }
 

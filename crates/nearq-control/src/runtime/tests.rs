@@ -110,6 +110,13 @@ fn the_process_is_set_and_shown() {
         ("cpu_intensive_thresh_us", "2500", "2500"),
         ("watchdog_thresh", "2.5", "2.5"),
         ("spin", "0", "0"),
+        ("home_choice", "first-run", "first-run"),
+        ("home_inherit", "0", "0"),
+        ("home_item_imbalance", "2500", "2500"),
+        ("home_item_imbalance_step", "0", "0"),
+        ("home_move_time", "100", "100"),
+        ("home_move_margin", "400", "400"),
+        ("home_move_interval_ms", "5000", "5000"),
     ];
     for (key, value, effective) in cases {
         let now = subject.set(None, &changes(&[(key, value)])).unwrap();
@@ -126,6 +133,32 @@ fn the_process_is_set_and_shown() {
 }
 
 #[test]
+fn a_queues_home_is_set_and_shown() {
+    let (runtime, mut subject) = subject();
+    let queue = runtime.workqueue("homely").build_in().unwrap();
+    let node = runtime.homes()[0].node.to_string();
+    let mut set = |key: &str, value: &str| {
+        let now = subject.set(Some("homely"), &changes(&[(key, value)])).unwrap();
+        setting(&now, key)
+    };
+    let (configured, effective) = set("home", &node);
+    assert!(configured == node && effective.contains(&format!("node {node}")), "{effective}");
+    assert_eq!(queue.home().and_then(|home| home.node()), node.parse().ok());
+    assert_ne!(set("home", "auto").0, "none");
+    assert_eq!(set("home", "none"), ("none".to_owned(), "none".to_owned()));
+    assert_eq!(queue.home(), None);
+    assert_eq!(set("memory", "interleave").1, "interleave");
+    assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
+    set("home", &node);
+    let dump = subject.dump(&GetDump::default()).unwrap();
+    assert_eq!(dump.homes.len(), runtime.homes().len());
+    assert_eq!(dump.home_weights.len(), nearq_core::Weights::names().len());
+    let told = &dump.queues[0];
+    assert_eq!(told.home.as_ref().map(|home| home.node.to_string()), Some(node));
+    assert_eq!(told.memory, "interleave");
+}
+
+#[test]
 fn refusals_change_nothing_and_say_what_is_allowed() {
     let (runtime, mut subject) = subject();
     let _queue = runtime.workqueue("q").build_in().unwrap();
@@ -139,7 +172,12 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
     };
     let before = own(&subject);
     type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str);
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 18] = [
+        (Some("q"), &[("nice", "3"), ("home", "4096")], "there is no such node"),
+        (Some("q"), &[("home", "here")], "auto or none"),
+        (Some("q"), &[("memory", "there")], "home, interleave, untouched"),
+        (Some("percpu"), &[("home", "auto")], "per-CPU"),
+        (None, &[("home_item_imbalance", "0")], "from 1 to 1000000"),
         (Some("none"), &[], "there are q, percpu, ordered"),
         (Some("#9"), &[], "there is no queue `#9`"),
         (Some("q"), &[("colour", "red")], "affinity_scope"),

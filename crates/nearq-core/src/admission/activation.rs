@@ -155,7 +155,7 @@ impl<P: Platform> Admission<P> {
                         turn.watched.push(link);
                     }
                     if header.publish() {
-                        link.push(item);
+                        link.push_any(item);
                     }
                     return true;
                 }

@@ -40,7 +40,7 @@ impl<P: Platform> Place<P> {
     fn send_now(&self, item: NonNull<Item<P>>) {
         // SAFETY: the caller has PENDING.
         let header = unsafe { item.as_ref() };
-        header.set_target(Self::link(), 0);
+        header.set_target(Self::link(), crate::item::Spot::of_cpu(0));
         self.counted.fetch_add(1, Ordering::Relaxed);
         if header.publish() {
             self.inbox.push(item);

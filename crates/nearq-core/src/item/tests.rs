@@ -99,7 +99,7 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
         },
     };
     // SAFETY: RUNNING keeps it alive.
-    let _cpu = unsafe { item.as_ref() }.cpu();
+    let _spot = unsafe { item.as_ref() }.spot();
     let context = Context::new(inner, pool, worker);
     context.link.set(link);
     context.item.set(item.as_ptr());
@@ -150,7 +150,7 @@ impl Place {
         };
         // SAFETY: as above.
         let header = unsafe { item.as_ref() };
-        header.set_target(core::ptr::null(), 0);
+        header.set_target(core::ptr::null(), crate::item::Spot::of_cpu(0));
         if header.publish() {
             self.push(item);
         }
@@ -403,8 +403,10 @@ fn the_word_goes_through_the_states_of_the_table() {
     assert!(claim(&item));
     assert!(!claim(&item), "a second claim joins the first");
     assert!(item.is_pending());
-    item.set_target(core::ptr::null(), 3);
-    assert_eq!(item.cpu(), 3);
+    item.set_target(core::ptr::null(), crate::item::Spot::of_cpu(3));
+    assert_eq!((item.spot().cpu(), item.spot().home()), (3, None));
+    item.set_spot(crate::item::Spot::new(8191, Some(1023)));
+    assert_eq!((item.spot().cpu(), item.spot().home()), (8191, Some(1023)));
     assert!(item.publish(), "not running: the queuer pushes");
     assert_eq!(item.start(), Started::Yes);
     assert!(item.is_running() && !item.is_pending());

@@ -25,6 +25,13 @@ impl<P: Platform> Pool<P> {
     /// Sees to it that somebody comes for what is there.
     #[inline(always)]
     pub(crate) fn call_worker(&self) {
+        self.call_worker_for::<false>();
+    }
+
+    /// As [`call_worker`](Self::call_worker); with `HOMED`, what is there has a home here, and helpers of other nodes are called only where
+    /// they may take it.
+    #[inline(always)]
+    pub(super) fn call_worker_for<const HOMED: bool>(&self) {
         P::model_fence();
         if self.called.queued_at_level.load(Ordering::SeqCst)
             + self.called.brisk.load(Ordering::SeqCst)
@@ -34,19 +41,24 @@ impl<P: Platform> Pool<P> {
             self.runtime().monitor.arm();
             return;
         }
-        self.call_idle_worker();
+        self.call_idle_worker_for::<HOMED>();
     }
 
     /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
     #[inline]
     pub(crate) fn call_idle_worker(&self) {
-        if self.shares_cores() && self.cores_are_busy() && self.call_free_core() {
+        self.call_idle_worker_for::<false>();
+    }
+
+    #[inline]
+    fn call_idle_worker_for<const HOMED: bool>(&self) {
+        if self.shares_cores() && self.cores_are_busy() && self.call_free_core::<HOMED>() {
             return;
         }
         match self.pop_to_wake() {
             Wakeup::Unneeded => {}
             Wakeup::Worker(worker) => worker.parker.unpark(),
-            Wakeup::Nobody => self.nobody_sleeps(),
+            Wakeup::Nobody => self.nobody_sleeps::<HOMED>(),
         }
     }
 
@@ -57,30 +69,30 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Every worker is busy.
-    fn nobody_sleeps(&self) {
+    fn nobody_sleeps<const HOMED: bool>(&self) {
         if self.level.is_full() {
             // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
             self.runtime().monitor.arm();
         } else {
-            self.find_hands();
+            self.find_hands::<HOMED>();
         }
     }
 
     /// CPUs are free, but this pool has nobody asleep: another thread, or a helper.
     #[cold]
-    fn find_hands(&self) {
+    fn find_hands<const HOMED: bool>(&self) {
         if self.wants_workers() && self.start_worker(false) {
             return;
         }
         // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
         self.runtime().monitor.arm();
-        self.call_helper();
+        self.call_helper(HOMED);
     }
 
-    /// Calls a worker of a near pool. False if there is none.
-    fn call_helper(&self) -> bool {
+    /// Calls a worker of a near pool; if all is `homed`, only of one that may take that. False if there is none.
+    fn call_helper(&self, homed: bool) -> bool {
         if self.key.helping {
-            for sibling in self.siblings() {
+            for sibling in self.siblings().filter(|other| !homed || self.is_worth_calling(other)) {
                 if sibling.idle.has_searching() {
                     return true;
                 }
@@ -129,7 +141,8 @@ impl<P: Platform> Pool<P> {
         {
             return true;
         }
-        self.call_helper()
+        // What has no home may be taken by anybody.
+        self.call_helper(self.runtime().homes.are_used() && !self.has_homeless())
     }
 
     /// True if the pool was not queued at its level, and is now.
@@ -157,14 +170,16 @@ impl<P: Platform> Pool<P> {
 
     /// Calls a worker of a near pool that has a core to itself. False if there is none, or one is not needed.
     #[cold]
-    fn call_free_core(&self) -> bool {
+    fn call_free_core<const HOMED: bool>(&self) -> bool {
         if self.idle.has_searching() || self.level.is_full() {
             return false;
         }
         let free = |pool: &&Pool<P>| {
             pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
         };
-        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(free) {
+        // No core of another node is worth it as long as one is left here.
+        let near = |pool: &&Pool<P>| !HOMED || self.node.is_none() || pool.node == self.node;
+        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(near).filter(free) {
             let called = match sibling.pop_to_wake() {
                 Wakeup::Worker(worker) => {
                     worker.parker.unpark();

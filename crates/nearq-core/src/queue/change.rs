@@ -20,7 +20,8 @@ use crate::admission::Admission;
 use crate::attributes::{Attributes, Kind, Layout};
 use crate::domain::{Bounds, Domain};
 use crate::error::Error;
-use crate::link::{INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::priority::Priority;
 
@@ -128,6 +129,7 @@ impl<P: Platform> Queue<P> {
         (u32::from(config.attributes.localize) * LOCALIZE)
             | (u32::from(intensive) * INTENSIVE)
             | (u32::from(observed) * OBSERVED)
+            | (u32::from(self.heeds_homes()) * HOMED)
     }
 
     /// Follows those who look on; in effect for the next item when it returns.
@@ -160,14 +162,22 @@ impl<P: Platform> Queue<P> {
             return known;
         }
         let pools = layout.pools.iter().zip(&layout.domains);
-        let links: Vec<_> = pools
+        let links: Vec<*const Link<P>> = pools
             .map(|(key, domain)| {
                 let limit = self.limit_of(config, layout, *domain);
                 self.link_to(config, &self.inner().pool(key), *domain, limit)
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
-        config.tables.add(LinkTable { layout: layout.clone(), set, by_cpu })
+        let mut by_node = vec![Vec::new(); self.inner().homes.map.nodes()].into_boxed_slice();
+        for link in &links {
+            // SAFETY: links live as long as the queue.
+            if let Some(node) = unsafe { &**link }.pool.node {
+                by_node[node as usize].push(*link);
+            }
+        }
+        let turn = Padded(P::AtomicU32::new(0));
+        config.tables.add::<P>(LinkTable { layout: layout.clone(), set, by_cpu, by_node, turn })
     }
 
     /// Tells each domain what the table means for it.
@@ -207,7 +217,8 @@ impl<P: Platform> Queue<P> {
         link.watch(config.sets.watched());
         // Nobody else writes it: the configuration is locked.
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
-        let link = config.links.add(link);
+        let node = link.pool.near_node();
+        let link = config.links.add_near::<P>(node, link);
         // SAFETY: domains and links live as long as the queue.
         unsafe { &*admission }.add_link(unsafe { &*link });
         // SeqCst: see `links`.
@@ -222,7 +233,7 @@ impl<P: Platform> Queue<P> {
         }
         let admission = Admission::<P>::new(domain, limit);
         admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
-        let admission = config.domains.add(admission);
+        let admission = config.domains.add::<P>(admission);
         // SAFETY: as above.
         let made = unsafe { &*admission };
         made.kicker.set_admission(admission);

@@ -59,6 +59,11 @@ impl<P: Platform> Inner<P> {
             }
             own.arrive(&pool.key.priority);
             Config::call(own.config.on_start.as_ref(), &info);
+            let mut place = place;
+            if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
+                // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
+                place.begin_on::<P>(node, &own.homes);
+            }
             if P::fork_epoch() == epoch {
                 crate::run::run(&own, &pool, worker, place);
             }

@@ -92,7 +92,7 @@ impl<P: Platform> Desk<P> {
         let link = self.queue.links().next().expect("a pod");
         assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
         // SAFETY: born with PENDING, which is ours.
-        unsafe { item.as_ref() }.set_target(link, 0);
+        unsafe { item.as_ref() }.set_target(link, crate::item::Spot::of_cpu(0));
         Sent(item)
     }
 

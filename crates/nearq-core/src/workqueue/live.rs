@@ -8,6 +8,7 @@ use nearq_topology::{CpuSet, Scope};
 use super::Workqueue;
 use crate::attributes::Attributes;
 use crate::error::Error;
+use crate::home::{Home, QueueMemory};
 use crate::settings::change_of_bounds;
 
 impl<P: Platform> Workqueue<P> {
@@ -113,6 +114,22 @@ impl<P: Platform> Workqueue<P> {
     /// node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
         self.change_limit(None, Some(items))
+    }
+
+    /// Changes where items are at home that have no home of their own; `None` is nowhere. In effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) -> Result<(), Error> {
+        self.inside().set_home(home.into())
+    }
+
+    /// Changes where the memory comes from that items touch first; in effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
+        self.inside().set_memory(memory)
     }
 
     fn change_limit(

@@ -1,6 +1,6 @@
 //! The conditions under which an experiment ran, without which its figures mean little.
 
-use crate::usage::cpu_time;
+use crate::usage::cpu_time_of_all;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl Watch {
             others_percent: None,
             load: text("proc/loadavg").and_then(|text| load(&text)),
         };
-        Self { root: root.into(), environment, start: CpuTime::read(root), own: cpu_time() }
+        Self { root: root.into(), environment, start: CpuTime::read(root), own: cpu_time_of_all() }
     }
 
     /// Ends the run.
@@ -64,7 +64,7 @@ impl Watch {
         let end = CpuTime::read(&self.root);
         let both = self.start.zip(end);
         let steal_percent = both.and_then(|(start, end)| end.steal_percent_since(&start));
-        let own = cpu_time().saturating_sub(self.own);
+        let own = cpu_time_of_all().saturating_sub(self.own);
         let others_percent = both.and_then(|(start, end)| end.others_percent_since(&start, own));
         Environment { steal_percent, others_percent, ..self.environment }
     }

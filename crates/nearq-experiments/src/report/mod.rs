@@ -88,6 +88,28 @@ pub mod metric {
     pub const ELAPSED: Metric = metric("elapsed_s", "s");
     /// That time as a multiple of the ideal one.
     pub const RATIO: Metric = metric("ratio_to_ideal", "ratio");
+    /// CPU time in user mode of everything that was to be done, or all of it where that is not told apart.
+    pub const USER: Metric = metric("user_s", "s");
+    /// The same, mean of the tasks.
+    pub const AVERAGE_USER: Metric = metric("average_user_s", "s");
+    /// CPU time in the kernel of everything that was to be done.
+    pub const SYSTEM: Metric = metric("system_s", "s");
+    /// CPU time on the node where the memory is, in percent of all.
+    pub const HOME_PERCENT: Metric = metric("home_percent", "%");
+    /// How often tasks went on on another node.
+    pub const CROSSINGS: Metric = metric("node_crossings", "1");
+    /// The same for each time that a task left its home: two are there and back.
+    pub const CROSSINGS_EACH: Metric = metric("node_crossings_each", "1");
+    /// From leaving home to being back, mean of all times.
+    pub const RETURN: Metric = metric("return_s", "s");
+    /// Tasks that were not back at the end.
+    pub const STRAYS: Metric = metric("strays", "tasks");
+    /// By how much less wall time it took than without homes, in the same run.
+    pub const ELAPSED_GAIN: Metric = metric("elapsed_gain_percent", "%");
+    /// The share of what the ideal row gains that this one gains.
+    pub const GAP_CLOSED: Metric = metric("gap_closed_percent", "%");
+    /// CPU time as a multiple of that without homes, in the same run.
+    pub const CPU_RATIO: Metric = metric("cpu_seconds_ratio", "ratio");
     /// CPU time of the process meanwhile.
     pub const CPU_SECONDS: Metric = metric("cpu_seconds", "s");
     /// Threads that a contestant had at most.

@@ -1,6 +1,9 @@
 //! Memory policies in the kernel's words, where memory is, and on which node sleepers are kept.
 
 use core::ffi::c_void;
+use core::ops::Range;
+use core::ptr;
+use std::borrow::Cow;
 
 use super::refusal::{self, refused};
 use crate::sys::{self, Errno, MemoryMode};
@@ -25,15 +28,37 @@ pub(super) fn bind(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Res
     })
 }
 
-pub(super) fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+pub(super) fn default_policy() -> Result<MemoryPolicy, Refused> {
+    let what = || "find out where the thread's memory comes from".to_owned();
+    let known =
+        sys::default_policy().map_err(|error| refused(what(), error, refusal::memory(error)))?;
+    let Some((mode, nodes)) = known else {
+        return Err(refused(
+            what(),
+            Errno::OPNOTSUPP,
+            Cow::Borrowed("it is a policy of another kind, which is left as it is"),
+        ));
+    };
+    Ok(match mode {
+        MemoryMode::Default | MemoryMode::Local => MemoryPolicy::Local,
+        MemoryMode::Preferred => {
+            nodes.first().map_or(MemoryPolicy::Local, |node| MemoryPolicy::Preferred(*node))
+        }
+        MemoryMode::Bind => MemoryPolicy::Bind(nodes),
+        MemoryMode::Interleave => MemoryPolicy::Interleave(nodes),
+    })
+}
+
+pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
     let page_size = sys::page_size();
     let mut residency = Residency { pages: Vec::new(), absent: 0, page_size };
+    let bytes = range.len();
     let pages = sample(range, samples, page_size);
     if pages.is_empty() {
         return Ok(residency);
     }
     let nodes = sys::page_nodes(&pages).map_err(|error| {
-        let what = format!("find out where {} bytes are", range.len());
+        let what = format!("find out where {bytes} bytes are");
         refused(what, error, refusal::memory(error))
     })?;
     for node in nodes {
@@ -86,25 +111,24 @@ pub(super) fn keep_sleepers_here(word: &NodeWord<Linux>) {
 }
 
 /// At most `samples` addresses in different pages of the range, from the first page on, evenly.
-fn sample(range: &[u8], samples: usize, page_size: usize) -> Vec<*const c_void> {
+fn sample(range: Range<usize>, samples: usize, page_size: usize) -> Vec<*const c_void> {
     if range.is_empty() {
         return Vec::new();
     }
-    let start = range.as_ptr();
-    let first = start.addr() / page_size;
-    let last = (start.addr() + (range.len() - 1)) / page_size;
+    let first = range.start / page_size;
+    let last = (range.end - 1) / page_size;
     let pages = last - first + 1;
     let taken = pages.min(samples);
     (0..taken)
         .map(|index| {
             // As `index * pages / taken`, for ranges of any size.
             let page = (index as u128 * pages as u128 / taken as u128) as usize;
-            start.with_addr((first + page) * page_size).cast()
+            ptr::without_provenance((first + page) * page_size)
         })
         .collect()
 }
 
-fn mode(policy: &MemoryPolicy) -> MemoryMode {
+pub(super) fn mode(policy: &MemoryPolicy) -> MemoryMode {
     match policy {
         MemoryPolicy::Local => MemoryMode::Local,
         MemoryPolicy::Preferred(_) => MemoryMode::Preferred,
@@ -113,7 +137,7 @@ fn mode(policy: &MemoryPolicy) -> MemoryMode {
     }
 }
 
-fn nodes(policy: &MemoryPolicy) -> &[usize] {
+pub(super) fn nodes(policy: &MemoryPolicy) -> &[usize] {
     match policy {
         MemoryPolicy::Local => &[],
         MemoryPolicy::Preferred(node) => core::slice::from_ref(node),
@@ -121,7 +145,7 @@ fn nodes(policy: &MemoryPolicy) -> &[usize] {
     }
 }
 
-fn text(policy: &MemoryPolicy) -> String {
+pub(super) fn text(policy: &MemoryPolicy) -> String {
     match policy {
         MemoryPolicy::Local => "the node of the CPU that touches it".to_owned(),
         MemoryPolicy::Preferred(node) => format!("node {node} first"),
@@ -137,8 +161,12 @@ mod tests {
     const PAGE: usize = 4096;
 
     fn offsets(range: &[u8], samples: usize) -> Vec<usize> {
-        let first = range.as_ptr().addr() / PAGE;
-        sample(range, samples, PAGE).iter().map(|page| page.addr() / PAGE - first).collect()
+        let start = range.as_ptr().addr();
+        let first = start / PAGE;
+        sample(start..start + range.len(), samples, PAGE)
+            .iter()
+            .map(|page| page.addr() / PAGE - first)
+            .collect()
     }
 
     #[test]
@@ -170,10 +198,30 @@ mod tests {
 
     #[test]
     fn nothing_is_nowhere() {
-        let residency = residency(&[], 10).unwrap();
+        let residency = residency(0..0, 10).unwrap();
         assert_eq!(residency.absent, 0);
         assert!(residency.pages.is_empty());
         assert!(residency.page_size >= PAGE);
+    }
+
+    #[test]
+    fn the_policy_that_was_set_is_the_one_that_is_read() {
+        if cfg!(miri) {
+            return;
+        }
+        // Of a thread of its own, which ends with it.
+        let main = || {
+            let Ok(before) = default_policy() else {
+                return println!("skipped: the thread's memory policy cannot be read here");
+            };
+            for policy in [MemoryPolicy::Preferred(0), MemoryPolicy::Interleave(vec![0]), before] {
+                match set_default_policy(&policy) {
+                    Ok(()) => assert_eq!(default_policy(), Ok(policy)),
+                    Err(refused) => return println!("skipped: {refused}"),
+                }
+            }
+        };
+        std::thread::spawn(main).join().unwrap();
     }
 
     /// A thread asleep on each kind of word is woken, and its deadline comes; with the kernel's word on which kinds there are.

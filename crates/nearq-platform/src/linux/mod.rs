@@ -4,8 +4,10 @@
 //! calls are in `crate::sys`, the words for those that are refused in [`refusal`].
 
 mod ending;
+mod exec;
 mod fork;
 mod memory;
+mod others;
 mod platform;
 mod process;
 mod refusal;
@@ -15,6 +17,7 @@ mod spawn;
 mod thread;
 mod transit;
 
+pub use exec::{NotSpawned, ProcessSpec, Spawned, Spawner};
 pub use platform::Linux;
 pub use process::Peer;
 

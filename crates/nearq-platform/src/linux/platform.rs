@@ -4,6 +4,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU64;
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{self, AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use core::time::Duration;
@@ -346,11 +347,15 @@ impl Platform for Linux {
         memory::set_default_policy(policy)
     }
 
+    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+        memory::default_policy()
+    }
+
     fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
         memory::bind(range, policy, move_pages)
     }
 
-    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
         memory::residency(range, samples)
     }
 

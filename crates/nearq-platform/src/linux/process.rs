@@ -18,6 +18,7 @@ pub struct Peer {
 impl Linux {
     /// Whether the program has more rights than who started it (set-user-ID, capabilities of its file): then the environment is a
     /// stranger's.
+    #[inline]
     pub fn has_more_rights() -> bool {
         sys::has_more_rights()
     }

@@ -44,6 +44,20 @@ pub(super) fn spawning(error: Errno) -> Cow<'static, str> {
     })
 }
 
+/// A process that could not be created.
+pub(super) fn processes(error: Errno) -> Cow<'static, str> {
+    Cow::Borrowed(match error {
+        Errno::AGAIN => {
+            "a limit on processes is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.pid_max"
+        }
+        Errno::NOMEM => {
+            "memory is missing: memory.max of the control group, or all of the machine's"
+        }
+        Errno::PERM | Errno::NOSYS => FILTER,
+        _ => "",
+    })
+}
+
 /// A nice value, class or slice.
 pub(super) fn scheduling(nice: i32, error: Errno) -> Cow<'static, str> {
     match error {

@@ -27,7 +27,7 @@ pub(crate) enum MemoryMode {
 }
 
 impl MemoryMode {
-    fn as_raw(self) -> c_int {
+    pub(super) fn as_raw(self) -> c_int {
         match self {
             MemoryMode::Default => libc::MPOL_DEFAULT,
             MemoryMode::Local => libc::MPOL_LOCAL,
@@ -36,16 +36,27 @@ impl MemoryMode {
             MemoryMode::Interleave => libc::MPOL_INTERLEAVE,
         }
     }
+
+    fn from_raw(mode: c_int) -> Option<Self> {
+        let all = [
+            MemoryMode::Default,
+            MemoryMode::Local,
+            MemoryMode::Preferred,
+            MemoryMode::Bind,
+            MemoryMode::Interleave,
+        ];
+        all.into_iter().find(|known| known.as_raw() == mode)
+    }
 }
 
 const BITS: usize = c_ulong::BITS as usize;
 
 /// A mask of nodes as the kernel reads it.
-struct NodeMask([c_ulong; MAX_NODES / BITS]);
+pub(super) struct NodeMask([c_ulong; MAX_NODES / BITS]);
 
 impl NodeMask {
     /// `EINVAL` for a node that no kernel has.
-    fn new(nodes: &[usize]) -> Result<Self> {
+    pub(super) fn new(nodes: &[usize]) -> Result<Self> {
         let mut words = [0; MAX_NODES / BITS];
         for &node in nodes {
             *words.get_mut(node / BITS).ok_or(Errno::INVAL)? |= 1 << (node % BITS);
@@ -54,7 +65,7 @@ impl NodeMask {
     }
 
     /// The pointer and the length in bits, plus the one that the kernel takes off again; null without nodes.
-    fn as_argument(&self) -> (*const c_ulong, c_ulong) {
+    pub(super) fn as_argument(&self) -> (*const c_ulong, c_ulong) {
         if self.0.iter().all(|word| *word == 0) {
             (ptr::null(), 0)
         } else {
@@ -75,6 +86,30 @@ pub(crate) fn set_default_policy(mode: MemoryMode, nodes: &[usize]) -> Result<()
     let returned =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, c_long::from(mode.as_raw()), words, bits) };
     check(returned).map(drop)
+}
+
+/// `get_mempolicy`: where the pages come from that the caller touches first; none for a mode that is not known here.
+pub(crate) fn default_policy() -> Result<Option<(MemoryMode, Vec<usize>)>> {
+    if cfg!(miri) {
+        return Err(Errno::NOSYS);
+    }
+    let mut mode: c_int = 0;
+    let mut mask = NodeMask([0; MAX_NODES / BITS]);
+    // SAFETY: validity: room for a number, and for as many bits as are named (less the one that the kernel takes off again).
+    // Aliasing: the only references to both are those passed. Thread: reads the calling thread's policy.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut mode,
+            mask.0.as_mut_ptr(),
+            MAX_NODES as c_ulong + 1,
+            ptr::null::<c_void>(),
+            0 as c_ulong,
+        )
+    };
+    check(returned)?;
+    let nodes = (0..MAX_NODES).filter(|node| mask.0[node / BITS] >> (node % BITS) & 1 != 0);
+    Ok(MemoryMode::from_raw(mode).map(|mode| (mode, nodes.collect())))
 }
 
 /// `mbind`: where the whole pages inside `range` come from; those partly inside are left alone.

@@ -6,8 +6,11 @@
 //!
 //! Under Miri, which has few of these calls, the rest answer `ENOSYS` or do nothing; the functions say which.
 
+use core::marker::PhantomData;
+
 mod clock;
 mod cpu;
+mod exec;
 mod fork;
 mod futex;
 mod futex2;
@@ -19,10 +22,13 @@ mod slice;
 
 pub(crate) use clock::{cpu_time, monotonic};
 pub(crate) use cpu::current_cpu;
+pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
 pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use futex2::{current_node, futex_wait_at_node, futex_wake_at_node};
-pub(crate) use memory::{MemoryMode, bind_range, page_nodes, page_size, set_default_policy};
+pub(crate) use memory::{
+    MemoryMode, bind_range, default_policy, page_nodes, page_size, set_default_policy,
+};
 pub(crate) use process::{at_exit, has_more_rights, peer};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
@@ -30,7 +36,7 @@ pub(crate) use sched::{
     scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling, set_timer_slack,
     tid,
 };
-pub(crate) use signal::{BlockedSignals, unblock_synchronous_signals};
+pub(crate) use signal::{BlockedSignals, SignalMask, unblock_synchronous_signals};
 pub(crate) use slice::SliceControl;
 
 /// What a system call returns.
@@ -42,20 +48,40 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
 }
 
-/// Gives `errno` of the calling thread its value back when it is dropped.
-pub(crate) struct SavedErrno(i32);
+/// Gives `errno` of the calling thread its value back when it is dropped: for what runs in the middle of a program that is not to
+/// notice it.
+///
+/// ```
+/// use nearq_platform::SavedErrno;
+///
+/// # fn errno() -> Option<i32> { std::io::Error::last_os_error().raw_os_error() }
+/// let before = errno();
+/// {
+///     let _saved = SavedErrno::new();
+///     assert!(std::fs::metadata("/no/such/file").is_err());
+/// }
+/// assert_eq!(errno(), before);
+/// ```
+// The pointer keeps it in the thread whose value it has.
+#[derive(Debug)]
+#[must_use = "the value is given back as soon as this is dropped"]
+pub struct SavedErrno(i32, PhantomData<*const ()>);
 
 impl SavedErrno {
-    pub(crate) fn new() -> Self {
+    /// Keeps the value that it has now.
+    #[inline]
+    #[expect(clippy::new_without_default, reason = "when it is made is all that there is to it")]
+    pub fn new() -> Self {
         // SAFETY: validity: the C library's address of the thread's `errno`, valid as long as the thread. Aliasing: read at
         // once. Thread: the caller's own.
-        SavedErrno(unsafe { *libc::__errno_location() })
+        SavedErrno(unsafe { *libc::__errno_location() }, PhantomData)
     }
 }
 
 impl Drop for SavedErrno {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `new`; dropped by the thread that made it, as it is a local of one function.
+        // SAFETY: as in `new`; dropped by the thread that made it, as it cannot be sent to another.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::{Errno, Result, SavedErrno, check};
 
 /// Whether the program has more rights than who started it (`AT_SECURE`). False under Miri.
+#[inline]
 pub(crate) fn has_more_rights() -> bool {
     if cfg!(miri) {
         return false;

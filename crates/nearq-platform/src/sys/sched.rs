@@ -29,8 +29,7 @@ impl Tid {
         Tid(rustix::process::getpid())
     }
 
-    /// For tests: a number that some thread may have.
-    #[cfg(test)]
+    /// A number that some thread may have, of any process; none if it is not positive.
     pub(crate) fn from_raw(raw: i32) -> Option<Self> {
         Pid::from_raw(raw).map(Tid)
     }

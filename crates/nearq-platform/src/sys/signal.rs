@@ -4,12 +4,13 @@
 //! and thread-locals that the program knows nothing of. A new thread inherits the mask of its creator, so the
 //! creator blocks everything while it creates ([`BlockedSignals`]): the new thread has no instruction at
 //! which a handler could run. Faults are different: a thread that faults while the signal is blocked is
-//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]).
+//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]). A program that
+//! is started as a process of its own shall find what the starter found ([`SignalMask`]).
 
 #[cfg(not(miri))]
-pub(crate) use real::{BlockedSignals, unblock_synchronous_signals};
+pub(crate) use real::{BlockedSignals, SignalMask, unblock_synchronous_signals};
 #[cfg(miri)]
-pub(crate) use stub::{BlockedSignals, unblock_synchronous_signals};
+pub(crate) use stub::{BlockedSignals, SignalMask, unblock_synchronous_signals};
 
 #[cfg(not(miri))]
 mod real {
@@ -41,6 +42,23 @@ mod real {
     impl Drop for BlockedSignals {
         fn drop(&mut self) {
             change(libc::SIG_SETMASK, &self.before);
+        }
+    }
+
+    /// The signals that a thread has blocked.
+    #[derive(Clone)]
+    pub(crate) struct SignalMask(sigset_t);
+
+    impl SignalMask {
+        /// Those of the caller.
+        pub(crate) fn of_caller() -> Self {
+            SignalMask(change(libc::SIG_BLOCK, &empty()))
+        }
+
+        /// Has the caller block these and no others. One system call: a child that borrows its parent's memory may
+        /// make it.
+        pub(crate) fn apply(&self) {
+            change(libc::SIG_SETMASK, &self.0);
         }
     }
 
@@ -92,6 +110,17 @@ mod stub {
         pub(crate) fn block() -> Self {
             BlockedSignals
         }
+    }
+
+    #[derive(Clone)]
+    pub(crate) struct SignalMask;
+
+    impl SignalMask {
+        pub(crate) fn of_caller() -> Self {
+            SignalMask
+        }
+
+        pub(crate) fn apply(&self) {}
     }
 
     pub(crate) fn unblock_synchronous_signals() {}

@@ -19,11 +19,18 @@
 //! or a slow core does not lengthen it.
 //!
 //! # How it passes
-//! In runs of some pages: each is looked up and charged as a whole, at its time.
+//! In runs of some pages: each is looked up and charged as a whole, at its time. Many accesses to one range are not
+//! followed by page but by the share of it that each cache holds (`bulk`).
+
+mod bulk;
+
+use core::ops::Range;
 
 use nearq_platform::{MemoryPolicy, Refused, Residency};
 use nearq_topology::Topology;
 
+use self::bulk::Footprints;
+pub(crate) use self::bulk::{Accesses, many};
 use super::PAGE;
 use super::bandwidth::{self, Bandwidth, End};
 use super::caches::{Caches, Seat};
@@ -76,6 +83,7 @@ pub(crate) struct Bytes {
     nodes: Nodes,
     caches: Caches,
     bandwidth: Bandwidth,
+    footprints: Footprints,
     /// Bytes on their way back to their nodes' memory; empty between runs.
     leaving: Vec<(u32, u64)>,
 }
@@ -90,6 +98,7 @@ impl Bytes {
             bandwidth: Bandwidth::new(caches.llcs(), nodes.len()),
             nodes,
             caches,
+            footprints: Footprints::default(),
             leaving: Vec::new(),
         }
     }
@@ -128,18 +137,17 @@ impl Bytes {
         }
         self.finish(leg, seat, who.now, &mut took, costs);
         let port = End::Llc(seat.llc, seat.node);
+        self.send_what_leaves(port, who.now.saturating_mul(1000), costs);
+        (end, took)
+    }
+
+    /// Sends what a cache has no room for any more back to its nodes' memory, at a time in picoseconds.
+    fn send_what_leaves(&mut self, port: End, now: u64, costs: &Costs) {
         for (node, bytes) in self.leaving.drain(..) {
             if bytes > 0 {
-                self.bandwidth.send(
-                    port,
-                    End::Memory(node),
-                    bytes,
-                    who.now.saturating_mul(1000),
-                    costs,
-                );
+                self.bandwidth.send(port, End::Memory(node), bytes, now, costs);
             }
         }
-        (end, took)
     }
 
     /// Gives a page its node, unless it has one: what that costs.
@@ -264,13 +272,12 @@ impl Bytes {
     }
 
     /// On which nodes at most `samples` pages of a range are, spread evenly.
-    pub(crate) fn residency(&self, range: &[u8], samples: usize) -> Residency {
+    pub(crate) fn residency(&self, range: Range<usize>, samples: usize) -> Residency {
         let mut counts = vec![0; self.nodes.len()];
         let mut absent = 0;
-        if let Some(last) = range.len().checked_sub(1) {
-            let start = range.as_ptr().addr();
-            let first = start / PAGE;
-            let pages = (start + last) / PAGE - first + 1;
+        if !range.is_empty() {
+            let first = range.start / PAGE;
+            let pages = (range.end - 1) / PAGE - first + 1;
             let taken = pages.min(samples);
             for index in 0..taken {
                 // As `index * pages / taken`, for ranges of any size.
@@ -284,6 +291,11 @@ impl Bytes {
         Residency { pages: self.nodes.by_id(&counts), absent, page_size: PAGE }
     }
 
+    /// A policy in the platform's terms.
+    pub(crate) fn describe(&self, policy: &Policy) -> MemoryPolicy {
+        self.nodes.describe(policy)
+    }
+
     /// How many pages of a process are on each node, by the operating system's number.
     pub(crate) fn resident(&self, process: u64) -> Vec<usize> {
         self.nodes.by_id(&self.pages.resident(process))
@@ -294,6 +306,7 @@ impl Bytes {
         let (first, end) = (start.div_ceil(PAGE), (start + bytes) / PAGE);
         if first < end {
             self.pages.forget(first, end, &mut self.caches);
+            self.footprints.forget(first, end);
             if !self.ranges.is_empty() {
                 self.ranges.remove(first, end);
             }
@@ -303,6 +316,7 @@ impl Bytes {
     /// Forgets the memory of a process.
     pub(crate) fn forget_process(&mut self, process: u64) {
         self.pages.forget_process(process, &mut self.caches);
+        self.footprints.forget_process(process);
         self.ranges.remove_process(process);
     }
 }

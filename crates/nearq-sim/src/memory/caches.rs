@@ -131,6 +131,11 @@ impl Caches {
         self.caches[cache as usize].brought
     }
 
+    /// Bytes of a cache.
+    pub(super) fn size(&self, cache: u32) -> u64 {
+        self.caches[cache as usize].size
+    }
+
     /// Whether a cache still holds what came in at `stamp`.
     pub(super) fn holds(&self, cache: u32, stamp: u64) -> bool {
         let cache = &self.caches[cache as usize];

@@ -5,7 +5,8 @@
 //!   how far.
 //! - **Declared bytes** (`bytes`): ranges that a thread reads or writes as a whole. They are followed by page, and
 //!   what counts is who holds them (`caches`, `pages`), on which node they live (`placement`), and who else uses the
-//!   way there (`bandwidth`).
+//!   way there (`bandwidth`). Many accesses to one range can be declared at once; then what counts is how much of the
+//!   range each cache holds (`bytes/bulk`).
 //!
 //! The two do not meet: an atomic inside a declared range is followed as an atomic, and its neighbours as bytes.
 //!
@@ -28,7 +29,7 @@ use crate::context;
 use crate::costs::Costs;
 use crate::hardware::Hardware;
 
-pub(crate) use bytes::{Bytes, bind, stream};
+pub(crate) use bytes::{Accesses, Bytes, bind, many, stream};
 pub(crate) use lines::{Access, Lines};
 pub(crate) use placement::Placing;
 

@@ -164,6 +164,8 @@ pub(super) struct Pages {
     /// By process: how many there are on each node.
     resident: BTreeMap<u64, Vec<usize>>,
     nodes: usize,
+    /// How often a page has gone, or gone to another node.
+    changes: u64,
 }
 
 impl Pages {
@@ -208,6 +210,11 @@ impl Pages {
         self.pages.get_mut(&page)
     }
 
+    /// As long as this number is the same, pages that were there are there, each on its node.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     pub(super) fn home(&self, page: usize) -> Option<u32> {
         self.pages.get(&page).map(|page| page.home)
     }
@@ -223,6 +230,7 @@ impl Pages {
     /// Moves a page to another node. It is in no cache afterwards: it has another place in memory.
     pub(super) fn change_home(&mut self, page: usize, home: u32, caches: &mut Caches) {
         let Some(page) = self.pages.get_mut(&page) else { return };
+        self.changes += 1;
         page.drop_out(caches);
         if let Some(resident) = self.resident.get_mut(&page.process) {
             resident[page.home as usize] -= 1;
@@ -233,6 +241,7 @@ impl Pages {
 
     /// Forgets the pages with numbers from `first` to below `end`.
     pub(super) fn forget(&mut self, first: usize, end: usize, caches: &mut Caches) {
+        let before = self.pages.len();
         if end - first <= self.pages.len() {
             for number in first..end {
                 if let Some(mut page) = self.pages.remove(&number) {
@@ -242,6 +251,7 @@ impl Pages {
         } else if !self.pages.is_empty() {
             self.retain(|number, _| !(first..end).contains(number), caches);
         }
+        self.changes += u64::from(self.pages.len() != before);
         self.shrink();
     }
 
@@ -250,6 +260,7 @@ impl Pages {
         if self.resident.contains_key(&process) {
             self.retain(|_, page| page.process != process, caches);
             self.resident.remove(&process);
+            self.changes += 1;
             self.shrink();
         }
     }

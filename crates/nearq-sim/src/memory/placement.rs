@@ -131,6 +131,19 @@ impl Nodes {
     }
 }
 
+impl Nodes {
+    /// Undoes [`resolve`](Self::resolve), as far as nodes were usable.
+    pub(super) fn describe(&self, policy: &Policy) -> MemoryPolicy {
+        let ids = |nodes: &[u32]| nodes.iter().map(|node| self.ids[*node as usize]).collect();
+        match policy {
+            Policy::Local => MemoryPolicy::Local,
+            Policy::Preferred(node) => MemoryPolicy::Preferred(self.ids[*node as usize]),
+            Policy::Bind(nodes) => MemoryPolicy::Bind(ids(nodes)),
+            Policy::Interleave(nodes) => MemoryPolicy::Interleave(ids(nodes)),
+        }
+    }
+}
+
 /// A range of pages with a policy of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {

@@ -106,8 +106,7 @@ impl Kernel<'_> {
         &self.threads.at(thread.slot).name
     }
 
-    /// The number of the process that a thread belongs to. A process is begun after its first thread was made and
-    /// placed: until that runs, it counts as its parent's.
+    /// The number of the process that a thread belongs to. One that was forked has its own from the beginning.
     pub fn process(&self, thread: Thread) -> u64 {
         self.threads.at(thread.slot).process
     }

@@ -122,7 +122,7 @@ pub trait Scheduler: Debug {
         let _ = (kernel, thread);
     }
 
-    /// A CPU came online; it is idle.
+    /// A CPU came online. It is idle, which is said next, unless it still has the thread that it had when it went.
     fn cpu_online(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
         let _ = (kernel, cpu);
     }

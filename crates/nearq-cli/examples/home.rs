@@ -1,0 +1,214 @@
+//! Homes on the machine that it runs on, and whether the system does what they ask for: for a virtual machine of several nodes.
+//!
+//! Items run at home, their memory lies there although they run elsewhere, an overloaded home lets helpers in and strays come back, a dynamic
+//! home follows its memory, a thread that enters is there. Prints a line that begins with `ok` for each; on one node it says so and does
+//! nothing.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nearq::{CpuSet, Home, Residency, Runtime, Scope, Work, Workqueue};
+use nearq_platform::{Linux, Platform};
+
+/// A loaded host that emulates a machine takes its time.
+const WITHIN: Duration = Duration::from_secs(30);
+/// Bytes that come from the system itself, not from memory that was freed.
+const BLOCK: usize = 8 << 20;
+
+type Checked = Result<(), Box<dyn Error>>;
+/// Of the first and the last node.
+type Check = fn(usize, usize) -> Checked;
+
+fn main() -> ExitCode {
+    let runtime = Runtime::default();
+    let nodes: Vec<usize> = runtime.homes().iter().map(|row| row.node).collect();
+    let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else {
+        return ExitCode::FAILURE;
+    };
+    if first == last {
+        println!("one node: nothing to be seen here");
+        return ExitCode::SUCCESS;
+    }
+    let checks: [(&str, Check); 6] = [
+        ("homes are spread", spread),
+        ("items run at home", at_home),
+        ("memory lies at home", memory),
+        ("an overloaded home lets helpers in, and strays come back", overload),
+        ("a dynamic home follows its memory", dynamic),
+        ("a thread that enters is there", thread),
+    ];
+    let mut all = ExitCode::SUCCESS;
+    for (what, check) in checks {
+        match check(*first, *last) {
+            Ok(()) => println!("ok: {what}"),
+            Err(why) => {
+                println!("wrong: {what}: {why}");
+                all = ExitCode::FAILURE;
+            }
+        }
+    }
+    all
+}
+
+fn node() -> Option<usize> {
+    let topology = Runtime::default().topology();
+    topology.node_of(Linux::current_cpu()).map(|index| topology.nodes()[index].id)
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(what().into()) }
+}
+
+fn spin(time: Duration) {
+    let begin = Linux::cpu_time(Linux::current_thread()).unwrap_or_default();
+    let used = || Linux::cpu_time(Linux::current_thread()).unwrap_or(Duration::MAX);
+    while used().saturating_sub(begin) < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs of items with homes, there and elsewhere.
+fn runs(queue: &Workqueue) -> (u64, u64) {
+    let rows = queue.statistics();
+    (rows.iter().map(|row| row.at_home).sum(), rows.iter().map(|row| row.away).sum())
+}
+
+fn share_on(residency: &Residency, node: usize) -> f64 {
+    let all: usize = residency.pages.iter().sum();
+    residency.pages.get(node).copied().unwrap_or(0) as f64 / all.max(1) as f64
+}
+
+fn spread(_: usize, _: usize) -> Checked {
+    let rows = Runtime::default().homes();
+    let _homes = (0..2 * rows.len()).map(|_| Home::pick()).collect::<Result<Vec<_>, _>>()?;
+    let given: Vec<u32> = Runtime::default().homes().iter().map(|row| row.homes).collect();
+    ensure(given.iter().all(|count| *count == 2), || {
+        format!("two for each node, and they are {given:?}")
+    })
+}
+
+fn at_home(first: usize, last: usize) -> Checked {
+    let queue = Workqueue::builder("at_home").scope(Scope::Cache).build()?;
+    let home = Home::on(last)?;
+    // The issuer is on another node.
+    let issuer = Home::on(first)?.enter()?;
+    let seen = Arc::new(Mutex::new((0_u32, 0_u32)));
+    for _ in 0..300 {
+        let seen = Arc::clone(&seen);
+        let note = move || {
+            spin(Duration::from_micros(100));
+            let here = node() == Some(last);
+            let mut seen = seen.lock().unwrap();
+            if here { seen.0 += 1 } else { seen.1 += 1 }
+        };
+        queue.spawn_at(&home, note).join()?;
+    }
+    drop(issuer);
+    let (there, elsewhere) = *seen.lock().unwrap();
+    println!("{there} of 300 ended at home; counted {:?}", runs(&queue));
+    ensure(there >= 285 && elsewhere <= 15, || format!("{elsewhere} ended elsewhere"))?;
+    ensure(runs(&queue).0 >= 285, || format!("{:?}", runs(&queue)))
+}
+
+fn memory(first: usize, last: usize) -> Checked {
+    let queue = Workqueue::builder("memory").scope(Scope::Cache).strict(true).build()?;
+    let home = Home::on(last)?;
+    let away = Runtime::default().homes().into_iter().find(|row| row.node == first);
+    let cpu = away.and_then(|row| row.cpus.first()).ok_or("no CPU")?;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&seen);
+    let work = Work::new(move |_: &Work| {
+        let block = vec![1_u8; BLOCK];
+        note.lock().unwrap().push((node(), Residency::of(&block)));
+    });
+    for wanted in [Some(&home), None] {
+        work.set_home(wanted);
+        queue.queue_on(cpu, &work)?;
+        queue.flush()?;
+    }
+    let mut seen = seen.lock().unwrap();
+    let (after, with) = (seen.pop().ok_or("it ran")?, seen.pop().ok_or("it ran")?);
+    println!("on node {:?}: pages {:?}", with.0, with.1);
+    println!("without a home, on node {:?}: pages {:?}", after.0, after.1);
+    ensure(with.0 == Some(first) && after.0 == Some(first), || "they ran elsewhere".into())?;
+    ensure(share_on(&with.1?, last) > 0.95, || "it is not at home".into())?;
+    ensure(share_on(&after.1?, first) > 0.95, || "its policy stayed".into())?;
+    let mut block = vec![1_u8; BLOCK];
+    let other = Home::on(last)?;
+    ensure(other.bind(&mut block)?, || "it was refused".into())?;
+    let residency = Residency::of(&block)?;
+    println!("bound: {:?}", residency.pages);
+    ensure(share_on(&residency, last) > 0.95, || "it was not moved".into())?;
+    ensure(Home::near(&block)?.node() == Some(last), || "near is elsewhere".into())
+}
+
+fn overload(_: usize, last: usize) -> Checked {
+    let queue = Workqueue::builder("overload").scope(Scope::Cache).build()?;
+    let home = Home::on(last)?;
+    let strays = Arc::new(Mutex::new(Vec::new()));
+    let works: Vec<Work> = (0..48)
+        .map(|number| {
+            let strays = Arc::clone(&strays);
+            let work = Work::new(move |_: &Work| {
+                if node() != Some(last) {
+                    strays.lock().unwrap().push(number);
+                }
+                spin(Duration::from_millis(10));
+            });
+            work.set_home(&home);
+            work
+        })
+        .collect();
+    for work in &works {
+        queue.queue(work);
+    }
+    queue.flush()?;
+    let strayed = std::mem::take(&mut *strays.lock().unwrap());
+    println!("{} of 48 ran away from {:?}", strayed.len(), home);
+    ensure(!strayed.is_empty(), || "nobody helped".into())?;
+    for number in &strayed {
+        queue.queue(&works[*number]);
+        queue.flush()?;
+    }
+    let again = strays.lock().unwrap().len();
+    println!("{again} of {} did once more", strayed.len());
+    ensure(again * 20 <= strayed.len(), || format!("{again} ran away again"))
+}
+
+fn dynamic(first: usize, last: usize) -> Checked {
+    let queue = Workqueue::builder("dynamic").build()?;
+    let mut block = vec![1_u8; BLOCK];
+    Home::on(last)?.bind(&mut block)?;
+    let home = Home::on(first)?;
+    let _registered = home.register(&block);
+    home.follow(true);
+    let begin = Instant::now();
+    while home.node() == Some(first) && begin.elapsed() < WITHIN {
+        queue.spawn_at(&home, || spin(Duration::from_millis(2))).join()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("after {:?}: {}", begin.elapsed(), home.explain());
+    ensure(home.node() == Some(last), || "it stayed".into())?;
+    ensure(begin.elapsed() >= Duration::from_secs(1), || "within its interval".into())
+}
+
+fn thread(_: usize, last: usize) -> Checked {
+    let me = Linux::current_thread();
+    let before = (Linux::affinity(me)?, Linux::memory_policy()?);
+    let home = Home::on(last)?;
+    {
+        let _there = home.enter()?;
+        ensure(node() == Some(last), || format!("it is on node {:?}", node()))?;
+        let block = vec![1_u8; BLOCK];
+        ensure(share_on(&Residency::of(&block)?, last) > 0.95, || "its memory is not".into())?;
+        let cpus: CpuSet = Linux::affinity(me)?;
+        println!("CPUs {cpus}");
+    }
+    ensure(before == (Linux::affinity(me)?, Linux::memory_policy()?), || {
+        "it is not as before".into()
+    })
+}

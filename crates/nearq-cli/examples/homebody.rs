@@ -1,0 +1,78 @@
+//! A job that says where it has been: `homebody MIB SECONDS` touches so much memory for so long, and prints one line of JSON.
+//!
+//! `cpus`: the CPUs that it might use when it began. `kib`: its memory on each node at the end, by `/proc/self/numa_maps`.
+//! `policies`: the memory policies that are named there. `begin`: when it began, in seconds since the machine started. `nodes`: the node
+//! on which it was, a digit for every 20 ms.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+const APART: Duration = Duration::from_millis(20);
+
+fn main() {
+    let numbers: Vec<f64> =
+        std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    let [mib, seconds, ..] = numbers[..] else { panic!("usage: homebody MIB SECONDS") };
+    let begin = Instant::now();
+    let booted = fs::read_to_string("/proc/uptime").unwrap();
+    let booted: f64 = booted.split_whitespace().next().unwrap().parse().unwrap();
+    let cpus = status("Cpus_allowed_list:");
+    let mut memory = vec![0_u8; (mib * 1048576.0) as usize];
+    let mut nodes = String::new();
+    while begin.elapsed().as_secs_f64() < seconds {
+        while begin.elapsed() < APART * (nodes.len() as u32 + 1) {
+            for byte in memory.iter_mut().step_by(PAGE) {
+                *byte = byte.wrapping_add(1);
+            }
+        }
+        nodes.push_str(&node().to_string());
+    }
+    let (kib, policies) = maps();
+    println!(
+        "{}",
+        serde_json::json!({ "cpus": cpus, "kib": kib, "policies": policies, "begin": booted, "nodes": nodes })
+    );
+    // Until here it was needed.
+    drop(memory);
+}
+
+fn status(name: &str) -> String {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+}
+
+fn node() -> u32 {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    // SAFETY: validity: two places for numbers; the third argument is not used any more. Aliasing: the only references are
+    // those passed. Thread: the caller's own.
+    let returned = unsafe {
+        libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, std::ptr::null::<u8>())
+    };
+    assert_eq!(returned, 0);
+    node
+}
+
+/// KiB by node, and policies.
+fn maps() -> (BTreeMap<String, u64>, BTreeSet<String>) {
+    let (mut kib, mut policies) = (BTreeMap::new(), BTreeSet::new());
+    for line in fs::read_to_string("/proc/self/numa_maps").unwrap().lines() {
+        policies.extend(line.split_whitespace().nth(1).map(str::to_owned));
+        // Files' pages are where somebody read them first.
+        if line.contains("file=") {
+            continue;
+        }
+        let size = line
+            .split_once("kernelpagesize_kB=")
+            .map_or(4, |(_, size)| size.trim().parse().unwrap());
+        for (node, pages) in
+            line.split_whitespace().filter_map(|word| word.strip_prefix('N')?.split_once('='))
+        {
+            *kib.entry(node.to_owned()).or_insert(0) += pages.parse::<u64>().unwrap() * size;
+        }
+    }
+    (kib, policies)
+}

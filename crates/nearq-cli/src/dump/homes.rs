@@ -1,0 +1,64 @@
+//! "Homes": where things are at home, and by which numbers.
+
+use std::fmt::Write as _;
+
+use nearq_control::protocol::{Dump, QueueDump};
+
+use super::View;
+use super::text::{head, name_columns, names, title};
+use crate::screen::{Side, pad, plain, wrapped};
+
+/// The section.
+pub(super) fn homes(dump: &Dump, view: &View) -> String {
+    let mut text = title("Homes");
+    for row in &dump.homes {
+        let _ = writeln!(
+            text,
+            "NODE[{:02}]={} homes={} others={}",
+            row.node,
+            view.cpus(&row.cpus),
+            row.homes,
+            row.others
+        );
+    }
+    if dump.homes.len() < 2 {
+        // An older process does not tell.
+        text +=
+            if dump.homes.is_empty() { "nothing\n" } else { "one node: everything is at home\n" };
+        return text;
+    }
+    let weights: Vec<String> =
+        dump.home_weights.iter().map(|(name, value)| format!("{}={value}", plain(name))).collect();
+    text += &wrapped("weights ", &weights, view.width);
+    let concerned = |queue: &&QueueDump| {
+        queue.home.is_some() || queue.at_home + queue.away != 0 || queue.memory == "interleave"
+    };
+    let queues: Vec<&QueueDump> = dump.queues.iter().filter(concerned).collect();
+    if queues.is_empty() {
+        return text;
+    }
+    let names = names(dump);
+    let columns = name_columns(queues.iter().map(|queue| names[&queue.id].as_str()));
+    let _ = writeln!(text, "\n{} node    at_home       away memory ]", head(columns));
+    for queue in queues {
+        let name = pad(&names[&queue.id], columns, Side::Left);
+        let node = queue.home.as_ref().map_or_else(
+            || "-".to_owned(),
+            |home| if home.node < 0 { "auto".to_owned() } else { home.node.to_string() },
+        );
+        let _ = writeln!(
+            text,
+            "{name} {node:>4} {:>10} {:>10} {}",
+            queue.at_home,
+            queue.away,
+            plain(&queue.memory)
+        );
+        if let Some(home) = &queue.home {
+            let follows = if home.follows { "dynamic; " } else { "" };
+            let why: Vec<String> =
+                format!("{follows}{}", plain(&home.why)).split(' ').map(str::to_owned).collect();
+            text += &wrapped("    ", &why, view.width);
+        }
+    }
+    text
+}

@@ -1,0 +1,333 @@
+//! `nearq homes`: who lives where now.
+
+#![allow(clippy::disallowed_methods, reason = "a Linux program")]
+
+use std::io::IsTerminal as _;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use nearq_home::Nodes;
+use nearq_platform::{Linux, Platform as _};
+use nearq_processes::survey::{self, Resident, Survey, Which, Why};
+use nearq_processes::tree::{How, State};
+use serde_json::{Value, json};
+
+use crate::output::{self, Failure};
+use crate::screen::{Side, columns, plain, width};
+
+/// For how long CPUs are watched.
+const SAMPLE: Duration = Duration::from_millis(250);
+/// How long it waits with --watch.
+const PAUSE: Duration = Duration::from_secs(2);
+
+const LEGEND: &str = "\
+Nodes:
+  NODE     the system's number of it
+  CPUS     its CPUs that may be used
+  BUSY     how many of them were busy, on average, whoever had them
+  WAITING  how many tasks waited for one
+  HOMES    processes that are at home there; AWAY: so many of them ran elsewhere
+  MEMORY   what those processes have there; ELSEWHERE: what they have on others
+Processes:
+  PID      the process
+  HOME     the node where it is at home
+  NOW      the node where it ran last
+  MEMORY   how much it has; LOCAL: how much of that is at home; with --pages a
+           column for each node
+  WHY      how it came by its home:
+           exec, fork   it chose the least loaded when it began
+           used         it got the least loaded after it had run for some time
+           given        nearq started it there
+           inherited    it has its parent's
+           bound        it may run on that node only, whoever said so
+           -            it has no home (with --all)
+           `out`: let out for now, as its home is crowded; `own`: it has chosen
+           other CPUs itself since
+  COMMAND  its command line
+
+Homes are those of `nearq run` and `nearq run --tree` that run now. Of other
+users' processes nothing is said but how many there are; root sees all.
+
+Examples:
+  nearq homes
+  nearq homes --watch
+  nearq homes --all --json | jq '.processes[] | select(.home != .now).pid'";
+
+/// What `nearq homes` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = LEGEND)]
+pub(crate) struct Options {
+    /// Print an object with `nodes` and `processes`; with --watch one each time
+    #[arg(long)]
+    json: bool,
+
+    /// Also processes without a home
+    #[arg(long)]
+    all: bool,
+
+    /// How much memory each process has on each node
+    #[arg(long)]
+    pages: bool,
+
+    /// Again and again, every two seconds
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let machine = Linux::machine().map_err(Failure::run)?;
+    let nodes = Nodes::of(&machine.topology, machine.topology.online());
+    loop {
+        let survey = survey::look(&nodes, Which { all: options.all }, SAMPLE);
+        let mut text = if options.json {
+            format!("{:#}\n", value(&nodes, &survey))
+        } else {
+            // Who reads them elsewhere wants whole lines.
+            let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
+            text(&nodes, &survey, options.pages, width)
+        };
+        if options.watch && !options.json && std::io::stdout().is_terminal() {
+            text.insert_str(0, "\x1b[H\x1b[2J");
+        }
+        let is_read = output::try_print(&text)?;
+        if !options.watch || !is_read {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn why(why: Why) -> String {
+    let (how, state) = match why {
+        Why::Home(how, state) => (how, state),
+        Why::Bound => return "bound".into(),
+        Why::Free => return "-".into(),
+    };
+    let how = match how {
+        How::Exec => "exec",
+        How::Fork => "fork",
+        How::Used => "used",
+        How::Given => "given",
+        How::Inherited => "inherited",
+    };
+    match state {
+        State::Home => how.into(),
+        State::Out => format!("{how}, out"),
+        State::Own => format!("{how}, own"),
+    }
+}
+
+/// Thousandths as a number with one digit behind the point.
+fn milli(value: u32) -> String {
+    format!("{:.1}", f64::from(value) / 1000.0)
+}
+
+fn bytes(bytes: u64) -> String {
+    const MIB: f64 = 1024.0 * 1024.0;
+    let mib = bytes as f64 / MIB;
+    match mib {
+        mib if mib >= 10_240.0 => format!("{:.1}G", mib / 1024.0),
+        mib if mib >= 10.0 => format!("{mib:.0}M"),
+        mib => format!("{mib:.1}M"),
+    }
+}
+
+fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
+    let mut text = String::new();
+    if nodes.is_single() {
+        text += "This machine has one node: everything is at home there.\n";
+    }
+    text += &places(nodes, survey);
+    if survey.keepers.is_empty() {
+        text += "\nno `nearq run` runs now\n";
+    }
+    if !survey.residents.is_empty() {
+        text.push('\n');
+        text += &residents(nodes, survey, pages, width);
+    }
+    if survey.hidden > 0 {
+        text += &format!("\n{} processes of other users are not shown\n", survey.hidden);
+    }
+    text
+}
+
+fn places(nodes: &Nodes, survey: &Survey) -> String {
+    let head = ["NODE", "CPUS", "BUSY", "WAITING", "HOMES", "AWAY", "MEMORY", "ELSEWHERE"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for (node, place) in nodes.iter().zip(&survey.places) {
+        let cpus = node.cpus.len() as u32 * 1000;
+        let busy = cpus.saturating_sub(place.load.idle);
+        rows.push(vec![
+            node.id.to_string(),
+            node.cpus.to_string(),
+            milli(busy),
+            milli(place.load.runnable.saturating_sub(busy)),
+            place.residents.to_string(),
+            place.away.to_string(),
+            bytes(place.bytes_home),
+            bytes(place.bytes_away),
+        ]);
+    }
+    let mut sides = [Side::Right; 8];
+    sides[1] = Side::Left;
+    columns(&sides, &rows)
+}
+
+fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
+    let mut head: Vec<String> =
+        ["PID", "HOME", "NOW", "MEMORY", "LOCAL"].map(String::from).to_vec();
+    let mut sides = vec![Side::Right; head.len()];
+    if pages {
+        head.extend(nodes.iter().map(|node| format!("N{}", node.id)));
+        sides.extend(nodes.iter().map(|_| Side::Right));
+    }
+    head.extend(["WHY", "COMMAND"].map(String::from));
+    sides.extend([Side::Left; 2]);
+    let mut rows = vec![head];
+    rows.extend(survey.residents.iter().map(|resident| row(nodes, resident, pages)));
+    let text = columns(&sides, &rows);
+    // Command lines may be long.
+    text.lines().map(|line| line.chars().take(width).collect::<String>() + "\n").collect()
+}
+
+fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
+    let none = || "-".to_owned();
+    let node =
+        |index: Option<usize>| index.map_or_else(none, |index| nodes.get(index).id.to_string());
+    let all = resident.bytes.as_ref();
+    let sum = all.map(|all| all.iter().sum::<u64>());
+    let local = resident.home.and_then(|home| all?.get(home).copied());
+    let mut row = vec![
+        resident.pid.to_string(),
+        node(resident.home),
+        node(resident.now),
+        sum.map_or_else(none, bytes),
+        match (sum, local) {
+            (Some(sum), Some(local)) if sum > 0 => format!("{}%", local * 100 / sum),
+            _ => none(),
+        },
+    ];
+    if pages {
+        let of = |index: usize| all.map_or_else(none, |all| bytes(all[index]));
+        row.extend((0..nodes.len()).map(of));
+    }
+    row.extend([why(resident.why), plain(&resident.command)]);
+    row
+}
+
+fn value(nodes: &Nodes, survey: &Survey) -> Value {
+    let places: Vec<Value> = nodes
+        .iter()
+        .zip(&survey.places)
+        .map(|(node, place)| {
+            json!({
+                "node": node.id,
+                "cpus": node.cpus.iter().collect::<Vec<_>>(),
+                "runnable": f64::from(place.load.runnable) / 1000.0,
+                "idle": f64::from(place.load.idle) / 1000.0,
+                "homes": place.residents,
+                "away": place.away,
+                "bytes_home": place.bytes_home,
+                "bytes_away": place.bytes_away,
+            })
+        })
+        .collect();
+    let id = |index: Option<usize>| index.map(|index| nodes.get(index).id);
+    let processes: Vec<Value> = survey
+        .residents
+        .iter()
+        .map(|resident| {
+            json!({
+                "pid": resident.pid,
+                "command": resident.command,
+                "home": id(resident.home),
+                "now": id(resident.now),
+                "why": why(resident.why),
+                "keeper": resident.keeper,
+                "bytes": resident.bytes,
+            })
+        })
+        .collect();
+    json!({
+        "nodes": places,
+        "processes": processes,
+        "keepers": survey.keepers,
+        "hidden": survey.hidden,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_home::NodeLoad;
+    use nearq_processes::survey::Place;
+
+    fn survey() -> (Nodes, Survey) {
+        let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
+        let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
+        let resident = |pid, home, now, why| Resident {
+            pid,
+            command: format!("cc1 -O2\n{pid}.c"),
+            home,
+            now: Some(now),
+            why,
+            keeper: Some(7),
+            bytes: Some(vec![3 << 20, 9 << 20]),
+        };
+        let load = NodeLoad { runnable: 4500, idle: 500 };
+        let survey = Survey {
+            places: vec![
+                Place { load, residents: 1, away: 1, bytes_home: 3 << 20, bytes_away: 9 << 20 },
+                Place::default(),
+            ],
+            residents: vec![
+                resident(11, Some(0), 1, Why::Home(How::Exec, State::Out)),
+                resident(12, None, 0, Why::Free),
+            ],
+            keepers: vec![7],
+            hidden: 3,
+        };
+        (nodes, survey)
+    }
+
+    #[test]
+    fn who_lives_where() {
+        let (nodes, survey) = survey();
+        assert_eq!(
+            text(&nodes, &survey, true, 80),
+            "NODE  CPUS  BUSY  WAITING  HOMES  AWAY  MEMORY  ELSEWHERE\n\
+             \x20  0  0-3    3.5      1.0      1     1    3.0M       9.0M\n\
+             \x20  1  4-7    4.0      0.0      0     0    0.0M       0.0M\n\
+             \n\
+             PID  HOME  NOW  MEMORY  LOCAL    N0    N1  WHY        COMMAND\n\
+             \x2011     0    1     12M    25%  3.0M  9.0M  exec, out  cc1 -O2\u{fffd}11.c\n\
+             \x2012     -    0     12M      -  3.0M  9.0M  -          cc1 -O2\u{fffd}12.c\n\
+             \n3 processes of other users are not shown\n"
+        );
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let (nodes, survey) = survey();
+        let value = value(&nodes, &survey);
+        assert_eq!(value["processes"][0]["home"], 0);
+        assert_eq!(value["processes"][1]["home"], Value::Null);
+        assert_eq!(value["processes"][0]["why"], "exec, out");
+        assert_eq!(value["nodes"][0]["runnable"], 4.5);
+    }
+
+    #[test]
+    fn one_node_says_so() {
+        let nodes = Nodes::pretended(&[(0, "0-1".parse().unwrap())], &[vec![10]]);
+        let survey = Survey {
+            places: vec![Place::default()],
+            residents: vec![],
+            keepers: vec![],
+            hidden: 0,
+        };
+        let text = text(&nodes, &survey, false, 80);
+        assert!(text.starts_with("This machine has one node"), "{text}");
+    }
+}

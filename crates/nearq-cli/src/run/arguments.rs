@@ -1,0 +1,217 @@
+//! What is said on the command line of `nearq run`: the command and its lists of inputs, how many at a time, weights.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use nearq_home::Weights;
+use nearq_processes::jobs::Inputs;
+
+use super::bytes;
+
+/// The command, and the lists after `:::`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) lists: Vec<Vec<Vec<u8>>>,
+}
+
+/// What begins a list of inputs.
+const LIST: &str = ":::";
+
+/// What GNU parallel has besides, and this has not.
+const NOT_HERE: [(&str, &str); 3] = [
+    (":::+", "give the inputs as lines and let --max-args 2 make pairs of them"),
+    ("::::", "give files of inputs with --input FILE"),
+    ("::::+", "give files of inputs with --input FILE"),
+];
+
+impl Words {
+    pub(crate) fn of(words: &[OsString]) -> Result<Self, String> {
+        if let Some((word, instead)) =
+            NOT_HERE.iter().find(|(not_here, _)| words.iter().any(|word| word == not_here))
+        {
+            return Err(format!("`{word}` is not known here: {instead}"));
+        }
+        let mut parts = words.split(|word| word == LIST);
+        let command: Vec<_> = parts.next().unwrap_or_default().iter().map(bytes).collect();
+        if command.is_empty() {
+            return Err("no command: give one, as in `nearq run gzip -9 ::: *.log`; \
+                        `nearq run sh -c` runs each input as a line of a shell"
+                .into());
+        }
+        Ok(Self { command, lists: parts.map(|list| list.iter().map(bytes).collect()).collect() })
+    }
+
+    /// How many inputs a job has, where it has all.
+    pub(crate) fn inputs_of_each(&self, max_args: usize) -> Result<usize, String> {
+        match self.lists.len() {
+            0 | 1 => Ok(max_args),
+            lists if max_args == 1 => Ok(lists),
+            lists => Err(format!(
+                "--max-args {max_args}: with {lists} lists each job has one input of each; give one list, or leave it out"
+            )),
+        }
+    }
+
+    pub(crate) fn inputs(mut self, max_args: usize) -> Inputs {
+        match self.lists.len() {
+            1 => Inputs::list(self.lists.remove(0), max_args),
+            _ => Inputs::combinations(self.lists),
+        }
+    }
+}
+
+/// `--jobs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Number(usize),
+    Percent(usize),
+}
+
+impl Width {
+    /// How many at a time, where so many CPUs may be used.
+    pub(crate) fn of(self, cpus: usize) -> usize {
+        match self {
+            Self::Number(0) => usize::MAX,
+            Self::Number(number) => number,
+            Self::Percent(percent) => (cpus.saturating_mul(percent) / 100).max(1),
+        }
+    }
+}
+
+impl FromStr for Width {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (digits, percent) = match text.strip_suffix('%') {
+            Some(digits) => (digits, true),
+            None => (text, false),
+        };
+        match (digits.parse(), percent) {
+            (Ok(number), false) => Ok(Self::Number(number)),
+            (Ok(number), true) if number > 0 => Ok(Self::Percent(number)),
+            _ => Err("give a number of jobs, a share of the CPUs such as 50%, or 0 for as many as possible".into()),
+        }
+    }
+}
+
+/// `--home`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Auto,
+    /// No job has one.
+    None,
+    Node(usize),
+}
+
+impl FromStr for Home {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let node = text.parse().map(Self::Node);
+        node.map_err(|_| "give auto, none or the number of a node; `nearq topo` shows them".into())
+    }
+}
+
+/// `--weight`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Print what there is.
+    Help,
+    Set(String, u32),
+}
+
+impl FromStr for Weight {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "help" {
+            return Ok(Self::Help);
+        }
+        let parts =
+            text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let (name, value) =
+            parts.ok_or("give NAME=N with a whole number; --weight help lists the names")?;
+        Ok(Self::Set(name.to_owned(), value))
+    }
+}
+
+/// What weights there are.
+pub(crate) fn weights_help() -> String {
+    let usual = Weights::default();
+    let mut text = String::from("NAME=DEFAULT (LEAST to MOST)\n");
+    for name in Weights::names() {
+        let value = usual.get(name).unwrap_or_default();
+        let (least, most) = Weights::bounds(name).unwrap_or_default();
+        let about = Weights::about(name).unwrap_or_default();
+        // Writing into a text cannot fail.
+        let _ = writeln!(text, "{name}={value} ({least} to {most})\n    {about}");
+    }
+    text
+}
+
+/// `--max-args`.
+pub(crate) fn max_args(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "give how many inputs each job gets, at least 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Words, String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Words::of(&words)
+    }
+
+    fn list(text: &str) -> Vec<Vec<u8>> {
+        text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn lists_of_inputs_begin_with_three_colons() {
+        assert_eq!(words("gzip -9").unwrap(), Words { command: list("gzip -9"), lists: vec![] });
+        let two = words("echo {1} ::: a b ::: 1").unwrap();
+        let lists = vec![list("a b"), list("1")];
+        assert_eq!(two, Words { command: list("echo {1}"), lists });
+        assert_eq!(two.inputs_of_each(1), Ok(2));
+        assert!(two.inputs_of_each(3).unwrap_err().starts_with("--max-args 3: with 2 lists"));
+        assert_eq!(two.inputs(1).left(), (2, true));
+        assert_eq!(words("echo ::: a b c").unwrap().inputs(2).left(), (2, true));
+        assert!(words("echo :::").unwrap().inputs(1).is_over());
+    }
+
+    #[test]
+    fn without_a_command_or_with_what_is_not_here_it_says_what_to_do() {
+        assert!(words("::: a").unwrap_err().starts_with("no command: "));
+        assert!(Words::of(&[]).unwrap_err().starts_with("no command: "));
+        assert!(words("echo ::: a :::+ b").unwrap_err().contains("--max-args 2"));
+    }
+
+    #[test]
+    fn widths() {
+        let width = |text: &str| text.parse::<Width>().map(|width| width.of(6));
+        assert_eq!(width("3"), Ok(3));
+        assert_eq!(width("0"), Ok(usize::MAX));
+        assert_eq!([width("100%"), width("50%"), width("1%")], [Ok(6), Ok(3), Ok(1)]);
+        assert!(["", "x", "-1", "0%", "1.5"].iter().all(|text| width(text).is_err()));
+    }
+
+    #[test]
+    fn homes_and_weights() {
+        assert_eq!("auto".parse(), Ok(Home::Auto));
+        assert_eq!("1".parse(), Ok(Home::Node(1)));
+        assert!("node1".parse::<Home>().unwrap_err().contains("nearq topo"));
+        assert_eq!("stay_ms=5".parse(), Ok(Weight::Set("stay_ms".into(), 5)));
+        assert!("stay_ms".parse::<Weight>().is_err());
+        assert!(weights_help().contains("stay_ms="));
+    }
+}

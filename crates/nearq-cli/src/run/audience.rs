@@ -1,0 +1,312 @@
+//! What is shown and written while jobs run: a bar on a terminal, the job log, notices; and what is kept for the end.
+
+#![allow(clippy::disallowed_types, reason = "a Linux program")]
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nearq_home::Nodes;
+use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
+
+use super::{Options, account, why_none};
+use crate::output::{self, Failure};
+
+/// What is over before that needs no bar.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How often the time that is left is told anew while nothing else changes, at most.
+const APART: Duration = Duration::from_secs(1);
+
+/// The columns of the job log, those of GNU parallel first. Everything from the `#` on is a comment to a shell, which is how
+/// `parallel --retry-failed` takes the rest of a line.
+const JOBLOG: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\t\
+                      #Home\tMost\tLast\tUser\tSystem\tMaxRssKiB\tMemoryKiB\tMigrations\tLetOut\tBroughtHome\n";
+
+/// Shows, and keeps what is told at the end.
+pub(crate) struct Shown {
+    nodes: Nodes,
+    /// Where there is a terminal to show it on.
+    bar: Option<ProgressBar>,
+    /// What it shows, and since when.
+    drawn: Option<(Counts, Instant)>,
+    begin: Instant,
+    joblog: Option<File>,
+    joblog_error: Option<io::Error>,
+    verbose: bool,
+    /// Where they are wanted.
+    reports: Option<Vec<Report>>,
+}
+
+impl Shown {
+    pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
+        // Jobs that print themselves would print into it.
+        let bar = io::stderr().is_terminal() && options.order() != Order::None;
+        let joblog = options.joblog.as_deref().map(open).transpose()?;
+        if let Some(path) = options.json.as_deref().filter(|path| path.as_os_str() != "-") {
+            // Better now than after hours.
+            output::write("--json", path, "")?;
+        }
+        Ok(Self {
+            nodes: nodes.clone(),
+            bar: bar.then(ProgressBar::hidden),
+            drawn: None,
+            begin: Instant::now(),
+            joblog,
+            joblog_error: None,
+            verbose: options.verbose,
+            reports: (options.summary || options.json.is_some()).then(Vec::new),
+        })
+    }
+
+    /// What is done around printing.
+    pub(crate) fn around(&self) -> Around {
+        let bar = self.bar.clone();
+        Arc::new(move |print| match &bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        })
+    }
+
+    /// A line on standard error.
+    pub(crate) fn say(&self, text: &str) {
+        self.around()(&mut || {
+            // Nobody reads it: the exit status says the rest.
+            let _ = writeln!(io::stderr(), "nearq: {text}");
+        });
+    }
+
+    /// Says and writes what is told at the end.
+    pub(crate) fn finish(self, options: &Options, outcome: &Outcome) -> Result<(), Failure> {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if outcome.not_started > 0 && outcome.signal.is_none() {
+            self.say(&format!(
+                "{} jobs were not started: one before them failed",
+                outcome.not_started
+            ));
+        }
+        let mut reports = self.reports.unwrap_or_default();
+        reports.sort_by_key(|report| report.number);
+        if options.summary {
+            let table =
+                account::table(&reports, &self.nodes, outcome, why_none(options.home, &self.nodes));
+            // As above.
+            let _ = io::stderr().write_all(table.as_bytes());
+        }
+        if let Some(path) = &options.json {
+            let value = account::json(options, &reports, &self.nodes, outcome);
+            if path.as_os_str() == "-" {
+                output::json(&value)?;
+            } else {
+                let text = serde_json::to_string_pretty(&value).map_err(Failure::run)?;
+                output::write("--json", path, &(text + "\n"))?;
+            }
+        }
+        match self.joblog_error {
+            Some(error) => {
+                Err(Failure::run(format!("--joblog: the file is not complete: {error}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Audience for Shown {
+    fn started(&mut self, _number: u64, _process: u32, command: &[u8], home: usize) {
+        if self.verbose {
+            let command = String::from_utf8_lossy(command);
+            if self.nodes.is_single() {
+                self.say(&command);
+            } else {
+                self.say(&format!("node {}: {command}", self.nodes.get(home).id));
+            }
+        }
+    }
+
+    fn ended(&mut self, report: &Report) {
+        if let Some(joblog) = &mut self.joblog {
+            let line = line(report, &self.nodes);
+            if let Err(error) = joblog.write_all(&line) {
+                self.joblog_error = Some(error);
+                self.joblog = None;
+            }
+        }
+        if let Some(reports) = &mut self.reports {
+            reports.push(report.clone());
+        }
+    }
+
+    fn counts(&mut self, counts: &Counts) {
+        let Some(bar) = &self.bar else { return };
+        match &self.drawn {
+            None if self.begin.elapsed() < PATIENCE => return,
+            None => {
+                let style = ProgressStyle::with_template("{bar:30} {pos}/{len}{wide_msg}");
+                bar.set_style(style.expect("the template is a constant"));
+            }
+            Some((shown, since)) if shown == counts && since.elapsed() < APART => return,
+            Some(_) => {}
+        }
+        self.drawn = Some((counts.clone(), Instant::now()));
+        let running: u64 = counts.running.iter().sum();
+        let all = counts.ended + running + counts.waiting;
+        let (plus, left) = match left(self.begin.elapsed(), counts.ended, all) {
+            _ if !counts.all_known => ("+", String::new()),
+            Some(left) => ("", format!("  {} left", HumanDuration(left))),
+            None => ("", String::new()),
+        };
+        bar.update(|bar| {
+            bar.set_len(all);
+            bar.set_pos(counts.ended);
+        });
+        bar.set_message(format!("{plus}{left}  {}", message(counts, &self.nodes)));
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.tick();
+        }
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.say(text);
+    }
+}
+
+/// How long it still takes if it goes on as it has.
+fn left(elapsed: Duration, ended: u64, all: u64) -> Option<Duration> {
+    let each = elapsed.as_secs_f64() / (ended > 0).then_some(ended as f64)?;
+    Some(Duration::from_secs((each * (all - ended) as f64).ceil() as u64))
+}
+
+/// What stands beside the bar.
+fn message(counts: &Counts, nodes: &Nodes) -> String {
+    let failed = match counts.failed {
+        0 => String::new(),
+        failed => format!("{failed} failed, "),
+    };
+    let running: Vec<String> = counts.running.iter().map(u64::to_string).collect();
+    if nodes.is_single() {
+        return format!("{failed}{} running", running.concat());
+    }
+    let ids: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+    format!("{failed}{} running on nodes {}", running.join("+"), ids.join("+"))
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    let refused = |error: io::Error| {
+        Failure::input(format!(
+            "--joblog {}: cannot be written: {error}; give a file in a folder that you may write",
+            path.display()
+        ))
+    };
+    let mut file = File::create(path).map_err(refused)?;
+    file.write_all(JOBLOG.as_bytes()).map_err(refused)?;
+    Ok(file)
+}
+
+/// A line of the job log.
+fn line(report: &Report, nodes: &Nodes) -> Vec<u8> {
+    let (status, signal) = match report.end {
+        End::Exit(status) => (i32::from(status), 0),
+        End::Signal(signal) => (0, signal),
+    };
+    let start = report.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let begin = format!(
+        "{}\t:\t{:.3}\t{:10.3}\t0\t{}\t{status}\t{signal}\t",
+        report.number,
+        start.as_secs_f64(),
+        report.elapsed.as_secs_f64(),
+        report.printed,
+    );
+    let mut line = begin.into_bytes();
+    // A line is a line, as GNU parallel writes them.
+    line.extend(report.command.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
+    let account = report.account.as_ref();
+    let id = |index: Option<usize>| account::id(index, nodes);
+    let memory = account.map_or_else(|| "-".to_owned(), |account| account::memory(account, nodes));
+    let counts = account.map(|account| [account.migrations, account.let_out, account.brought_home]);
+    let [migrations, let_out, brought_home] = counts.unwrap_or_default();
+    let end = format!(
+        "\t#{}\t{}\t{}\t{:.3}\t{:.3}\t{}\t{memory}\t{migrations}\t{let_out}\t{brought_home}\n",
+        id(account.map(|account| account.home)),
+        id(account.and_then(most)),
+        id(account.and_then(|account| account.last)),
+        report.user.as_secs_f64(),
+        report.system.as_secs_f64(),
+        report.max_rss_kib,
+    );
+    line.extend_from_slice(end.as_bytes());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_processes::Account;
+    use nearq_topology::CpuSet;
+    use std::time::SystemTime;
+
+    fn nodes(count: usize) -> Nodes {
+        let places: Vec<_> = (0..count).map(|node| (node, CpuSet::single(node))).collect();
+        Nodes::pretended(&places, &vec![vec![10; count]; count])
+    }
+
+    fn report() -> Report {
+        Report {
+            number: 3,
+            process: 17,
+            command: b"echo 'a\nb'".to_vec(),
+            end: End::Signal(9),
+            stopped: false,
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
+            elapsed: Duration::from_millis(2250),
+            user: Duration::from_secs(1),
+            system: Duration::from_millis(20),
+            max_rss_kib: 4096,
+            printed: 7,
+            account: None,
+            left_alone: false,
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_job_log_has_the_columns_of_its_head() {
+        let mut report = report();
+        let text = |report: &Report| String::from_utf8(line(report, &nodes(2))).unwrap();
+        let alone = text(&report);
+        assert_eq!(
+            alone,
+            "3\t:\t1.500\t     2.250\t0\t7\t0\t9\techo 'a\0b'\t#-\t-\t-\t1.000\t0.020\t4096\t-\t0\t0\t0\n"
+        );
+        assert_eq!(alone.split('\t').count(), JOBLOG.split('\t').count());
+        report.account = Some(Account {
+            home: 1,
+            last: Some(0),
+            cpu_time: vec![Duration::ZERO, Duration::from_millis(5)],
+            resident: vec![4096, 8192],
+            migrations: 2,
+            let_out: 1,
+            brought_home: 1,
+            ..Account::default()
+        });
+        assert!(text(&report).ends_with("\t#1\t1\t0\t1.000\t0.020\t4096\t0:4,1:8\t2\t1\t1\n"));
+    }
+
+    #[test]
+    fn what_is_left_takes_as_long_as_what_is_done() {
+        assert_eq!(left(Duration::from_secs(9), 0, 5), None);
+        assert_eq!(left(Duration::from_secs(9), 3, 5), Some(Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn the_bar_says_what_runs_where() {
+        let counts = Counts { failed: 2, running: vec![3, 1], ..Counts::default() };
+        assert_eq!(message(&counts, &nodes(2)), "2 failed, 3+1 running on nodes 0+1");
+        let counts = Counts { running: vec![2], ..Counts::default() };
+        assert_eq!(message(&counts, &nodes(1)), "2 running");
+    }
+}

@@ -1,0 +1,247 @@
+//! `nearq run --tree`: one command, of which each program that it executes chooses its home.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{env, fs};
+
+use nearq_home::{Nodes, Weights};
+use nearq_processes::tree::{self, Choose, Summary};
+use nearq_topology::CpuSet;
+use serde_json::{Value, json};
+
+use crate::output::{self, Failure};
+use crate::screen::{Side, columns};
+
+/// The library's file.
+const LIBRARY: &str = "libnearq_tree.so";
+/// The variable that says where it is.
+const VARIABLE: &str = "NEARQ_TREE_LIBRARY";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The command and its arguments.
+    pub(crate) command: Vec<OsString>,
+    /// Why there are no homes, if there are none.
+    pub(crate) without: Option<&'static str>,
+    /// The homes that there are.
+    pub(crate) nodes: Nodes,
+    /// The index of the one home of all programs, if they shall have one.
+    pub(crate) fixed: Option<usize>,
+    /// The CPUs that the tree may have at most.
+    pub(crate) widest: CpuSet,
+    /// How homes are kept.
+    pub(crate) weights: Weights,
+    /// When programs choose.
+    pub(crate) choose: Choose,
+    /// Nobody is let out.
+    pub(crate) strict: bool,
+    /// What homes there are is said before.
+    pub(crate) verbose: bool,
+    /// What happened is said on standard error afterwards.
+    pub(crate) summary: bool,
+    /// Where all that is known is written at the end.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Carries it out. Ends this process as the command ended.
+pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
+    let nodes = &options.nodes;
+    if let Some(why) = options.without {
+        if options.verbose {
+            say(&format!("homes: {why}; the command runs as it is"));
+        }
+        if options.summary || options.json.is_some() {
+            say(&format!("--summary and --json: nothing is counted without homes: {why}"));
+        }
+        let error = tree::become_command(&options.command);
+        return Err(Failure::with_status(error.exit_status(), error));
+    }
+    let library = library()?;
+    if options.verbose {
+        let all: Vec<String> =
+            nodes.iter().map(|node| format!("{} (CPUs {})", node.id, node.cpus)).collect();
+        let how = if options.strict { "strict" } else { "soft" };
+        let which = match options.fixed {
+            Some(home) => format!("node {} for all programs, of", nodes.get(home).id),
+            None => format!("the least loaded at {}, of", options.choose.as_str()),
+        };
+        say(&format!("homes: {which} {}; {how}", all.join(", ")));
+    }
+    let tree = tree::Tree {
+        nodes: nodes.clone(),
+        widest: options.widest.clone(),
+        weights: options.weights.clone(),
+        choose: options.choose,
+        fixed: options.fixed,
+        strict: options.strict,
+        library,
+        command: options.command.clone(),
+    };
+    let report = |summary: &Summary| {
+        if options.summary {
+            let _ = io::stderr().write_all(text(nodes, summary).as_bytes());
+        }
+        if let Some(path) = &options.json {
+            write(path, &value(nodes, summary));
+        }
+    };
+    match tree.run(&say, report) {
+        Ok(end) => end.follow(),
+        Err(error) => Err(Failure::with_status(error.exit_status(), error)),
+    }
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "nearq: {text}");
+}
+
+/// Where the library is: where it is said to be, beside this program, or where it is installed.
+fn library() -> Result<PathBuf, Failure> {
+    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let own = env::current_exe().unwrap_or_default();
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = [
+        folder.join(LIBRARY),
+        // Where cargo puts it when it builds this program.
+        folder.join("deps").join(LIBRARY),
+        folder.join("../lib/nearq").join(LIBRARY),
+    ];
+    let is_named = named.is_some();
+    let tried = named.map_or_else(|| places.to_vec(), |named| vec![named]);
+    let Some(found) = tried.iter().find(|path| path.is_file()) else {
+        let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
+        let what = if is_named { format!("{VARIABLE}: ") } else { String::new() };
+        return Err(Failure::input(format!(
+            "{what}--tree needs the library {LIBRARY}, which is not at {}; build it (cargo build -p nearq-tree) or say with {VARIABLE} where it is",
+            tried.join(", ")
+        )));
+    };
+    let path = fs::canonicalize(found).map_err(Failure::run)?;
+    // The loader takes both for the end of a name.
+    if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
+        return Err(Failure::input(format!(
+            "--tree: the loader cannot load {}: there is a blank or a colon in its path, or it is no text; say with {VARIABLE} where another copy is",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// What happened, for people.
+fn text(nodes: &Nodes, summary: &Summary) -> String {
+    let head = ["HOME", "CPUS", "CHOSEN", "AT-HOME", "AWAY"].map(String::from);
+    let mut rows = vec![head.to_vec()];
+    for (index, node) in nodes.iter().enumerate() {
+        let (home, away) = summary.cpu_time.get(index).copied().unwrap_or_default();
+        let chosen = summary.counts.chosen.get(index).copied().unwrap_or(0);
+        rows.push(vec![
+            node.id.to_string(),
+            node.cpus.to_string(),
+            chosen.to_string(),
+            seconds(home),
+            seconds(away),
+        ]);
+    }
+    let mut text =
+        columns(&[Side::Right, Side::Left, Side::Right, Side::Right, Side::Right], &rows);
+    let counts = &summary.counts;
+    let lines = [
+        (summary.let_out, "times let out of a home"),
+        (summary.brought_home, "times brought back"),
+        (summary.used, "homes given to processes that had run for some time"),
+        (summary.inherited, "homes kept by processes whose parents had ended"),
+        (counts.left_alone, "programs with CPUs of their own choice, left alone"),
+        (counts.full, "programs without a home: the table was full"),
+        (counts.affinity_refused, "programs without a home: their CPUs were refused"),
+        (counts.memory_refused, "programs without memory of their home: the policy was refused"),
+        (summary.statically_linked, "statically linked programs, which choose no home"),
+        (summary.more_rights, "programs with more rights than their caller, which choose no home"),
+        (summary.strangers, "entries of processes that are not of this tree, taken out"),
+        (summary.still_narrow as u64, "threads that could not be given all CPUs back"),
+    ];
+    for (count, what) in lines {
+        if count > 0 {
+            text += &format!("{count} {what}\n");
+        }
+    }
+    text
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64())
+}
+
+/// What happened, for programs.
+fn value(nodes: &Nodes, summary: &Summary) -> Value {
+    let homes: Vec<Value> = nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| {
+            let (home, away) = summary.cpu_time.get(index).copied().unwrap_or_default();
+            json!({
+                "home": node.id,
+                "memory": node.memory,
+                "cpus": node.cpus.iter().collect::<Vec<_>>(),
+                "chosen": summary.counts.chosen.get(index),
+                "cpu_home_s": home.as_secs_f64(),
+                "cpu_away_s": away.as_secs_f64(),
+            })
+        })
+        .collect();
+    json!({
+        "homes": homes,
+        "let_out": summary.let_out,
+        "brought_home": summary.brought_home,
+        "given_late": summary.used,
+        "inherited": summary.inherited,
+        "left_alone": summary.counts.left_alone,
+        "table_full": summary.counts.full,
+        "affinity_refused": summary.counts.affinity_refused,
+        "memory_refused": summary.counts.memory_refused,
+        "statically_linked": summary.statically_linked,
+        "more_rights": summary.more_rights,
+        "strangers": summary.strangers,
+        "still_narrow": summary.still_narrow,
+    })
+}
+
+/// With `-` on standard output, behind what the command has printed.
+fn write(path: &Path, value: &Value) {
+    let done = if path.as_os_str() == "-" {
+        output::json(value)
+    } else {
+        output::write("--json", path, &format!("{value:#}\n"))
+    };
+    if let Err(failure) = done {
+        failure.report();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_happened_and_no_more() {
+        let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
+        let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
+        let mut summary = Summary::default();
+        summary.counts.chosen = vec![12, 3];
+        summary.cpu_time = vec![(Duration::from_millis(1250), Duration::from_millis(10)); 2];
+        summary.let_out = 2;
+        assert_eq!(
+            text(&nodes, &summary),
+            "HOME  CPUS  CHOSEN  AT-HOME  AWAY\n\
+             \x20  0  0-3       12     1.25  0.01\n\
+             \x20  1  4-7        3     1.25  0.01\n\
+             2 times let out of a home\n"
+        );
+        let value = value(&nodes, &summary);
+        assert_eq!(value["homes"][1]["chosen"], 3);
+        assert_eq!(value["let_out"], 2);
+    }
+}

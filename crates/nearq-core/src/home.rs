@@ -1,0 +1,258 @@
+//! [`Home`]: a node that items, threads and memory belong to.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `choice` | when a node is chosen |
+//! | `inside` | what all handles of a home share |
+//! | `map`, `registry` | what the homes of a runtime have in common |
+//! | `memory` | placing memory, and registering it |
+//! | `following` | dynamic homes |
+//! | `thread` | threads that are not the runtime's |
+//! | `settings` | what can be set of a runtime, and what is seen of its homes |
+//!
+//! Where an item goes by its home: `queue/homes`. Who takes it: `pool/homes`. How it runs: `run/homes`.
+
+mod choice;
+mod following;
+mod inside;
+mod map;
+mod memory;
+mod registry;
+mod settings;
+mod thread;
+
+use std::sync::Arc;
+
+use nearq_home::Nodes;
+use nearq_platform::{Linux, Platform};
+
+use crate::error::Error;
+use crate::runtime::Runtime;
+
+pub use choice::HomeChoice;
+pub(crate) use inside::Inside;
+pub use memory::{QueueMemory, Registered};
+pub(crate) use memory::{Wanted, WorkerMemory};
+pub(crate) use registry::Homes;
+pub use settings::NodeHomes;
+pub use thread::{AtHome, AtHomeForGood};
+
+/// A node of the machine where something is at home: items that have it go there, run there as long as its CPUs can do the work, and
+/// come back after; what they allocate lies there; memory can be bound there.
+///
+/// Clones are handles of the same home. A home counts on its node, for those who [pick](Self::pick) one later, until its last handle is
+/// gone; items and queues that have it have handles. A home belongs to a runtime, and only that one's queues heed it.
+///
+/// It is soft: an idle worker of another node takes an item whose home is elsewhere, last of all, where so many more wait there that it is
+/// worth the way, or where they have waited for long ([the weights](crate::Runtime::home_weights)). Its next run is at home again.
+///
+/// On a machine of one node, or where the process may use one only, everything is at home: nothing is counted, placed or moved.
+///
+/// ```
+/// use nearq_core::{Home, Workqueue};
+///
+/// let home = Home::pick()?;
+/// let queue = Workqueue::builder("at home").home(&home).build()?;
+/// let mut table = vec![0_u64; 1 << 16];
+/// // The memory is where the queue's items run.
+/// home.bind_slice(&mut table)?;
+/// let sum = queue.spawn(move || table.iter().sum::<u64>()).join()?;
+/// assert_eq!(sum, 0);
+/// println!("{}", home.explain());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Home<P: Platform = Linux> {
+    inside: Arc<Inside<P>>,
+}
+
+impl Home<Linux> {
+    /// A home on the least loaded node that the process may use, by the homes given out there and the work that runs there and is at home
+    /// nowhere; the nearest to the caller on a tie. Where [`HomeChoice::FirstRun`] is set, that is chosen when it is needed first.
+    ///
+    /// # Errors
+    /// The process-wide runtime cannot be made.
+    pub fn pick() -> Result<Self, Error> {
+        Ok(Self::pick_in(&Runtime::try_default()?))
+    }
+
+    /// A home on the node of that number.
+    ///
+    /// # Errors
+    /// There is no such node, it has no CPUs, or none that the process may use; the error says which nodes there are. Or the
+    /// process-wide runtime cannot be made.
+    pub fn on(node: usize) -> Result<Self, Error> {
+        Self::on_in(&Runtime::try_default()?, node)
+    }
+
+    /// A home on the node that has most of a range's pages, by 256 of them at most; as [`pick`](Self::pick) where none is there yet or
+    /// that cannot be known.
+    ///
+    /// # Errors
+    /// The process-wide runtime cannot be made.
+    pub fn near(memory: &[u8]) -> Result<Self, Error> {
+        Ok(Self::near_in(&Runtime::try_default()?, memory))
+    }
+}
+
+impl<P: Platform> Home<P> {
+    /// As [`pick`](Home::pick), for the queues of a runtime.
+    pub fn pick_in(runtime: &Runtime<P>) -> Self {
+        Self::pick_when(runtime, runtime.home_choice())
+    }
+
+    /// As [`pick_in`](Self::pick_in), whatever [is set](Runtime::set_home_choice) of when.
+    pub fn pick_when(runtime: &Runtime<P>, choice: HomeChoice) -> Self {
+        let homes = runtime.homes_of();
+        if choice == HomeChoice::FirstRun && homes.has_several() {
+            let why = "its node is chosen when it is needed for the first time".to_owned();
+            return Self::make(homes, None, why);
+        }
+        let nodes = homes.nodes();
+        let (index, why) = homes.pick(&nodes, P::current_cpu());
+        Self::make(homes, Some(nodes.get(index).id as u32), why)
+    }
+
+    /// As [`on`](Home::on), for the queues of a runtime.
+    ///
+    /// # Errors
+    /// There is no such node, it has no CPUs, or none that the process may use; the error says which nodes there are.
+    pub fn on_in(runtime: &Runtime<P>, node: usize) -> Result<Self, Error> {
+        let homes = runtime.homes_of();
+        homes.nodes().index_of(node)?;
+        let why = format!("node {node} was asked for");
+        Ok(Self::make(homes, Some(node as u32), why))
+    }
+
+    /// As [`near`](Home::near), for the queues of a runtime.
+    pub fn near_in(runtime: &Runtime<P>, memory: &[u8]) -> Self {
+        let homes = runtime.homes_of();
+        let nodes = homes.nodes();
+        match memory::most_of::<P>(&nodes, memory.as_ptr().addr(), memory.len()) {
+            Some((node, why)) => Self::make(homes, Some(node), why),
+            None => Self::pick_when(runtime, HomeChoice::Now),
+        }
+    }
+
+    fn make(homes: &Arc<Homes<P>>, node: Option<u32>, why: String) -> Self {
+        let home = Home::of(Inside::new(homes, node, why));
+        homes.begin_use();
+        home
+    }
+
+    /// One more handle of a home.
+    pub(crate) fn of(inside: Arc<Inside<P>>) -> Self {
+        inside.hold();
+        Home { inside }
+    }
+
+    pub(crate) fn inside(&self) -> &Arc<Inside<P>> {
+        &self.inside
+    }
+
+    /// The handle as a pointer, for [`from_raw`](Self::from_raw).
+    pub(crate) fn into_raw(self) -> *const Inside<P> {
+        let home = core::mem::ManuallyDrop::new(self);
+        // SAFETY: the handle is not dropped, so its `Arc` is ours to take out; once.
+        Arc::into_raw(unsafe { core::ptr::read(&raw const home.inside) })
+    }
+
+    /// The handle that became that pointer.
+    ///
+    /// # Safety
+    /// The pointer is from [`into_raw`](Self::into_raw), and this is called once for it.
+    pub(crate) unsafe fn from_raw(raw: *const Inside<P>) -> Self {
+        // SAFETY: as the caller says.
+        Home { inside: unsafe { Arc::from_raw(raw) } }
+    }
+
+    /// The number of its node; `None` where that is chosen when it is needed first, and has not been.
+    pub fn node(&self) -> Option<usize> {
+        self.inside.known_node().map(|node| node as usize)
+    }
+
+    /// It is at home on that node from now on. Items that run go on where they are, and what is queued already runs where it was queued; what
+    /// is queued from now on goes there. Memory that was bound is not moved.
+    ///
+    /// # Errors
+    /// As [`on`](Home::on).
+    pub fn set(&self, node: usize) -> Result<(), Error> {
+        let nodes = self.inside.homes.nodes();
+        let index = nodes.index_of(node)?;
+        let mut change = self.inside.change.lock();
+        change.why = format!("node {node} was asked for");
+        self.inside.put(&mut change, node as u32);
+        if let Some(mover) = &mut change.mover {
+            mover.set(index, inside::since_start(P::now()));
+        }
+        Ok(())
+    }
+
+    /// Where it is and why, in words.
+    pub fn explain(&self) -> String {
+        let homes = &self.inside.homes;
+        if !homes.has_several() {
+            let node = homes.nodes().get(0).id;
+            return format!(
+                "node {node}: there is one node that this process may use, so everything is at home; nothing is counted, placed or moved"
+            );
+        }
+        let why = self.inside.change.lock().why.clone();
+        let follows = if self.inside.follows() { "; it follows its memory" } else { "" };
+        match self.node() {
+            Some(node) => format!("node {node}: {why}{follows}"),
+            None => format!("no node yet: {why}{follows}"),
+        }
+    }
+}
+
+impl<P: Platform> Homes<P> {
+    /// The index of the node where one more is at home, and why, in words.
+    fn pick(&self, nodes: &Nodes, cpu: usize) -> (usize, String) {
+        if nodes.is_single() {
+            return (0, "there is one node".to_owned());
+        }
+        let loads = self.loads(nodes);
+        let index = nearq_home::pick(nodes, &loads, nodes.of_cpu(cpu));
+        let all: Vec<_> = nodes
+            .iter()
+            .zip(&loads)
+            .map(|(node, load)| {
+                let (homes, others) = (load.homes / 1000, load.others / 1000);
+                format!(
+                    "node {} has {} CPUs, {homes} homes, {others} others that run",
+                    node.id,
+                    node.cpus.len()
+                )
+            })
+            .collect();
+        (index, format!("it was the least loaded when this was chosen: {}", all.join("; ")))
+    }
+}
+
+impl<P: Platform> Clone for Home<P> {
+    fn clone(&self) -> Self {
+        Home::of(Arc::clone(&self.inside))
+    }
+}
+
+impl<P: Platform> Drop for Home<P> {
+    fn drop(&mut self) {
+        self.inside.let_go();
+    }
+}
+
+/// Whether they are handles of the same home.
+impl<P: Platform> PartialEq for Home<P> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inside, &other.inside)
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Home<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Home").field("node", &self.node()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! What all handles of a home share: its node, why that, and what it goes by if it is dynamic.
+//!
+//! # Who counts
+//! `handles` counts [`Home`](super::Home)s; its memory is counted by the `Arc`. From the first handle to the last one the home counts
+//! on its node (`Change::counted`, under `change`). A queue keeps the memory of every home that it has had, without a handle: who
+//! reads an old one a moment too late finds it there.
+//!
+//! `node` is a single word: who reads it while it is changed has the one or the other.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use nearq_home::{Mover, Nodes};
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
+
+use super::registry::Homes;
+
+/// Not chosen yet.
+const UNDECIDED: u32 = u32::MAX;
+
+/// A home.
+pub(crate) struct Inside<P: Platform> {
+    pub(super) homes: Arc<Homes<P>>,
+    node: P::AtomicU32,
+    handles: P::AtomicU32,
+    /// 1: it is dynamic.
+    follows: P::AtomicU32,
+    /// CPU time of its items since it was judged last, in nanoseconds, by the node's number; counted while it is dynamic.
+    cpu_time: Box<[P::AtomicU64]>,
+    pub(super) change: Mutex<Change, P>,
+    /// Memory that belongs to it, with the number under which it was registered.
+    pub(super) ranges: Mutex<Ranges, P>,
+}
+
+/// See `Inside::change`.
+pub(super) struct Change {
+    /// The node on which it counts.
+    counted: Option<u32>,
+    /// Why it is where it is, in words.
+    pub(super) why: String,
+    /// What follows its memory, with the index of the home among the nodes of that moment.
+    pub(super) mover: Option<Mover>,
+}
+
+/// Memory that belongs to a home.
+#[derive(Default)]
+pub(super) struct Ranges {
+    next: u64,
+    pub(super) list: Vec<(u64, Range<usize>)>,
+}
+
+impl Ranges {
+    pub(super) fn add(&mut self, range: Range<usize>) -> u64 {
+        self.next += 1;
+        self.list.push((self.next, range));
+        self.next
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.list.retain(|(other, _)| *other != number);
+    }
+}
+
+impl<P: Platform> Inside<P> {
+    /// One without a handle; `node` is none where that is to be chosen later.
+    pub(super) fn new(homes: &Arc<Homes<P>>, node: Option<u32>, why: String) -> Arc<Self> {
+        let made = Arc::new(Inside {
+            homes: Arc::clone(homes),
+            node: P::AtomicU32::new(node.unwrap_or(UNDECIDED)),
+            handles: P::AtomicU32::new(0),
+            follows: P::AtomicU32::new(0),
+            cpu_time: (0..homes.map.nodes()).map(|_| P::AtomicU64::new(0)).collect(),
+            change: Mutex::new_in(Change { counted: None, why, mover: None }),
+            ranges: Mutex::new_in(Ranges::default()),
+        });
+        homes.add(&made);
+        made
+    }
+
+    /// The number of its node, if that has been chosen.
+    #[inline]
+    pub(crate) fn known_node(&self) -> Option<u32> {
+        Some(self.node.load(Ordering::Relaxed)).filter(|node| *node != UNDECIDED)
+    }
+
+    /// The number of its node, chosen now if it has none.
+    #[inline]
+    pub(crate) fn node(&self) -> u32 {
+        self.known_node().unwrap_or_else(|| self.decide())
+    }
+
+    #[cold]
+    fn decide(&self) -> u32 {
+        let nodes = self.homes.nodes();
+        let (index, why) = self.homes.pick(&nodes, P::current_cpu());
+        let mut change = self.change.lock();
+        if let Some(node) = self.known_node() {
+            return node;
+        }
+        let node = nodes.get(index).id as u32;
+        change.why = why;
+        self.put(&mut change, node);
+        node
+    }
+
+    /// It is on that node from now on, and why. Under `change`.
+    pub(super) fn put(&self, change: &mut Change, node: u32) {
+        self.node.store(node, Ordering::Relaxed);
+        self.count(change);
+    }
+
+    /// Brings the count of homes into accord with the handles and the node.
+    fn count(&self, change: &mut Change) {
+        let wanted = self.known_node().filter(|_| self.is_held());
+        if change.counted == wanted {
+            return;
+        }
+        if let Some(node) = change.counted {
+            self.homes.uncount(node);
+        }
+        if let Some(node) = wanted {
+            self.homes.count(node);
+        }
+        change.counted = wanted;
+    }
+
+    /// Whether anybody has a handle.
+    pub(crate) fn is_held(&self) -> bool {
+        self.handles.load(Ordering::SeqCst) != 0
+    }
+
+    /// One handle more.
+    pub(super) fn hold(&self) {
+        // SeqCst: the lock's holder sees the handles of who changed them before it asked for the lock.
+        if self.handles.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.count(&mut self.change.lock());
+        }
+    }
+
+    /// One handle less.
+    pub(super) fn let_go(&self) {
+        if self.handles.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.count(&mut self.change.lock());
+        }
+    }
+
+    // ---- what it goes by ---------------------------------------------------------------------------------
+
+    /// Whether it is dynamic.
+    #[inline]
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn set_follows(&self, follows: bool, nodes: &Nodes, now: Instant) {
+        let mut change = self.change.lock();
+        self.follows.store(u32::from(follows), Ordering::Relaxed);
+        change.mover = None;
+        if follows && let Some(index) = self.known_node().and_then(|node| index_of(nodes, node)) {
+            change.mover = Some(Mover::new(index, since_start(now)));
+        }
+    }
+
+    /// An item of its ran for so long on a node.
+    pub(crate) fn count_cpu_time(&self, node: u32, nanos: u64) {
+        if let Some(counter) = self.cpu_time.get(node as usize) {
+            counter.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted of a node since the last time.
+    pub(super) fn take_cpu_time(&self, node: usize) -> u64 {
+        self.cpu_time.get(node).map_or(0, |counter| counter.swap(0, Ordering::Relaxed))
+    }
+
+    // ---- forks -------------------------------------------------------------------------------------------
+
+    /// In the child of a fork. What a thread was changing that is not here is forgotten; it may be half done.
+    pub(super) fn after_fork_in_child(&self) {
+        if self.change.is_locked() {
+            let why = "it was being changed when the process forked".to_owned();
+            // SAFETY: this is the only thread, and it is not in the middle of a change: no user's code runs there.
+            unsafe { self.change.renew(Change { counted: self.known_node(), why, mover: None }) };
+        }
+        if self.ranges.is_locked() {
+            // SAFETY: as above.
+            unsafe { self.ranges.renew(Ranges::default()) };
+        }
+    }
+}
+
+/// The index of a node that can be a home now.
+pub(super) fn index_of(nodes: &Nodes, node: u32) -> Option<usize> {
+    nodes.iter().position(|known| known.id == node as usize)
+}
+
+/// The clock, as movers want it.
+pub(super) fn since_start(now: Instant) -> core::time::Duration {
+    core::time::Duration::from_nanos(now.as_nanos())
+}

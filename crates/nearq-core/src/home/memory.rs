@@ -1,0 +1,230 @@
+//! Memory and homes: where a range is, binding it, registering it, and the policy of a worker's thread.
+
+use std::sync::Arc;
+
+use nearq_home::Nodes;
+use nearq_platform::{MemoryPolicy, Platform, Residency};
+
+use super::{Home, Homes, Inside};
+use crate::error::Error;
+
+/// Pages that are looked up of one range, and of all the memory of a dynamic home: some 0.1 ms.
+pub(super) const SAMPLES: usize = 256;
+
+/// Where the memory comes from that a queue's items touch first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueMemory {
+    /// Of an item with a home, from there, also where it runs elsewhere, as long as there is some; of others from where the program has its
+    /// memory from anyway, which is mostly where they run.
+    #[default]
+    Home = 0,
+    /// From all nodes in turn, page by page: for what items of all nodes use alike.
+    Interleave = 1,
+    /// From where the program has it from anyway, whatever the home is.
+    Untouched = 2,
+}
+
+impl QueueMemory {
+    pub(crate) fn from_number(number: u32) -> Self {
+        match number {
+            1 => QueueMemory::Interleave,
+            2 => QueueMemory::Untouched,
+            _ => QueueMemory::Home,
+        }
+    }
+
+    /// Its name, as settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            QueueMemory::Home => "home",
+            QueueMemory::Interleave => "interleave",
+            QueueMemory::Untouched => "untouched",
+        }
+    }
+
+    /// The one of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
+        all.into_iter().find(|memory| memory.name() == name)
+    }
+}
+
+/// The node that can be a home and has most of a range's pages, and why, in words.
+pub(super) fn most_of<P: Platform>(
+    nodes: &Nodes,
+    start: usize,
+    len: usize,
+) -> Option<(u32, String)> {
+    let residency = P::residency_at(start..start + len, SAMPLES).ok()?;
+    let pages = |id: usize| residency.pages.get(id).copied().unwrap_or(0);
+    let most =
+        nodes.iter().map(|node| node.memory).max_by_key(|id| (pages(*id), usize::MAX - id))?;
+    let looked_at: usize = residency.pages.iter().sum();
+    (pages(most) > 0).then(|| {
+        let why = format!("{} of {looked_at} pages that were looked at are there", pages(most));
+        (most as u32, why)
+    })
+}
+
+impl<P: Platform> Home<P> {
+    /// Has a range lie at home: the pages that are elsewhere are moved, what is touched later comes from there as long as it has memory. Pages
+    /// that are only partly inside are left alone. Whether it could be done: a container may forbid it, which is warned of once; then
+    /// the memory stays where it is. True where there is one node.
+    ///
+    /// # Errors
+    /// The home's node cannot be used any more.
+    pub fn bind(&self, range: &mut [u8]) -> Result<bool, Error> {
+        let homes = &self.inside().homes;
+        if !homes.has_several() {
+            return Ok(true);
+        }
+        let nodes = homes.nodes();
+        let node = nodes.get(nodes.index_of(self.inside().node() as usize)?).memory;
+        match P::bind_memory(range, &MemoryPolicy::Preferred(node), true) {
+            Ok(()) => Ok(true),
+            Err(refused) => {
+                homes.note_refused(&refused);
+                Ok(false)
+            }
+        }
+    }
+
+    /// As [`bind`](Self::bind), of a slice of anything.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_slice<T>(&self, slice: &mut [T]) -> Result<bool, Error> {
+        let bytes = core::mem::size_of_val(slice);
+        // SAFETY: validity: the slice's own bytes. What is in them that is no value of `u8` (padding) is neither read nor written: the
+        // platform uses the address and the length. Aliasing: the caller's exclusive borrow, for the time of the call.
+        let range = unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), bytes) };
+        self.bind(range)
+    }
+
+    /// The range belongs to the home as long as what is returned lives: a [dynamic](Self::follow) home goes where most of it is. The memory
+    /// itself is not touched, kept or moved; addresses where none is any more count as nothing.
+    ///
+    /// ```
+    /// use nearq_core::Home;
+    ///
+    /// let table = vec![0_u8; 1 << 20];
+    /// let home = Home::near(&table)?;
+    /// let _registered = home.register(&table);
+    /// home.follow(true);
+    /// println!("{}", home.explain());
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn register(&self, range: &[u8]) -> Registered<P> {
+        self.register_slice(range)
+    }
+
+    /// As [`register`](Self::register), of a slice of anything.
+    pub fn register_slice<T>(&self, slice: &[T]) -> Registered<P> {
+        let start = slice.as_ptr().addr();
+        let range = start..start + core::mem::size_of_val(slice);
+        let number = self.inside().ranges.lock().add(range);
+        Registered { home: self.clone(), number }
+    }
+}
+
+/// Memory that belongs to a home; given by [`Home::register`]. When it is dropped, it belongs to it no more.
+#[must_use = "the memory belongs to the home as long as this lives"]
+#[derive(Debug)]
+pub struct Registered<P: Platform = nearq_platform::Linux> {
+    home: Home<P>,
+    number: u64,
+}
+
+impl<P: Platform> Drop for Registered<P> {
+    fn drop(&mut self) {
+        self.home.inside().ranges.lock().remove(self.number);
+    }
+}
+
+impl<P: Platform> Inside<P> {
+    /// Sampled pages of the registered memory, by the node's number: as many samples of each range as it has of all the bytes.
+    pub(super) fn pages(&self) -> Residency {
+        let list: Vec<_> = self.ranges.lock().list.iter().map(|(_, range)| range.clone()).collect();
+        let all: usize = list.iter().map(ExactSizeIterator::len).sum();
+        let mut sum = Residency::default();
+        for range in list {
+            let share = (range.len() as u128 * SAMPLES as u128).div_ceil(all.max(1) as u128);
+            let Ok(residency) = P::residency_at(range, share as usize) else { continue };
+            if sum.pages.len() < residency.pages.len() {
+                sum.pages.resize(residency.pages.len(), 0);
+            }
+            for (sum, pages) in sum.pages.iter_mut().zip(&residency.pages) {
+                *sum += pages;
+            }
+            sum.absent += residency.absent;
+        }
+        sum
+    }
+}
+
+/// What a worker's memory policy shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// What the program had before there were homes.
+    Own,
+    /// That node first.
+    Node(u32),
+    /// All nodes in turn.
+    InTurn,
+}
+
+/// The memory policy of one worker's thread. Private to it.
+///
+/// A thread inherits the policy of the one that started it, which may be a worker in the middle of an item with a home. So where there are homes
+/// a new worker does not know what it has, and sees to it before its first item.
+pub(crate) struct WorkerMemory {
+    /// None where that is not known.
+    has: Option<Wanted>,
+    /// What the program had before there were homes; known from the first change on.
+    own: Option<MemoryPolicy>,
+    /// It is refused, or it is a policy that is not to be touched.
+    off: bool,
+}
+
+impl WorkerMemory {
+    pub(crate) fn new<P: Platform>(homes: &Homes<P>) -> Self {
+        WorkerMemory { has: (!homes.are_used()).then_some(Wanted::Own), own: None, off: false }
+    }
+
+    /// Whether it is not what the program had before, or may not be.
+    #[inline]
+    pub(crate) fn is_changed(&self) -> bool {
+        self.has != Some(Wanted::Own)
+    }
+
+    /// Sees to it that the policy is that: one system call if it is another one.
+    #[inline]
+    pub(crate) fn want<P: Platform>(&mut self, wanted: Wanted, homes: &Arc<Homes<P>>) {
+        if self.has != Some(wanted) && !self.off {
+            self.change(wanted, homes);
+        }
+    }
+
+    #[cold]
+    fn change<P: Platform>(&mut self, wanted: Wanted, homes: &Arc<Homes<P>>) {
+        self.own = self.own.take().or_else(|| homes.own_policy());
+        let Some(own) = self.own.clone() else {
+            self.off = true;
+            return;
+        };
+        let policy = match wanted {
+            Wanted::Own => own,
+            Wanted::Node(node) => MemoryPolicy::Preferred(node as usize),
+            Wanted::InTurn => {
+                MemoryPolicy::Interleave(homes.nodes().iter().map(|node| node.memory).collect())
+            }
+        };
+        match P::set_memory_policy(&policy) {
+            Ok(()) => self.has = Some(wanted),
+            Err(refused) => {
+                self.off = true;
+                homes.note_refused(&refused);
+            }
+        }
+    }
+}

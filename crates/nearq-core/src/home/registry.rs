@@ -1,0 +1,315 @@
+//! What the homes of one runtime have in common: the nodes that there are, how many homes were given out on each, and what is set.
+//!
+//! It lives as long as the runtime and every home. A home does not keep the runtime: of that there is a weak reference, for who needs the
+//! queues.
+//!
+//! # What is on an item's way
+//! `used` alone, and behind it the single words of `map`: until the first home is made on a machine of several nodes, no
+//! item, issuer or worker reads more than that, and issuers not even that: their links say so (`HOMED` in `link`).
+//!
+//! # Locks
+//! Each is taken for a few instructions by users' threads and the monitor, seldom by a worker, and none inside another but `nodes` and
+//! `weights` inside a home's `change`.
+
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use nearq_home::{Load, Nodes, Weights};
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, AtomicInt, MemoryPolicy, Ordering, Platform};
+use nearq_topology::{CpuSet, Topology};
+
+use super::choice::HomeChoice;
+use super::inside::Inside;
+use super::map::Map;
+use crate::fork;
+use crate::runtime::Inner;
+
+/// The memory policy of the program before there were homes.
+#[derive(Debug, PartialEq, Eq)]
+enum OwnPolicy {
+    Unknown,
+    Known(MemoryPolicy),
+    /// The system does not tell, or it could not be had again: no policy is changed.
+    Untouchable,
+}
+
+/// The homes of one runtime.
+pub(crate) struct Homes<P: Platform> {
+    pub(crate) map: Map<P>,
+    nodes: Mutex<Arc<Nodes>, P>,
+    weights: Mutex<Weights, P>,
+    /// Homes that were given out, by the node's number.
+    given: Box<[P::AtomicU32]>,
+    /// 1 from the first home on, where there are several nodes.
+    used: P::AtomicU32,
+    /// 1 where the nodes that may be used are several.
+    several: P::AtomicU32,
+    choice: P::AtomicU32,
+    /// 1: what an item with a home spawns is at home there.
+    inherits: P::AtomicU32,
+    /// 1 once the system has refused to place memory, and that was said.
+    refused: P::AtomicU32,
+    /// The memory policy of the program before there were homes.
+    own: Mutex<OwnPolicy, P>,
+    /// Of threads that have entered: the affinity that they got, and what they had. If one of them is that by which the system knows
+    /// the process, the process may use as much as before all the same.
+    entered: Mutex<Vec<(CpuSet, CpuSet)>, P>,
+    /// When dynamic homes were judged last.
+    judged: P::AtomicU64,
+    /// Every home, for the monitor; those that are gone are taken off now and then.
+    list: Mutex<Vec<Weak<Inside<P>>>, P>,
+    runtime: Mutex<Weak<Inner<P>>, P>,
+}
+
+impl<P: Platform> Homes<P> {
+    pub(crate) fn new(topology: &Topology, allowed: &CpuSet, weights: Weights) -> Self {
+        let map = Map::new(topology, &weights);
+        let nodes = Nodes::of(topology, allowed);
+        Homes {
+            given: (0..map.nodes()).map(|_| P::AtomicU32::new(0)).collect(),
+            map,
+            used: P::AtomicU32::new(0),
+            several: P::AtomicU32::new(u32::from(!nodes.is_single())),
+            nodes: Mutex::new_in(Arc::new(nodes)),
+            weights: Mutex::new_in(weights),
+            choice: P::AtomicU32::new(HomeChoice::Now as u32),
+            inherits: P::AtomicU32::new(1),
+            refused: P::AtomicU32::new(0),
+            own: Mutex::new_in(OwnPolicy::Unknown),
+            entered: Mutex::new_in(Vec::new()),
+            judged: P::AtomicU64::new(0),
+            list: Mutex::new_in(Vec::new()),
+            runtime: Mutex::new_in(Weak::new()),
+        }
+    }
+
+    /// Names the runtime that it belongs to; before anything else.
+    pub(crate) fn set_runtime(&self, runtime: &Arc<Inner<P>>) {
+        *self.runtime.lock() = Arc::downgrade(runtime);
+    }
+
+    /// The runtime, if it is there.
+    pub(super) fn runtime(&self) -> Option<Arc<Inner<P>>> {
+        self.runtime.lock().upgrade()
+    }
+
+    /// The nodes that can be a home.
+    pub(crate) fn nodes(&self) -> Arc<Nodes> {
+        Arc::clone(&self.nodes.lock())
+    }
+
+    /// Follows a change of the machine, or of what of it may be used.
+    pub(crate) fn set_machine(&self, topology: &Topology, allowed: &CpuSet) {
+        let nodes = Nodes::of(topology, allowed);
+        self.several.store(u32::from(!nodes.is_single()), Ordering::SeqCst);
+        *self.nodes.lock() = Arc::new(nodes);
+    }
+
+    /// Whether there are several nodes to be at home on.
+    pub(crate) fn has_several(&self) -> bool {
+        self.several.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether items may have homes: there is one, and several nodes.
+    #[inline]
+    pub(crate) fn are_used(&self) -> bool {
+        // SeqCst: whoever makes a queue looks here after it is on the runtime's list, and `begin_use` the other way round.
+        self.used.load(Ordering::SeqCst) != 0 && self.has_several()
+    }
+
+    /// There is a home: the queues' links have items look for theirs from now on, where there are several nodes.
+    pub(crate) fn begin_use(&self) {
+        if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {
+            self.own_policy();
+        }
+        if self.used.swap(1, Ordering::SeqCst) == 0
+            && self.has_several()
+            && let Some(runtime) = self.runtime()
+        {
+            runtime.mark_links();
+        }
+    }
+
+    /// The memory policy that workers have when nothing else is wanted: what the caller had who asked first, which is the one who made the first
+    /// home. None where it cannot be had again: then no policy is touched.
+    pub(super) fn own_policy(&self) -> Option<MemoryPolicy> {
+        let mut own = self.own.lock();
+        if *own == OwnPolicy::Unknown {
+            *own = match P::memory_policy() {
+                Ok(policy) => OwnPolicy::Known(policy),
+                Err(refused) => {
+                    self.note_refused(&refused);
+                    OwnPolicy::Untouchable
+                }
+            };
+        }
+        match &*own {
+            OwnPolicy::Known(policy) => Some(policy.clone()),
+            _ => None,
+        }
+    }
+
+    /// A thread enters: it has these CPUs in place of those.
+    pub(super) fn note_entered(&self, now: &CpuSet, before: &CpuSet) {
+        self.entered.lock().push((now.clone(), before.clone()));
+    }
+
+    /// Undoes [`note_entered`](Self::note_entered).
+    pub(super) fn forget_entered(&self, before: &CpuSet) {
+        let mut entered = self.entered.lock();
+        if let Some(index) = entered.iter().rposition(|(_, other)| other == before) {
+            entered.remove(index);
+        }
+    }
+
+    /// What the process may use if the system says that it is `affinity`.
+    pub(crate) fn unentered(&self, affinity: CpuSet) -> CpuSet {
+        let entered = self.entered.lock();
+        let before = entered.iter().rev().find(|(now, _)| *now == affinity);
+        before.map_or(affinity, |(_, before)| before.clone())
+    }
+
+    // ---- counting ----------------------------------------------------------------------------------------
+
+    /// One home more on a node.
+    pub(super) fn count(&self, node: u32) {
+        if let Some(given) = self.given.get(node as usize) {
+            given.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One home less.
+    pub(super) fn uncount(&self, node: u32) {
+        if let Some(given) = self.given.get(node as usize) {
+            given.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Homes that were given out on a node, by its number.
+    pub(crate) fn given(&self, node: usize) -> u32 {
+        self.given.get(node).map_or(0, |given| given.load(Ordering::Relaxed))
+    }
+
+    /// What is on each of the nodes, by index of `nodes`.
+    pub(crate) fn loads(&self, nodes: &Nodes) -> Vec<Load> {
+        let others = self.runtime().map(|runtime| self.strangers(&runtime));
+        let others = others.unwrap_or_default();
+        let load = |id: usize| Load {
+            homes: self.given(id).saturating_mul(1000),
+            others: others.get(id).copied().unwrap_or(0),
+        };
+        nodes.iter().map(|node| load(node.id)).collect()
+    }
+
+    /// Workers that run something which is not at home where they run, in thousandths, by the node's number.
+    fn strangers(&self, runtime: &Inner<P>) -> Vec<u32> {
+        let mut counts = vec![0; self.map.nodes()];
+        for worker in runtime.table.iter().filter(|worker| worker.is_placed()) {
+            let Some(node) = worker.pool().node else { continue };
+            if worker.function().is_some() && worker.home() != Some(node) {
+                counts[node as usize] += 1000;
+            }
+        }
+        counts
+    }
+
+    // ---- what is set -------------------------------------------------------------------------------------
+
+    pub(crate) fn weights(&self) -> Weights {
+        self.weights.lock().clone()
+    }
+
+    pub(crate) fn set_weights(&self, weights: Weights) {
+        self.map.set_weights(&weights);
+        *self.weights.lock() = weights;
+    }
+
+    pub(crate) fn choice(&self) -> HomeChoice {
+        HomeChoice::from_number(self.choice.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_choice(&self, choice: HomeChoice) {
+        self.choice.store(choice as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn inherits(&self) -> bool {
+        self.inherits.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn set_inherits(&self, inherits: bool) {
+        self.inherits.store(u32::from(inherits), Ordering::Relaxed);
+    }
+
+    /// The system refuses to place memory: says so once.
+    pub(super) fn note_refused(&self, refused: &nearq_platform::Refused) {
+        if self.refused.swap(1, Ordering::Relaxed) == 0 {
+            P::warn(&format!(
+                "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
+            ));
+        }
+    }
+
+    // ---- all of them -------------------------------------------------------------------------------------
+
+    /// Puts a new home on the list.
+    pub(super) fn add(&self, home: &Arc<Inside<P>>) {
+        let mut list = self.list.lock();
+        if list.len() == list.capacity() {
+            list.retain(|home| home.strong_count() != 0);
+        }
+        list.push(Arc::downgrade(home));
+    }
+
+    /// Every home that somebody has.
+    pub(super) fn all(&self) -> Vec<Arc<Inside<P>>> {
+        self.list.lock().iter().filter_map(Weak::upgrade).filter(|home| home.is_held()).collect()
+    }
+
+    /// Whether dynamic homes are to be judged now; true for one caller in each interval.
+    pub(super) fn begin_judging(&self, now: nearq_platform::Instant) -> bool {
+        let last = self.judged.load(Ordering::Relaxed);
+        let interval = self.weights.lock().move_interval_ms();
+        let interval = Duration::from_millis(interval.into()).as_nanos() as u64;
+        now.as_nanos().saturating_sub(last) >= interval
+            && self
+                .judged
+                .compare_exchange(last, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    // ---- forks -------------------------------------------------------------------------------------------
+
+    pub(crate) fn hold_for_fork(&self) {
+        fork::hold(&self.nodes);
+        fork::hold(&self.weights);
+        fork::hold(&self.list);
+        fork::hold(&self.own);
+        fork::hold(&self.entered);
+        fork::hold(&self.runtime);
+    }
+
+    /// # Safety
+    /// After `hold_for_fork`, once.
+    pub(crate) unsafe fn release_after_fork(&self) {
+        // SAFETY: here and below: as the caller promises.
+        unsafe { fork::give_back(&self.runtime) };
+        // SAFETY: as above.
+        unsafe { fork::give_back(&self.entered) };
+        // SAFETY: as above.
+        unsafe { fork::give_back(&self.own) };
+        // SAFETY: as above.
+        unsafe { fork::give_back(&self.list) };
+        // SAFETY: as above.
+        unsafe { fork::give_back(&self.weights) };
+        // SAFETY: as above.
+        unsafe { fork::give_back(&self.nodes) };
+    }
+
+    /// In the child of a fork, after the locks are free: what another thread was changing of a home is forgotten.
+    pub(crate) fn after_fork_in_child(&self) {
+        for home in self.list.lock().iter().filter_map(Weak::upgrade) {
+            home.after_fork_in_child();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+use nearq_home::Weights;
+use nearq_platform::Residency;
+
+use super::*;
+
+fn runtime() -> Runtime<Linux> {
+    Runtime::<Linux>::builder().build().unwrap()
+}
+
+#[test]
+fn a_node_that_does_not_exist_is_refused_with_those_that_do() {
+    let error = Home::on_in(&runtime(), 4096).expect_err("there is no such node");
+    assert!(matches!(error, Error::NoHome(_)));
+    let text = error.to_string();
+    assert!(text.contains("node 4096") && text.contains("there is no such node"), "{text}");
+}
+
+#[test]
+fn a_home_is_somewhere_and_says_why() {
+    let runtime = runtime();
+    let home = Home::pick_in(&runtime);
+    let node = home.node().expect("it was chosen");
+    assert!(home.explain().contains(&format!("node {node}")), "{}", home.explain());
+    home.set(node).expect("it is there");
+    assert!(home.clone() == home && Home::pick_in(&runtime) != home);
+    let all = runtime.homes();
+    assert!(all.iter().any(|row| row.node == node && !row.cpus.is_empty()));
+}
+
+#[test]
+fn weights_can_be_set_by_name_and_are_checked() {
+    let runtime = runtime();
+    runtime.set_home_weight("imbalance", 3000).expect("within bounds");
+    assert_eq!(runtime.home_weights().get("imbalance"), Some(3000));
+    for (name, value) in [("imbalance", 0), ("nothing", 1)] {
+        let error = runtime.set_home_weight(name, value).expect_err("not allowed");
+        assert!(matches!(error, Error::Weight(_)), "{error}");
+    }
+    assert_eq!(runtime.home_weights().get("imbalance"), Some(3000));
+}
+
+#[test]
+fn the_page_about_homes_has_every_weight_as_it_is() {
+    let page = include_str!("../../../../docs/home.md");
+    let weights = Weights::default();
+    for name in Weights::names() {
+        let (least, most) = Weights::bounds(name).expect("it has bounds");
+        let usual = weights.get(name).expect("it has a value");
+        let row = format!(
+            "| `{name}` | {usual} | {least} to {most} | {} |",
+            Weights::about(name).unwrap()
+        );
+        assert!(page.contains(&row), "docs/home.md has no row\n{row}");
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn the_environment_sets_weights_by_name_and_refuses_what_is_wrong() {
+    use nearq_sim::{Sim, Simulation};
+    let build = |text: &'static str| {
+        let machine = nearq_topology::Topology::from_synthetic("core:2").unwrap();
+        let simulation = Simulation::new(machine, 1).setting("NEARQ_HOME_WEIGHTS", text);
+        let outcome = simulation.run(|| {
+            let built = Runtime::<Sim>::builder_in().build();
+            built.map(|runtime| runtime.home_weights().get("imbalance_step"))
+        });
+        outcome.expect()
+    };
+    assert_eq!(build("imbalance=2000, imbalance_step=7"), Ok(Some(7)));
+    for (text, says) in [("imbalance", "NAME=NUMBER"), ("imbalance=0", "imbalance"), ("x=1", "x")] {
+        let error = build(text).expect_err("wrong").to_string();
+        assert!(error.contains("NEARQ_HOME_WEIGHTS") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn names_of_choices_and_of_memory_are_read_as_they_are_written() {
+    for choice in [HomeChoice::Now, HomeChoice::FirstRun] {
+        assert_eq!(HomeChoice::by_name(choice.name()), Some(choice));
+        assert_eq!(HomeChoice::from_number(choice as u32), choice);
+    }
+    for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
+        assert_eq!(QueueMemory::by_name(memory.name()), Some(memory));
+        assert_eq!(QueueMemory::from_number(memory as u32), memory);
+    }
+    assert_eq!((HomeChoice::by_name("later"), QueueMemory::by_name("")), (None, None));
+}
+
+#[test]
+fn a_handle_that_became_a_pointer_comes_back_and_counts() {
+    let runtime = runtime();
+    let home = Home::pick_in(&runtime);
+    let inside = Arc::clone(home.inside());
+    let raw = home.into_raw();
+    assert!(inside.is_held());
+    // SAFETY: from `into_raw`, once.
+    drop(unsafe { Home::from_raw(raw) });
+    assert!(!inside.is_held());
+}
+
+#[test]
+fn memory_belongs_to_a_home_as_long_as_the_guard_lives() {
+    let runtime = runtime();
+    let block = vec![1_u64; 4096];
+    let home = Home::near_in(&runtime, &[]);
+    let registered = home.register_slice(&block);
+    // Some systems forbid to ask.
+    if let Ok(residency) = Residency::of(home_bytes(&block)) {
+        assert_eq!(home.inside().pages().pages, residency.pages);
+    }
+    drop(registered);
+    assert!(home.inside().pages().pages.is_empty());
+}
+
+fn home_bytes(block: &[u64]) -> &[u8] {
+    // SAFETY: numbers are bytes; borrowed as the block is.
+    unsafe { core::slice::from_raw_parts(block.as_ptr().cast(), size_of_val(block)) }
+}
+
+#[test]
+fn a_per_cpu_queue_has_no_home() {
+    let runtime = runtime();
+    let home = Home::pick_in(&runtime);
+    let error = runtime.workqueue("x").per_cpu(true).home(&home).build_in().expect_err("refused");
+    assert_eq!(error, Error::PerCpu("a home"));
+    let queue = runtime.workqueue("y").per_cpu(true).build_in().expect("plain");
+    assert!(queue.set_home(&home).is_err() && queue.set_memory(QueueMemory::Interleave).is_err());
+    queue.set_home(None).expect("it has none anyway");
+}
+
+#[test]
+fn a_thread_that_has_entered_does_not_take_the_other_nodes_from_the_process() {
+    let runtime = runtime();
+    let homes = runtime.homes_of();
+    let cpus = |list: &str| -> nearq_topology::CpuSet { list.parse().unwrap() };
+    homes.note_entered(&cpus("4-7"), &cpus("0-7"));
+    assert_eq!(homes.unentered(cpus("4-7")), cpus("0-7"));
+    assert_eq!(homes.unentered(cpus("2-3")), cpus("2-3"), "that is somebody else's doing");
+    homes.forget_entered(&cpus("0-7"));
+    assert_eq!(homes.unentered(cpus("4-7")), cpus("4-7"));
+}

@@ -1,0 +1,256 @@
+//! Helpers from other nodes, where items have homes: who takes what, and when they are called.
+//!
+//! A pool counts the items with a home that wait at it, batches included (`homed`). As long as there are none, or the helper is of the same
+//! node, nothing here applies, and where the runtime has no homes nobody looks. Else a helper takes, from the nearest pool that has some:
+//! 1. items whose home is its own node;
+//! 2. items without a home;
+//! 3. items whose home is elsewhere, if so many more wait for each CPU there than at its own pool that it is worth the distance
+//!    (`Weights::may_take`), or if some have waited for long: then the pool is *open*.
+//!
+//! It looks at the first [`LOOKED_AT`] items of the list only. What it takes out of another worker's batch and may not keep goes to the front
+//! of the list.
+//!
+//! # What is counted
+//! `homed` is a hint: counted before an item is pushed and when it starts or is cancelled, never below zero. What goes wrong (a cancelled item
+//! that was queued again by another node) is put right by the monitor when nothing waits.
+//!
+//! # Work conservation
+//! The monitor notes, while items with homes wait, how many there are and how many the pool has taken so far. If [`LONG`] later it has not
+//! taken as many, some have waited for that long, and the pool is open until the next such note. Helpers are called by it as before, but
+//! not where they would find nothing that they may take: they would wake each other up for nothing.
+
+use core::ptr::NonNull;
+use core::time::Duration;
+
+use nearq_home::Belongs;
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
+
+use super::Pool;
+use crate::item::Item;
+use crate::list::List;
+use crate::worker::Worker;
+
+/// Items at the front of a list among which a helper chooses. More would keep its lock for too long: each is a cache line of another
+/// node.
+const LOOKED_AT: usize = 64;
+/// What has waited for so long may be taken by anybody: as the monitor's patience in `balance`.
+const LONG: Duration = Duration::from_millis(10);
+
+/// Items with homes at a pool.
+pub(super) struct Homed<P: Platform> {
+    /// How many wait.
+    count: P::AtomicU32,
+    /// 1: some have waited for long. Written by the monitor.
+    open: P::AtomicU32,
+}
+
+/// What the monitor remembers of a pool at which items with homes wait.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    at: Instant,
+    taken: u64,
+    waiting: usize,
+    count: u32,
+}
+
+impl<P: Platform> Homed<P> {
+    pub(super) fn new() -> Self {
+        Homed { count: P::AtomicU32::new(0), open: P::AtomicU32::new(0) }
+    }
+
+    pub(super) fn after_fork_in_child(&self) {
+        crate::fork::set(&self.count, 0);
+        crate::fork::set(&self.open, 0);
+    }
+}
+
+impl<P: Platform> Pool<P> {
+    /// The node on which what belongs to the pool should lie; none where it does not matter.
+    pub(crate) fn near_node(&self) -> Option<u32> {
+        self.node.filter(|_| self.runtime().homes.has_several())
+    }
+
+    /// As [`push`](Self::push), of an item with a home.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn push_homed(&self, item: NonNull<Item<P>>) {
+        // Before: who finds the item finds the pool guarded.
+        self.homed.count.fetch_add(1, Ordering::SeqCst);
+        self.inbox.push(item);
+        self.call_worker_for::<true>();
+    }
+
+    /// An item with a home waits here no more.
+    pub(crate) fn homed_left(&self) {
+        let count = &self.homed.count;
+        let mut known = count.load(Ordering::Relaxed);
+        while known != 0 {
+            match count.compare_exchange_weak(
+                known,
+                known - 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(found) => known = found,
+            }
+        }
+    }
+
+    /// Whether its items are kept from workers of `helper` as far as their homes are not there.
+    fn is_guarded_from(&self, helper: &Pool<P>) -> bool {
+        self.node.is_some()
+            && self.node != helper.node
+            && self.homed.count.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether workers of `helper`, of another node, may take what is at home here.
+    pub(super) fn lets_in(&self, helper: &Pool<P>) -> bool {
+        let (Some(home), Some(node)) = (self.node, helper.node) else { return true };
+        if self.homed.open.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
+        let imbalance = self.waiting_milli().saturating_sub(helper.waiting_milli());
+        self.runtime().homes.map.may_take(node, home, imbalance)
+    }
+
+    /// Items that wait, at least, in thousandths for each CPU; less those for which a worker of its own is about to come.
+    fn waiting_milli(&self) -> u32 {
+        let waiting = self.homed.count.load(Ordering::Relaxed).max(self.listed());
+        let room = self.hands().saturating_sub(self.called.awake.load(Ordering::Relaxed));
+        waiting.saturating_sub(room).saturating_mul(1000) / self.cpus
+    }
+
+    /// Whether a worker of `helper` that is called for what is at home here would find something that it may take.
+    pub(super) fn is_worth_calling(&self, helper: &Pool<P>) -> bool {
+        !self.runtime().homes.are_used() || !self.is_guarded_from(helper) || self.lets_in(helper)
+    }
+
+    /// As [`take_from_siblings`](Self::take_from_siblings), where items have homes.
+    pub(super) fn take_by_homes(&self, worker: &Worker<P>, limit: usize) -> usize {
+        for belongs in [Belongs::Here, Belongs::Nowhere, Belongs::Elsewhere] {
+            for sibling in self.siblings() {
+                let guarded = sibling.is_guarded_from(self);
+                let moved = match belongs {
+                    Belongs::Nowhere if !guarded => sibling.take_for_sibling(worker, limit),
+                    _ if !guarded => 0,
+                    Belongs::Elsewhere if !sibling.lets_in(self) => 0,
+                    _ => sibling.take_belonging(worker, limit, belongs, self.node),
+                };
+                if moved != 0 {
+                    return moved;
+                }
+            }
+        }
+        0
+    }
+
+    /// Moves waiting items that belong to a helper's node like that into its worker's empty batch.
+    fn take_belonging(
+        &self,
+        worker: &Worker<P>,
+        limit: usize,
+        belongs: Belongs,
+        helper: Option<u32>,
+    ) -> usize {
+        if self.idle.has_searching() || !self.has_work() && !self.has_loaded() {
+            return 0;
+        }
+        let wanted = |item: NonNull<Item<P>>| {
+            // SAFETY: it is on a list that the caller has.
+            let home = unsafe { item.as_ref() }.spot().home();
+            let is = match home {
+                None => Belongs::Nowhere,
+                home if home == helper => Belongs::Here,
+                Some(_) => Belongs::Elsewhere,
+            };
+            is == belongs
+        };
+        let listed = &*self.listed;
+        let mut ready = listed.ready.lock();
+        if self.has_loaded() {
+            self.unload(&mut ready);
+        }
+        ready.append(&mut self.inbox.take_all());
+        let share = ready.len().div_ceil(self.cpus as usize);
+        let mut chosen = ready.extract(wanted, share.min(limit).max(1), LOOKED_AT);
+        let moved = worker.fill(&mut chosen, limit.max(1));
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
+        moved
+    }
+
+    /// Takes the younger halves of the workers' batches back, to the front of the list.
+    fn unload(&self, ready: &mut List<P>) {
+        for other in self.entries().filter(|other| other.batch.len() != 0) {
+            let mut items = List::new();
+            other.batch.steal(&mut items);
+            items.append(ready);
+            core::mem::swap(&mut items, ready);
+        }
+    }
+
+    /// Whether the pool needs helpers from `helper`, of another node. Where only what is at home waits, the monitor calls them.
+    pub(super) fn needs_help_of(&self, helper: &Pool<P>) -> bool {
+        !self.is_guarded_from(helper) || self.homed.open.load(Ordering::Relaxed) != 0
+    }
+
+    /// Opens the pool where items with homes have waited for long, and closes it again. By the monitor.
+    pub(crate) fn look_after_homed(&self, noted: &mut Option<Noted>, waits: bool, now: Instant) {
+        if self.homed.count.load(Ordering::SeqCst) == 0 {
+            *noted = None;
+            crate::fork::set(&self.homed.open, 0);
+            return;
+        }
+        if !waits {
+            crate::fork::set(&self.homed.open, 0);
+            self.put_right(noted, now);
+            return;
+        }
+        let taken = self.listed.taken.load(Ordering::Relaxed);
+        // Each time: who calls helpers looks at the list, not at the inbox.
+        let waiting = self.count_waiting();
+        if let Some(noted) = noted
+            && now - noted.at < LONG
+        {
+            return;
+        }
+        let open = noted
+            .as_ref()
+            .is_some_and(|noted| taken.wrapping_sub(noted.taken) < noted.waiting as u64);
+        crate::fork::set(&self.homed.open, u32::from(open));
+        let count = self.homed.count.load(Ordering::Relaxed);
+        *noted = Some(Noted { at: now, taken, waiting, count });
+    }
+
+    /// Nothing waits, and the count says otherwise. If it does so on two looks, with the same number, it is wrong: who pushes counts a few
+    /// instructions before.
+    fn put_right(&self, noted: &mut Option<Noted>, now: Instant) {
+        let count = self.homed.count.load(Ordering::SeqCst);
+        match noted.take() {
+            Some(before) if before.waiting == 0 && before.count == count => {
+                let order = (Ordering::SeqCst, Ordering::Relaxed);
+                // Fails where it moves: then it is not wrong yet.
+                let _ = self.homed.count.compare_exchange(count, 0, order.0, order.1);
+            }
+            _ => *noted = Some(Noted { at: now, taken: 0, waiting: 0, count }),
+        }
+    }
+
+    /// Calls a worker for what waits on the list already.
+    pub(super) fn call_again(&self) {
+        if self.homed.count.load(Ordering::Relaxed) == 0 || self.has_homeless() {
+            self.call_worker();
+        } else {
+            self.call_worker_for::<true>();
+        }
+    }
+
+    /// Whether something without a home waits on the list. By the monitor, after it has counted what waits.
+    pub(super) fn has_homeless(&self) -> bool {
+        self.listed() > self.homed.count.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Who takes what, on a simulated machine of two nodes whose pools have no threads.
+
+// The simulation's coroutines are not for Miri.
+#![cfg(not(miri))]
+
+use super::*;
+use crate::attributes::{Attributes, Kind, Surroundings};
+use crate::item::{Executed, ItemTable, Spot};
+use crate::{Home, Runtime, Workqueue};
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::Topology;
+
+unsafe fn not_run(_: NonNull<Item<Sim>>) -> Executed {
+    unreachable!("it is only moved")
+}
+
+unsafe fn free(_: NonNull<Item<Sim>>) {}
+
+static TABLE: ItemTable<Sim> =
+    ItemTable { execute: not_run, free, refuse: crate::item::never_refused, name: || "moved" };
+
+/// Items with these homes, as if queued on CPU 0.
+fn items(homes: &[Option<u32>]) -> Vec<Item<Sim>> {
+    let made = homes.iter().map(|home| {
+        let item = Item::new_pending(&TABLE);
+        item.set_spot(Spot::new(0, *home));
+        item
+    });
+    made.collect()
+}
+
+/// Runs `test` with the pools of the two nodes of a machine on which homes are in use.
+fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
+    let machine = Topology::from_synthetic("numa:2 l3:1 core:4").expect("well formed");
+    let outcome = Simulation::new(machine, 1).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let _home = Home::on_in(&runtime, 0).expect("there is one");
+        let _queue: Workqueue<Sim> =
+            runtime.workqueue("pools").scope(crate::Scope::Numa).build_in().expect("can be done");
+        let inner = runtime.inner();
+        let surroundings: std::sync::Arc<Surroundings> =
+            std::sync::Arc::clone(&inner.surroundings.lock());
+        let attributes = Attributes { scope: Some(crate::Scope::Numa), ..Attributes::default() };
+        let layout = surroundings.layout(Kind::Unbound, &attributes);
+        let [first, second] = [0, 1].map(|index| inner.pool(&layout.pools[index]));
+        assert_eq!((first.node, second.node), (Some(0), Some(1)));
+        for pool in [&first, &second] {
+            // As many of its own are awake as may be.
+            (0..pool.hands()).for_each(|_| pool.change_awake(true));
+        }
+        test(&first, &second);
+    });
+    outcome.expect();
+}
+
+/// The homes of what a worker has taken out of the pool, in order, as if it ran them.
+fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
+    let homes: Vec<_> = core::iter::from_fn(|| worker.next())
+        // SAFETY: the items outlive the pools' use of them.
+        .map(|item| unsafe { item.as_ref() }.spot().home())
+        .collect();
+    homes.iter().flatten().for_each(|_| pool.homed_left());
+    homes
+}
+
+/// Puts items there as if no worker could be called.
+fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
+    for item in items {
+        pool.inbox.push(NonNull::from(item));
+        if item.spot().home().is_some() {
+            pool.homed.count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_helper_takes_its_own_first_then_those_of_nobody_then_others_where_it_is_worth_it() {
+    with_pools(|here, other| {
+        let homes = [Some(0), None, Some(1), Some(0), None, Some(1)];
+        let list = items(&homes);
+        put(here, &list);
+        let helper = other.entry_for_test();
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(other.take_by_homes(helper, 1), 1);
+            order.extend(taken(here, helper));
+        }
+        assert_eq!(order, [Some(1), Some(1), None, None]);
+        // Two of its own wait for four CPUs: not worth it.
+        assert_eq!(other.take_by_homes(helper, 1), 0);
+        assert!(here.has_work());
+        here.homed.open.store(1, Ordering::Relaxed);
+        assert_eq!(other.take_by_homes(helper, 1), 1, "they have waited for long");
+        assert_eq!(taken(here, helper), [Some(0)]);
+        here.homed.open.store(0, Ordering::Relaxed);
+        let many = items(&[Some(0); 12]);
+        put(here, &many);
+        assert_eq!(other.take_by_homes(helper, 4), 4, "more than the threshold of 0.6 a CPU");
+        assert_eq!(taken(here, helper), [Some(0); 4]);
+    });
+}
+
+#[test]
+fn out_of_a_batch_it_takes_by_the_same_order_and_the_rest_stays_in_order() {
+    with_pools(|here, other| {
+        let list = items(&[Some(0), Some(1), None, Some(0)]);
+        put(here, &list);
+        let owner = here.entry_for_test();
+        let mut all = here.inbox.take_all();
+        assert_eq!(owner.fill(&mut all, 4), 4);
+        let helper = other.entry_for_test();
+        assert_eq!(other.take_by_homes(helper, 1), 1);
+        assert_eq!(taken(here, helper), [None], "of the younger half");
+        assert_eq!(other.take_by_homes(helper, 1), 1);
+        assert_eq!(taken(here, helper), [Some(1)], "of the younger half of what was left");
+        assert_eq!(other.take_by_homes(helper, 1), 0);
+        let left: Vec<_> = here.listed.ready.lock().nodes().collect();
+        let place = |node| list.iter().position(|item| core::ptr::eq(item, node));
+        let left: Vec<_> = left.into_iter().filter_map(place).collect();
+        assert!(left.is_sorted(), "{left:?}");
+        drop(taken(here, owner));
+        here.listed.ready.lock().extract(|_| true, usize::MAX, usize::MAX);
+    });
+}
+
+#[test]
+fn the_pool_is_open_while_some_have_waited_for_long() {
+    with_pools(|here, other| {
+        let list = items(&[Some(0), Some(0)]);
+        put(here, &list);
+        let mut noted = None;
+        let begin = Sim::now();
+        let look = |noted: &mut _, millis| {
+            here.look_after_homed(noted, here.has_waiting(), begin + Duration::from_millis(millis));
+            here.lets_in(other)
+        };
+        assert!(!look(&mut noted, 0) && !look(&mut noted, 9));
+        assert!(look(&mut noted, 10), "two waited, and none was taken");
+        let worker = here.entry_for_test();
+        while here.take(worker, 1) != 0 {
+            taken(here, worker);
+        }
+        assert!(!look(&mut noted, 11) && noted.is_none());
+        // A count that went wrong is put right when nothing waits on two looks.
+        here.homed.count.store(3, Ordering::SeqCst);
+        look(&mut noted, 12);
+        assert_eq!(here.homed.count.load(Ordering::SeqCst), 3);
+        look(&mut noted, 15);
+        assert_eq!(here.homed.count.load(Ordering::SeqCst), 0);
+        here.homed_left();
+        assert_eq!(here.homed.count.load(Ordering::SeqCst), 0, "never below zero");
+    });
+}

@@ -1,0 +1,189 @@
+//! Where an item goes by its home.
+//!
+//! Links say by [`HOMED`] whether their issuers have to look at all: on a machine of several nodes, from the first home of the runtime on. Of
+//! the homes that an item could have, the first counts: its own, its queue's, and that of the item which queues it.
+//!
+//! An item with a home goes to the pod of the CPU that queues it, if that is on the home's node. Else it goes to one of the pods of that node:
+//! one where a worker may be free, beginning with another one each time. Where no pod lies inside the node (of the scope `system`, of an
+//! ordered queue), it goes where it would go without, and who runs it goes there (`run/homes`).
+//!
+//! Who names a CPU or a node for a queueing is heeded; the home goes along for helpers and for memory.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::{LinkTable, Queue};
+use crate::attributes::Kind;
+use crate::error::Error;
+use crate::home::{Home, Inside, QueueMemory};
+use crate::item::{AWAY, Item, Spot};
+use crate::link::{HOMED, Link};
+
+/// How an item comes to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By who has queued it before, or may have.
+    Again,
+    /// A task, by who spawned it.
+    New,
+    /// To a CPU that was named.
+    Named,
+}
+
+/// A queue's home, and what it says of memory.
+pub(crate) struct QueueHome<P: Platform> {
+    /// For who is on an item's way; memory that `kept` keeps.
+    now: P::AtomicPtr<Inside<P>>,
+    memory: P::AtomicU32,
+}
+
+impl<P: Platform> QueueHome<P> {
+    pub(crate) fn new() -> Self {
+        QueueHome {
+            now: P::AtomicPtr::new(core::ptr::null_mut()),
+            memory: P::AtomicU32::new(QueueMemory::default() as u32),
+        }
+    }
+}
+
+/// What of a queue's home only those touch who change the queue.
+pub(crate) struct HomeConfig<P: Platform> {
+    home: Option<Home<P>>,
+    /// Every home that it has had: who reads `QueueHome::now` may be late.
+    kept: Vec<Arc<Inside<P>>>,
+}
+
+impl<P: Platform> HomeConfig<P> {
+    pub(crate) fn new() -> Self {
+        HomeConfig { home: None, kept: Vec::new() }
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    /// The queue's home, for who is on an item's way: null, or the pointer of an `Arc` that is kept as long as the queue.
+    #[inline]
+    pub(crate) fn home_now(&self) -> *const Inside<P> {
+        // Acquire: pairs with the release in `set_home`.
+        self.home.now.load(Ordering::Acquire)
+    }
+
+    /// The queue's home.
+    pub(crate) fn home(&self) -> Option<Home<P>> {
+        self.lock_config().home.home.clone()
+    }
+
+    /// Changes the queue's home; in effect for the next item.
+    pub(crate) fn set_home(&self, home: Option<&Home<P>>) -> Result<(), Error> {
+        if home.is_some() && self.kind == Kind::PerCpu {
+            return Err(Error::PerCpu("a home"));
+        }
+        let before;
+        {
+            let mut config = self.lock_config();
+            let now = match home {
+                Some(home) => {
+                    let inside = home.inside();
+                    if !config.home.kept.iter().any(|kept| Arc::ptr_eq(kept, inside)) {
+                        config.home.kept.push(Arc::clone(inside));
+                    }
+                    Arc::as_ptr(inside).cast_mut()
+                }
+                None => core::ptr::null_mut(),
+            };
+            before = core::mem::replace(&mut config.home.home, home.cloned());
+            self.home.now.store(now, Ordering::Release);
+        }
+        drop(before);
+        Ok(())
+    }
+
+    /// Where its items' memory comes from.
+    #[inline]
+    pub(crate) fn memory(&self) -> QueueMemory {
+        QueueMemory::from_number(self.home.memory.load(Ordering::Relaxed))
+    }
+
+    /// Changes where its items' memory comes from; in effect for the next item.
+    pub(crate) fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
+        if memory != QueueMemory::Home && self.kind == Kind::PerCpu {
+            return Err(Error::PerCpu("where memory comes from"));
+        }
+        if memory == QueueMemory::Interleave {
+            self.inner().homes.begin_use();
+        }
+        self.home.memory.store(memory as u32, Ordering::Relaxed);
+        self.observe_links(&self.lock_config());
+        Ok(())
+    }
+
+    /// Whether its links have items look for a home, and workers for where their memory comes from.
+    pub(super) fn heeds_homes(&self) -> bool {
+        self.kind != Kind::PerCpu && self.inner().homes.are_used()
+    }
+
+    /// The link for an item, and what is noted with it.
+    pub(super) fn find_home<'a>(
+        &'a self,
+        link: &'a Link<P>,
+        node: NonNull<Item<P>>,
+        cpu: usize,
+        way: Way,
+    ) -> (&'a Link<P>, Spot) {
+        debug_assert!(link.manner() & HOMED != 0);
+        // SAFETY: the caller has PENDING, which keeps the node alive.
+        let header = unsafe { node.as_ref() };
+        let Some(home) = self.home_for(header, way) else { return (link, Spot::new(cpu, None)) };
+        let spot = Spot::new(cpu, Some(home));
+        let there = self.inner().homes.map.node_of(cpu) == Some(home);
+        if there || way == Way::Named {
+            return (link, spot);
+        }
+        // SAFETY: links live as long as the queue.
+        let at_home = self.current_table().at_home(home).map(|link| unsafe { &*link });
+        (at_home.unwrap_or(link), spot)
+    }
+
+    /// The number of the node where an item is at home that is about to be sent.
+    fn home_for(&self, node: &Item<P>, way: Way) -> Option<u32> {
+        let item = match node.state.load(Ordering::Relaxed) & AWAY {
+            0 => node,
+            _ => {
+                // SAFETY: a node that is away and about to be sent stands in for an item.
+                let target = unsafe { crate::stand_in::target_of(node) };
+                // SAFETY: the node keeps it alive.
+                unsafe { target.as_ref() }
+            }
+        };
+        // SAFETY: the item has a handle of it.
+        if let Some(node) = item.attachment.with_home(|home| unsafe { &*home }.node()) {
+            return Some(node);
+        }
+        // SAFETY: null, or memory that the configuration keeps as long as the queue.
+        if let Some(home) = unsafe { self.home_now().as_ref() } {
+            return Some(home.node());
+        }
+        if !self.inner().homes.inherits() {
+            return None;
+        }
+        let home = crate::context::home_of_caller(self.inner())?;
+        let node = home.inside().node();
+        if way == Way::New {
+            item.attachment.give_home(home);
+        }
+        Some(node)
+    }
+}
+
+impl<P: Platform> LinkTable<P> {
+    /// A link whose pod lies in the node: of those with room for one more worker, or of all, another one each time.
+    fn at_home(&self, node: u32) -> Option<*const Link<P>> {
+        let links = self.by_node.get(node as usize).filter(|links| !links.is_empty())?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+        let each = (0..links.len()).map(|index| links[(turn + index) % links.len()]);
+        // SAFETY: links live as long as the queue.
+        let mut free = each.filter(|link| !unsafe { &**link }.pool.is_full());
+        Some(free.next().unwrap_or(links[turn % links.len()]))
+    }
+}

@@ -1,0 +1,60 @@
+//! How a worker runs items that may have homes: where, with which memory, and what is counted.
+
+use std::sync::Arc;
+
+use nearq_platform::Platform;
+
+use super::Runner;
+use crate::home::{QueueMemory, Wanted};
+use crate::item::{Executed, Item};
+use crate::link::Link;
+
+impl<P: Platform> Runner<'_, P> {
+    /// Calls `execute`, which runs the item, of a link that is [`HOMED`](crate::link::HOMED).
+    pub(super) fn run_at_home(
+        &mut self,
+        served: &Link<P>,
+        item: &Item<P>,
+        execute: impl FnOnce() -> Executed,
+    ) -> Executed {
+        let homes = &self.inner.homes;
+        let queue = served.queue();
+        let node = item.spot().home();
+        if node.is_some() {
+            served.pool.homed_left();
+        }
+        let memory = match (queue.memory(), node) {
+            (QueueMemory::Home, Some(node)) => Wanted::Node(node),
+            (QueueMemory::Interleave, _) => Wanted::InTurn,
+            _ => Wanted::Own,
+        };
+        self.memory.want::<P>(memory, homes);
+        let Some(node) = node else { return execute() };
+        if served.pool.node.is_none() {
+            self.place.go_home::<P>(node, homes);
+        }
+        let here = homes.map.node_of(P::current_cpu());
+        served.count_home(self.worker.index, here == Some(node));
+        // A handle of our own: the item may be gone before its destructors have run. The queue keeps its homes.
+        let own = item.attachment.home_at_once();
+        let home = own.as_ref().map_or(queue.home_now(), |home| Arc::as_ptr(home.inside()));
+        // SAFETY: null, or kept as said.
+        let known = unsafe { home.as_ref() };
+        let before =
+            known.filter(|home| home.follows()).and_then(|_| P::cpu_time(P::current_thread()).ok());
+        self.context.home.set(home);
+        self.worker.set_home(Some(node));
+        let executed = execute();
+        self.context.home.set(core::ptr::null());
+        if P::fork_epoch() != self.epoch {
+            return executed;
+        }
+        self.worker.set_home(None);
+        if let (Some(home), Some(before), Some(here)) = (known, before, here)
+            && let Ok(now) = P::cpu_time(P::current_thread())
+        {
+            home.count_cpu_time(here, now.saturating_sub(before).as_nanos() as u64);
+        }
+        executed
+    }
+}

@@ -1,0 +1,77 @@
+//! Memory whose accesses a simulated run declares: pages of its own, which the simulation forgets when they are freed.
+//!
+//! The command's allocator gives a simulated run cache lines of its own, not pages, and what it frees may come back at the same
+//! address, where the simulation still knows who touched it. Declared memory begins as memory that nobody has touched, each time.
+
+use nearq_sim::LineAligned;
+use std::alloc::{GlobalAlloc as _, Layout, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Zeroes, in pages of their own.
+#[derive(Debug)]
+pub struct DeclaredMemory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it owns its bytes, as a `Box<[u8]>` does.
+unsafe impl Send for DeclaredMemory {}
+// SAFETY: as above.
+unsafe impl Sync for DeclaredMemory {}
+
+impl DeclaredMemory {
+    /// So many bytes, rounded up to pages, one at least. The system gives real memory for what is really touched alone, which
+    /// declaring an access does not do.
+    pub fn new(bytes: usize) -> Self {
+        let bytes = bytes.max(1).next_multiple_of(PAGE);
+        let layout = Layout::from_size_align(bytes, PAGE).expect("a size that memory can have");
+        // SAFETY: the size is not zero.
+        let start = unsafe { LineAligned.alloc_zeroed(layout) };
+        NonNull::new(start)
+            .map_or_else(|| handle_alloc_error(layout), |start| Self { start, layout })
+    }
+}
+
+impl Drop for DeclaredMemory {
+    fn drop(&mut self) {
+        // SAFETY: from this allocator, with this layout, and nobody uses it any more.
+        unsafe { LineAligned.dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+impl Deref for DeclaredMemory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes, all zeroed, borrowed as `self` is.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for DeclaredMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed by the caller alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_zeroes_in_pages_that_can_be_written() {
+        for bytes in [0, 1, 5000] {
+            let mut memory = DeclaredMemory::new(bytes);
+            assert_eq!(memory.len(), bytes.max(1).next_multiple_of(PAGE));
+            assert!(memory.as_ptr().addr().is_multiple_of(PAGE));
+            assert!(memory.iter().all(|byte| *byte == 0));
+            memory[bytes / 2] = 7;
+            assert_eq!(memory[bytes / 2], 7);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What is run: the three scenarios as numbers, the same for the real machine and simulated ones.
+
+use super::task::{ELEMENT, Until};
+use crate::{Error, Machine};
+use nearq_home::Nodes;
+use std::time::Duration;
+
+/// A scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scenario {
+    /// Tasks that walk over memory, and a storm of small processes after three seconds.
+    NumaTest,
+    /// CPU hogs pinned to one node come and go.
+    Displace,
+    /// More tasks at home on one node than it has CPUs; half of them end.
+    Overload,
+}
+
+impl Scenario {
+    pub(super) const ALL: [Scenario; 3] =
+        [Scenario::NumaTest, Scenario::Displace, Scenario::Overload];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Scenario::NumaTest => "numa-test",
+            Scenario::Displace => "displace",
+            Scenario::Overload => "overload",
+        }
+    }
+
+    /// What `--scenario` names; all of them unless it is given.
+    pub(super) fn named(name: Option<&str>) -> Result<Vec<Self>, Error> {
+        let Some(name) = name else { return Ok(Self::ALL.to_vec()) };
+        let found = Self::ALL.into_iter().find(|scenario| scenario.name() == name);
+        found.map(|scenario| vec![scenario]).ok_or_else(|| {
+            Error::input(format!("--scenario {name:?}: give numa-test, displace or overload"))
+        })
+    }
+}
+
+/// A configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// The kernel alone.
+    Without,
+    /// Each task has a home, picked when it starts, and is kept there.
+    Homes,
+    /// The home follows the memory.
+    Dynamic,
+    /// The kernel's scheduler is the node affine one, which gives each task its home.
+    Scheduler,
+    /// Each task is pinned to a CPU, in turn over the nodes, and has its memory there.
+    Oracle,
+}
+
+impl Row {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Row::Without => "without homes",
+            Row::Homes => "homes",
+            Row::Dynamic => "dynamic homes",
+            Row::Scheduler => "home scheduler",
+            Row::Oracle => "oracle",
+        }
+    }
+
+    /// The scheduler of the simulated kernel.
+    pub(super) fn scheduler(self) -> &'static str {
+        if self == Row::Scheduler { "home" } else { "stock" }
+    }
+
+    pub(super) fn is_kept(self) -> bool {
+        matches!(self, Row::Homes | Row::Dynamic)
+    }
+}
+
+/// The storm: groups of as many senders as receivers, each sender of which sends so many messages to each receiver of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Storm {
+    /// When it begins.
+    pub(super) after: Duration,
+    pub(super) groups: usize,
+    /// Senders of a group, and receivers.
+    pub(super) pairs: usize,
+    pub(super) messages: usize,
+}
+
+impl Storm {
+    /// Bytes of a message.
+    pub(super) const MESSAGE: usize = 100;
+
+    pub(super) fn processes(&self) -> usize {
+        self.groups * self.pairs * 2
+    }
+}
+
+/// Processes that compute, pinned to the CPUs of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hogs {
+    pub(super) node: usize,
+    pub(super) count: usize,
+    pub(super) from: Duration,
+    pub(super) to: Duration,
+}
+
+/// One run of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) scenario: Scenario,
+    pub(super) tasks: usize,
+    pub(super) elements: usize,
+    /// How long each task works, by its number.
+    pub(super) until: Vec<Until>,
+    /// They start on this node, and are let go where they may when their memory is touched.
+    pub(super) start_on: Option<usize>,
+    pub(super) storm: Option<Storm>,
+    pub(super) hogs: Option<Hogs>,
+    /// The disturbance, and the end of the run.
+    pub(super) disturbed: Option<[Duration; 2]>,
+    pub(super) end: Option<Duration>,
+}
+
+/// The document's passes, and a quick run's: on the real machine, where each takes its time, and on a simulated one.
+const PASSES: usize = 100;
+const QUICK_PASSES: [usize; 2] = [3, 20];
+/// The document's `PROBLEMSIZE`.
+pub(super) const PROBLEM_SIZE: usize = 2_000_000;
+/// Its hackbench.
+const STORM: Storm = Storm { after: Duration::from_secs(3), groups: 20, pairs: 20, messages: 100 };
+/// The storm of a quick run: earlier and smaller.
+const QUICK_STORM: Storm =
+    Storm { after: Duration::from_millis(200), groups: 10, pairs: 10, messages: 20 };
+/// Bytes of a task of the two small scenarios.
+const SMALL: usize = 8 << 20;
+/// When hogs come and go, and the end; in full and for a quick run, in milliseconds.
+const DISPLACE: [[u64; 3]; 2] = [[4_000, 10_000, 22_000], [500, 1_000, 2_700]];
+/// From when on the home is overloaded, when half of the tasks leave, and the end.
+const OVERLOAD: [[u64; 3]; 2] = [[1_000, 12_000, 22_000], [400, 1_000, 2_700]];
+/// How long after the end of a disturbance everybody shall be home again.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// What all plans for a machine have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Size {
+    pub(super) quick: bool,
+    pub(super) passes: usize,
+    pub(super) elements: usize,
+    /// What the size of the problem follows from, in words.
+    pub(super) why: String,
+    pub(super) nodes: Nodes,
+}
+
+impl Size {
+    /// For a machine, whose free memory is so many bytes if that is known, with at most so many tasks.
+    pub(super) fn of(
+        machine: &Machine,
+        nodes: Nodes,
+        quick: bool,
+        given: (Option<usize>, Option<usize>),
+        free: Option<u64>,
+        most_tasks: usize,
+    ) -> Self {
+        let simulated = usize::from(machine.model().is_some());
+        let passes = if quick { QUICK_PASSES[simulated] } else { PASSES };
+        let passes = given.1.unwrap_or(passes);
+        let share = share_of_cache(machine);
+        let least = if quick { PROBLEM_SIZE / 4 } else { PROBLEM_SIZE };
+        let (mut elements, mut why) = match given.0 {
+            Some(elements) => (elements, "as told".to_owned()),
+            None => {
+                let wanted = (4 * share).div_ceil(ELEMENT);
+                let why = if wanted > least {
+                    "as large as it must be"
+                } else if quick {
+                    "a quarter of the document's, as it shall be quick"
+                } else {
+                    "the document's"
+                };
+                (wanted.max(least), why.to_owned())
+            }
+        };
+        if let Some(free) = free {
+            let most = (free as usize / 2 / most_tasks.max(1) / ELEMENT).max(1000);
+            if elements > most {
+                elements = most;
+                why = format!("half of the free memory for {most_tasks} tasks");
+            }
+        }
+        let times = (elements * ELEMENT) as f64 / share.max(1) as f64;
+        why =
+            format!("{why}; {times:.1} times a core's {} KiB of the last-level cache", share >> 10);
+        Size { quick, passes, elements, why, nodes }
+    }
+
+    /// Whether tasks of numa-test do what the document's did.
+    pub(super) fn is_published(&self) -> bool {
+        !self.quick && self.elements == PROBLEM_SIZE && self.passes == PASSES
+    }
+
+    pub(super) fn numa_test(&self, tasks: usize) -> Plan {
+        Plan {
+            scenario: Scenario::NumaTest,
+            tasks,
+            elements: self.elements,
+            until: vec![Until::Passes(self.passes); tasks],
+            start_on: None,
+            storm: Some(if self.quick { QUICK_STORM } else { STORM }),
+            hogs: None,
+            disturbed: None,
+            end: None,
+        }
+    }
+
+    /// `tasks` of them, and two hogs for each CPU of the second node, or of the only one.
+    pub(super) fn displace(&self, tasks: usize) -> Plan {
+        let [from, to, end] = DISPLACE[usize::from(self.quick)].map(Duration::from_millis);
+        let node = usize::from(!self.nodes.is_single());
+        let count = 2 * self.nodes.get(node).cpus.len();
+        Plan {
+            scenario: Scenario::Displace,
+            tasks,
+            elements: SMALL / ELEMENT,
+            until: vec![Until::Time(end.as_nanos() as u64); tasks],
+            start_on: None,
+            storm: None,
+            hogs: Some(Hogs { node, count, from, to }),
+            disturbed: Some([from, to]),
+            end: Some(end),
+        }
+    }
+
+    /// Twice as many tasks as the first node has CPUs; every other one leaves.
+    pub(super) fn overload(&self) -> Plan {
+        let [from, leave, end] = OVERLOAD[usize::from(self.quick)].map(Duration::from_millis);
+        let tasks = 2 * self.nodes.get(0).cpus.len();
+        let until = |task: usize| {
+            let end = if task.is_multiple_of(2) { end } else { leave };
+            Until::Time(end.as_nanos() as u64)
+        };
+        Plan {
+            scenario: Scenario::Overload,
+            tasks,
+            elements: SMALL / ELEMENT,
+            until: (0..tasks).map(until).collect(),
+            start_on: Some(0),
+            storm: None,
+            hogs: None,
+            disturbed: Some([from, leave]),
+            end: Some(end),
+        }
+    }
+}
+
+/// Bytes of the largest share of a last-level cache that a core has.
+fn share_of_cache(machine: &Machine) -> usize {
+    let topology = machine.topology();
+    let share = |llc: &nearq_topology::Llc| {
+        let size = llc.cache.and_then(|cache| topology.caches()[cache].size).unwrap_or(0);
+        size as usize / llc.cores.len().max(1)
+    };
+    topology.llcs().iter().map(share).max().unwrap_or(0)
+}
+
+impl Plan {
+    /// The scenario as it is called in the report.
+    pub(super) fn title(&self) -> String {
+        format!("{}, {} tasks", self.scenario.name(), self.tasks)
+    }
+
+    /// A time by which the run has gone wrong, in virtual time.
+    pub(super) fn limit(&self) -> Duration {
+        self.end.map_or(Duration::from_hours(4), |end| end + Duration::from_mins(10))
+    }
+
+    /// The tasks that work to the end.
+    pub(super) fn stays(&self, task: usize) -> bool {
+        let until = |until: &Until| match until {
+            Until::Time(end) => *end,
+            Until::Passes(_) => 0,
+        };
+        let last = self.until.iter().map(until).max();
+        Some(until(&self.until[task])) == last
+    }
+}

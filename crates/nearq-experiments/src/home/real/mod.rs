@@ -1,0 +1,175 @@
+//! A run on the real machine: tasks are processes of this very command, kept by the warden that `nearq run` uses.
+//!
+//! All processes are started at the beginning, by the caller's thread; who is to do something later sleeps until then. Each is killed
+//! by the kernel when that thread is gone, so nothing is left behind. Parent and children talk in JSON: what to do as an argument,
+//! what came of it on standard output.
+
+mod child;
+mod storm;
+
+pub use child::Child;
+
+use super::Ran;
+use super::account::Told;
+use super::placing::{Start, starts};
+use super::plan::{Plan, Row};
+use crate::Error;
+use child::{Hog, Task};
+use nearq_home::{Nodes, Weights};
+use nearq_platform::{Linux, Platform as _, Refused};
+use nearq_processes::Warden;
+use nearq_topology::CpuSet;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A storm that has not ended so long after the tasks is ended by force.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A process that is killed and awaited when this goes.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed, and has been or is awaited: neither result says anything.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a plan for a row; `program` is the command whose `bench home-child` the processes are.
+pub(super) fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Error> {
+    let origin = Linux::now();
+    let mut warden = Warden::new(nodes.clone(), Weights::default()).following(row == Row::Dynamic);
+    let mut tasks = Vec::with_capacity(plan.tasks);
+    for (number, start) in starts(plan, row, nodes).into_iter().enumerate() {
+        let home = start.home;
+        let mask = start.cpus.clone();
+        let child = Child::task(of_plan(plan, number, start, nodes, origin.as_nanos()));
+        let process = Process(spawn_on(mask.as_ref(), program, &child)?);
+        if let Some(home) = home {
+            warden.add(number as u64, process.0.id(), home, true);
+        }
+        tasks.push(process);
+    }
+    let mut others = Vec::new();
+    if let Some(storm) = plan.storm {
+        others.push(Process(spawn(program, &Child::storm(storm, origin.as_nanos()))?));
+    }
+    if let Some(hogs) = plan.hogs {
+        let time = |time: Duration| origin.as_nanos() + time.as_nanos() as u64;
+        let cpus = nodes.get(hogs.node).cpus.to_list();
+        let hog = Hog { cpus, from: time(hogs.from), to: time(hogs.to) };
+        for _ in 0..hogs.count {
+            others.push(Process(spawn(program, &Child::hog(hog.clone()))?));
+        }
+    }
+    let over = AtomicBool::new(false);
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| keep(&mut warden, &over));
+        let told = tasks.iter_mut().map(await_task).collect::<Result<Vec<Told>, Error>>();
+        // Pairs with nothing: the warden sees it some time, and is joined at the end of the scope.
+        over.store(true, Ordering::Relaxed);
+        told
+    });
+    let elapsed = Linux::now() - origin;
+    let tasks = told?;
+    for other in others {
+        await_other(other)?;
+    }
+    Ok(Ran { elapsed, tasks })
+}
+
+/// Starts a process on given CPUs: it inherits the caller's mask, so it has it from its first instruction on, and the warden
+/// never sees it with another one.
+fn spawn_on(
+    cpus: Option<&CpuSet>,
+    program: &Path,
+    child: &Child,
+) -> Result<std::process::Child, Error> {
+    let Some(cpus) = cpus else { return spawn(program, child) };
+    let refused = |refused: Refused| Error::run(refused.to_string());
+    let caller = Linux::current_thread();
+    let before = Linux::affinity(caller).map_err(refused)?;
+    Linux::set_affinity(caller, cpus).map_err(refused)?;
+    let spawned = spawn(program, child);
+    Linux::set_affinity(caller, &before).map_err(refused)?;
+    spawned
+}
+
+/// Keeps tasks at home until the run is over.
+fn keep(warden: &mut Warden, over: &AtomicBool) {
+    // Relaxed: see where it is set.
+    while !over.load(Ordering::Relaxed) {
+        let Some(period) = warden.period() else { return };
+        std::thread::sleep(period);
+        warden.step();
+    }
+}
+
+fn of_plan(plan: &Plan, number: usize, start: Start, nodes: &Nodes, origin: u64) -> Task {
+    let list = |cpus: CpuSet| cpus.to_list();
+    Task {
+        elements: plan.elements,
+        until: plan.until[number],
+        cpus: start.cpus.map(list),
+        then: start.then.map(list),
+        memory: start.memory.map(|node| nodes.get(node).memory),
+        nodes: nodes.iter().map(|node| (node.memory, node.cpus.to_list())).collect(),
+        origin,
+        seed: number as u64 + 1,
+    }
+}
+
+fn spawn(program: &Path, child: &Child) -> Result<std::process::Child, Error> {
+    Command::new(program)
+        .args(["bench", "home-child", &child.to_json()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            Error::run(format!(
+                "a {} could not be started: {}: {error}; run fewer tasks, or raise the limit on processes",
+                child.name(),
+                program.display()
+            ))
+        })
+}
+
+/// The output of a process that ended well.
+fn output(process: &mut Process) -> Result<String, String> {
+    let (mut text, mut errors) = (String::new(), String::new());
+    if let Some(out) = &mut process.0.stdout {
+        out.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    }
+    if let Some(out) = &mut process.0.stderr {
+        out.read_to_string(&mut errors).map_err(|error| error.to_string())?;
+    }
+    let status = process.0.wait().map_err(|error| error.to_string())?;
+    if status.success() { Ok(text) } else { Err(format!("{status}: {}", errors.trim())) }
+}
+
+fn await_task(process: &mut Process) -> Result<Told, Error> {
+    let text = output(process).map_err(|why| Error::run(format!("a task failed: {why}")))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::run(format!("a task told nothing of use: {error}")))
+}
+
+/// A storm or a hog may take a while yet; one that never ends is killed.
+fn await_other(mut process: Process) -> Result<(), Error> {
+    let until = Linux::now() + PATIENCE;
+    while matches!(process.0.try_wait(), Ok(None)) {
+        if Linux::now() > until {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    output(&mut process)
+        .map(drop)
+        .map_err(|why| Error::run(format!("what disturbs the tasks failed: {why}")))
+}

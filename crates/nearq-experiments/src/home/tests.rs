@@ -1,0 +1,186 @@
+//! Small runs of the whole experiment on simulated machines.
+
+use super::*;
+use crate::report::metric;
+
+fn options(machine: &str, scenario: &str) -> HomeOptions {
+    let common =
+        Common { machine: machine.into(), runs: Some(2), quick: true, ..Common::default() };
+    HomeOptions { common, scenario: Some(scenario.into()), ..HomeOptions::default() }
+}
+
+fn run(options: &HomeOptions) -> Report {
+    home(options, &Progress::hidden()).unwrap()
+}
+
+fn refused(options: &HomeOptions) -> String {
+    let error = home(options, &Progress::hidden()).unwrap_err();
+    assert_eq!(error.exit_status(), 2);
+    error.to_string()
+}
+
+#[test]
+fn tasks_with_homes_are_done_before_tasks_without() {
+    let options = HomeOptions {
+        tasks: Some(vec![16]),
+        problem_size: Some(700_000),
+        passes: Some(15),
+        ..options("tx7-itanium2", "numa-test")
+    };
+    let report = run(&options);
+    let mean = |row, metric| report.find("numa-test, 16 tasks", row, metric).unwrap().summary.mean;
+    let elapsed = |row| mean(row, metric::ELAPSED);
+    assert!(elapsed("homes") < 0.99 * elapsed("without homes"), "{}", report.text);
+    assert!(elapsed("dynamic homes") < 0.99 * elapsed("without homes"), "{}", report.text);
+    assert!(elapsed("oracle") < elapsed("without homes"), "{}", report.text);
+    assert!(mean("homes", metric::HOME_PERCENT) > mean("without homes", metric::HOME_PERCENT));
+    assert_eq!(mean("oracle", metric::CROSSINGS), 0.0);
+    assert!(mean("homes", metric::GAP_CLOSED) >= 70.0, "{}", report.text);
+    // A run is a function of its seed.
+    assert_eq!(run(&options).to_json(), report.to_json());
+    let words =
+        ["AverageUserTime", "iSched", "MSched", "dynamic homes", "PROBLEMSIZE 700000 (as told"];
+    for word in words {
+        assert!(report.text.contains(word), "{word}: {}", report.text);
+    }
+}
+
+#[test]
+fn who_had_to_leave_an_overloaded_home_comes_back_and_no_cpu_idles_meanwhile() {
+    for machine in ["numa:2 core:2", "opteron-2s", "numa:2 l3:2 core:4 pu:2"] {
+        let report = run(&options(machine, "overload"));
+        let title = report.rows[0].scenario.clone();
+        let mean = |row, metric| report.find(&title, row, metric).unwrap().summary.mean;
+        for row in ["homes", "dynamic homes"] {
+            assert!(mean(row, metric::HOME_PERCENT) >= 95.0, "{machine}: {}", report.text);
+            assert!(mean(row, metric::CPU_RATIO) >= 0.99, "{machine}: {}", report.text);
+            assert_eq!(mean(row, metric::STRAYS), 0.0, "{machine}: {}", report.text);
+            assert!(mean(row, metric::CROSSINGS) > 0.0, "somebody was let out: {}", report.text);
+        }
+        let goals = report.parameters["goals"].as_array().unwrap();
+        assert!(!goals.is_empty() && goals.iter().all(|goal| goal["met"] == true), "{goals:?}");
+    }
+}
+
+#[test]
+fn who_was_displaced_comes_back() {
+    let report = run(&options("numa:2 core:4", "displace"));
+    let home = |row| {
+        let found = report.find("displace, 8 tasks", row, metric::HOME_PERCENT);
+        found.unwrap().summary.mean
+    };
+    assert!(home("homes") >= 95.0, "{}", report.text);
+    assert!(home("without homes") < 95.0, "or the test disturbs nobody: {}", report.text);
+}
+
+#[cfg(feature = "home-scheduler")]
+#[test]
+fn under_the_home_scheduler_tasks_come_home_with_nobody_watching() {
+    for (machine, scenario) in [("tx7-itanium2", "displace"), ("numa:2 core:2", "overload")] {
+        let options = HomeOptions { scheduler: Some("home".into()), ..options(machine, scenario) };
+        let report = run(&options);
+        let title = report.rows[0].scenario.clone();
+        let mean = |row, metric| report.find(&title, row, metric).unwrap().summary.mean;
+        let row = "home scheduler";
+        assert!(mean(row, metric::HOME_PERCENT) >= 95.0, "{machine}: {}", report.text);
+        assert!(mean("without homes", metric::HOME_PERCENT) < 95.0, "{}", report.text);
+        assert!(mean(row, metric::CROSSINGS_EACH) <= 4.0, "{machine}: {}", report.text);
+        if scenario == "overload" {
+            assert!(mean(row, metric::CPU_RATIO) >= 0.99, "{machine}: {}", report.text);
+        }
+        assert!(report.find(&title, "homes", metric::HOME_PERCENT).is_none());
+        let schedulers = &report.parameters["schedulers"];
+        assert_eq!(
+            (&schedulers[row], &schedulers["without homes"]),
+            (&"home".into(), &"stock".into())
+        );
+        let goals = report.parameters["goals"].as_array().unwrap();
+        assert!(goals.len() >= 2 && goals.iter().all(|goal| goal["met"] == true), "{goals:?}");
+        assert_eq!(run(&options).to_json(), report.to_json(), "a run is a function of its seed");
+    }
+}
+
+#[cfg(feature = "home-scheduler")]
+#[test]
+fn tasks_begin_and_stay_at_home_under_the_home_scheduler() {
+    let options = HomeOptions {
+        tasks: Some(vec![16]),
+        problem_size: Some(200_000),
+        passes: Some(10),
+        scheduler: Some("both".into()),
+        ..options("tx7-itanium2", "numa-test")
+    };
+    let report = run(&options);
+    let mean = |row, metric| report.find("numa-test, 16 tasks", row, metric).unwrap().summary.mean;
+    assert!(mean("home scheduler", metric::HOME_PERCENT) >= 95.0, "{}", report.text);
+    let [ours, without] = ["home scheduler", "without homes"].map(|row| mean(row, metric::ELAPSED));
+    assert!(ours < 1.03 * without, "{}", report.text);
+    assert!(mean("homes", metric::HOME_PERCENT) > 0.0, "all rows are there");
+}
+
+#[test]
+fn a_scheduler_that_cannot_be_had_is_refused_with_what_can() {
+    let with = |machine, scheduler: &str| HomeOptions {
+        scheduler: Some(scheduler.into()),
+        ..options(machine, "overload")
+    };
+    let text = refused(&with("numa:2 core:2", "cfs"));
+    assert_eq!(text, "--scheduler \"cfs\": give stock, home or both");
+    let text = refused(&with("here", "home"));
+    assert!(text.contains("nearq-scx start") && text.contains("--on"), "{text}");
+    #[cfg(not(feature = "home-scheduler"))]
+    assert!(refused(&with("numa:2 core:2", "home")).contains("--features home-scheduler"));
+    #[cfg(feature = "home-scheduler")]
+    assert!(refused(&with("numa:33 core:1", "home")).contains("33 nodes"));
+}
+
+#[test]
+fn on_one_node_there_is_nothing_to_gain_and_nothing_is_lost() {
+    let options = HomeOptions {
+        tasks: Some(vec![8]),
+        problem_size: Some(100_000),
+        passes: Some(20),
+        ..options("l3:1 core:4", "numa-test")
+    };
+    let report = run(&options);
+    let gain = report.find("numa-test, 8 tasks", "homes", metric::ELAPSED_GAIN).unwrap();
+    assert!(gain.summary.mean > -1.0, "{}", report.text);
+    assert!(
+        report.text.contains("nothing to gain")
+            && report.text.contains("No goals: there is one node")
+    );
+}
+
+#[test]
+fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
+    let machine = Machine::named("tx7-itanium2").unwrap();
+    let full = HomeOptions::default().job(&machine).unwrap();
+    assert!(full.size.is_published(), "{}", full.size.why);
+    assert_eq!(full.plans.len(), 4 + 2 + 1);
+    assert_eq!(full.plans[3].tasks, 32);
+    assert_eq!(full.plans[0].storm.unwrap().processes(), 800);
+    let quick = options("tx7-itanium2", "numa-test").job(&machine).unwrap();
+    assert!(!quick.size.is_published());
+    // Two machines whose caches are larger than what the document's tasks walk over.
+    let large = Machine::named("epyc-9654-2s").unwrap();
+    let job = HomeOptions::default().job(&large).unwrap();
+    assert!(job.size.elements * task::ELEMENT >= 4 * 4 * 1024 * 1024, "{}", job.size.why);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_what_can() {
+    let numa = || options("tx7-itanium2", "numa-test");
+    let text = refused(&HomeOptions { scenario: Some("numa".into()), ..numa() });
+    assert_eq!(text, "--scenario \"numa\": give numa-test, displace or overload");
+    let text = refused(&HomeOptions { tasks: Some(vec![4, 0]), ..numa() });
+    assert_eq!(text, "--tasks 0: give a number from 1 to 4096");
+    let text = refused(&HomeOptions { tasks: Some(vec![4, 4]), ..numa() });
+    assert_eq!(text, "--tasks 4: give each number once");
+    assert!(refused(&HomeOptions { passes: Some(0), ..numa() }).starts_with("--passes 0: "));
+    assert!(
+        refused(&HomeOptions { problem_size: Some(1), ..numa() }).starts_with("--problem-size 1: ")
+    );
+    let mut timed = numa();
+    timed.common.duration = Some(Duration::from_secs(1));
+    assert!(refused(&timed).contains("give --passes"));
+}

@@ -1,0 +1,113 @@
+//! The job on a simulated machine: what a compilation does is declared, and the simulator says what its memory costs.
+//!
+//! # What is declared
+//! As many issuers as jobs, each a thread: it reads a source file (writes [`Declared::input`] bytes, on whichever CPU it is), queues the
+//! compilation for the pod of that CPU, waits for it, and reads the object that comes out ([`Declared::output`]), as the linker does. A
+//! compilation reads its input, touches a heap of its own for the first time, goes over that some times, computes meanwhile, and
+//! writes the object. So what a scope decides is how far the input and the output have to go; the heap, which is most of the
+//! memory, is made where the item runs. That is why a build is the load where it matters least, as the document says.
+//!
+//! The sizes are those of one file of the job of a real machine (`gcc -O2`, some 120 functions: text of 0.1 MB and headers,
+//! 40 MB at most, of which a small part is used again and again), rounded. The CPU time of an item is cut short from
+//! half a second to milliseconds, and so are the bytes; the ratio of the two is what counts.
+
+use super::ours::scope_of;
+use super::{HOMES, Plan, Taken};
+use crate::simulated::simulate;
+use crate::{DeclaredMemory, Error, Machine};
+use nearq::{Home, Runtime};
+use nearq_platform::{Platform as _, ThreadSpec};
+use nearq_sim::{Sim, compute};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a compilation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Declared {
+    /// Bytes of source that it reads.
+    pub input: usize,
+    /// Bytes of memory that it uses.
+    pub heap: usize,
+    /// How often it goes over them.
+    pub passes: u32,
+    /// Microseconds that it computes, beside what its memory costs.
+    pub compute_us: u64,
+    /// Bytes of object that it writes.
+    pub output: usize,
+}
+
+impl Declared {
+    /// What it does on every machine.
+    pub const USUAL: Declared = Declared {
+        input: 512 << 10,
+        heap: 2 << 20,
+        passes: 4,
+        compute_us: 5_000,
+        output: 128 << 10,
+    };
+
+    fn compile(&self, input: &[u8]) -> DeclaredMemory {
+        Sim::read(input);
+        let mut heap = DeclaredMemory::new(self.heap);
+        let slice = Duration::from_micros(self.compute_us) / self.passes.max(1);
+        for _ in 0..self.passes {
+            Sim::write(&mut heap);
+            compute(slice);
+            Sim::read(&heap);
+        }
+        let mut output = DeclaredMemory::new(self.output);
+        Sim::write(&mut output);
+        output
+    }
+}
+
+/// Virtual time after which a run has gone wrong, for each file: many times what one takes.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// Does the job once, on a fresh machine.
+pub(super) fn run(
+    machine: &Machine,
+    row: &'static str,
+    plan: &Plan,
+    seed: u64,
+) -> Result<Taken, Error> {
+    let limit = LIMIT * u32::try_from(plan.files).unwrap_or(u32::MAX);
+    let (files, jobs) = (plan.files, plan.jobs.min(plan.files));
+    let outcome = simulate(machine, seed, limit, move || job(row, files, jobs))?;
+    let elapsed = outcome.result?;
+    Ok(Taken { elapsed, user: None, system: None })
+}
+
+fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> {
+    let failed = |error: nearq::Error| Error::run(error.to_string());
+    let runtime = Runtime::<Sim>::builder_in().build().map_err(failed)?;
+    let queue = runtime.workqueue("files").scope(scope_of(row)).max_active(jobs);
+    let queue = Arc::new(queue.build_in().map_err(failed)?);
+    let begin = Sim::now();
+    let mut issuers = Vec::new();
+    for issuer in 0..jobs {
+        let (queue, runtime) = (Arc::clone(&queue), runtime.clone());
+        let name = format!("issuer{issuer}");
+        let issue = move || {
+            let declared = Declared::USUAL;
+            // Files are dealt out in turn.
+            for _ in (issuer..files).step_by(jobs) {
+                let mut input = DeclaredMemory::new(declared.input);
+                Sim::write(&mut input);
+                let home = (row == HOMES).then(|| Home::near_in(&runtime, &input));
+                let item = move || declared.compile(&input);
+                let item = match &home {
+                    Some(home) => queue.spawn_at(home, item),
+                    None => queue.spawn(item),
+                };
+                let output = item.join().expect("a compilation does not panic");
+                Sim::read(&output);
+            }
+        };
+        let spec = ThreadSpec { name, ..ThreadSpec::default() };
+        issuers.push(Sim::spawn(spec, issue).map_err(|error| Error::run(error.to_string()))?);
+    }
+    issuers.into_iter().for_each(Sim::join);
+    Ok(Sim::now() - begin)
+}

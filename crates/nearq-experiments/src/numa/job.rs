@@ -1,0 +1,300 @@
+//! The job of a real machine: C files that are made up and compiled, or real files that are compressed.
+//!
+//! Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions
+//! of arithmetic, arrays and branches, some hundred to a file, different in each. Where there is no compiler, programs and
+//! libraries of the machine itself are compressed. Each file is one command, and leaves one file behind, by which it is known
+//! to be done.
+
+use crate::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is done with each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Compiled.
+    Compile,
+    /// Compressed.
+    Compress,
+}
+
+/// Functions of a C file. One takes some milliseconds to compile with optimisation.
+const FUNCTIONS: usize = 120;
+/// Of a file that is compressed, at the least and at the most: bytes.
+const SIZES: [u64; 2] = [1 << 20, 16 << 20];
+/// Folders that this process has made: each has a name of its own.
+static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+/// Where files to be compressed are looked for.
+const PLACES: [&str; 4] = ["/usr/bin", "/usr/lib", "/lib", "/usr/local/bin"];
+
+impl Kind {
+    /// The one of that name.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        match name {
+            "compile" => Ok(Kind::Compile),
+            "compress" => Ok(Kind::Compress),
+            _ => Err(Error::input(format!("--kind {name:?}: give compile or compress"))),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Compile => "compile",
+            Kind::Compress => "compress",
+        }
+    }
+}
+
+/// The files, and what is done with each. Its folder is removed with it.
+#[derive(Debug)]
+pub struct Job {
+    kind: Kind,
+    /// The program and its arguments before those of the file.
+    program: Vec<String>,
+    folder: PathBuf,
+    inputs: Vec<PathBuf>,
+}
+
+impl Job {
+    /// Makes or finds `files` files.
+    pub fn prepare(kind: Option<Kind>, files: usize, folder: Option<&Path>) -> Result<Self, Error> {
+        let compiler = ["cc", "gcc", "clang"].into_iter().find(|name| works(name, "--version"));
+        let kind = kind.unwrap_or(if compiler.is_some() { Kind::Compile } else { Kind::Compress });
+        let program = match kind {
+            Kind::Compile => {
+                let compiler = compiler.ok_or_else(|| {
+                    Error::input(
+                        "--kind compile: there is no C compiler (cc, gcc, clang); install one, or give --kind compress",
+                    )
+                })?;
+                vec![compiler.to_owned(), "-O2".into(), "-c".into()]
+            }
+            Kind::Compress => {
+                let name = ["xz", "gzip"].into_iter().find(|name| works(name, "--version"));
+                let name = name.ok_or_else(|| {
+                    Error::input(
+                        "there is neither a C compiler nor xz nor gzip; install one of them",
+                    )
+                })?;
+                vec![name.to_owned(), "-c".into()]
+            }
+        };
+        let parent = folder.map_or_else(std::env::temp_dir, Path::to_owned);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("nearq-bench-numa.{}.{number}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        let mut job = Job { kind, program, folder, inputs: Vec::new() };
+        job.inputs = match kind {
+            Kind::Compile => job.make_up(files)?,
+            Kind::Compress => found(files)?,
+        };
+        Ok(job)
+    }
+
+    fn make_up(&self, files: usize) -> Result<Vec<PathBuf>, Error> {
+        let name = |number| self.folder.join(format!("part{number}.c"));
+        let inputs: Vec<PathBuf> = (0..files).map(name).collect();
+        for (number, path) in inputs.iter().enumerate() {
+            fs::write(path, c_file(number)).map_err(|error| failed(path, &error))?;
+        }
+        Ok(inputs)
+    }
+
+    /// What is done with each.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The command for a file, for people.
+    pub fn command_line(&self) -> String {
+        format!("{} FILE", self.program.join(" "))
+    }
+
+    /// Where its files are, and where what is made of them goes.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn output(&self, file: usize) -> PathBuf {
+        self.folder.join(format!("part{file}.out"))
+    }
+
+    /// The command for a file as words of a shell, which leaves its output behind.
+    pub(super) fn shell(&self, file: usize) -> String {
+        let quoted =
+            |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let (input, output) = (quoted(&self.inputs[file]), quoted(&self.output(file)));
+        match self.kind {
+            Kind::Compile => format!("{} -o {output} {input}", self.program.join(" ")),
+            Kind::Compress => format!("{} {input} > {output}", self.program.join(" ")),
+        }
+    }
+
+    /// Does one file, in a process of its own, and waits for it.
+    pub(super) fn do_one(&self, file: usize) -> Result<(), Error> {
+        let (input, output) = (&self.inputs[file], self.output(file));
+        let mut command = Command::new(&self.program[0]);
+        command.args(&self.program[1..]).stdin(Stdio::null());
+        match self.kind {
+            Kind::Compile => command.arg("-o").arg(&output).arg(input),
+            Kind::Compress => {
+                let out = fs::File::create(&output).map_err(|error| failed(&output, &error))?;
+                command.arg(input).stdout(out)
+            }
+        };
+        let status = command
+            .status()
+            .map_err(|error| Error::run(format!("{}: {error}", self.program[0])))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::run(format!("{} of {}: {status}", self.program.join(" "), input.display())))
+    }
+
+    /// Removes what earlier runs have left.
+    pub(super) fn clean(&self) -> Result<(), Error> {
+        for file in 0..self.inputs.len() {
+            let output = self.output(file);
+            match fs::remove_file(&output) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(&output, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the first so many files were done.
+    pub(super) fn check(&self, files: usize) -> Result<(), Error> {
+        let missing = (0..files).find(|&file| {
+            !fs::metadata(self.output(file)).is_ok_and(|metadata| metadata.len() > 0)
+        });
+        missing.map_or(Ok(()), |file| {
+            Err(Error::run(format!("{} was not made", self.output(file).display())))
+        })
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Whether a program is there and says that all is well.
+pub(super) fn works(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    Error::run(format!("{}: {error}", path.display()))
+}
+
+/// Programs and libraries of this machine, the largest first, again and again if there are too few.
+fn found(files: usize) -> Result<Vec<PathBuf>, Error> {
+    let mut found: Vec<(u64, PathBuf)> = Vec::new();
+    for place in PLACES {
+        let Ok(entries) = fs::read_dir(place) else { continue };
+        for entry in entries.flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let readable = fs::File::open(entry.path()).is_ok();
+            if metadata.is_file() && (SIZES[0]..=SIZES[1]).contains(&metadata.len()) && readable {
+                found.push((metadata.len(), entry.path()));
+            }
+        }
+    }
+    found.sort_unstable();
+    if found.is_empty() {
+        return Err(Error::run(format!(
+            "no file of {} to {} MiB in {} to be compressed",
+            SIZES[0] >> 20,
+            SIZES[1] >> 20,
+            PLACES.join(", ")
+        )));
+    }
+    Ok(found.iter().rev().map(|(_, path)| path.clone()).cycle().take(files).collect())
+}
+
+/// A C file that is made up: the same for a number, different for each.
+fn c_file(number: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(number as u64 + 1);
+    let mut text = String::from("typedef struct { long a[64]; int b[32]; double c[16]; } state;\n");
+    for function in 0..FUNCTIONS {
+        let _ = writeln!(
+            text,
+            "long f{number}_{function}(state *s, long x) {{\n  long y = {};",
+            random.u16(..)
+        );
+        for _ in 0..random.usize(4..12) {
+            let (one, two) = (random.usize(0..64), random.usize(0..64));
+            let _ = match random.u8(0..5) {
+                0 => writeln!(
+                    text,
+                    "  for (int i = 0; i < {two}; i++) y += s->a[i] * (x ^ s->a[{one}]);"
+                ),
+                1 => writeln!(
+                    text,
+                    "  if (y % {} == x) s->b[{}] ^= (int)(y >> {});",
+                    one + 2,
+                    two % 32,
+                    one % 31
+                ),
+                2 => writeln!(text, "  s->c[{}] = s->c[{}] * 1.5 + (double)y;", one % 16, two % 16),
+                3 => writeln!(
+                    text,
+                    "  switch (x & 7) {{ case 0: y ^= {one}; break; case 3: y += x * {two}; break; default: y -= {one}; }}"
+                ),
+                _ => writeln!(text, "  s->a[{one}] += y; x = (x << {}) | (y & {two});", one % 13),
+            };
+        }
+        if function > 0 {
+            let _ = writeln!(text, "  y += f{number}_{}(s, x + y);", random.usize(0..function));
+        }
+        text.push_str("  return x ^ y;\n}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_made_up_done_and_checked() {
+        for kind in [Kind::Compile, Kind::Compress] {
+            let Ok(job) = Job::prepare(Some(kind), 2, None) else {
+                println!(
+                    "skipped: {}: the program is missing; to have it: install gcc and xz",
+                    kind.name()
+                );
+                continue;
+            };
+            assert!(job.check(1).is_err());
+            job.do_one(0).unwrap();
+            job.check(1).unwrap();
+            assert!(job.check(2).is_err());
+            let done = Command::new("sh").args(["-c", &job.shell(1)]).status().unwrap();
+            assert!(done.success());
+            job.check(2).unwrap();
+            job.clean().unwrap();
+            assert!(job.check(1).is_err());
+            let folder = job.folder().to_owned();
+            drop(job);
+            assert!(!folder.exists());
+        }
+    }
+
+    #[test]
+    fn each_file_is_another_one_and_the_same_each_time() {
+        assert_eq!(c_file(3), c_file(3));
+        assert_ne!(c_file(3), c_file(4));
+        assert!(Kind::named("link").unwrap_err().to_string().contains("compile or compress"));
+    }
+}

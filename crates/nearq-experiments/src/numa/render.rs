@@ -1,0 +1,158 @@
+//! The tables and the picture of `numa`, beside what was published in 2013.
+
+use super::{COMPARED, Declared, Facts, HOMES, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES};
+use crate::report::metric::{self, Metric};
+use crate::report::plot::{Bar, Bars, draw};
+use crate::report::{Environment, Row, Summary, Table, find, rounded};
+
+/// Seconds of a kernel build (allmodconfig, -j20, two Opterons) before the change of 2013: five runs.
+pub(super) const PUBLISHED_BEFORE: [f64; 5] = [1396.126, 1397.621, 1399.636, 1397.463, 1395.543];
+/// The same after it.
+pub(super) const PUBLISHED_AFTER: [f64; 5] = [1394.763, 1394.965, 1394.738, 1398.162, 1393.670];
+
+const ROWS: [&str; 5] = [SYSTEM, NUMA, HOMES, TREE, TREE_HOMES];
+
+fn about(row: &str) -> &'static str {
+    match row {
+        SYSTEM => "items of an unbound queue, scope system",
+        NUMA => "items of an unbound queue, scope numa",
+        HOMES => "the same, each item with a home",
+        TREE => "nearq run --tree --home none",
+        _ => "nearq run --tree --home auto",
+    }
+}
+
+impl Facts<'_> {
+    /// Everything for people.
+    pub(super) fn text(&self, rows: &[Row], environment: &Environment) -> String {
+        let (files, jobs, runs) = (self.plan.files, self.plan.jobs, self.plan.runs);
+        let mut text = match (self.model, self.job) {
+            (Some(model), _) => {
+                let Declared { input, heap, passes, compute_us, output } = Declared::USUAL;
+                format!(
+                    "nearq bench numa, on the simulated {} ({})\n\
+                     {runs} runs, each with a seed of its own and a fresh machine; all times are virtual.\n\
+                     {files} compilations, {jobs} at a time: each reads {} KiB that its issuer has written, goes over {} KiB of its own {passes} \
+                     times,\ncomputes for {compute_us} us meanwhile, and writes {} KiB that its issuer reads.\n",
+                    model.name(),
+                    model.about(),
+                    input >> 10,
+                    heap >> 10,
+                    output >> 10,
+                )
+            }
+            (None, job) => format!(
+                "nearq bench numa\n{}\n{runs} runs of every row, in alternating order; {files} files, {jobs} at a time: {}\n",
+                environment.describe(),
+                job.map_or_else(String::new, super::Job::command_line),
+            ),
+        };
+        if self.nodes == 1 {
+            text.push_str("This machine has one node: there is nothing to gain, and what is shown is that nothing is lost.\n");
+        }
+        text.push_str(&format!("\n{}", table(rows)));
+        text.push_str(&format!("\n{}", self.compared()));
+        for (row, reason) in self.left_out {
+            text.push_str(&format!("\nLeft out: {row}: {reason}\n"));
+        }
+        text
+    }
+
+    fn compared(&self) -> Table {
+        let headings = ["", "", "seconds", "%", "deviations", ""];
+        let mut table = Table::new("What is gained, of the means", &headings);
+        for difference in self.differences {
+            table.row(vec![
+                difference.before.into(),
+                format!("-> {}", difference.after),
+                format!("{:+.4}", difference.gain_s),
+                format!("{:+.2}", difference.gain_percent),
+                format!("{:+.1}", difference.sigmas),
+                if difference.exceeds {
+                    "exceeds both deviations"
+                } else {
+                    "within the deviations"
+                }
+                .into(),
+            ]);
+        }
+        let [before, after] = [PUBLISHED_BEFORE, PUBLISHED_AFTER].map(|runs| summary(&runs));
+        table.row(vec![
+            "2013, a kernel build".into(),
+            "-> numa".into(),
+            format!("{:+.4}", before.mean - after.mean),
+            format!("{:+.2}", (before.mean - after.mean) / before.mean * 100.0),
+            format!("{:+.1}", (before.mean - after.mean) / before.deviation),
+            "\"isn't completely conclusive\"".into(),
+        ]);
+        table.remark("deviations: the gain in standard deviations of what was before, as the document has it.");
+        table
+    }
+
+    /// Everything for the eye: each run's mean and deviation.
+    pub(super) fn picture(&self, rows: &[Row]) -> String {
+        let mut bars = Bars {
+            title: "Until the job is done".into(),
+            axis: "seconds, mean and deviation".into(),
+            series: vec![String::new()],
+            lying: true,
+            ..Bars::default()
+        };
+        for name in ROWS {
+            if let Some(row) = find(rows, SCENARIO, name, metric::ELAPSED) {
+                bars.groups.push((name.into(), vec![Some(Bar::mean(&row.summary))]));
+            }
+        }
+        let place = self.model.map_or("this machine".to_owned(), |model| model.name().to_owned());
+        draw(
+            &format!("{} files, {} at a time, on {place}", self.plan.files, self.plan.jobs),
+            &[bars],
+        )
+    }
+}
+
+fn summary(runs: &[f64]) -> Summary {
+    Summary::of(runs).expect("there are runs")
+}
+
+/// A mean and its deviation, with a digit more than the deviation needs.
+fn seconds(summary: &Summary) -> String {
+    let digits = (1.0 - summary.deviation.max(1e-6).log10().floor()).clamp(1.0, 6.0) as usize;
+    format!("{:.digits$} ±{:.digits$}", summary.mean, summary.deviation)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let headings = ["", "", "elapsed (s)", "least", "most", "user (s)", "system (s)"];
+    let mut table = Table::new("Until all is done", &headings);
+    for name in ROWS {
+        let found = |metric: Metric| find(rows, SCENARIO, name, metric).map(|row| row.summary);
+        let Some(elapsed) = found(metric::ELAPSED) else { continue };
+        let mean = |metric| found(metric).map_or("-".into(), |summary| seconds(&summary));
+        table.row(vec![
+            name.into(),
+            about(name).into(),
+            seconds(&elapsed),
+            rounded(elapsed.min),
+            rounded(elapsed.max),
+            mean(metric::USER),
+            mean(metric::SYSTEM),
+        ]);
+    }
+    for (name, runs) in [("2013: system", PUBLISHED_BEFORE), ("2013: numa", PUBLISHED_AFTER)] {
+        let summary = summary(&runs);
+        table.row(vec![
+            name.into(),
+            "kernel build, -j20, two Opterons".into(),
+            seconds(&summary),
+            rounded(summary.min),
+            rounded(summary.max),
+            "-".into(),
+            "-".into(),
+        ]);
+    }
+    table.remark(format!(
+        "Mean and standard deviation of the runs; compared are {}.",
+        COMPARED.map(|(before, after)| format!("{before} with {after}")).join(", ")
+    ));
+    table
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+fn options(machine: &str) -> NumaOptions {
+    let machine = machine.to_owned();
+    let common = Common { machine, quick: true, runs: Some(2), duration: None };
+    NumaOptions { common, files: Some(4), jobs: Some(2), ..NumaOptions::default() }
+}
+
+#[test]
+fn a_job_is_done_and_compared_here() {
+    let report = numa(&options(crate::HERE), &Progress::hidden()).unwrap();
+    for row in [SYSTEM, NUMA, HOMES] {
+        let elapsed = report.find(SCENARIO, row, metric::ELAPSED).unwrap();
+        assert_eq!(elapsed.summary.runs, 2);
+        let user = report.find(SCENARIO, row, metric::USER).unwrap();
+        assert!(user.summary.min > 0.0, "the processes used CPU time: {user:?}");
+    }
+    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
+    assert!(
+        report.text.contains("Left out: tree") && report.text.contains("1397.3 ±1.6"),
+        "{}",
+        report.text
+    );
+    assert!(report.svg.contains("numa"));
+}
+
+#[test]
+fn a_simulated_job_is_the_same_for_a_seed() {
+    let run = || numa(&options("opteron-2s"), &Progress::hidden()).unwrap();
+    let (one, two) = (run(), run());
+    assert_eq!(one.rows, two.rows);
+    assert!(one.find(SCENARIO, HOMES, metric::ELAPSED).unwrap().summary.mean > 0.0);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let refused = |change: fn(&mut NumaOptions)| {
+        let mut options = options("opteron-2s");
+        change(&mut options);
+        numa(&options, &Progress::hidden()).unwrap_err()
+    };
+    let errors = [
+        refused(|options| options.kind = Some("compile".into())),
+        refused(|options| options.jobs = Some(0)),
+        refused(|options| options.files = Some(0)),
+        refused(|options| options.common.duration = Some(Duration::from_secs(1))),
+    ];
+    for (error, text) in errors.iter().zip(["--kind", "--jobs 0", "--files 0", "--duration"]) {
+        assert!(error.to_string().contains(text) && error.exit_status() == 2, "{error}");
+    }
+}
+
+#[test]
+fn a_difference_counts_if_it_exceeds_both_deviations() {
+    let mut collector = Collector::default();
+    for (row, runs) in [(SYSTEM, [10.0, 10.2]), (NUMA, [9.0, 9.2]), (HOMES, [10.1, 9.9])] {
+        for run in runs {
+            collector.add(SCENARIO, row, metric::ELAPSED, run);
+        }
+    }
+    let differences = differences(&collector.rows());
+    let found: Vec<_> = differences.iter().map(|one| (one.after, one.exceeds)).collect();
+    assert_eq!(found, [(NUMA, true), (HOMES, false)]);
+    assert!((differences[0].gain_percent - 9.9).abs() < 0.1);
+}

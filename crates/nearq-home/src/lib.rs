@@ -1,0 +1,33 @@
+//! The decisions of home nodes: where a task belongs, who may take it elsewhere, when it comes back, and when it had
+//! better belong somewhere else.
+//!
+//! The idea is Erich Focht's (the node affine scheduler for Linux 2.5 and 2.6.0-test1, 2002 and 2003): each task has a home node, chosen
+//! by load when it starts; a CPU that would be idle takes tasks from elsewhere, first those whose home is its own node; and what had
+//! to leave its home is attracted back.
+//!
+//! Everything here is a function of its arguments: no threads, no clocks, no system calls, and whole numbers only. So the same
+//! decisions are made for items of a queue, for processes that only the kernel schedules, and on the simulated machine; and
+//! each can be tested by itself. Who measures and who acts is elsewhere.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `nodes` | which places there are to be at home, and how far apart they are |
+//! | `pick` | where something new is at home |
+//! | `weights` | how much imbalance it takes before a task leaves its home; all numbers that can be set |
+//! | `keeper` | which tasks are let out of their home now, and which come back: soft affinity, where all that one can do to a task is to say where it may run |
+//! | `mover` | whether the home itself should be another, because the memory is elsewhere |
+//!
+//! Loads are in thousandths ("milli") of a task or of a CPU. Nodes are named by their index in [`Nodes`], distances are the
+//! firmware's: 10 within a node, more between nodes.
+
+mod keeper;
+mod mover;
+mod nodes;
+mod pick;
+mod weights;
+
+pub use keeper::{Action, Keeper, NodeLoad, Seen, milli};
+pub use mover::{Evidence, Mover, Verdict, Why};
+pub use nodes::{NoHome, Node, Nodes};
+pub use pick::{Load, least_loaded, pick};
+pub use weights::{Belongs, Weights, WrongWeight};

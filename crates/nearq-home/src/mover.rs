@@ -1,0 +1,383 @@
+//! Whether a home had better be another: it follows the memory, and the CPU time, where these are mostly on another node and stay
+//! there.
+//!
+//! The 2003 document leaves the question to "some other scheme based on an RSS/node measure"; Focht's patch for 2.5.39 took the node
+//! with most pages whenever somebody wanted to steal the task. Here pages count first and CPU time a little, another node must
+//! be better by a margin, twice in a row, and a home moves once an interval at most: each move costs what the task had in its caches.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::{Nodes, Weights};
+
+/// What is known of a task since it was last considered, by index of [`Nodes`]; nodes that are missing have nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Pages, or samples of them.
+    pub pages: Vec<u64>,
+    /// CPU time.
+    pub cpu_time: Vec<Duration>,
+}
+
+/// Follows where a task had better be at home.
+///
+/// ```
+/// use core::time::Duration;
+/// use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights};
+/// use nearq_topology::Topology;
+///
+/// let machine = Topology::from_synthetic("numa:2 core:2")?;
+/// let (nodes, weights) = (Nodes::of(&machine, machine.online()), Weights::default());
+/// let mut mover = Mover::new(0, Duration::ZERO);
+/// let elsewhere = Evidence { pages: vec![10, 90], cpu_time: Vec::new() };
+/// let at = Duration::from_secs;
+/// assert!(matches!(mover.consider(at(2), &elsewhere, &nodes, &weights), Verdict::Stay(_)));
+/// let Verdict::Move { to, why } = mover.consider(at(3), &elsewhere, &nodes, &weights) else { panic!() };
+/// assert_eq!((to, why.to_string().contains("90 % of its memory")), (1, true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mover {
+    home: usize,
+    moved: Duration,
+    /// The node that was better when it was last considered.
+    better: Option<usize>,
+}
+
+/// What is to become of a home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays.
+    Stay(Why),
+    /// It is another one from now on.
+    Move {
+        /// The index of the new one.
+        to: usize,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// Why a home is where it is; its `Display` is a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There is only one node.
+    OneNode,
+    /// There is no memory and no CPU time to go by.
+    Unknown {
+        /// The home's number.
+        home: usize,
+    },
+    /// No other node has more of it.
+    Best {
+        /// What is at home.
+        home: Share,
+    },
+    /// Another node has more, and not by the margin.
+    NotWorthIt {
+        /// What is at home.
+        home: Share,
+        /// What is there.
+        other: Share,
+    },
+    /// Another node has much more, for the first time.
+    Once {
+        /// What is at home.
+        home: Share,
+        /// What is there.
+        other: Share,
+    },
+    /// Another node has much more, and the last move was a moment ago.
+    TooSoon {
+        /// What is at home.
+        home: Share,
+        /// What is there.
+        other: Share,
+        /// How long it must stay yet.
+        left: Duration,
+    },
+    /// Another node has much more, again: it moves.
+    Better {
+        /// What was at home.
+        home: Share,
+        /// What is there.
+        other: Share,
+    },
+}
+
+/// What of a task is on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The node's number.
+    pub node: usize,
+    /// Thousandths of its memory; none where nothing is known of any.
+    pub memory: Option<u32>,
+    /// Thousandths of its CPU time; none where it had none.
+    pub cpu_time: Option<u32>,
+}
+
+impl Mover {
+    /// Of a task that is at home there since then.
+    pub fn new(home: usize, now: Duration) -> Self {
+        Mover { home, moved: now, better: None }
+    }
+
+    /// Where it is at home.
+    pub fn home(&self) -> usize {
+        self.home
+    }
+
+    /// It is at home there from now on: somebody said so.
+    pub fn set(&mut self, home: usize, now: Duration) {
+        *self = Mover::new(home, now);
+    }
+
+    /// Looks at what has come to be known, and decides. A move is done when this returns it.
+    pub fn consider(
+        &mut self,
+        now: Duration,
+        evidence: &Evidence,
+        nodes: &Nodes,
+        weights: &Weights,
+    ) -> Verdict {
+        if nodes.is_single() {
+            return Verdict::Stay(Why::OneNode);
+        }
+        let shares = Shares::of(evidence, nodes);
+        let score = |index: usize| shares.score(index, weights);
+        let home = shares.share(self.home);
+        if shares.pages == 0 && shares.nanos == 0 {
+            return Verdict::Stay(Why::Unknown { home: home.node });
+        }
+        // The first of the best, and the home where it is one of them.
+        let best = (0..nodes.len())
+            .fold(self.home, |best, index| if score(index) > score(best) { index } else { best });
+        let other = shares.share(best);
+        let before = core::mem::take(&mut self.better);
+        if best == self.home {
+            return Verdict::Stay(Why::Best { home });
+        }
+        if score(best) < score(self.home) + u64::from(weights.move_margin()) {
+            return Verdict::Stay(Why::NotWorthIt { home, other });
+        }
+        self.better = Some(best);
+        if before != Some(best) {
+            return Verdict::Stay(Why::Once { home, other });
+        }
+        let interval = Duration::from_millis(weights.move_interval_ms().into());
+        let left = interval.saturating_sub(now.saturating_sub(self.moved));
+        if !left.is_zero() {
+            return Verdict::Stay(Why::TooSoon { home, other, left });
+        }
+        self.set(best, now);
+        Verdict::Move { to: best, why: Why::Better { home, other } }
+    }
+}
+
+/// The evidence, and its sums.
+struct Shares<'a> {
+    evidence: &'a Evidence,
+    nodes: &'a Nodes,
+    pages: u64,
+    nanos: u128,
+}
+
+impl<'a> Shares<'a> {
+    fn of(evidence: &'a Evidence, nodes: &'a Nodes) -> Self {
+        let pages = evidence.pages.iter().take(nodes.len()).sum();
+        let nanos = evidence.cpu_time.iter().take(nodes.len()).map(Duration::as_nanos).sum();
+        Shares { evidence, nodes, pages, nanos }
+    }
+
+    fn share(&self, index: usize) -> Share {
+        let milli = |part: u128, all: u128| (all > 0).then(|| (part * 1000 / all) as u32);
+        let pages = self.evidence.pages.get(index).copied().unwrap_or_default();
+        let time = self.evidence.cpu_time.get(index).copied().unwrap_or_default();
+        Share {
+            node: self.nodes.get(index).id,
+            memory: milli(pages.into(), self.pages.into()),
+            cpu_time: milli(time.as_nanos(), self.nanos),
+        }
+    }
+
+    /// What a node is worth, in thousandths of what all of the memory is.
+    fn score(&self, index: usize, weights: &Weights) -> u64 {
+        let share = self.share(index);
+        let time = u64::from(share.cpu_time.unwrap_or(0)) * u64::from(weights.move_time()) / 1000;
+        u64::from(share.memory.unwrap_or(0)) + time
+    }
+}
+
+impl Why {
+    /// Of a home that cannot be anywhere else.
+    pub fn is_one_node(&self) -> bool {
+        *self == Why::OneNode
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |milli: u32| (milli + 5) / 10;
+        match (self.memory, self.cpu_time) {
+            (Some(memory), Some(time)) => write!(
+                out,
+                "{} % of its memory and {} % of its CPU time",
+                percent(memory),
+                percent(time)
+            ),
+            (Some(memory), None) => write!(out, "{} % of its memory", percent(memory)),
+            (None, Some(time)) => write!(out, "{} % of its CPU time", percent(time)),
+            (None, None) => write!(out, "nothing of it"),
+        }?;
+        write!(out, " on node {}", self.node)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::OneNode => {
+                write!(out, "there is one node: everything is at home, and nothing is done for it")
+            }
+            Why::Unknown { home } => {
+                write!(out, "stays on node {home}: it has no memory and no CPU time to go by")
+            }
+            Why::Best { home } => {
+                write!(out, "stays on node {}: {home}, no other has more", home.node)
+            }
+            Why::NotWorthIt { home, other } => {
+                write!(
+                    out,
+                    "stays on node {}: {home}, {other}; not so much more that it is worth a move",
+                    home.node
+                )
+            }
+            Why::Once { home, other } => {
+                write!(
+                    out,
+                    "stays on node {} until it is found so once more: {home}, {other}",
+                    home.node
+                )
+            }
+            Why::TooSoon { home, other, left } => write!(
+                out,
+                "stays on node {} for {} ms more, after its last move: {home}, {other}",
+                home.node,
+                left.as_millis()
+            ),
+            Why::Better { home, other } => {
+                write!(out, "moved from node {} to node {}: {home}, {other}", home.node, other.node)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_topology::Topology;
+    use proptest::prelude::*;
+
+    fn nodes() -> Nodes {
+        let machine = Topology::from_synthetic("numa:3 core:2").unwrap();
+        Nodes::of(&machine, machine.online())
+    }
+
+    fn evidence(pages: [u64; 3], millis: [u64; 3]) -> Evidence {
+        Evidence { pages: pages.into(), cpu_time: millis.map(Duration::from_millis).into() }
+    }
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn it_moves_to_its_memory_when_that_is_seen_twice() {
+        let (nodes, weights) = (nodes(), Weights::default());
+        let mut mover = Mover::new(0, at(0));
+        // It runs at home all the time, and that does not keep it there.
+        let there = evidence([100, 0, 900], [1000, 0, 0]);
+        let first = mover.consider(at(5000), &there, &nodes, &weights);
+        assert!(matches!(first, Verdict::Stay(Why::Once { .. })), "{first:?}");
+        let second = mover.consider(at(5100), &there, &nodes, &weights);
+        assert!(matches!(second, Verdict::Move { to: 2, .. }), "{second:?}");
+        assert_eq!(mover.home(), 2);
+        let third = mover.consider(at(5200), &there, &nodes, &weights);
+        assert!(matches!(third, Verdict::Stay(Why::Best { .. })), "{third:?}");
+    }
+
+    #[test]
+    fn it_moves_once_an_interval_and_not_for_little() {
+        let (nodes, weights) = (nodes(), Weights::default());
+        let mut mover = Mover::new(0, at(0));
+        let little = evidence([400, 600, 0], [0, 0, 0]);
+        for now in [2000, 3000, 4000] {
+            let verdict = mover.consider(at(now), &little, &nodes, &weights);
+            assert!(matches!(verdict, Verdict::Stay(Why::NotWorthIt { .. })), "{verdict:?}");
+        }
+        let (second, first) = (evidence([0, 1, 0], [0; 3]), evidence([1, 0, 0], [0; 3]));
+        let mut moves = Vec::new();
+        for now in (5000..10_000).step_by(100) {
+            let there = if mover.home() == 0 { &second } else { &first };
+            if let Verdict::Move { .. } = mover.consider(at(now), there, &nodes, &weights) {
+                moves.push(now);
+            }
+        }
+        assert!(moves.len() >= 4 && moves.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
+    }
+
+    #[test]
+    fn without_memory_it_follows_the_cpu_time_only_if_that_is_worth_more() {
+        let nodes = nodes();
+        let mut weights = Weights::default();
+        let time = evidence([0; 3], [100, 900, 0]);
+        let mut mover = Mover::new(0, at(0));
+        for now in [2000, 3000] {
+            let verdict = mover.consider(at(now), &time, &nodes, &weights);
+            assert!(matches!(verdict, Verdict::Stay(Why::NotWorthIt { .. })), "{verdict:?}");
+        }
+        weights.set("move_time", 1000).unwrap();
+        mover.consider(at(4000), &time, &nodes, &weights);
+        let verdict = mover.consider(at(5000), &time, &nodes, &weights);
+        assert!(matches!(verdict, Verdict::Move { to: 1, .. }), "{verdict:?}");
+        let nothing = mover.consider(at(9000), &Evidence::default(), &nodes, &weights);
+        assert_eq!(nothing, Verdict::Stay(Why::Unknown { home: 1 }));
+    }
+
+    #[test]
+    fn on_one_node_it_says_so() {
+        let machine = Topology::from_synthetic("core:2").unwrap();
+        let nodes = Nodes::of(&machine, machine.online());
+        let mut mover = Mover::new(0, at(0));
+        let verdict = mover.consider(at(1), &evidence([1; 3], [1; 3]), &nodes, &Weights::default());
+        let Verdict::Stay(why) = verdict else { panic!("{verdict:?}") };
+        assert!(why.is_one_node() && why.to_string().contains("one node"), "{why}");
+    }
+
+    proptest! {
+        /// Whatever it sees: it is where it says, moves no more often than it may, and never for less than the margin.
+        #[test]
+        fn it_never_moves_too_often_or_for_too_little(
+            looks in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),
+        ) {
+            let (nodes, weights) = (nodes(), Weights::default());
+            let mut mover = Mover::new(1, at(0));
+            let (mut now, mut last) = (0, 0);
+            for (step, pages, millis) in looks {
+                now += step;
+                let home = mover.home();
+                let seen = evidence(pages, millis);
+                match mover.consider(at(now), &seen, &nodes, &weights) {
+                    Verdict::Stay(_) => prop_assert_eq!(mover.home(), home),
+                    Verdict::Move { to, .. } => {
+                        prop_assert_eq!(mover.home(), to);
+                        prop_assert!(to != home && now - last >= 1000);
+                        let shares = Shares::of(&seen, &nodes);
+                        prop_assert!(shares.score(to, &weights) >= shares.score(home, &weights) + 300);
+                        last = now;
+                    }
+                }
+            }
+        }
+    }
+}

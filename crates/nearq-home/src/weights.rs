@@ -1,0 +1,286 @@
+//! How much imbalance it takes before a task leaves its home, and the other numbers that can be set.
+
+use core::fmt;
+
+use nearq_topology::LOCAL_DISTANCE;
+
+/// To whom an item belongs, as somebody of another node sees it who could run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Belongs {
+    /// Its home is the node of the one who looks: it is taken first, and always.
+    Here,
+    /// It has no home: it is taken after those.
+    Nowhere,
+    /// Its home is elsewhere: it is taken last, and only where the imbalance is worth the way.
+    Elsewhere,
+}
+
+/// The numbers that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weights {
+    values: [u32; COUNT],
+}
+
+/// A number that can be set: its name, what it is for, its bounds, and what it is unless it is set.
+struct Described {
+    name: &'static str,
+    about: &'static str,
+    least: u32,
+    most: u32,
+    usual: u32,
+}
+
+const COUNT: usize = 13;
+
+const IMBALANCE: usize = 0;
+const IMBALANCE_STEP: usize = 1;
+const IMBALANCE_PERCENT: usize = 2;
+const WAITING: usize = 3;
+const TOLERANCE: usize = 4;
+const STAY: usize = 5;
+const PERIOD: usize = 6;
+const BUSY_PERIOD: usize = 7;
+const MOVE_TIME: usize = 8;
+const MOVE_MARGIN: usize = 9;
+const MOVE_INTERVAL: usize = 10;
+const ITEM_IMBALANCE: usize = 11;
+const ITEM_IMBALANCE_STEP: usize = 12;
+
+#[rustfmt::skip]
+const DESCRIBED: [Described; COUNT] = [
+    described("imbalance", "of tasks: how many more for each CPU a node must have, in thousandths, before one leaves for a busy CPU of a node at distance 10", 1, 1_000_000, 1_000),
+    described("imbalance_step", "of tasks: how many more, in thousandths, for each further 10 of distance", 0, 1_000_000, 500),
+    described("imbalance_percent", "and how much more crowded it must be, in percent: among many, one more or less is chance", 0, 1_000, 25),
+    described("waiting", "a task of which this part of the last period was waiting for a CPU, in thousandths, is crowded at home", 1, 1_000, 200),
+    described("tolerance", "a node counts as having room for a task as long as it has no more than its CPUs can do by this part, in thousandths, and by half a task at most", 0, 1_000, 100),
+    described("stay_ms", "how long one that was let out stays away at least, in milliseconds; doubled up to 8 times for one that had to leave again soon", 1, 10_000, 40),
+    described("period_ms", "how often loads are looked at while no task waits too much, in milliseconds", 1, 10_000, 100),
+    described("busy_period_ms", "how often otherwise, in milliseconds; the kernel counts idle time in ticks of 10", 1, 10_000, 40),
+    described("move_time", "of a dynamic home: what all of the CPU time is worth, in thousandths of what all of the memory is worth", 0, 10_000, 250),
+    described("move_margin", "of a dynamic home: how much better another node must be, in thousandths of what all of the memory is worth", 1, 10_000, 300),
+    described("move_interval_ms", "of a dynamic home: how long it stays where it is at least, in milliseconds", 1, 3_600_000, 1_000),
+    described("item_imbalance", "of items: how many must wait for each CPU at home, in thousandths, before an idle worker of a node at distance 10 takes one", 1, 1_000_000, 100),
+    described("item_imbalance_step", "of items: how many more, in thousandths, for each further 10 of distance: an item that needs its home's memory half of its time takes 1.5 times as long at distance 20, and waits as long behind half an item", 0, 1_000_000, 500),
+];
+
+const fn described(
+    name: &'static str,
+    about: &'static str,
+    least: u32,
+    most: u32,
+    usual: u32,
+) -> Described {
+    Described { name, about, least, most, usual }
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Weights { values: DESCRIBED.map(|weight| weight.usual) }
+    }
+}
+
+impl Weights {
+    /// The names of all of them.
+    pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+        DESCRIBED.iter().map(|weight| weight.name)
+    }
+
+    /// What the one of that name is for.
+    pub fn about(name: &str) -> Option<&'static str> {
+        DESCRIBED.iter().find(|weight| weight.name == name).map(|weight| weight.about)
+    }
+
+    /// The least and the most that the one of that name may be.
+    pub fn bounds(name: &str) -> Option<(u32, u32)> {
+        DESCRIBED
+            .iter()
+            .find(|weight| weight.name == name)
+            .map(|weight| (weight.least, weight.most))
+    }
+
+    /// The one of that name.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        DESCRIBED.iter().position(|weight| weight.name == name).map(|index| self.values[index])
+    }
+
+    /// Sets the one of that name.
+    ///
+    /// # Errors
+    /// There is none of that name, or it may not be that.
+    pub fn set(&mut self, name: &str, value: u32) -> Result<(), WrongWeight> {
+        let Some(index) = DESCRIBED.iter().position(|weight| weight.name == name) else {
+            return Err(WrongWeight::Name(name.to_owned()));
+        };
+        let weight = &DESCRIBED[index];
+        if !(weight.least..=weight.most).contains(&value) {
+            return Err(WrongWeight::Value {
+                name: weight.name,
+                value,
+                least: weight.least,
+                most: weight.most,
+            });
+        }
+        self.values[index] = value;
+        Ok(())
+    }
+
+    /// How many items must wait for each CPU at their home, in thousandths, before an idle worker of a node at that distance may take
+    /// one: it grows with the distance. Below that the item begins sooner elsewhere, and ends later.
+    ///
+    /// ```
+    /// let weights = nearq_home::Weights::default();
+    /// assert_eq!(weights.threshold(10), 100);
+    /// assert_eq!(weights.threshold(32), 1200);
+    /// ```
+    pub fn threshold(&self, distance: u32) -> u32 {
+        grown(self.values[ITEM_IMBALANCE], self.values[ITEM_IMBALANCE_STEP], distance)
+    }
+
+    /// The same of tasks, for a CPU that is not idle: how many more for each CPU a node must have than another.
+    fn task_threshold(&self, distance: u32) -> u32 {
+        grown(self.values[IMBALANCE], self.values[IMBALANCE_STEP], distance)
+    }
+
+    /// Whether an idle worker of a node at that distance may take an item, where so many more wait for each CPU of the item's node, in
+    /// thousandths.
+    pub fn may_take(&self, belongs: Belongs, imbalance: u32, distance: u32) -> bool {
+        match belongs {
+            Belongs::Here | Belongs::Nowhere => true,
+            Belongs::Elsewhere => imbalance > self.threshold(distance),
+        }
+    }
+
+    /// Whether a node with `here` tasks for each CPU, in thousandths, is so much more crowded than one at that distance that would
+    /// have `there` with one of its tasks that the task may leave.
+    pub(crate) fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
+        let percent = u64::from(there) * u64::from(self.values[IMBALANCE_PERCENT]) / 100;
+        let least = u64::from(self.task_threshold(distance)).max(percent);
+        u64::from(here) > u64::from(there) + least
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.values[WAITING]
+    }
+
+    /// What a node can do, with what is tolerated beyond it. On a node of many CPUs a part of what they can do would be a whole
+    /// task, and a CPU elsewhere would idle for want of it.
+    pub(crate) fn room(&self, capacity: u32) -> u32 {
+        const HALF_A_TASK: u64 = 500;
+        let beyond = u64::from(capacity) * u64::from(self.values[TOLERANCE]) / 1000;
+        capacity.saturating_add(beyond.min(HALF_A_TASK) as u32)
+    }
+
+    pub(crate) fn stay_ms(&self) -> u32 {
+        self.values[STAY]
+    }
+
+    /// How long until the next look, in milliseconds: while something is out or crowded, and while nothing is.
+    pub fn period_ms(&self, busy: bool) -> u32 {
+        self.values[if busy { BUSY_PERIOD } else { PERIOD }]
+    }
+
+    pub(crate) fn move_time(&self) -> u32 {
+        self.values[MOVE_TIME]
+    }
+
+    pub(crate) fn move_margin(&self) -> u32 {
+        self.values[MOVE_MARGIN]
+    }
+
+    /// How long a dynamic home stays where it is at least, in milliseconds.
+    pub fn move_interval_ms(&self) -> u32 {
+        self.values[MOVE_INTERVAL]
+    }
+}
+
+/// What holds at distance 10, with a step for each further 10.
+fn grown(least: u32, step: u32, distance: u32) -> u32 {
+    let further = u64::from(distance.saturating_sub(LOCAL_DISTANCE));
+    let grown = u64::from(least) + u64::from(step) * further / 10;
+    u32::try_from(grown).unwrap_or(u32::MAX)
+}
+
+/// Why a weight cannot be set so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrongWeight {
+    /// There is none of that name.
+    Name(String),
+    /// It may not be that.
+    Value {
+        /// Its name.
+        name: &'static str,
+        /// What it should be.
+        value: u32,
+        /// The least that it may be.
+        least: u32,
+        /// The most that it may be.
+        most: u32,
+    },
+}
+
+impl fmt::Display for WrongWeight {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WrongWeight::Name(name) => {
+                let names: Vec<&str> = Weights::names().collect();
+                write!(out, "there is no weight {name:?}; there are {}", names.join(", "))
+            }
+            WrongWeight::Value { name, value, least, most } => {
+                write!(out, "{name} cannot be {value}; give {least} to {most}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WrongWeight {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_weight_can_be_set_within_its_bounds() {
+        let mut weights = Weights::default();
+        for name in Weights::names() {
+            let (least, most) = Weights::bounds(name).unwrap();
+            let usual = weights.get(name).unwrap();
+            assert!((least..=most).contains(&usual) && Weights::about(name).is_some());
+            weights.set(name, most).unwrap();
+            assert_eq!(weights.get(name), Some(most));
+            let error = weights.set(name, most + 1).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(&most.to_string()), "{error}");
+        }
+        let error = weights.set("imbalanse", 1).unwrap_err().to_string();
+        assert!(error.contains("imbalance_step"), "{error}");
+        assert_eq!(weights.get("imbalanse"), None);
+    }
+
+    #[test]
+    fn the_farther_the_more_imbalance_it_takes() {
+        let weights = Weights::default();
+        let at = |distance| weights.threshold(distance);
+        assert!(at(10) < at(12) && at(12) < at(20) && at(20) < at(32));
+        assert!(!weights.may_take(Belongs::Elsewhere, at(20), 20));
+        assert!(weights.may_take(Belongs::Elsewhere, at(20) + 1, 20));
+        assert!(
+            weights.may_take(Belongs::Nowhere, 0, 20) && weights.may_take(Belongs::Here, 0, 20)
+        );
+    }
+
+    #[test]
+    fn no_node_has_room_for_one_task_more_than_it_has_cpus() {
+        let weights = Weights::default();
+        for cpus in [1, 2, 8, 16, 192] {
+            let capacity = 1000 * cpus;
+            assert!((capacity + 1..capacity + 1000).contains(&weights.room(capacity)), "{cpus}");
+        }
+    }
+
+    #[test]
+    fn among_many_it_takes_more() {
+        let weights = Weights::default();
+        assert!(weights.is_worth_leaving(3000, 1000, 20));
+        assert!(!weights.is_worth_leaving(102_000, 100_000, 20));
+        assert!(weights.is_worth_leaving(126_000, 100_000, 20));
+    }
+}

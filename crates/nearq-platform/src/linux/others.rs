@@ -1,0 +1,60 @@
+//! Threads of other processes: where they may run. For who keeps whole programs near their memory.
+
+use nearq_topology::CpuSet;
+
+use super::refusal::{self, refused};
+use crate::sys::{self, Errno, Tid};
+use crate::{Linux, Refused};
+
+impl Linux {
+    /// The CPUs on which a thread of any process may run, by its number. Numbers are given out again: the caller knows whose it is.
+    ///
+    /// # Errors
+    /// There is no such thread.
+    pub fn affinity_of(thread: u32) -> Result<CpuSet, Refused> {
+        let what = || format!("read the CPUs of thread {thread}");
+        let words = tid(thread).and_then(sys::affinity);
+        words
+            .map(|words| CpuSet::from_words(&words))
+            .map_err(|error| refused(what(), error, "".into()))
+    }
+
+    /// Restricts a thread of any process to `cpus`, by its number. It leaves other CPUs at once.
+    ///
+    /// # Errors
+    /// There is no such thread, it belongs to another user, or none of `cpus` is allowed to it.
+    pub fn set_affinity_of(thread: u32, cpus: &CpuSet) -> Result<(), Refused> {
+        tid(thread).and_then(|tid| sys::set_affinity(tid, cpus.as_words())).map_err(|error| {
+            let what = format!("restrict thread {thread} to CPUs {cpus}");
+            refused(what, error, refusal::affinity(error))
+        })
+    }
+}
+
+fn tid(thread: u32) -> sys::Result<Tid> {
+    i32::try_from(thread).ok().and_then(Tid::from_raw).ok_or(Errno::SRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Platform as _;
+
+    #[test]
+    fn a_thread_of_another_process_can_be_confined() {
+        if cfg!(miri) {
+            return;
+        }
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let all = Linux::affinity_of(child.id()).unwrap();
+        let one = CpuSet::single(all.last().unwrap());
+        Linux::set_affinity_of(child.id(), &one).unwrap();
+        assert_eq!(Linux::affinity_of(child.id()), Ok(one));
+        let none = Linux::set_affinity_of(child.id(), &CpuSet::new()).unwrap_err();
+        assert!(none.to_string().contains("restrict thread"), "{none}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Linux::affinity_of(child.id()).is_err() && Linux::affinity_of(0).is_err());
+        assert_eq!(Linux::affinity(Linux::current_thread()), Ok(all));
+    }
+}

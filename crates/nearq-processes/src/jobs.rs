@@ -1,0 +1,49 @@
+//! Jobs: one command for each of many inputs, so many at a time, each at home on a node. The engine of `nearq run`.
+//!
+//! It starts, waits and accounts, and knows no terminal: who shows something is an [`Audience`].
+//!
+//! ```text
+//! Inputs ─► Template ─► Placement ─► Spawner (in nearq-platform) ─► Running ─► Report ─► Audience
+//!  lists, a pipe   words     a home       placed before its          │
+//!                                         first instruction          └─► Printer: output, each job's together
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, takes note of ends |
+//! | `input`, `template`, `quote`, `find` | what is run: inputs, placeholders, quoting, `PATH` |
+//! | `placement`, `preview` | homes; what would be run where |
+//! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
+//! | `output`, `budget` | outputs, kept together, in not too much memory |
+//! | `halt` | failures, and what they end |
+//! | `signals`, `guard` | nothing outlives the engine |
+
+mod budget;
+mod engine;
+mod find;
+mod guard;
+mod halt;
+mod input;
+mod output;
+mod placement;
+mod preview;
+mod quote;
+mod report;
+mod running;
+mod signals;
+mod template;
+mod tree;
+
+pub use engine::{Audience, Error, Plan, run};
+pub use find::{NoProgram, find};
+pub use guard::VARIABLE;
+pub use halt::{End, Halt, exit_status};
+pub use input::{Group, Inputs};
+pub use output::{Around, Order};
+pub use placement::Homes;
+pub use preview::preview;
+pub use quote::{quote, quoted};
+pub use report::{Counts, Outcome, Report, most};
+pub use template::{NoSuchInput, Template};
+
+pub use crate::system::die_by;

@@ -1,0 +1,162 @@
+//! A second process that ends what is left when the engine is killed by a signal that nobody can handle.
+//!
+//! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`), what that one has started does not. The
+//! guard waits for the engine's end by a descriptor of that process, and does nothing else. It finds what is left by the
+//! environment: jobs have [`VARIABLE`] with a value that no other run has had, and hand it down. Whoever clears the environment
+//! or makes a session of its own is not found.
+//!
+//! The guard is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine has to
+//! have one thread when it begins: a fork of a process with several may do almost nothing. An engine that ends in order ends its guard
+//! first.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libc::c_int;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+use crate::proc;
+use crate::system::{self, SignalSet};
+
+/// What jobs have in their environment.
+pub const VARIABLE: &str = "NEARQ_RUN";
+
+/// How long what is left may take for an orderly end.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long after that what does not even end by a kill is waited for: it hangs in the kernel.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A guard that lives.
+#[derive(Debug)]
+pub(crate) struct Guard(Pid);
+
+impl Guard {
+    /// Begins. `value` is what the jobs of this run have in [`VARIABLE`]. The caller has one thread.
+    pub(crate) fn start(value: &str) -> io::Result<Self> {
+        let engine = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+        let session = proc::stat(std::process::id()).ok_or(io::ErrorKind::NotFound)?.session;
+        // SAFETY: the caller has one thread, so the child has all that there is, and no lock is held by a thread that it has not.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                watch(engine, session, value);
+                // SAFETY: numbers only. Nothing of the engine's is run or written: no exit handlers, no buffers.
+                unsafe { libc::_exit(0) }
+            }
+            pid => Pid::from_raw(pid).map(Guard).ok_or_else(|| io::ErrorKind::Other.into()),
+        }
+    }
+
+    /// Whether that is its process.
+    pub(crate) fn is(&self, process: u32) -> bool {
+        self.0.as_raw_pid().unsigned_abs() == process
+    }
+
+    /// It has ended, and somebody has waited for it: the number may be another process's by now.
+    pub(crate) fn ended(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It has nothing to lose, and its signals are blocked.
+        let _ = kill_process(self.0, Signal::KILL);
+        // SAFETY: validity: no status is asked for. Thread: whoever waits for any child may have noted its end before.
+        unsafe { libc::waitpid(self.0.as_raw_pid(), std::ptr::null_mut(), 0) };
+    }
+}
+
+/// All that the guard does.
+fn watch(engine: OwnedFd, session: u32, value: &str) {
+    leave();
+    // The engine's files are not for us to keep open: who reads its output waits for the end of it.
+    let Ok(engine) = alone(engine) else { return };
+    loop {
+        let mut polled = [PollFd::new(&engine, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+    end_all(session, value);
+}
+
+/// Out of the reach of the terminal and of signals.
+fn leave() {
+    SignalSet::all().block();
+    // SAFETY: no pointers.
+    unsafe { libc::setsid() };
+    system::name_self("nearq-guard");
+}
+
+/// Closes everything but that descriptor, which it gives back under another number.
+fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
+    const PLACE: c_int = 0;
+    // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one.
+    let moved = unsafe { libc::dup2(descriptor.as_raw_fd(), PLACE) };
+    if moved != PLACE {
+        return Err(io::Error::last_os_error());
+    }
+    std::mem::forget(descriptor);
+    // SAFETY: as above.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, PLACE + 1, u32::MAX, 0) };
+    if closed != 0 {
+        // A kernel before 5.9.
+        for entry in fs::read_dir("/proc/self/fd")?.flatten() {
+            let number = entry.file_name().to_str().and_then(|name| name.parse::<c_int>().ok());
+            if let Some(number) = number.filter(|&number| number != PLACE) {
+                // SAFETY: as above; the folder's own descriptor is closed twice, which is an error and nothing more.
+                unsafe { libc::close(number) };
+            }
+        }
+    }
+    // SAFETY: open, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
+}
+
+/// Ends all processes of the run that are in the engine's session.
+fn end_all(session: u32, value: &str) {
+    let wanted = format!("{VARIABLE}={value}");
+    let begin = Instant::now();
+    let mut told: Vec<u32> = Vec::new();
+    while begin.elapsed() < GRACE + PATIENCE {
+        let kill = begin.elapsed() >= GRACE;
+        let mut left = 0;
+        for (pid, process) in of_run(&wanted, session) {
+            left += 1;
+            let signal = if kill { Signal::KILL } else { Signal::TERM };
+            if kill || !told.contains(&pid) {
+                // It may have ended meanwhile; the descriptor is that of the very process that was looked at.
+                let _ = pidfd_send_signal(&process, signal);
+                let _ = pidfd_send_signal(&process, Signal::CONT);
+                told.push(pid);
+            }
+        }
+        if left == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The processes that have the variable.
+fn of_run(wanted: &str, session: u32) -> Vec<(u32, OwnedFd)> {
+    let of_run = |pid: u32| {
+        let number = Pid::from_raw(pid.cast_signed())?;
+        // First the descriptor, then the look: what is looked at is what it stands for, or it has ended.
+        let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
+        // A zombie has no environment any more.
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let is_of_run = environment.split(|&byte| byte == 0).any(|one| one == wanted.as_bytes());
+        (is_of_run && proc::stat(pid)?.session == session).then_some((pid, process))
+    };
+    proc::all().into_iter().filter_map(of_run).collect()
+}

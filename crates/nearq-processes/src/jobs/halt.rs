@@ -1,0 +1,150 @@
+//! When a failed job ends more than itself, and what the whole ends with.
+
+use std::str::FromStr;
+
+/// What happens when a job fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Halt {
+    /// All the same, every job runs.
+    #[default]
+    Never,
+    /// No other job starts; those that run may end.
+    Soon,
+    /// Those that run are ended too.
+    Now,
+}
+
+impl Halt {
+    /// The names, as [`FromStr`] takes them.
+    pub const NAMES: [&'static str; 3] = ["never", "soon", "now"];
+}
+
+impl FromStr for Halt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self::Never),
+            "soon" => Ok(Self::Soon),
+            "now" => Ok(Self::Now),
+            _ => Err(format!("there are {}", Self::NAMES.join(", "))),
+        }
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this exit status. 126: its command could not be executed; 127: it was not found.
+    Exit(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl End {
+    /// What the kernel's word for the end of a process says.
+    pub(crate) fn of(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            return Self::Signal(libc::WTERMSIG(status));
+        }
+        Self::Exit(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
+    }
+
+    /// Whether it did what it was for.
+    pub fn is_success(self) -> bool {
+        self == Self::Exit(0)
+    }
+}
+
+/// What the ends so far mean for what is to come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Decision {
+    halt: Halt,
+    failed: u64,
+}
+
+impl Decision {
+    pub(crate) fn new(halt: Halt) -> Self {
+        Self { halt, failed: 0 }
+    }
+
+    /// A job has ended, by itself or because it was `stopped`: then it has not failed. Returns whether those that run are to be ended
+    /// now, which happens once.
+    pub(crate) fn ended(&mut self, end: End, stopped: bool) -> bool {
+        if end.is_success() || stopped {
+            return false;
+        }
+        self.failed += 1;
+        self.halt == Halt::Now && self.failed == 1
+    }
+
+    /// Whether another job may start.
+    pub(crate) fn may_start(&self) -> bool {
+        self.halt == Halt::Never || self.failed == 0
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed
+    }
+}
+
+/// The exit status for so many failed jobs: their number up to 100, and 101 for more.
+///
+/// ```
+/// use nearq_processes::jobs::exit_status;
+///
+/// assert_eq!([0, 1, 100, 101, 5000].map(exit_status), [0, 1, 100, 101, 101]);
+/// ```
+pub fn exit_status(failed: u64) -> u8 {
+    u8::try_from(failed.min(101)).unwrap_or(101)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: [End; 4] = [End::Exit(0), End::Exit(3), End::Exit(0), End::Signal(9)];
+
+    fn decisions(halt: Halt) -> Vec<(bool, bool)> {
+        let mut decision = Decision::new(halt);
+        ENDS.map(|end| (decision.ended(end, false), decision.may_start())).to_vec()
+    }
+
+    #[test]
+    fn never_goes_on() {
+        assert_eq!(decisions(Halt::Never), [(false, true); 4]);
+    }
+
+    #[test]
+    fn soon_starts_no_more_after_the_first_failure() {
+        let expected = [(false, true), (false, false), (false, false), (false, false)];
+        assert_eq!(decisions(Halt::Soon), expected);
+    }
+
+    #[test]
+    fn now_ends_the_others_once() {
+        let expected = [(false, true), (true, false), (false, false), (false, false)];
+        assert_eq!(decisions(Halt::Now), expected);
+    }
+
+    #[test]
+    fn who_was_stopped_has_not_failed() {
+        let mut decision = Decision::new(Halt::Now);
+        assert!(decision.ended(End::Exit(1), false));
+        assert!(!decision.ended(End::Signal(libc::SIGTERM), true));
+        assert!(!decision.ended(End::Exit(143), true), "it handled the signal");
+        assert_eq!(decision.failed(), 1);
+    }
+
+    #[test]
+    fn the_kernels_words() {
+        assert_eq!(End::of(3 << 8), End::Exit(3));
+        assert_eq!(End::of(libc::SIGKILL), End::Signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn other_words_are_refused_with_those_that_there_are() {
+        assert_eq!("now".parse(), Ok(Halt::Now));
+        assert_eq!("later".parse::<Halt>(), Err("there are never, soon, now".to_owned()));
+    }
+}

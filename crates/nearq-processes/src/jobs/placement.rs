@@ -1,0 +1,181 @@
+//! Where a job is at home, and what that means for it.
+//!
+//! Soft: its CPUs are its home's, its memory comes from there first, and the [`Warden`] lets it out when the home is crowded while
+//! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. Where there is one
+//! node, nothing is set, nobody looks, and jobs have no account of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nearq_home::{Nodes, Weights, pick};
+use nearq_platform::{MemoryPolicy, Refused, Spawned};
+use nearq_topology::CpuSet;
+
+use crate::tree::{State, Table};
+use crate::{Account, Event, Warden};
+
+/// How long the loads are looked at before the first job: what others do counts too. The kernel tells in ticks of 10 ms.
+const FIRST_LOOK: Duration = Duration::from_millis(40);
+
+/// What homes jobs get.
+#[derive(Clone, Debug)]
+pub struct Homes {
+    /// The places that there are.
+    pub nodes: Nodes,
+    /// The index of the home of all jobs; `None` gives each job the one with the least load.
+    pub fixed: Option<usize>,
+    /// Whether jobs are bound to it.
+    pub strict: bool,
+    /// How reluctant to let jobs out.
+    pub weights: Weights,
+}
+
+/// Gives homes, and has them kept.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    nodes: Nodes,
+    fixed: Option<usize>,
+    strict: bool,
+    policies: Vec<MemoryPolicy>,
+    /// Where there are several nodes.
+    warden: Option<Warden>,
+    /// By which others see who lives where; none where nobody has a home, or the system refuses one.
+    table: Option<Table>,
+    /// The processes that jobs began with.
+    processes: BTreeMap<u64, u32>,
+    next_look: Option<Instant>,
+    /// Jobs that chose their CPUs themselves.
+    left_alone: BTreeSet<u64>,
+    /// Which of the two is asked for. What was refused once is not asked for again.
+    asks_affinity: bool,
+    asks_policy: bool,
+    refused: Option<String>,
+}
+
+impl Placement {
+    pub(crate) fn new(homes: Homes) -> Self {
+        let policy = |memory: usize| {
+            if homes.strict {
+                MemoryPolicy::Bind(vec![memory])
+            } else {
+                MemoryPolicy::Preferred(memory)
+            }
+        };
+        let several = !homes.nodes.is_single();
+        let warden = several.then(|| {
+            let mut warden = Warden::new(homes.nodes.clone(), homes.weights);
+            if homes.fixed.is_none() {
+                thread::sleep(FIRST_LOOK);
+                warden.step();
+            }
+            warden
+        });
+        let table = several.then(|| Table::create(&homes.nodes, &homes.nodes.cpus(), true).ok());
+        Self {
+            table: table.flatten(),
+            processes: BTreeMap::new(),
+            policies: homes.nodes.iter().map(|node| policy(node.memory)).collect(),
+            nodes: homes.nodes,
+            fixed: homes.fixed,
+            strict: homes.strict,
+            warden,
+            next_look: None,
+            left_alone: BTreeSet::new(),
+            asks_affinity: several,
+            asks_policy: several,
+            refused: None,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// The home of the next job.
+    pub(crate) fn choose(&self) -> usize {
+        let least_loaded = |warden: &Warden| {
+            let from = self.nodes.of_cpu(rustix::thread::sched_getcpu());
+            pick(&self.nodes, &warden.loads(), from)
+        };
+        self.fixed.or_else(|| self.warden.as_ref().map(least_loaded)).unwrap_or(0)
+    }
+
+    /// The CPUs of a job at home there, as far as they are to be set.
+    pub(crate) fn cpus(&self, home: usize) -> Option<&CpuSet> {
+        self.asks_affinity.then(|| &self.nodes.get(home).cpus)
+    }
+
+    /// The memory of a job at home there, as far as it is to be set.
+    pub(crate) fn memory(&self, home: usize) -> Option<&MemoryPolicy> {
+        self.asks_policy.then(|| &self.policies[home])
+    }
+
+    /// A job has started there. Returns what was refused, where that is new.
+    pub(crate) fn started(&mut self, job: u64, home: usize, spawned: &Spawned) -> Option<String> {
+        let mut news = None;
+        let mut note = |refused: &Option<Refused>, asks: &mut bool, without: &str| {
+            if let Some(refused) = refused {
+                *asks = false;
+                news = Some(format!("{refused}; jobs run without {without}"));
+            }
+        };
+        note(&spawned.affinity_refused, &mut self.asks_affinity, "the CPUs of a home");
+        note(&spawned.memory_refused, &mut self.asks_policy, "memory of their home");
+        let kept = !self.strict && self.asks_affinity;
+        if let Some(warden) = &mut self.warden {
+            warden.add(job, spawned.pid, home, kept);
+            self.processes.insert(job, spawned.pid);
+            if let Some(table) = &self.table {
+                table.claim_for(spawned.pid, home);
+            }
+            if self.next_look.is_none() {
+                self.next_look = warden.period().map(|period| Instant::now() + period);
+            }
+        }
+        if news.is_some() {
+            self.refused.clone_from(&news);
+        }
+        news
+    }
+
+    /// A job has ended; what is known of where it was, where there are several nodes.
+    pub(crate) fn ended(&mut self, job: u64) -> Option<(Account, bool)> {
+        if let (Some(process), Some(table)) = (self.processes.remove(&job), &self.table) {
+            table.release(process);
+        }
+        let account = self.warden.as_mut()?.remove(job)?;
+        Some((account, self.left_alone.remove(&job)))
+    }
+
+    /// When homes are to be looked after; never where there is one node, or nothing runs.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// Looks after homes, if it is time.
+    pub(crate) fn look(&mut self) {
+        let Some(warden) = self.warden.as_mut() else { return };
+        if self.next_look.is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        for event in warden.step() {
+            let (id, state) = match event {
+                Event::LetOut { id, .. } => (id, State::Out),
+                Event::BroughtHome { id } | Event::Moved { id, .. } => (id, State::Home),
+                Event::LeftAlone { id } => {
+                    self.left_alone.insert(id);
+                    (id, State::Own)
+                }
+            };
+            if let (Some(process), Some(table)) = (self.processes.get(&id), &self.table) {
+                table.note(*process, state);
+            }
+        }
+        self.next_look = warden.period().map(|period| Instant::now() + period);
+    }
+
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+}

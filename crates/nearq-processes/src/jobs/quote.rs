@@ -1,0 +1,76 @@
+//! Words as a shell would have to be given them.
+
+/// Bytes that no shell takes for anything but themselves.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"%+,-./:=@_^".contains(&byte) || byte >= 0x80
+}
+
+/// Appends the word, in single quotes where a shell would make something else of it.
+///
+/// ```
+/// use nearq_processes::jobs::quote;
+///
+/// let mut line = Vec::new();
+/// quote(b"it's", &mut line);
+/// assert_eq!(line, br"'it'\''s'");
+/// ```
+pub fn quote(word: &[u8], line: &mut Vec<u8>) {
+    if !word.is_empty() && word.iter().all(|&byte| is_plain(byte)) {
+        line.extend_from_slice(word);
+        return;
+    }
+    line.push(b'\'');
+    for &byte in word {
+        match byte {
+            // Out of the quotes, the byte itself, and in again.
+            b'\'' => line.extend_from_slice(br"'\''"),
+            byte => line.push(byte),
+        }
+    }
+    line.push(b'\'');
+}
+
+/// A command as one line for a shell.
+pub fn quoted<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut line = Vec::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        quote(word, &mut line);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn plain_words_stay_as_they_are() {
+        let words: [&[u8]; 3] = [b"gzip", b"-9", "/data/größe_1.txt".as_bytes()];
+        assert_eq!(quoted(words), "gzip -9 /data/größe_1.txt".as_bytes());
+    }
+
+    #[test]
+    fn a_shell_gives_every_word_back() {
+        let words: [&[u8]; 10] = [
+            b"",
+            b" ",
+            b"a b",
+            b"it's",
+            b"'",
+            b"$HOME `id` $(id)",
+            b"*?[a]{b,c}~#!\\",
+            b"a\nb\tc",
+            b"<>|&;()\"",
+            b"\xff\x01",
+        ];
+        let line = [b"printf '%s\\0' ".as_slice(), &quoted(words)].concat();
+        let line = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&line);
+        let output = Command::new("/bin/sh").arg("-c").arg(line).output().unwrap();
+        let back: Vec<&[u8]> = output.stdout.split(|byte| *byte == 0).collect();
+        assert_eq!(back[..words.len()], words);
+    }
+}

@@ -1,0 +1,94 @@
+//! What is told of a job when it has ended, and of all of them.
+
+use std::time::{Duration, SystemTime};
+
+use super::halt::End;
+use crate::Account;
+
+/// What a job did. Nodes are indices in the [`Nodes`](nearq_home::Nodes) that the engine was given.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// From 1, in the order of input.
+    pub number: u64,
+    /// Its first process; 0 if there was none.
+    pub process: u32,
+    /// The command, as one would type it.
+    pub command: Vec<u8>,
+    /// How it ended.
+    pub end: End,
+    /// Whether it was ended because the whole was: such a job has not failed.
+    pub stopped: bool,
+    /// When it started.
+    pub started: SystemTime,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// The CPU time of the job's first process and of all below it that were waited for, in programs.
+    pub user: Duration,
+    /// The same in the kernel.
+    pub system: Duration,
+    /// The most memory that one of those processes had, in KiB.
+    pub max_rss_kib: u64,
+    /// How much it printed on standard output, in bytes; 0 where output is not kept together.
+    pub printed: u64,
+    /// Where it was, as far as the warden saw: what has ended cannot be asked any more. `None` where there is one node.
+    pub account: Option<Account>,
+    /// Whether it chose its CPUs itself, and was left alone from then on.
+    pub left_alone: bool,
+}
+
+/// The node of which a job used most CPU time, by index.
+pub fn most(account: &Account) -> Option<usize> {
+    let used = account.cpu_time.iter().enumerate().filter(|(_, time)| !time.is_zero());
+    // The first of equals: `max_by_key` takes the last.
+    used.rev().max_by_key(|(_, time)| **time).map(|(node, _)| node)
+}
+
+/// How many there are of what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Jobs that have ended, for whatever reason.
+    pub ended: u64,
+    /// Of those, how many failed.
+    pub failed: u64,
+    /// Jobs that run, by the index of their home; all in one place where there is one node.
+    pub running: Vec<u64>,
+    /// Jobs that are still to start, as far as is known.
+    pub waiting: u64,
+    /// Whether that is all of them.
+    pub all_known: bool,
+}
+
+/// How the whole ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The jobs that ended by themselves and did not succeed.
+    pub failed: u64,
+    /// All that ended.
+    pub ended: u64,
+    /// Inputs that were read, and for which no job started.
+    pub not_started: u64,
+    /// The signal that ended it. The caller should end by it too: see [`die_by`](super::die_by).
+    pub signal: Option<i32>,
+    /// Why inputs could not be read to their end.
+    pub input_error: Option<String>,
+    /// Why jobs have no memory policy, or not the CPUs of their home.
+    pub refused: Option<String>,
+    /// The wall-clock time of all.
+    pub elapsed: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_is_where_most_time_went() {
+        let most = |times: [u64; 3]| {
+            let cpu_time = times.map(Duration::from_millis).to_vec();
+            most(&Account { cpu_time, ..Account::default() })
+        };
+        assert_eq!(most([0, 0, 0]), None);
+        assert_eq!(most([1, 5, 2]), Some(1));
+        assert_eq!(most([5, 2, 5]), Some(0));
+    }
+}

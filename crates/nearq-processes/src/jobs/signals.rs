@@ -1,0 +1,91 @@
+//! Signals as something to poll: a loop that waits for ends of jobs, for input and for readers of output hears of them there.
+//!
+//! They are blocked and come by a descriptor, so there are no handlers, and nothing is interrupted. A signal that was ignored
+//! when the program began (`nohup`, a job in the background of a script) stays ignored: a blocked one would be delivered.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use libc::c_int;
+
+use crate::system::{SignalSet, default_action, next_signal};
+
+/// Those that end the whole. They are passed on to the jobs.
+const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// A child has ended.
+    Child,
+    /// The whole shall end.
+    End(c_int),
+    /// The terminal stops the foreground job, which is us.
+    Stop,
+    /// It goes on.
+    Continue,
+}
+
+/// The signals come here while this lives.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    descriptor: OwnedFd,
+    before: SignalSet,
+}
+
+impl Signals {
+    /// Blocks them in the calling thread: threads that are started later have them blocked too.
+    pub(crate) fn take() -> io::Result<Self> {
+        // Children whose end is ignored leave no status. It is not for programs to find that so.
+        default_action(libc::SIGCHLD);
+        let may_be_ignored = ENDING.into_iter().chain([libc::SIGTSTP]);
+        let set = may_be_ignored
+            .filter(|&signal| !is_ignored(signal))
+            .chain([libc::SIGCHLD, libc::SIGCONT])
+            .fold(SignalSet::empty(), SignalSet::with);
+        let descriptor = set.file()?;
+        Ok(Self { descriptor, before: set.block() })
+    }
+
+    /// The next that has come.
+    pub(crate) fn next(&self) -> Option<Signal> {
+        while let Some(came) = next_signal(&self.descriptor) {
+            match came.signal {
+                libc::SIGCHLD => return Some(Signal::Child),
+                libc::SIGTSTP => return Some(Signal::Stop),
+                libc::SIGCONT => return Some(Signal::Continue),
+                signal if ENDING.contains(&signal) => return Some(Signal::End(signal)),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.before.restore();
+    }
+}
+
+/// Stops this process as the terminal would have, until it is continued.
+pub(crate) fn stop_here() {
+    // SAFETY: numbers only.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: validity: the place is a whole structure. Aliasing: the only reference is the one passed. Thread: any.
+    unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: validity: numbers and pointers, for which zeros are a value. Aliasing and thread: a local.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}

@@ -1,0 +1,283 @@
+//! What CPUs and tasks have done since the last look.
+//!
+//! How long CPUs idled is in `/proc/stat`, in ticks of 10 ms. How long tasks ran is in `/proc/PID/task/TID/schedstat`, and how long
+//! they waited for a CPU there and, for all of a CPU's tasks, in `/proc/schedstat`. The kernel adds a wait when it is over (and the time
+//! that a CPU's tasks ran, which that file has as well, when they stop: so it is of no use for one that spins). So a thread that has
+//! waited for the whole period seems to have slept: one that is runnable and has done neither counts as waiting. So does one that is
+//! runnable at two looks in a row, for as long as it did not run: on a virtual machine the host may have had the CPU, and nobody
+//! in the guest knows.
+//!
+//! A kernel built without `SCHEDSTATS` knows of no waiting: there, who is runnable when it is looked at waited for as long as it did
+//! not run, and of the waiting of others nothing is known.
+//!
+//! A thread's time is charged to the node of the CPU that it was on when it was looked at. What lives shorter than a period may
+//! never be seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nearq_home::{NodeLoad, Nodes, milli};
+
+use crate::proc::{self, Clock, TICK};
+
+/// What one task did since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// Its processes that live, with their threads.
+    pub threads: Vec<(u32, Vec<u32>)>,
+    /// How long its threads ran, by index of the nodes.
+    pub ran: Vec<Duration>,
+    /// How long they waited for a CPU.
+    pub waited: Duration,
+    /// The index of the node where it ran most, or else was last; none while it is on CPUs of no node.
+    pub node: Option<usize>,
+}
+
+impl Deeds {
+    /// How long it ran, wherever.
+    pub fn ran_in_all(&self) -> Duration {
+        self.ran.iter().sum()
+    }
+
+    /// Whether nothing of it lives.
+    pub fn is_gone(&self) -> bool {
+        self.threads.is_empty()
+    }
+}
+
+/// Looks at CPUs and at tasks again and again.
+#[derive(Debug)]
+pub struct Observer {
+    nodes: Nodes,
+    cpus: Cpus,
+    at: Instant,
+    /// How long the last period was.
+    period: Duration,
+    /// By process and thread.
+    threads: BTreeMap<(u32, u32), Seen>,
+    look: u64,
+}
+
+/// A thread as it was at the last look.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    started: u64,
+    clock: Clock,
+    runnable: bool,
+    look: u64,
+}
+
+/// What the CPUs had done at the last look, by their numbers.
+#[derive(Debug)]
+struct Cpus {
+    /// Ticks for which they had idled.
+    idle: BTreeMap<usize, u64>,
+    /// How long their tasks had waited; none where the kernel does not tell.
+    waited: Option<BTreeMap<usize, Duration>>,
+}
+
+impl Observer {
+    /// Looks for the first time.
+    pub fn new(nodes: Nodes) -> Self {
+        let cpus = Cpus { idle: idle_ticks(), waited: waits() };
+        let (at, period) = (Instant::now(), Duration::ZERO);
+        Observer { nodes, cpus, at, period, threads: BTreeMap::new(), look: 0 }
+    }
+
+    /// The places that are told apart.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// A period ends: what the CPUs of each node did in it, whoever's tasks they had. [`tasks`](Self::task) are looked at after
+    /// this.
+    pub fn nodes_loads(&mut self) -> Vec<NodeLoad> {
+        let now = Instant::now();
+        self.period = now - self.at;
+        self.at = now;
+        // Threads that were not looked at last time are gone.
+        let look = self.look;
+        self.threads.retain(|_, seen| seen.look == look);
+        self.look += 1;
+        let period = self.period;
+        let mut sums = vec![(Duration::ZERO, Duration::ZERO); self.nodes.len()];
+        for (cpu, ticks) in idle_ticks() {
+            let Some(node) = self.nodes.of_cpu(cpu) else { continue };
+            let idled = ticks.saturating_sub(self.cpus.idle.insert(cpu, ticks).unwrap_or(ticks));
+            let idled = period.min(TICK * u32::try_from(idled).unwrap_or(u32::MAX));
+            sums[node].0 += period.saturating_sub(idled);
+            sums[node].1 += idled;
+        }
+        if let Some(before) = &mut self.cpus.waited {
+            for (cpu, waited) in waits().unwrap_or_default() {
+                let Some(node) = self.nodes.of_cpu(cpu) else { continue };
+                sums[node].0 += waited.saturating_sub(before.insert(cpu, waited).unwrap_or(waited));
+            }
+        }
+        let load =
+            |(busy, idle)| NodeLoad { runnable: milli(busy, period), idle: milli(idle, period) };
+        sums.into_iter().map(load).collect()
+    }
+
+    /// Whether the kernel counts how long tasks wait, so that the loads of nodes have the waiting of everybody in them.
+    pub fn knows_waiting(&self) -> bool {
+        self.cpus.waited.is_some()
+    }
+
+    /// How long the period was that [`nodes_loads`](Self::nodes_loads) ended.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// What a process, and all that it has started, did in the period; those in `others` are tasks of their own, with what they have
+    /// started.
+    pub fn task(&mut self, process: u32, others: &BTreeSet<u32>) -> Deeds {
+        let mut deeds = Deeds { ran: vec![Duration::ZERO; self.nodes.len()], ..Deeds::default() };
+        let mut last = None;
+        let processes = proc::tree(process, others);
+        for (process, threads) in &processes {
+            for thread in threads {
+                let node = self.thread(*process, *thread, &mut deeds);
+                last = last.or(node);
+            }
+        }
+        deeds.threads = processes;
+        let most = deeds
+            .ran
+            .iter()
+            .enumerate()
+            .max_by_key(|(index, ran)| (**ran, self.nodes.len() - index));
+        deeds.node = most.filter(|(_, ran)| !ran.is_zero()).map(|(index, _)| index).or(last);
+        deeds
+    }
+
+    /// Adds what a thread did; where it was last.
+    fn thread(&mut self, process: u32, thread: u32, deeds: &mut Deeds) -> Option<usize> {
+        let stat = proc::thread_stat(process, thread).filter(|stat| !stat.has_ended())?;
+        let clock = proc::thread_clock(process, thread)
+            .unwrap_or(Clock { ran: stat.cpu_time(), waited: Duration::ZERO });
+        let runnable = stat.state == 'R';
+        let seen = Seen { started: stat.started, clock, runnable, look: self.look };
+        let before = self.threads.insert((process, thread), seen);
+        let before = before.filter(|before| before.started == stat.started);
+        // What one that is new did before this period is not of this period.
+        let done = clock.since(before.map_or(Clock::default(), |before| before.clock));
+        let ran = done.ran.min(self.period);
+        let all_along = before.is_some_and(|before| before.runnable) || done == Clock::default();
+        let waited = if runnable && (all_along || !self.knows_waiting()) {
+            self.period.saturating_sub(ran)
+        } else {
+            done.waited.min(self.period.saturating_sub(ran))
+        };
+        deeds.waited += waited;
+        let node = self.nodes.of_cpu(stat.cpu);
+        if let Some(node) = node {
+            deeds.ran[node] += ran;
+        }
+        node
+    }
+}
+
+/// How long the tasks of each CPU have waited since the machine started.
+fn waits() -> Option<BTreeMap<usize, Duration>> {
+    let clocks = proc::cpu_clocks()?;
+    Some(clocks.into_iter().map(|(cpu, clock)| (cpu, clock.waited)).collect())
+}
+
+/// Idle ticks of each CPU since the machine started.
+fn idle_ticks() -> BTreeMap<usize, u64> {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let cpus = text.lines().filter_map(|line| {
+        let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        // The line of all of them has no number.
+        let cpu = fields.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
+        let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+        // Idle, and waiting for a device.
+        Some((cpu, numbers.get(3)? + numbers.get(4)?))
+    });
+    cpus.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_topology::CpuSet;
+    use std::process::{Child, Command};
+
+    /// A child that ends with the test.
+    struct Started(Child);
+
+    impl Started {
+        fn sh(script: &str) -> Self {
+            Started(Command::new("sh").args(["-c", script]).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn one_place() -> Nodes {
+        Nodes::pretended(&[(0, CpuSet::from_range(0..4096))], &[vec![10]])
+    }
+
+    /// Looks until something is so.
+    fn until(observer: &mut Observer, process: u32, is_so: impl Fn(&Deeds, &NodeLoad) -> bool) {
+        let begin = Instant::now();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let load = observer.nodes_loads()[0];
+            let deeds = observer.task(process, &BTreeSet::new());
+            assert!(deeds.ran_in_all() + deeds.waited <= observer.period() * 64);
+            if is_so(&deeds, &load) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(50), "{deeds:?} {load:?}");
+        }
+    }
+
+    #[test]
+    fn who_spins_runs_or_waits_all_the_time_and_who_sleeps_does_neither() {
+        for ticks in [false, true] {
+            let mut observer = Observer::new(one_place());
+            if ticks {
+                observer.cpus.waited = None;
+            }
+            let spins = Started::sh("while :; do :; done");
+            let busy = Duration::from_millis(30);
+            until(&mut observer, spins.0.id(), |deeds, load| {
+                deeds.ran_in_all() + deeds.waited > busy
+                    && load.runnable > 300
+                    && deeds.node == Some(0)
+            });
+            let sleeps = Started::sh("sleep 60");
+            until(&mut observer, sleeps.0.id(), |deeds, _| {
+                !deeds.is_gone() && deeds.ran_in_all() + deeds.waited < Duration::from_millis(5)
+            });
+        }
+    }
+
+    #[test]
+    fn what_a_task_has_started_is_of_it_unless_it_is_a_task_of_its_own() {
+        let mut observer = Observer::new(one_place());
+        let tree = Started::sh("(while :; do :; done) & trap 'kill $!' TERM; wait");
+        until(&mut observer, tree.0.id(), |deeds, _| {
+            deeds.threads.len() == 2 && !deeds.ran_in_all().is_zero()
+        });
+        observer.nodes_loads();
+        let all = observer.task(tree.0.id(), &BTreeSet::new());
+        let child =
+            all.threads.iter().map(|(process, _)| *process).find(|process| *process != tree.0.id());
+        let others = BTreeSet::from([child.unwrap()]);
+        assert_eq!(observer.task(tree.0.id(), &others).threads.len(), 1);
+        assert_eq!(observer.task(child.unwrap(), &others).threads.len(), 1);
+        let child = child.unwrap();
+        drop(Started::sh(&format!("kill {child}")).0.wait());
+        drop(tree);
+        assert!(observer.task(child, &BTreeSet::new()).threads.len() <= 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! Which file a command is, as shells and `execvp` find it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::fs::{Access, access};
+
+/// What there is of a name.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A file that this process may execute.
+    Program(PathBuf),
+    /// This one is there, and may not be executed or is no file. Of several the first file, or else the first of the others.
+    NotExecutable(PathBuf),
+    /// Whether there is something at the path that the name is, cannot be found out.
+    Unreadable(io::Error),
+    /// Nothing.
+    Nothing,
+}
+
+/// Finds a command: itself where its name has a slash, else the first in the folders of `path` that may be executed.
+pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
+    if name.is_empty() {
+        return Found::Nothing;
+    }
+    if name.as_bytes().contains(&b'/') {
+        let file = PathBuf::from(name);
+        return match is_program(&file) {
+            Ok(true) => Found::Program(file),
+            Ok(false) => Found::NotExecutable(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
+            Err(error) => Found::Unreadable(error),
+        };
+    }
+    let mut refused: Option<PathBuf> = None;
+    for folder in path.as_bytes().split(|&byte| byte == b':') {
+        // An empty folder is the one that we are in.
+        let folder = if folder.is_empty() { b"." } else { folder };
+        let file = Path::new(OsStr::from_bytes(folder)).join(name);
+        match is_program(&file) {
+            Ok(true) => return Found::Program(file),
+            Ok(false) => {
+                if refused.as_ref().is_none_or(|before| !before.is_file() && file.is_file()) {
+                    refused = Some(file);
+                }
+            }
+            // As if it were not there.
+            Err(_) => {}
+        }
+    }
+    refused.map_or(Found::Nothing, Found::NotExecutable)
+}
+
+/// Whether what is there can be executed.
+fn is_program(file: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(file)?.is_file() && access(file, Access::EXEC_OK).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, path: &str) -> Found {
+        search(name.as_ref(), path.as_ref())
+    }
+
+    #[test]
+    fn the_first_that_can_be_executed_is_it() {
+        for (name, path) in [("sh", "/etc:/nowhere:/bin:/usr/bin"), ("/bin/sh", "")] {
+            let found = found(name, path);
+            assert!(matches!(&found, Found::Program(file) if file == "/bin/sh"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_executed_and_what_there_is_not_differ() {
+        for (name, path) in [("/no/such/file", "/bin"), ("no-such-command", "/bin"), ("", "/bin")] {
+            assert!(matches!(found(name, path), Found::Nothing), "{name}");
+        }
+        assert!(matches!(found("/etc/passwd/x", ""), Found::Unreadable(_)));
+        for (name, path, is) in [
+            ("/etc/passwd", "", "/etc/passwd"),
+            ("/etc", "", "/etc"),
+            ("passwd", "/etc", "/etc/passwd"),
+            ("etc", "/", "/etc"),
+        ] {
+            let found = found(name, path);
+            assert!(matches!(&found, Found::NotExecutable(file) if file == is), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Who lives where now: processes with homes, of all trees and runs on this machine, and processes that are bound to a node otherwise.
+//!
+//! Homes are found in the tables of `nearq` processes (`/proc/PID/fd`), which are only read. A table's homes may be caches, or nodes
+//! of a machine that pretends; here each is the node that its CPUs are of. Processes that come and go meanwhile may be missing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use nearq_home::{NodeLoad, Nodes};
+use nearq_platform::Linux;
+use nearq_topology::CpuSet;
+
+use crate::observe::Observer;
+use crate::proc;
+use crate::tree::{FILE, Glimpse, How, STEWARD, State, View};
+
+/// Why a process is at home on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It has an entry in a table.
+    Home(How, State),
+    /// It may run on CPUs of this node only, whoever said so.
+    Bound,
+    /// It has no home.
+    Free,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line, or its name where there is none.
+    pub command: String,
+    /// The index of its home's node.
+    pub home: Option<usize>,
+    /// The index of the node where it ran last.
+    pub now: Option<usize>,
+    /// Why it is at home there.
+    pub why: Why,
+    /// The `nearq` process that keeps its home.
+    pub keeper: Option<u32>,
+    /// Bytes of its memory by index of the nodes; none where they may not be read or were not asked for.
+    pub bytes: Option<Vec<u64>>,
+}
+
+/// A node, and what is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What its CPUs have to do.
+    pub load: NodeLoad,
+    /// Processes that are at home here.
+    pub residents: usize,
+    /// How many of them ran elsewhere last.
+    pub away: usize,
+    /// Their memory that is here.
+    pub bytes_home: u64,
+    /// Their memory that is elsewhere.
+    pub bytes_away: u64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// By index of the nodes.
+    pub places: Vec<Place>,
+    /// Processes, by number.
+    pub residents: Vec<Resident>,
+    /// `nearq` processes that keep homes now.
+    pub keepers: Vec<u32>,
+    /// Processes of other users, of which nothing is said.
+    pub hidden: usize,
+}
+
+/// Which processes are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Also those without a home.
+    pub all: bool,
+}
+
+/// A home as a table has it.
+struct Entry {
+    keeper: u32,
+    home: Option<usize>,
+    how: How,
+    state: State,
+}
+
+/// Looks around; CPUs are watched for `sample`.
+pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
+    let mut observer = Observer::new(nodes.clone());
+    thread::sleep(sample);
+    let loads = observer.nodes_loads();
+    let mut survey = Survey {
+        places: loads.into_iter().map(|load| Place { load, ..Place::default() }).collect(),
+        residents: Vec::new(),
+        keepers: Vec::new(),
+        hidden: 0,
+    };
+    // SAFETY: no pointers.
+    let user = unsafe { libc::geteuid() };
+    let mut own = Vec::new();
+    for pid in proc::all() {
+        match fs::metadata(format!("/proc/{pid}")) {
+            Ok(found) if user == 0 || found.uid() == user => own.push(pid),
+            Ok(_) => survey.hidden += 1,
+            Err(_) => {}
+        }
+    }
+    let mut entries = BTreeMap::new();
+    for &pid in &own {
+        if is_keeper(pid) {
+            let found = tables(pid);
+            if !found.is_empty() {
+                survey.keepers.push(pid);
+            }
+            for glimpse in found {
+                if let Some(view) = glimpse.view() {
+                    read(pid, &view, nodes, &mut entries);
+                }
+            }
+        }
+    }
+    for pid in own {
+        if let Some(resident) = resident(pid, &entries, nodes, which) {
+            survey.count(&resident);
+            survey.residents.push(resident);
+        }
+    }
+    survey
+}
+
+impl Survey {
+    fn count(&mut self, resident: &Resident) {
+        let Some(home) = resident.home else { return };
+        let place = &mut self.places[home];
+        place.residents += 1;
+        place.away += usize::from(resident.now.is_some_and(|now| now != home));
+        for (node, bytes) in resident.bytes.iter().flatten().enumerate() {
+            if node == home {
+                place.bytes_home += bytes;
+            } else {
+                place.bytes_away += bytes;
+            }
+        }
+    }
+}
+
+fn name(pid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
+
+/// Whether it may keep homes, by its name.
+fn is_keeper(pid: u32) -> bool {
+    name(pid).is_some_and(|name| name == STEWARD || name.starts_with("nearq"))
+}
+
+/// The tables that a process has open.
+fn tables(pid: u32) -> Vec<Glimpse> {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let is_table = |path: &PathBuf| {
+        use std::os::unix::ffi::OsStrExt as _;
+        fs::read_link(path).is_ok_and(|target| target.as_os_str().as_bytes().starts_with(FILE))
+    };
+    paths.filter(is_table).filter_map(|path| Glimpse::of(&path)).collect()
+}
+
+/// The entries of a table, by process.
+fn read(keeper: u32, view: &View<'_>, nodes: &Nodes, entries: &mut BTreeMap<u32, Entry>) {
+    let node_of = |home: usize| {
+        let words: Vec<u64> =
+            (0..view.layout().mask_words()).map(|word| view.mask_word(home, word)).collect();
+        CpuSet::from_words(&words).first().and_then(|cpu| nodes.of_cpu(cpu))
+    };
+    let homes: Vec<_> = (0..view.layout().homes()).map(node_of).collect();
+    for (_, entry, _) in view.entries() {
+        let home = homes.get(entry.home).copied().flatten();
+        entries.insert(entry.pid, Entry { keeper, home, how: entry.how, state: entry.state });
+    }
+}
+
+fn resident(
+    pid: u32,
+    entries: &BTreeMap<u32, Entry>,
+    nodes: &Nodes,
+    which: Which,
+) -> Option<Resident> {
+    let stat = proc::stat(pid).filter(|stat| !stat.has_ended() && !stat.is_kernel)?;
+    let (home, why, keeper) = match entries.get(&pid) {
+        Some(entry) => (entry.home, Why::Home(entry.how, entry.state), Some(entry.keeper)),
+        None => match bound_to(pid, nodes) {
+            Some(home) => (Some(home), Why::Bound, None),
+            None if which.all => (None, Why::Free, None),
+            None => return None,
+        },
+    };
+    let bytes = proc::resident(pid).map(|resident| {
+        let mut bytes = vec![0; nodes.len()];
+        for (memory, some) in resident {
+            if let Some(at) = nodes.of_memory(memory, None) {
+                bytes[at] += some;
+            }
+        }
+        bytes
+    });
+    let now = nodes.of_cpu(stat.cpu);
+    Some(Resident { pid, command: command(pid), home, now, why, keeper, bytes })
+}
+
+/// The node of which all the CPUs are that a process may run on; none where there is one node only.
+fn bound_to(pid: u32, nodes: &Nodes) -> Option<usize> {
+    if nodes.is_single() {
+        return None;
+    }
+    let mask = Linux::affinity_of(pid).ok()?;
+    let node = nodes.of_cpu(mask.first()?)?;
+    mask.is_subset(&nodes.get(node).cpus).then_some(node)
+}
+
+fn command(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    if line.is_empty() {
+        return name(pid).unwrap_or_default();
+    }
+    let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Table;
+    use std::process::{Child, Command};
+    use std::time::Instant;
+
+    /// A child that ends with the test, however that ends.
+    struct Started(Child);
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn processes_with_homes_are_found_where_they_live() {
+        let cpus = Linux::affinity_of(std::process::id()).unwrap();
+        let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
+        let child = Started(Command::new("sleep").arg("1000").spawn().unwrap());
+        let child = &child.0;
+        // It has its new name a moment before its new arguments.
+        let begin = Instant::now();
+        while command(child.id()) != "sleep 1000" {
+            assert!(begin.elapsed() < Duration::from_secs(50), "{}", command(child.id()));
+            thread::yield_now();
+        }
+        // A process may be looked into by its name; this one is called like the test.
+        let table = Table::create(&nodes, &cpus, true).unwrap();
+        assert!(table.claim_for(child.id(), 0));
+        let found = tables(std::process::id());
+        assert!(!found.is_empty());
+        let mut entries = BTreeMap::new();
+        for glimpse in &found {
+            read(std::process::id(), &glimpse.view().unwrap(), &nodes, &mut entries);
+        }
+        let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
+        assert_eq!((resident.home, resident.keeper), (Some(0), Some(std::process::id())));
+        assert_eq!(resident.why, Why::Home(How::Given, State::Home));
+        assert_eq!(resident.command, "sleep 1000");
+    }
+
+    #[test]
+    fn all_of_this_machine_can_be_looked_at() {
+        let cpus = Linux::affinity_of(std::process::id()).unwrap();
+        let nodes = Nodes::pretended(&[(0, cpus)], &[vec![10]]);
+        let survey = look(&nodes, Which { all: true }, Duration::from_millis(20));
+        let own = survey.residents.iter().find(|found| found.pid == std::process::id()).unwrap();
+        assert!(matches!(own.why, Why::Free | Why::Home(..)));
+        assert_eq!(survey.places.len(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! The processes of a tree as `/proc` has them, and how what was done to them is undone.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use nearq_home::Nodes;
+use nearq_platform::Linux;
+use nearq_topology::CpuSet;
+
+use super::told::{self, Inherited, Told};
+use crate::proc;
+
+/// Processes that start others faster than they can be undone are given up after so many rounds.
+const MOST_ROUNDS: usize = 20;
+
+/// What a process was told of its tree, if it may be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Knows {
+    /// It is one of this tree, and what it knows of the CPUs that it inherited.
+    Member(Inherited),
+    /// It was told of no tree, or of another one.
+    Nothing,
+    /// Its environment may not be read, or it is about to end.
+    Secret,
+}
+
+/// What a process was told, of the tree whose table has that token.
+pub(crate) fn knows(process: u32, token: u64) -> Knows {
+    let Ok(environment) = fs::read(format!("/proc/{process}/environ")) else {
+        return Knows::Secret;
+    };
+    if environment.is_empty() {
+        return Knows::Secret;
+    }
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables
+        .find_map(|variable| variable.strip_prefix(told::VARIABLE.as_bytes())?.strip_prefix(b"="));
+    match value.and_then(Told::of) {
+        Some(told) if told.token == token => Knows::Member(told.inherited),
+        _ => Knows::Nothing,
+    }
+}
+
+/// The indices of the homes of which a mask is made; none if it is not made of whole homes.
+pub(crate) fn homes_of(mask: &CpuSet, nodes: &Nodes) -> Option<Vec<usize>> {
+    let homes: Vec<usize> = (0..nodes.len())
+        .filter(|home| nodes.get(*home).cpus.intersection(mask) == nodes.get(*home).cpus)
+        .collect();
+    (!homes.is_empty() && nodes.cpus_of(&homes) == *mask).then_some(homes)
+}
+
+/// Gives all threads that have CPUs of some homes all CPUs of the tree again, for the descendants of `root`. What chose its CPUs itself
+/// is left alone. How many could not be given theirs.
+pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usize {
+    let mut refused = BTreeSet::new();
+    for _ in 0..MOST_ROUNDS {
+        let mut news = false;
+        for (process, threads) in proc::descendants(root) {
+            if knows(process, token) == Knows::Member(Inherited::Own) {
+                continue;
+            }
+            for thread in threads {
+                // One that has ended meanwhile has no mask.
+                let Ok(mask) = Linux::affinity_of(thread) else { continue };
+                if mask == *widest || refused.contains(&thread) || homes_of(&mask, nodes).is_none()
+                {
+                    continue;
+                }
+                news = true;
+                if Linux::set_affinity_of(thread, widest).is_err() {
+                    refused.insert(thread);
+                }
+            }
+        }
+        if !news {
+            break;
+        }
+    }
+    refused.retain(|thread| Linux::affinity_of(*thread).is_ok());
+    refused.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_of_whole_homes_or_somebodys_own() {
+        let places = ["0-3", "4-7", "8-11"].map(|cpus| (0, cpus.parse().unwrap()));
+        let nodes = Nodes::pretended(&places, &vec![vec![10; 3]; 3]);
+        let homes = |cpus: &str| homes_of(&cpus.parse().unwrap(), &nodes);
+        assert_eq!(homes("4-7"), Some(vec![1]));
+        assert_eq!(homes("0-3,8-11"), Some(vec![0, 2]));
+        for own in ["0", "0-4", "4-7,12", "", "12"] {
+            assert_eq!(homes(own), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn descendants_are_found_and_widened() {
+        let widest = Linux::affinity_of(std::process::id()).unwrap();
+        let first = CpuSet::single(widest.first().unwrap());
+        let rest = widest.difference(&first);
+        if rest.is_empty() {
+            println!("skipped: masks of other processes: there is one CPU; to have it: allow two");
+            return;
+        }
+        let nodes = Nodes::pretended(&[(0, first.clone()), (0, rest)], &vec![vec![10; 2]; 2]);
+        /// A group that ends with the test, however that ends.
+        struct Group(std::process::Child);
+        impl Drop for Group {
+            fn drop(&mut self) {
+                // SAFETY: the group of our child, which has not been waited for.
+                unsafe { libc::kill(-self.0.id().cast_signed(), libc::SIGKILL) };
+                let _ = self.0.wait();
+            }
+        }
+        let mut parent = std::process::Command::new("sh");
+        std::os::unix::process::CommandExt::process_group(&mut parent, 0);
+        let parent = parent
+            .args(["-c", "sleep 1000 & sleep 1000 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut parent = Group(parent);
+        let mut line = [0];
+        std::io::Read::read_exact(parent.0.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let all: Vec<u32> =
+            proc::descendants(parent.0.id()).into_iter().map(|(process, _)| process).collect();
+        assert_eq!(all.len(), 2);
+        for process in &all {
+            Linux::set_affinity_of(*process, &first).unwrap();
+        }
+        assert_eq!(undo(parent.0.id(), &nodes, &widest, 1), 0);
+        for process in &all {
+            assert_eq!(Linux::affinity_of(*process), Ok(widest.clone()));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Where everything lies in the shared table, and how an entry is packed into a word.
+//!
+//! The table is an array of 64-bit words; nothing in it is a pointer. `Layout` is how many homes, words of a mask and entries
+//! there are; all places follow from these three, and none is read from the table again once it is known.
+//!
+//! ```text
+//! header     16 words   magic, layout, token, warden, counts
+//! homes       8 words each
+//! masks       CPUs of each home, then the widest mask that a member may have
+//! distances   a byte for each pair of homes
+//! entries     2 words each: who lives where, and since when
+//! ```
+
+/// The first word: what this is, and the version of its layout.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nearqtr1");
+/// More homes than a table has room for are refused when it is made.
+pub const MAX_HOMES: usize = 256;
+/// 8192 CPUs, as many as the largest kernel is built for.
+pub const MAX_MASK_WORDS: usize = 128;
+/// More entries than a machine has processes with homes.
+pub const MAX_ENTRIES: usize = 1 << 16;
+/// The usual number of entries: 128 KiB, of which the pages are there that were used.
+pub const USUAL_ENTRIES: usize = 1 << 13;
+/// So many entries are looked at from the one that a process's number points to; numbers are given out in sequence, so
+/// the first is nearly always free.
+pub(crate) const WINDOW: usize = 64;
+
+const HEADER_WORDS: usize = 16;
+const HOME_WORDS: usize = 8;
+const ENTRY_WORDS: usize = 2;
+const DISTANCES_IN_A_WORD: usize = 8;
+
+/// How the system names the file that a table is in.
+pub const FILE: &[u8] = b"/memfd:nearq-tree";
+
+/// Words of the header.
+pub(crate) mod header {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const LAYOUT: usize = 1;
+    pub(crate) const TOKEN: usize = 2;
+    pub(crate) const FLAGS: usize = 3;
+    /// The home of all members and one more, or 0 where each chooses.
+    pub(crate) const FIXED: usize = 4;
+    /// Members that found no free entry.
+    pub(crate) const FULL: usize = 9;
+    /// Members whose affinity was refused.
+    pub(crate) const AFFINITY_REFUSED: usize = 10;
+    /// Members whose memory policy was refused.
+    pub(crate) const MEMORY_REFUSED: usize = 11;
+    /// Members that have CPUs of their own choice.
+    pub(crate) const LEFT_ALONE: usize = 12;
+}
+
+/// Words of a home.
+pub(crate) mod home {
+    /// Homes given out: entries that live here.
+    pub(crate) const GIVEN: usize = 0;
+    /// Running work of those without a home here, in thousandths of a task; nearq publishes it.
+    pub(crate) const OTHERS: usize = 1;
+    /// What its CPUs can do together, in thousandths of one.
+    pub(crate) const CAPACITY: usize = 2;
+    /// The system's number of the node that its memory comes from.
+    pub(crate) const MEMORY: usize = 3;
+    /// The system's number of the node, or the cache's.
+    pub(crate) const ID: usize = 4;
+    /// How often a member has chosen it.
+    pub(crate) const CHOSEN: usize = 5;
+}
+
+/// How much of everything a table has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    homes: usize,
+    mask_words: usize,
+    entries: usize,
+}
+
+impl Layout {
+    /// A layout; none if a number is zero or beyond its limit, or `entries` is no power of two.
+    #[inline]
+    pub const fn new(homes: usize, mask_words: usize, entries: usize) -> Option<Self> {
+        let homes_fit = homes >= 1 && homes <= MAX_HOMES;
+        let masks_fit = mask_words >= 1 && mask_words <= MAX_MASK_WORDS;
+        let entries_fit = entries <= MAX_ENTRIES && entries.is_power_of_two();
+        if homes_fit && masks_fit && entries_fit {
+            Some(Self { homes, mask_words, entries })
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn of_word(word: u64) -> Option<Self> {
+        let (homes, mask_words) = (word & 0xffff, word >> 16 & 0xffff);
+        Self::new(homes as usize, mask_words as usize, (word >> 32) as usize)
+    }
+
+    #[inline]
+    pub(crate) const fn to_word(self) -> u64 {
+        self.homes as u64 | (self.mask_words as u64) << 16 | (self.entries as u64) << 32
+    }
+
+    /// Number of homes.
+    #[inline]
+    pub const fn homes(self) -> usize {
+        self.homes
+    }
+
+    /// Words of a mask of CPUs.
+    #[inline]
+    pub const fn mask_words(self) -> usize {
+        self.mask_words
+    }
+
+    /// Number of entries, a power of two.
+    #[inline]
+    pub const fn entries(self) -> usize {
+        self.entries
+    }
+
+    #[inline]
+    pub(crate) const fn home_at(home: usize) -> usize {
+        HEADER_WORDS + home * HOME_WORDS
+    }
+
+    /// The mask of a home; that of `homes()` is the widest.
+    #[inline]
+    pub(crate) const fn mask_at(self, home: usize) -> usize {
+        Self::home_at(self.homes) + home * self.mask_words
+    }
+
+    /// The word, and by how much it is shifted.
+    #[inline]
+    pub(crate) const fn distance_at(self, from: usize, to: usize) -> (usize, u32) {
+        let pair = from * self.homes + to;
+        let word = self.mask_at(self.homes + 1) + pair / DISTANCES_IN_A_WORD;
+        (word, (pair % DISTANCES_IN_A_WORD) as u32 * 8)
+    }
+
+    #[inline]
+    pub(crate) const fn entry_at(self, entry: usize) -> usize {
+        let distances = (self.homes * self.homes).div_ceil(DISTANCES_IN_A_WORD);
+        self.mask_at(self.homes + 1) + distances + entry * ENTRY_WORDS
+    }
+
+    /// Words of the whole table.
+    #[inline]
+    pub const fn words(self) -> usize {
+        self.entry_at(self.entries)
+    }
+}
+
+/// How an entry's process stands to its home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It runs on its home's CPUs.
+    Home,
+    /// Its home was busy and others were idle: it may run elsewhere for now.
+    Out,
+    /// It has chosen CPUs itself since; nobody touches it.
+    Own,
+}
+
+/// How a process got its home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// It chose the least loaded when a program was executed.
+    Exec,
+    /// It chose the least loaded when it was forked.
+    Fork,
+    /// It was given the least loaded after it had used some CPU time.
+    Used,
+    /// It was given one when it was started.
+    Given,
+    /// It has its parent's.
+    Inherited,
+}
+
+/// Who lives where: the first word of an entry, which is all that has to change at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The process, by the number that `/proc` has for it.
+    pub pid: u32,
+    /// The index of its home.
+    pub home: usize,
+    /// How it got that.
+    pub how: How,
+    /// How it stands to it.
+    pub state: State,
+}
+
+impl Entry {
+    /// None for a free entry, and for a word that no entry is packed into.
+    #[inline]
+    pub(crate) const fn of_word(word: u64) -> Option<Self> {
+        let state = match word >> 56 {
+            1 => State::Home,
+            2 => State::Out,
+            3 => State::Own,
+            _ => return None,
+        };
+        let how = match word >> 48 & 0xff {
+            1 => How::Exec,
+            2 => How::Fork,
+            3 => How::Used,
+            4 => How::Given,
+            5 => How::Inherited,
+            _ => return None,
+        };
+        let (pid, home) = (word as u32, (word >> 32 & 0xffff) as usize);
+        if pid == 0 { None } else { Some(Self { pid, home, how, state }) }
+    }
+
+    #[inline]
+    pub(crate) const fn to_word(self) -> u64 {
+        let state = match self.state {
+            State::Home => 1_u64,
+            State::Out => 2,
+            State::Own => 3,
+        };
+        let how = match self.how {
+            How::Exec => 1_u64,
+            How::Fork => 2,
+            How::Used => 3,
+            How::Given => 4,
+            How::Inherited => 5,
+        };
+        self.pid as u64 | (self.home as u64 & 0xffff) << 32 | how << 48 | state << 56
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_lies_on_anything_else() {
+        let layout = Layout::new(3, 2, 8).unwrap();
+        let mut places: Vec<usize> = (0..HEADER_WORDS).collect();
+        places.extend(
+            (0..3).flat_map(|home| Layout::home_at(home)..Layout::home_at(home) + HOME_WORDS),
+        );
+        places.extend((0..4).flat_map(|home| layout.mask_at(home)..layout.mask_at(home) + 2));
+        places.extend(layout.distance_at(0, 0).0..=layout.distance_at(2, 2).0);
+        places.extend((0..8).flat_map(|entry| layout.entry_at(entry)..layout.entry_at(entry) + 2));
+        assert_eq!(places, (0..layout.words()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_layout_is_read_as_it_was_written_and_never_beyond_its_limits() {
+        for (homes, words, entries) in [(1, 1, 1), (256, 128, 1 << 16), (2, 1, 8192)] {
+            let layout = Layout::new(homes, words, entries).unwrap();
+            assert_eq!(Layout::of_word(layout.to_word()), Some(layout));
+        }
+        for refused in
+            [(0, 1, 8), (257, 1, 8), (2, 0, 8), (2, 129, 8), (2, 1, 0), (2, 1, 9), (2, 1, 1 << 17)]
+        {
+            assert_eq!(Layout::new(refused.0, refused.1, refused.2), None, "{refused:?}");
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..10_000 {
+            if let Some(layout) = Layout::of_word(random.u64(..)) {
+                assert!(layout.words() < 1 << 20);
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        for state in [State::Home, State::Out, State::Own] {
+            for how in [How::Exec, How::Fork, How::Used, How::Given, How::Inherited] {
+                let entry = Entry { pid: 4_194_304, home: 255, how, state };
+                assert_eq!(Entry::of_word(entry.to_word()), Some(entry));
+            }
+        }
+        assert_eq!(Entry::of_word(0), None);
+        assert_eq!(Entry::of_word(u64::MAX), None);
+    }
+}

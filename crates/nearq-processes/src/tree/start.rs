@@ -1,0 +1,554 @@
+//! How a tree is started and what stands between it and who started it.
+//!
+//! ```text
+//! shell ──► nearq ──► nq/steward ──► the command ──► all that it starts
+//!           waits,    keeps the
+//!           passes    table
+//!           on
+//! ```
+//!
+//! Two processes, so that whichever of them is killed the other undoes what was done to the tree; both have what their descendants leave
+//! behind (subreapers), so that each knows the whole tree. The command ends by SIGTERM when the steward is gone; the steward sees to
+//! that where the first process is.
+//!
+//! **Terminal and signals.** The command is in the group of the first process, the steward in one of its own: what the terminal sends
+//! goes to the first process, which passes over it, and to the command. What another process sends to the first is passed on to the
+//! command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
+//!
+//! **The end.** The first process ends when the command has and everything is undone. What the command leaves behind goes on
+//! without homes, with all CPUs; memory that is preferred from a node stays preferred, until a program is executed.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fmt, panic, process};
+
+use nearq_home::{Nodes, Weights};
+use nearq_topology::CpuSet;
+
+use super::steward::{Steward, Summary, Ways};
+use super::table::Table;
+use super::{kin, told};
+use crate::proc;
+use crate::search::{Found, search};
+use crate::system::{self, Child, SignalSet};
+
+/// The folders that are searched where there is no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The name of the process that keeps the table.
+pub const STEWARD: &str = "nq/steward";
+
+/// When programs of a tree choose their home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choose {
+    /// When they are executed; what they fork lives where they live.
+    #[default]
+    Exec,
+    /// Also when they fork.
+    Fork,
+    /// When they have used some CPU time; small programs never.
+    Lazy,
+}
+
+impl Choose {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Choose::Exec => "exec",
+            Choose::Fork => "fork",
+            Choose::Lazy => "lazy",
+        }
+    }
+}
+
+/// A tree of processes that is to be started.
+#[derive(Debug)]
+pub struct Tree {
+    /// The homes that there are.
+    pub nodes: Nodes,
+    /// The CPUs that the tree may have at most.
+    pub widest: CpuSet,
+    /// How homes are kept.
+    pub weights: Weights,
+    /// When programs choose.
+    pub choose: Choose,
+    /// The index of the one home of all programs, where they do not choose.
+    pub fixed: Option<usize>,
+    /// Nobody is let out of a home.
+    pub strict: bool,
+    /// The library that programs are loaded with.
+    pub library: PathBuf,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this exit status.
+    Exited(u8),
+    /// By this signal.
+    Signalled(i32),
+}
+
+impl End {
+    /// Ends this process likewise.
+    pub fn follow(self) -> ! {
+        match self {
+            End::Exited(status) => process::exit(status.into()),
+            End::Signalled(signal) => system::die_by(signal),
+        }
+    }
+}
+
+/// Why a command was not started, or is not known to have ended.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no such command.
+    NotFound(OsString),
+    /// It is there and cannot be executed.
+    NotExecutable(OsString, io::Error),
+    /// Something else that a tree needs is refused.
+    Refused(&'static str, io::Error),
+}
+
+impl Error {
+    /// The exit status that shells have for it.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Error::NotFound(_) => 127,
+            Error::NotExecutable(..) => 126,
+            Error::Refused(..) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound(name) => {
+                let name = name.display();
+                write!(
+                    out,
+                    "{name}: there is no such command; give a path, or a name that is found in PATH"
+                )
+            }
+            // The file was found.
+            Error::NotExecutable(name, error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = name.display();
+                write!(out, "{name}: cannot be executed: its interpreter or loader is not there")
+            }
+            Error::NotExecutable(name, error) => {
+                write!(out, "{}: cannot be executed: {error}", name.display())
+            }
+            Error::Refused(what, error) => write!(out, "a tree of processes needs {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Runs the command without anything being done to it: this process becomes the command.
+///
+/// # Errors
+/// It cannot be executed.
+pub fn become_command(command: &[OsString]) -> Error {
+    let Some(name) = command.first() else { return Error::NotFound(OsString::new()) };
+    let path = match find(name) {
+        Ok(path) => path,
+        Err(error) => return error,
+    };
+    let error = Command::new(path).arg0(name).args(&command[1..]).exec();
+    Error::NotExecutable(name.clone(), error)
+}
+
+/// The file that a command's name means, as a shell finds it.
+fn find(name: &OsStr) -> Result<PathBuf, Error> {
+    let refused = |error: io::Error| Error::NotExecutable(name.to_owned(), error);
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    match search(name, &path) {
+        Found::Program(file) => Ok(file),
+        Found::NotExecutable(file) if name.as_bytes().contains(&b'/') => {
+            if file.is_dir() {
+                return Err(refused(io::ErrorKind::IsADirectory.into()));
+            }
+            // The system says why when it is asked to.
+            Ok(file)
+        }
+        Found::NotExecutable(file) if file.is_file() => {
+            Err(refused(io::ErrorKind::PermissionDenied.into()))
+        }
+        Found::Unreadable(error) => Err(refused(error)),
+        // Folders are no commands.
+        Found::NotExecutable(_) | Found::Nothing => Err(Error::NotFound(name.to_owned())),
+    }
+}
+
+/// What the steward tells the first process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Started(u32),
+    Stopped(i32),
+    Exited(i32),
+    Signalled(i32),
+    NotExecuted(i32),
+    NoTable(i32),
+}
+
+impl Message {
+    fn to_bytes(self) -> [u8; 8] {
+        let (kind, value) = match self {
+            Message::Started(pid) => (1_i32, pid.cast_signed()),
+            Message::Stopped(signal) => (2, signal),
+            Message::Exited(status) => (3, status),
+            Message::Signalled(signal) => (4, signal),
+            Message::NotExecuted(error) => (5, error),
+            Message::NoTable(error) => (6, error),
+        };
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+        bytes[4..].copy_from_slice(&value.to_ne_bytes());
+        bytes
+    }
+
+    fn of_bytes(bytes: [u8; 8]) -> Option<Self> {
+        let part = |at: usize| {
+            i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let value = part(4);
+        Some(match part(0) {
+            1 => Message::Started(value.cast_unsigned()),
+            2 => Message::Stopped(value),
+            3 => Message::Exited(value),
+            4 => Message::Signalled(value),
+            5 => Message::NotExecuted(value),
+            6 => Message::NoTable(value),
+            _ => return None,
+        })
+    }
+}
+
+impl Tree {
+    /// Starts the command and waits until it has ended. `notice` says something on the way; `report` is called once at the end, in
+    /// another process than this one, which then ends.
+    ///
+    /// # Errors
+    /// The command cannot be executed, or the system refuses what a tree needs. This process has more than one thread.
+    pub fn run(self, notice: &dyn Fn(&str), report: impl FnOnce(&Summary)) -> Result<End, Error> {
+        let name = self.command.first().cloned().unwrap_or_default();
+        let path = find(&name)?;
+        let needs = |what| move |error| Error::Refused(what, error);
+        if proc::threads(process::id()).len() > 1 {
+            let error = io::Error::other("there are others");
+            return Err(Error::Refused("a process of one thread", error));
+        }
+        let (ours, theirs) = UnixStream::pair().map_err(needs("a socket"))?;
+        let before = SignalSet::from_outside().block();
+        let signals = SignalSet::from_outside().file().map_err(needs("a file of signals"))?;
+        system::adopt_orphans().map_err(needs("the orphans of its processes"))?;
+        let group = system::own_group();
+        // SAFETY: there is one thread, as was seen above.
+        let steward = unsafe { system::fork() }.map_err(needs("a second process"))?;
+        if steward == 0 {
+            drop(ours);
+            system::leave_group();
+            let going = panic::AssertUnwindSafe(|| {
+                keep(&self, &path, theirs, &signals, before, group, notice, report);
+            });
+            // What the caller has on its stack is for the other process to go on with.
+            process::exit(i32::from(panic::catch_unwind(going).is_err()));
+        }
+        drop(theirs);
+        let mut front = Front { steward, socket: ours, signals, command: None, end: None };
+        let end = front.wait();
+        before.restore();
+        match end {
+            Ok(end) => Ok(end),
+            Err(Failed::Begin(error)) => Err(Error::Refused("a table in memory", error)),
+            Err(Failed::Execute(error)) => Err(Error::NotExecutable(name, error)),
+            Err(Failed::Keep) => {
+                let still = kin::undo(process::id(), &self.nodes, &self.widest, u64::MAX);
+                notice(&format!(
+                    "the process that keeps homes was killed: the command is ended, the others go on without homes{}",
+                    if still > 0 {
+                        format!("; {still} threads stay on few CPUs")
+                    } else {
+                        String::new()
+                    }
+                ));
+                Ok(front.wait_without())
+            }
+        }
+    }
+}
+
+/// Why the steward did not say how the command ended.
+enum Failed {
+    Begin(io::Error),
+    Execute(io::Error),
+    Keep,
+}
+
+/// The first process.
+struct Front {
+    steward: u32,
+    socket: UnixStream,
+    signals: OwnedFd,
+    command: Option<(u32, OwnedFd)>,
+    end: Option<Result<End, Failed>>,
+}
+
+impl Front {
+    fn wait(&mut self) -> Result<End, Failed> {
+        loop {
+            let files = [self.socket.as_fd(), self.signals.as_fd()];
+            let ready = system::wait_any(&files, None);
+            while let Some(came) = system::next_signal(&self.signals) {
+                self.pass_on(came);
+            }
+            if ready[0] && !self.listen() {
+                break;
+            }
+        }
+        system::wait_for(self.steward);
+        self.end.take().unwrap_or(Err(Failed::Keep))
+    }
+
+    /// Hears what the steward says; false when that is gone.
+    fn listen(&mut self) -> bool {
+        let mut bytes = [0; 8];
+        if self.socket.read_exact(&mut bytes).is_err() {
+            return false;
+        }
+        match Message::of_bytes(bytes) {
+            Some(Message::Started(pid)) => {
+                self.command = system::open_process(pid).ok().map(|file| (pid, file));
+            }
+            Some(Message::Stopped(signal)) => system::stop_by(signal),
+            Some(Message::Exited(status)) => self.end = Some(Ok(End::Exited(status as u8))),
+            Some(Message::Signalled(signal)) => self.end = Some(Ok(End::Signalled(signal))),
+            Some(Message::NotExecuted(error)) => {
+                self.end = Some(Err(Failed::Execute(io::Error::from_raw_os_error(error))));
+            }
+            Some(Message::NoTable(error)) => {
+                self.end = Some(Err(Failed::Begin(io::Error::from_raw_os_error(error))));
+            }
+            None => {}
+        }
+        true
+    }
+
+    fn pass_on(&self, came: system::Came) {
+        let is_about_children = came.signal == libc::SIGCHLD;
+        if let Some((_, command)) = &self.command
+            && came.by_process
+            && !is_about_children
+        {
+            system::send(command, came.signal);
+        }
+    }
+
+    /// The command is this process's child now, as there is nobody between them.
+    fn wait_without(&self) -> End {
+        let lost = End::Signalled(libc::SIGTERM);
+        let Some((command, file)) = &self.command else { return lost };
+        system::send(file, libc::SIGTERM);
+        system::send(file, libc::SIGCONT);
+        match system::wait_for(*command) {
+            Some(Child::Exited(status)) => End::Exited(status as u8),
+            Some(Child::Signalled(signal)) => End::Signalled(signal),
+            _ => lost,
+        }
+    }
+}
+
+/// The second process, from its beginning to its end.
+#[expect(clippy::too_many_arguments, reason = "what the first process has for it")]
+fn keep(
+    tree: &Tree,
+    path: &Path,
+    mut socket: UnixStream,
+    signals: &OwnedFd,
+    before: SignalSet,
+    group: i32,
+    notice: &dyn Fn(&str),
+    report: impl FnOnce(&Summary),
+) {
+    system::name_self(STEWARD);
+    let mut say = |message: Message| {
+        // Where nobody listens any more, that is seen below.
+        let _ = socket.write_all(&message.to_bytes());
+    };
+    let begun = system::adopt_orphans().and_then(|()| {
+        let sets_memory = system::has_usual_memory();
+        let table = Table::create(&tree.nodes, &tree.widest, sets_memory)?;
+        let is_still = tree.strict && tree.choose != Choose::Lazy;
+        let table = if is_still { table } else { table.with_moves() };
+        Ok(match tree.fixed {
+            Some(home) => table.with_fixed(home),
+            None => table,
+        })
+    });
+    let table = match begun {
+        Ok(table) => table,
+        Err(error) => {
+            return say(Message::NoTable(error.raw_os_error().unwrap_or(libc::EINVAL)));
+        }
+    };
+    let mut command = command(tree, path, &table, before, group);
+    let command = match command.spawn() {
+        Ok(child) => child.id(),
+        Err(error) => {
+            return say(Message::NotExecuted(error.raw_os_error().unwrap_or(libc::ENOEXEC)));
+        }
+    };
+    say(Message::Started(command));
+    let ways = Ways { strict: tree.strict, choose: tree.choose };
+    let mut steward = Steward::new(
+        table,
+        tree.nodes.clone(),
+        tree.widest.clone(),
+        tree.weights.clone(),
+        ways,
+        notice,
+    );
+    let process = system::open_process(command).ok();
+    let mut next = Instant::now();
+    let mut is_alone = false;
+    let end = loop {
+        if Instant::now() >= next {
+            next = Instant::now() + steward.step();
+        }
+        let timeout = next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let ready = system::wait_any(&[signals.as_fd(), socket.as_fd()], Some(timeout));
+        while let Some(came) = system::next_signal(signals) {
+            // Who speaks to the steward means the command.
+            if came.by_process
+                && came.signal != libc::SIGCHLD
+                && let Some(process) = &process
+            {
+                system::send(process, came.signal);
+            }
+        }
+        let mut end = None;
+        while let Some((pid, child)) = system::next_child() {
+            match child {
+                Child::Stopped(signal) if pid == command => {
+                    let _ = socket.write_all(&Message::Stopped(signal).to_bytes());
+                }
+                Child::Exited(status) if pid == command => end = Some(Message::Exited(status)),
+                Child::Signalled(signal) if pid == command => {
+                    end = Some(Message::Signalled(signal))
+                }
+                // What others have left behind.
+                _ => {}
+            }
+        }
+        if end.is_some() {
+            break end;
+        }
+        // The first process says nothing; that it is gone is all that can be heard.
+        if ready[1] && !is_alone {
+            is_alone = true;
+            if let Some(process) = &process {
+                system::send(process, libc::SIGTERM);
+                system::send(process, libc::SIGCONT);
+            }
+            break None;
+        }
+    };
+    if let Some(end) = end {
+        let _ = socket.write_all(&end.to_bytes());
+    }
+    let summary = steward.end();
+    if !is_alone {
+        report(&summary);
+    }
+}
+
+/// The command as the tree begins with it.
+fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet, group: i32) -> Command {
+    let mut command = Command::new(path);
+    command.arg0(&tree.command[0]).args(&tree.command[1..]).process_group(group);
+    command.env(told::VARIABLE, table.value(&tree.widest));
+    command.env(told::CHOOSE, tree.choose.as_str());
+    command.env("LD_PRELOAD", preload(env::var_os("LD_PRELOAD"), &tree.library));
+    let steward = process::id();
+    let prepare = move || {
+        system::die_with_parent(libc::SIGTERM)?;
+        if system::parent() != steward {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        before.restore();
+        Ok(())
+    };
+    // SAFETY: system calls only, between fork and exec.
+    unsafe { command.pre_exec(prepare) };
+    command
+}
+
+/// The libraries that were to be loaded before, and ours after them.
+fn preload(before: Option<OsString>, library: &Path) -> OsString {
+    let Some(before) = before.filter(|before| !before.is_empty()) else {
+        return library.into();
+    };
+    let is_there = before
+        .as_bytes()
+        .split(|byte| matches!(byte, b':' | b' '))
+        .any(|part| part == library.as_os_str().as_bytes());
+    if is_there {
+        return before;
+    }
+    let mut all = before;
+    all.push(":");
+    all.push(library);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_heard_as_they_were_said() {
+        for message in [
+            Message::Started(u32::MAX),
+            Message::Stopped(20),
+            Message::Exited(255),
+            Message::Signalled(9),
+            Message::NotExecuted(13),
+            Message::NoTable(12),
+        ] {
+            assert_eq!(Message::of_bytes(message.to_bytes()), Some(message));
+        }
+        assert_eq!(Message::of_bytes([0; 8]), None);
+    }
+
+    #[test]
+    fn libraries_of_the_user_come_first() {
+        let preload = |before: Option<&str>| {
+            preload(before.map(Into::into), Path::new("/l/x.so")).into_string().unwrap()
+        };
+        assert_eq!(preload(None), "/l/x.so");
+        assert_eq!(preload(Some("")), "/l/x.so");
+        assert_eq!(preload(Some("/a.so b.so")), "/a.so b.so:/l/x.so");
+        assert_eq!(preload(Some("/a.so:/l/x.so")), "/a.so:/l/x.so");
+    }
+
+    #[test]
+    fn commands_are_found_as_by_a_shell() {
+        assert!(find("sh".as_ref()).unwrap().is_absolute());
+        let status = |name: &str| find(name.as_ref()).unwrap_err().exit_status();
+        assert_eq!(status("/nowhere/at-all"), 127);
+        assert_eq!(status("no-such-command-anywhere"), 127);
+        assert_eq!(status(""), 127);
+        assert_eq!(status("/"), 126);
+    }
+}

@@ -1,0 +1,405 @@
+//! Who keeps the table of a tree: finds its members, takes out those that have ended, keeps them at home, and says what is on each node.
+//!
+//! A *member* is a process with an entry. What it has started is kept with it, until it executes a program and so has an entry of
+//! its own. An entry is believed when the process lives, is not younger than the entry, and was told of this table; the rest of
+//! what members write is numbers of which nothing worse can come than a bad choice.
+//!
+//! Once a second all descendants are looked at: processes without an entry whose parent has none any more are given one, with the home
+//! that their CPUs say. Where homes are chosen lazily it is done more often: who has used [`ENOUGH`] gets the least loaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nearq_home::{Nodes, Weights};
+use nearq_platform::Linux;
+use nearq_topology::CpuSet;
+
+use super::kin::{self, Knows};
+use super::layout::{Entry, How, State};
+use super::table::{Counts, Table, now};
+use super::told::Inherited;
+use super::{Choose, member};
+use crate::proc::{self, TICK};
+use crate::system;
+use crate::{Account, Event, Warden};
+
+/// The pause between two looks where the warden has nothing to do.
+const USUAL_PERIOD: Duration = Duration::from_millis(100);
+/// How often all descendants are looked at.
+const ROUND: Duration = Duration::from_secs(1);
+/// The CPU time after which a process gets a home that chooses lazily: what is over before would not have gained by one.
+pub const ENOUGH: Duration = Duration::from_millis(50);
+/// So many descriptors are not for members.
+const FOR_FILES: u64 = 64;
+/// The library's name, as `/proc/PID/maps` has it.
+const LIBRARY: &[u8] = b"libnearq_tree";
+
+/// What happened in a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// What members have counted.
+    pub counts: Counts,
+    /// Processes that were given a home lazily.
+    pub used: u64,
+    /// Processes that were left behind by their parents, and keep the home that they inherited.
+    pub inherited: u64,
+    /// How often a process was let out of its home.
+    pub let_out: u64,
+    /// How often one was brought back.
+    pub brought_home: u64,
+    /// Programs without the library because they are statically linked.
+    pub statically_linked: u64,
+    /// Programs without the library because they have more rights than their caller, or are another user's.
+    pub more_rights: u64,
+    /// Entries of processes that were not told of the table.
+    pub strangers: u64,
+    /// For each home, CPU time of those that live there: on its CPUs, and elsewhere. As far as it was seen.
+    pub cpu_time: Vec<(Duration, Duration)>,
+    /// Threads that could not be given all CPUs back at the end.
+    pub still_narrow: usize,
+}
+
+/// A process with an entry.
+#[derive(Debug)]
+struct Member {
+    id: u64,
+    slot: usize,
+    entry: Entry,
+    since: u64,
+    /// Readable when it has ended. None where there are no more descriptors.
+    process: Option<OwnedFd>,
+}
+
+/// What may be changed by who starts a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    pub(crate) strict: bool,
+    pub(crate) choose: Choose,
+}
+
+pub(crate) struct Steward<'a> {
+    table: Table,
+    widest: CpuSet,
+    ways: Ways,
+    warden: Warden,
+    members: BTreeMap<u32, Member>,
+    last_id: u64,
+    /// Descriptors of members are below this number, so that there are some left to read files by.
+    descriptors: u64,
+    next_round: Instant,
+    /// Processes that were seen in the last round, by number and start, and whether it is known what they are.
+    seen: BTreeMap<(u32, u64), bool>,
+    /// Processes that seem not to have been told of the table, by number and time of their entry.
+    doubted: BTreeSet<(u32, u64)>,
+    summary: Summary,
+    told: BTreeSet<&'static str>,
+    notice: &'a dyn Fn(&str),
+}
+
+impl<'a> Steward<'a> {
+    pub(crate) fn new(
+        table: Table,
+        nodes: Nodes,
+        widest: CpuSet,
+        weights: Weights,
+        ways: Ways,
+        notice: &'a dyn Fn(&str),
+    ) -> Self {
+        let cpu_time = vec![(Duration::ZERO, Duration::ZERO); nodes.len()];
+        Steward {
+            table,
+            widest,
+            ways,
+            warden: Warden::new(nodes, weights),
+            members: BTreeMap::new(),
+            last_id: 0,
+            descriptors: system::raise_descriptors().saturating_sub(FOR_FILES),
+            next_round: Instant::now() + ROUND,
+            seen: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            summary: Summary { cpu_time, ..Summary::default() },
+            told: BTreeSet::new(),
+            notice,
+        }
+    }
+
+    /// Looks, keeps, publishes; how long until the next time.
+    pub(crate) fn step(&mut self) -> Duration {
+        self.take_out();
+        self.take_in();
+        let lazy = self.ways.choose == Choose::Lazy;
+        if lazy || Instant::now() >= self.next_round {
+            self.go_round(lazy);
+            self.next_round = Instant::now() + ROUND;
+        }
+        for event in self.warden.step() {
+            self.note(&event);
+        }
+        self.table.publish(&self.warden.loads());
+        let counts = self.table.counts();
+        if counts.full > 0 {
+            self.tell(
+                "the table of processes is full: programs run without a home until others end",
+            );
+        }
+        if counts.memory_refused > 0 {
+            self.tell("memory policies are refused here (a container's filter, or no such node): programs have their CPUs only");
+        }
+        self.warden.period().unwrap_or(USUAL_PERIOD)
+    }
+
+    /// Once each.
+    fn tell(&mut self, text: &'static str) {
+        if self.told.insert(text) {
+            (self.notice)(text);
+        }
+    }
+
+    /// Entries of processes that have ended.
+    fn take_out(&mut self) {
+        let with_file: Vec<(u32, &OwnedFd)> = self
+            .members
+            .iter()
+            .filter_map(|(pid, member)| Some((*pid, member.process.as_ref()?)))
+            .collect();
+        let files: Vec<_> = with_file.iter().map(|(_, file)| file.as_fd()).collect();
+        let ended = system::wait_any(&files, Some(Duration::ZERO));
+        let mut gone: Vec<u32> = with_file
+            .iter()
+            .zip(ended)
+            .filter(|(_, ended)| *ended)
+            .map(|((pid, _), _)| *pid)
+            .collect();
+        let without = self.members.iter().filter(|(_, member)| member.process.is_none());
+        gone.extend(without.map(|(pid, _)| *pid).filter(|pid| started(*pid).is_none()));
+        for pid in gone {
+            self.forget(pid);
+            self.table.release(pid);
+        }
+    }
+
+    fn forget(&mut self, pid: u32) {
+        let Some(member) = self.members.remove(&pid) else { return };
+        if let Some(account) = self.warden.remove(member.id) {
+            self.count(&account);
+        }
+    }
+
+    fn count(&mut self, account: &Account) {
+        for (node, ran) in account.cpu_time.iter().enumerate() {
+            let (home, away) = &mut self.summary.cpu_time[account.home];
+            if node == account.home {
+                *home += *ran;
+            } else {
+                *away += *ran;
+            }
+        }
+    }
+
+    /// Entries that are new, or of a process that lives anew; and members whose entry is gone.
+    fn take_in(&mut self) {
+        let mut latest: BTreeMap<u32, (usize, Entry, u64)> = BTreeMap::new();
+        let mut doubles = Vec::new();
+        for (slot, entry, since) in self.table.view().entries() {
+            if let Some(before) = latest.insert(entry.pid, (slot, entry, since)) {
+                let (older, newer) = if before.2 <= since {
+                    (before.0, (slot, entry, since))
+                } else {
+                    (slot, before)
+                };
+                doubles.push((older, entry.pid));
+                latest.insert(entry.pid, newer);
+            }
+        }
+        for (slot, pid) in doubles {
+            member::release(&self.table.view(), slot, pid);
+        }
+        let gone: Vec<u32> =
+            self.members.keys().copied().filter(|pid| !latest.contains_key(pid)).collect();
+        for pid in gone {
+            self.forget(pid);
+        }
+        for (pid, (slot, entry, since)) in latest {
+            let same = self.members.get(&pid).is_some_and(|member| {
+                member.slot == slot && member.since == since && member.entry.home == entry.home
+            });
+            if !same {
+                self.forget(pid);
+                self.add(slot, entry, since);
+            }
+        }
+    }
+
+    /// Believes an entry, or takes it out.
+    fn add(&mut self, slot: usize, entry: Entry, since: u64) {
+        // Opened first: the rest is about the process that this is.
+        let process = system::open_process(entry.pid).ok();
+        let process = process.filter(|process| (process.as_raw_fd() as u64) < self.descriptors);
+        let begun = started(entry.pid);
+        let is_older =
+            begun.is_some_and(|begun| since == 0 || begun <= since + TICK.as_nanos() as u64);
+        if !is_older {
+            member::release(&self.table.view(), slot, entry.pid);
+            return;
+        }
+        // Of one whose environment may not be read the end may be seen, and nothing can be done to it.
+        let chose_itself = matches!(entry.how, How::Exec | How::Fork);
+        if chose_itself && kin::knows(entry.pid, self.table.token()) == Knows::Nothing {
+            // One that is about to end has only a part of its environment: it is looked at twice.
+            if !self.doubted.insert((entry.pid, since)) {
+                self.summary.strangers += 1;
+                member::release(&self.table.view(), slot, entry.pid);
+            }
+            return;
+        }
+        self.last_id += 1;
+        let kept = !self.ways.strict && entry.state != State::Own;
+        self.warden.add(self.last_id, entry.pid, entry.home, kept);
+        let member = Member { id: self.last_id, slot, entry, since, process };
+        self.members.insert(entry.pid, member);
+    }
+
+    fn note(&mut self, event: &Event) {
+        let (Event::LetOut { id, .. }
+        | Event::BroughtHome { id }
+        | Event::Moved { id, .. }
+        | Event::LeftAlone { id }) = event;
+        let state = match event {
+            Event::LetOut { .. } => {
+                self.summary.let_out += 1;
+                State::Out
+            }
+            Event::BroughtHome { .. } => {
+                self.summary.brought_home += 1;
+                State::Home
+            }
+            Event::Moved { .. } => State::Home,
+            Event::LeftAlone { .. } => State::Own,
+        };
+        let Some(member) = self.members.values_mut().find(|member| member.id == *id) else {
+            return;
+        };
+        // It may be another program by now, which has its own.
+        if self.table.set_state(member.slot, member.entry, state) {
+            member.entry.state = state;
+        }
+    }
+
+    /// Looks at all descendants; see the top of the file.
+    fn go_round(&mut self, lazy: bool) {
+        let mut now_seen = BTreeMap::new();
+        let mut covered: BTreeSet<u32> = BTreeSet::new();
+        for (pid, _) in proc::descendants(std::process::id()) {
+            let Some(stat) = proc::stat(pid).filter(|stat| !stat.has_ended()) else { continue };
+            if self.members.contains_key(&pid) {
+                covered.insert(pid);
+                continue;
+            }
+            let key = (pid, stat.started);
+            let known = self.seen.get(&key).copied();
+            // One that has just begun may not have come to its library yet.
+            let is_known = known == Some(true) || known.is_some() && self.look_at_program(pid);
+            now_seen.insert(key, is_known);
+            if covered.contains(&stat.parent) {
+                covered.insert(pid);
+            }
+            if lazy {
+                if stat.cpu_time() >= ENOUGH {
+                    self.give(pid);
+                }
+            } else if known.is_some() && !covered.contains(&pid) {
+                self.adopt(pid);
+            }
+        }
+        self.seen = now_seen;
+        self.doubted.clear();
+    }
+
+    /// Whether a process without an entry could have one; says so once if not.
+    fn look_at_program(&mut self, pid: u32) -> bool {
+        let why = match fs::read(format!("/proc/{pid}/maps")) {
+            // A program that is about to end has none.
+            Ok(maps) if maps.is_empty() => return false,
+            Ok(maps) if contains(&maps, LIBRARY) => return true,
+            Ok(_) if kin::knows(pid, self.table.token()) == Knows::Nothing => return true,
+            Ok(_) => {
+                self.summary.statically_linked += 1;
+                "statically linked"
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                self.summary.more_rights += 1;
+                "more rights than its caller"
+            }
+            Err(_) => return false,
+        };
+        let is_first = self.summary.statically_linked + self.summary.more_rights == 1;
+        if is_first {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            (self.notice)(&format!(
+                "{} (process {pid}) chooses no home: {why}; it stays where it was started, and so do others of that kind",
+                name.trim_end()
+            ));
+        }
+        true
+    }
+
+    /// A process whose parent has gone keeps the home that it inherited.
+    fn adopt(&mut self, pid: u32) {
+        let Ok(mask) = Linux::affinity_of(pid) else { return };
+        let Some(homes) = kin::homes_of(&mask, self.warden.nodes()) else { return };
+        if let [home] = *homes.as_slice()
+            && mask != self.widest
+            && kin::knows(pid, self.table.token()) != Knows::Member(Inherited::Own)
+            && self.table.claim(pid, home, How::Inherited)
+        {
+            self.summary.inherited += 1;
+        }
+    }
+
+    /// A process that has run for some time gets the least loaded home.
+    fn give(&mut self, pid: u32) {
+        let is_free = Linux::affinity_of(pid).is_ok_and(|mask| mask == self.widest);
+        if !is_free || kin::knows(pid, self.table.token()) == Knows::Member(Inherited::Own) {
+            return;
+        }
+        let from = proc::stat(pid).and_then(|stat| self.warden.nodes().of_cpu(stat.cpu));
+        let view = self.table.view();
+        let Some(claim) = member::choose(&view, pid, How::Used, now(), from) else { return };
+        let cpus = self.warden.nodes().get(claim.home).cpus.clone();
+        let mut any = false;
+        for thread in proc::threads(pid) {
+            let is_free = Linux::affinity_of(thread).is_ok_and(|mask| mask == self.widest);
+            any |= is_free && Linux::set_affinity_of(thread, &cpus).is_ok();
+        }
+        if any {
+            self.summary.used += 1;
+        } else {
+            member::release(&view, claim.slot, pid);
+        }
+    }
+
+    /// The tree is on its own from now on: what was done to its processes is undone.
+    pub(crate) fn end(mut self) -> Summary {
+        for pid in self.members.keys().copied().collect::<Vec<_>>() {
+            self.forget(pid);
+        }
+        self.summary.counts = self.table.counts();
+        let (nodes, token) = (self.warden.nodes().clone(), self.table.token());
+        // First the table goes, so that nobody chooses a home any more while others lose theirs.
+        drop(self.table);
+        self.summary.still_narrow = kin::undo(std::process::id(), &nodes, &self.widest, token);
+        self.summary
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// When a process that lives was started, in nanoseconds of the table's clock.
+fn started(pid: u32) -> Option<u64> {
+    let stat = proc::stat(pid).filter(|stat| !stat.has_ended())?;
+    Some(stat.started.saturating_mul(TICK.as_nanos() as u64))
+}

@@ -1,0 +1,337 @@
+//! A table as nearq has it: made in memory that has no name anywhere, looked through, and corrected.
+//!
+//! The file is a `memfd` of which nearq has the only descriptor; members find it as `/proc/PID/fd/N` and keep a mapping. So it is gone
+//! when nearq and the last member are. Its length is sealed: nobody can take away what others have mapped.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+use nearq_home::{Load, Nodes};
+use nearq_topology::CpuSet;
+
+use super::layout::{
+    Entry, How, Layout, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES, header, home,
+};
+use super::view::View;
+use super::{member, told};
+
+const NAME: &CStr = c"nearq-tree";
+/// A distance of 255 is the firmware's word for "not to be reached".
+const FARTHEST: u32 = 254;
+
+/// A file of words, mapped as long as this lives.
+#[derive(Debug)]
+struct Mapping {
+    address: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: all of it is atomic, and no thread is special to a mapping.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn of(file: &impl std::os::fd::AsRawFd, words: usize, write: bool) -> io::Result<Self> {
+        let access = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let length = words * size_of::<AtomicU64>();
+        // SAFETY: a new mapping, where the system wants it.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { address, words })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: validity: mapped, page-aligned and of that length as long as `self` lives; the length of the file is sealed.
+        // Aliasing: others write it too, so all of it is atomic; where it is mapped for reading only, `View`s of others' tables
+        // are only read.
+        unsafe { slice::from_raw_parts(self.address.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`; references to it borrow `self`.
+        unsafe { libc::munmap(self.address.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}
+
+/// What members have counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How often each home was chosen, at exec or at fork.
+    pub chosen: Vec<u64>,
+    /// Processes that found no free entry, and live nowhere.
+    pub full: u64,
+    /// Processes whose CPUs were refused, and live nowhere.
+    pub affinity_refused: u64,
+    /// Processes whose memory policy was refused; they have their CPUs.
+    pub memory_refused: u64,
+    /// Programs with CPUs of their own choice.
+    pub left_alone: u64,
+}
+
+/// The table of a tree of processes, or of jobs, of which this process keeps the only descriptor.
+///
+/// ```
+/// use nearq_home::Nodes;
+/// use nearq_processes::tree::Table;
+/// use nearq_topology::Topology;
+///
+/// let machine = Topology::from_synthetic("numa:2 core:2")?;
+/// let nodes = Nodes::of(&machine, machine.online());
+/// let table = Table::create(&nodes, &nodes.cpus(), true)?;
+/// assert!(table.claim_for(std::process::id(), 1));
+/// assert_eq!(table.view().given(1), 1);
+/// assert!(table.release(std::process::id()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Table {
+    file: OwnedFd,
+    mapping: Mapping,
+    layout: Layout,
+    token: u64,
+}
+
+impl Table {
+    /// A table for these homes. `widest` are the CPUs that the tree may have at most; with `sets_memory` members have their memory
+    /// come from their home's node.
+    ///
+    /// # Errors
+    /// The system refuses memory or a file for it, or there are more than [`MAX_HOMES`] homes.
+    pub fn create(nodes: &Nodes, widest: &CpuSet, sets_memory: bool) -> io::Result<Self> {
+        Self::with_entries(nodes, widest, sets_memory, USUAL_ENTRIES)
+    }
+
+    /// Likewise, with room for so many processes: a power of two.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); or `entries` is no power of two or more than [`super::MAX_ENTRIES`].
+    pub fn with_entries(
+        nodes: &Nodes,
+        widest: &CpuSet,
+        sets_memory: bool,
+        entries: usize,
+    ) -> io::Result<Self> {
+        let all = nodes.cpus().union(widest);
+        let layout = Layout::new(nodes.len(), all.as_words().len().max(1), entries);
+        let layout = layout.ok_or_else(|| {
+            let text = format!(
+                "a tree can have {MAX_HOMES} homes, {} CPUs and a power of two of entries; there are {} homes, {entries} entries",
+                MAX_MASK_WORDS * 64,
+                nodes.len()
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let file = sealed_file(layout.words() * size_of::<AtomicU64>())?;
+        let mapping = Mapping::of(&file, layout.words(), true)?;
+        let token = random()?;
+        let view = View::make(mapping.words(), layout, token);
+        let view = view.expect("the mapping is as long as the layout says");
+        for (index, node) in nodes.iter().enumerate() {
+            view.set_home_word(index, home::CAPACITY, node.capacity.into());
+            view.set_home_word(index, home::MEMORY, node.memory as u64);
+            view.set_home_word(index, home::ID, node.id as u64);
+            for (at, word) in node.cpus.as_words().iter().enumerate() {
+                view.set_mask_word(index, at, *word);
+            }
+            for to in 0..nodes.len() {
+                view.set_distance(index, to, nodes.distance(index, to).min(FARTHEST) as u8);
+            }
+        }
+        for (at, word) in widest.as_words().iter().enumerate() {
+            view.set_mask_word(nodes.len(), at, *word);
+        }
+        view.set_count(header::FLAGS, if sets_memory { member::MEMORY } else { 0 });
+        Ok(Table { file, mapping, layout, token })
+    }
+
+    /// All members have this home from now on, and choose none.
+    ///
+    /// # Panics
+    /// If there is no such home.
+    #[must_use]
+    pub fn with_fixed(self, home: usize) -> Self {
+        assert!(home < self.layout.homes());
+        self.view().set_count(header::FIXED, home as u64 + 1);
+        self
+    }
+
+    /// From now on it may be changed from outside where a process may run, so that what it starts may inherit CPUs of homes that neither
+    /// chose.
+    #[must_use]
+    pub fn with_moves(self) -> Self {
+        let view = self.view();
+        view.set_count(header::FLAGS, view.count(header::FLAGS) | member::MOVES);
+        self
+    }
+
+    /// What members are told, as the value of [`told::VARIABLE`]: this process keeps the table.
+    pub fn value(&self, widest: &CpuSet) -> String {
+        let descriptor = u32::try_from(self.file.as_raw_fd()).unwrap_or(u32::MAX);
+        told::value(std::process::id(), descriptor, self.token, widest.as_words())
+    }
+
+    /// What members repeat in their environment.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.mapping.words()
+    }
+
+    /// The table to be read. Its layout is the one that it was made with, whatever a member has written over it since.
+    pub fn view(&self) -> View<'_> {
+        View::known(self.mapping.words(), self.layout)
+    }
+
+    /// The process has that home from now on; false where the table is full. `pid` is its number here.
+    pub fn claim_for(&self, pid: u32, home: usize) -> bool {
+        self.claim(pid, home, How::Given)
+    }
+
+    pub(crate) fn claim(&self, pid: u32, home: usize, how: How) -> bool {
+        member::settle_at(&self.view(), pid, how, now(), home).is_some()
+    }
+
+    /// The process has no home any more; false if it had none.
+    pub fn release(&self, pid: u32) -> bool {
+        let view = self.view();
+        let mut any = false;
+        // A process may have two, if it found a nearer place free when it executed another program.
+        while let Some((slot, _)) = member::entry_of(&view, pid) {
+            if !member::release(&view, slot, pid) {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Notes how a process stands to its home; false if it has none.
+    pub fn note(&self, pid: u32, state: State) -> bool {
+        let entry = member::entry_of(&self.view(), pid);
+        entry.is_some_and(|(slot, entry)| self.set_state(slot, entry, state))
+    }
+
+    /// Notes how a process stands to its home, unless it has another one by now.
+    pub(crate) fn set_state(&self, slot: usize, seen: Entry, state: State) -> bool {
+        self.view().replace(slot, seen, Entry { state, ..seen })
+    }
+
+    /// Says what is on each home, so that members choose by it: the running work of those that are not at home there. Counts
+    /// anew how many homes are given out, as members may have died while they counted.
+    pub fn publish(&self, loads: &[Load]) {
+        let view = self.view();
+        let before: Vec<u32> = (0..self.layout.homes()).map(|home| view.given(home)).collect();
+        let mut found = vec![0_i64; self.layout.homes()];
+        for (_, entry, _) in view.entries() {
+            found[entry.home] += 1;
+        }
+        for (index, load) in loads.iter().enumerate().take(self.layout.homes()) {
+            view.set_home_word(index, home::OTHERS, load.others.into());
+        }
+        // What members count meanwhile is added to, not written over.
+        for (index, found) in found.into_iter().enumerate() {
+            let by = found - i64::from(before[index]);
+            if by != 0 {
+                view.correct(index, by);
+            }
+        }
+    }
+
+    /// What members have counted.
+    pub fn counts(&self) -> Counts {
+        let view = self.view();
+        Counts {
+            chosen: (0..self.layout.homes()).map(|home| view.chosen(home)).collect(),
+            full: view.count(header::FULL),
+            affinity_refused: view.count(header::AFFINITY_REFUSED),
+            memory_refused: view.count(header::MEMORY_REFUSED),
+            left_alone: view.count(header::LEFT_ALONE),
+        }
+    }
+}
+
+/// Another process's table, to be looked at.
+#[derive(Debug)]
+pub struct Glimpse {
+    mapping: Mapping,
+}
+
+impl Glimpse {
+    /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
+    pub fn of(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        // SAFETY: numbers only.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS {
+            return None;
+        }
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let words = length / size_of::<AtomicU64>();
+        let mapping = Mapping::of(&file, words.min(MOST_WORDS), false).ok()?;
+        View::of(mapping.words(), None)?;
+        Some(Self { mapping })
+    }
+
+    /// The table to be read; none once somebody has written nonsense over it.
+    pub fn view(&self) -> Option<View<'_>> {
+        View::of(self.mapping.words(), None)
+    }
+}
+
+/// The largest layout.
+const MOST_WORDS: usize = match Layout::new(MAX_HOMES, MAX_MASK_WORDS, super::MAX_ENTRIES) {
+    Some(layout) => layout.words(),
+    None => 0,
+};
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+/// A file in memory whose length nobody can change.
+fn sealed_file(length: usize) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name ends in a zero byte.
+    let file = unsafe { libc::memfd_create(NAME.as_ptr(), flags) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else's.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: numbers only.
+    let made = unsafe {
+        libc::ftruncate(file.as_raw_fd(), length) == 0
+            && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) == 0
+    };
+    if made { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0_u8; 8];
+    // SAFETY: no more is written than there is room for.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { Ok(u64::from_le_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The clock of entries: nanoseconds since the machine's start, with the time that it slept.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

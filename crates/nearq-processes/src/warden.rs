@@ -1,0 +1,457 @@
+//! Keeps tasks at home: looks once a period, lets the keeper decide, changes the masks of threads, and keeps accounts.
+//!
+//! A task begins on the CPUs of its home: whoever starts it sees to that. From then on the warden changes its threads' masks,
+//! those alone that have the mask which the warden knows of: who has given itself another one meant it, and is left alone.
+//! A thread that is started meanwhile inherits its maker's mask, so the list of threads is read until it has no new one.
+//!
+//! Looking costs some 10 µs a thread. A period is so long that this stays below 1 % of one CPU, but no longer than that strays are
+//! home within a second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use nearq_home::{
+    Action, Evidence, Keeper, Load, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, Why, milli,
+};
+use nearq_platform::{Linux, Platform as _};
+use nearq_topology::CpuSet;
+
+use crate::observe::{Deeds, Observer};
+use crate::proc;
+
+/// A period is at least so many times as long as it takes to look.
+const SHARE: u32 = 100;
+/// However much there is to look at: two periods, one that notes the room at home and one to be late, are less than a second.
+const LONGEST: Duration = Duration::from_millis(400);
+/// How many steps' costs are kept.
+const COSTS: usize = 8;
+/// How often a task's memory is looked at, at most.
+const MEMORY_PERIOD: Duration = Duration::from_millis(500);
+/// What the memory of tasks costs to look at is at most one part in so many of the time: where homes follow it, and where it is for
+/// the accounts alone.
+const MEMORY_SHARE: [u32; 2] = [100, 400];
+/// A loop over threads that never ends by itself is ended after so many rounds: a task that starts threads faster than they can
+/// be confined.
+const MOST_ROUNDS: usize = 10;
+
+/// Of what others do, so much does not count, as a part of a node's CPUs: a tick more or less of each CPU is no load.
+const NO_LOAD: u32 = 4;
+
+/// What is known of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The index of its home.
+    pub home: usize,
+    /// The index of the node where it was when it was seen first.
+    pub first: Option<usize>,
+    /// The index of the node where it was when it was looked at last.
+    pub last: Option<usize>,
+    /// CPU time by index of the nodes, as far as it was seen.
+    pub cpu_time: Vec<Duration>,
+    /// How long it waited for a CPU.
+    pub waited: Duration,
+    /// Bytes by index of the nodes when its memory was looked at last; empty if it never was.
+    pub resident: Vec<u64>,
+    /// How often it was on another node than at the look before.
+    pub migrations: u32,
+    /// How often it was let out.
+    pub let_out: u32,
+    /// How often it was brought home.
+    pub brought_home: u32,
+    /// How long it was out, all in all.
+    pub out: Duration,
+    /// Why its home is where it is, if that follows its memory and was considered.
+    pub why: Option<Why>,
+}
+
+/// Something that the warden has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A task may run on the CPUs of these nodes.
+    LetOut {
+        /// Which task.
+        id: u64,
+        /// Indices of the nodes.
+        to: Vec<usize>,
+    },
+    /// A task is at home again.
+    BroughtHome {
+        /// Which task.
+        id: u64,
+    },
+    /// A task has another home.
+    Moved {
+        /// Which task.
+        id: u64,
+        /// The index of the new one.
+        to: usize,
+        /// Why.
+        why: Why,
+    },
+    /// A task has chosen its CPUs itself, and is left alone from now on.
+    LeftAlone {
+        /// Which task.
+        id: u64,
+    },
+}
+
+/// Keeps tasks at home.
+#[derive(Debug)]
+pub struct Warden {
+    keeper: Keeper,
+    weights: Weights,
+    observer: Observer,
+    tasks: BTreeMap<u64, Task>,
+    /// With which they began.
+    processes: BTreeSet<u32>,
+    /// Thousandths of CPUs, by index of the nodes.
+    cpus: Vec<u32>,
+    /// By index of the nodes: what runs there and is nobody's that is kept.
+    others: Vec<u32>,
+    loads: Vec<NodeLoad>,
+    begin: Instant,
+    /// CPU time that the last steps took, in turn.
+    costs: [Duration; COSTS],
+    steps: usize,
+    /// Until when the memory of no task is looked at.
+    memory_at: Instant,
+    follows: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    process: u32,
+    account: Account,
+    /// The mask of its threads, as the warden knows it.
+    mask: CpuSet,
+    kept: bool,
+    out_since: Option<Instant>,
+    mover: Mover,
+    /// CPU time by node since its memory was looked at.
+    recent: Vec<Duration>,
+    memory_seen: Instant,
+}
+
+impl Warden {
+    /// Keeps nobody yet.
+    pub fn new(nodes: Nodes, weights: Weights) -> Self {
+        let now = Instant::now();
+        Warden {
+            cpus: nodes.iter().map(|node| 1000 * node.cpus.len() as u32).collect(),
+            others: vec![0; nodes.len()],
+            loads: vec![NodeLoad::default(); nodes.len()],
+            observer: Observer::new(nodes.clone()),
+            keeper: Keeper::new(nodes, weights.clone()),
+            weights,
+            tasks: BTreeMap::new(),
+            processes: BTreeSet::new(),
+            begin: now,
+            costs: [Duration::ZERO; COSTS],
+            steps: 0,
+            memory_at: now,
+            follows: false,
+        }
+    }
+
+    /// From now on homes follow the memory of their tasks.
+    #[must_use]
+    pub fn following(mut self, follows: bool) -> Self {
+        self.follows = follows;
+        self
+    }
+
+    /// The places that there are.
+    pub fn nodes(&self) -> &Nodes {
+        self.keeper.nodes()
+    }
+
+    /// A task has begun with this process, whose threads have the mask of its home. With `kept` false it is only watched: it stays
+    /// where it may run.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn add(&mut self, id: u64, process: u32, home: usize, kept: bool) {
+        let now = Instant::now();
+        let mask = self.nodes().get(home).cpus.clone();
+        let cpu_time = vec![Duration::ZERO; self.nodes().len()];
+        if kept {
+            self.keeper.add(id, home);
+        }
+        let task = Task {
+            process,
+            account: Account { home, cpu_time: cpu_time.clone(), ..Account::default() },
+            mask,
+            kept,
+            out_since: None,
+            mover: Mover::new(home, self.begin.elapsed()),
+            recent: cpu_time,
+            memory_seen: now,
+        };
+        self.tasks.insert(id, task);
+        self.processes.insert(process);
+    }
+
+    /// A task has ended, or is not looked at any more; what was known of it.
+    pub fn remove(&mut self, id: u64) -> Option<Account> {
+        self.keeper.remove(id);
+        let mut task = self.tasks.remove(&id)?;
+        self.processes.remove(&task.process);
+        task.come_home(Instant::now());
+        Some(task.account)
+    }
+
+    /// What is known of a task.
+    pub fn account(&self, id: u64) -> Option<&Account> {
+        self.tasks.get(&id).map(|task| &task.account)
+    }
+
+    /// The tasks that it has.
+    pub fn tasks(&self) -> impl Iterator<Item = (u64, &Account)> {
+        self.tasks.iter().map(|(id, task)| (*id, &task.account))
+    }
+
+    /// The indices of the nodes where a task may run while it is out.
+    pub fn out(&self, id: u64) -> Option<&[usize]> {
+        self.keeper.out(id)
+    }
+
+    /// What each node has, for [`nearq_home::pick`]; of what others do, what is more than nothing.
+    pub fn loads(&self) -> Vec<Load> {
+        let others = self.nodes().iter().zip(&self.others);
+        let mut loads: Vec<Load> = others
+            .map(|(node, others)| Load {
+                homes: 0,
+                others: others.saturating_sub(node.capacity / NO_LOAD),
+            })
+            .collect();
+        for task in self.tasks.values() {
+            loads[task.account.home].homes += 1000;
+        }
+        loads
+    }
+
+    /// What each node did in the last period.
+    pub fn node_loads(&self) -> &[NodeLoad] {
+        &self.loads
+    }
+
+    /// CPU time that a [`step`](Self::step) takes, without looking at memory: the least of the last few, as others can only
+    /// make it dearer.
+    pub fn cost(&self) -> Duration {
+        self.costs.iter().min().copied().unwrap_or_default()
+    }
+
+    /// How long until the next [`step`](Self::step); none where nothing is to be done.
+    pub fn period(&self) -> Option<Duration> {
+        let period = self.keeper.period().max((self.cost() * SHARE).min(LONGEST));
+        (!self.nodes().is_single() && !self.tasks.is_empty()).then_some(period)
+    }
+
+    /// Looks, decides, and acts.
+    pub fn step(&mut self) -> Vec<Event> {
+        if self.nodes().is_single() {
+            return Vec::new();
+        }
+        let begin = cpu_time();
+        self.loads = self.observer.nodes_loads();
+        let deeds = self.look();
+        let seen: Vec<Seen> = deeds
+            .iter()
+            .map(|(id, deeds)| Seen {
+                id: *id,
+                ran: deeds.ran_in_all(),
+                waited: deeds.waited,
+                node: deeds.node.unwrap_or(self.tasks[id].account.home),
+            })
+            .collect();
+        let actions = self.keeper.step(self.begin.elapsed(), &self.loads, &seen);
+        let mut events: Vec<Event> =
+            actions.into_iter().filter_map(|action| self.act(action)).collect();
+        self.costs[self.steps % COSTS] = cpu_time().saturating_sub(begin);
+        self.steps += 1;
+        self.look_at_memory(&deeds, &mut events);
+        events
+    }
+
+    /// What each task did, which is added to its account.
+    fn look(&mut self) -> BTreeMap<u64, Deeds> {
+        let period = self.observer.period();
+        let mut all = BTreeMap::new();
+        // Thousandths of a CPU that the tasks used on each node, and that they waited for.
+        let mut ran = vec![0_u32; self.nodes().len()];
+        let mut waited = vec![0_u32; self.nodes().len()];
+        for (id, task) in &mut self.tasks {
+            let deeds = self.observer.task(task.process, &self.processes);
+            let account = &mut task.account;
+            for (node, time) in deeds.ran.iter().enumerate() {
+                account.cpu_time[node] += *time;
+                task.recent[node] += *time;
+                ran[node] = ran[node].saturating_add(milli(*time, period));
+            }
+            account.waited += deeds.waited;
+            if let Some(node) = deeds.node {
+                waited[node] = waited[node].saturating_add(milli(deeds.waited, period));
+                account.first.get_or_insert(node);
+                let before = account.last.replace(node);
+                account.migrations += u32::from(before.is_some_and(|before| before != node));
+            }
+            all.insert(*id, deeds);
+        }
+        for (node, load) in self.loads.iter_mut().enumerate() {
+            // What is known of each task is finer than what is known of CPUs.
+            let own = ran[node].saturating_add(waited[node]);
+            let everybody = if self.observer.knows_waiting() {
+                load.runnable
+            } else {
+                load.runnable.saturating_add(waited[node])
+            };
+            load.runnable = everybody.max(own);
+            load.idle = load.idle.min(self.cpus[node].saturating_sub(ran[node]));
+            // Smoothed: a home is chosen for longer than a period.
+            let others = load.runnable.saturating_sub(own);
+            self.others[node] = u32::midpoint(self.others[node], others);
+        }
+        all
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        let (id, to) = match action {
+            Action::LetOut { id, to } => (id, Some(to)),
+            Action::BringHome { id } => (id, None),
+        };
+        let home = self.tasks.get(&id)?.account.home;
+        let mask = self.nodes().cpus_of(to.as_deref().unwrap_or(&[home]));
+        let task = self.tasks.get_mut(&id)?;
+        if !task.confine(&mask, &self.processes) {
+            self.keeper.remove(id);
+            task.kept = false;
+            task.come_home(Instant::now());
+            return Some(Event::LeftAlone { id });
+        }
+        Some(if let Some(to) = to {
+            task.account.let_out += 1;
+            task.out_since.get_or_insert_with(Instant::now);
+            Event::LetOut { id, to }
+        } else {
+            task.account.brought_home += 1;
+            task.come_home(Instant::now());
+            Event::BroughtHome { id }
+        })
+    }
+
+    /// Looks at the memory of the tasks whose turn it is, and where homes follow it, lets them follow.
+    fn look_at_memory(&mut self, deeds: &BTreeMap<u64, Deeds>, events: &mut Vec<Event>) {
+        let (begin, used) = (Instant::now(), cpu_time());
+        if begin < self.memory_at {
+            return;
+        }
+        // With those that are nearly due: after a look there is none for as long as it was dear.
+        let due: Vec<u64> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| begin.duration_since(task.memory_seen) >= MEMORY_PERIOD * 4 / 5)
+            .map(|(id, _)| *id)
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        let nodes = self.nodes().clone();
+        let now = self.begin.elapsed();
+        for id in due {
+            let task = self.tasks.get_mut(&id).expect("it was just seen");
+            task.memory_seen = begin;
+            let processes = deeds.get(&id).into_iter().flat_map(|deeds| &deeds.threads);
+            let maps = processes.filter_map(|(process, _)| proc::resident(*process)).flatten();
+            let mut resident = vec![0; nodes.len()];
+            for (memory, bytes) in maps {
+                // Of several caches of a node the home has it, if it is there.
+                if let Some(at) = nodes.of_memory(memory, Some(task.account.home)) {
+                    resident[at] += bytes;
+                }
+            }
+            if resident.iter().all(|bytes| *bytes == 0) {
+                continue;
+            }
+            task.account.resident.clone_from(&resident);
+            let cpu_time = core::mem::replace(&mut task.recent, vec![Duration::ZERO; nodes.len()]);
+            if self.follows && task.kept {
+                let evidence = Evidence { pages: resident, cpu_time };
+                match task.mover.consider(now, &evidence, &nodes, &self.weights) {
+                    Verdict::Stay(why) => task.account.why = Some(why),
+                    Verdict::Move { to, why } => {
+                        task.account.home = to;
+                        task.account.why = Some(why.clone());
+                        task.come_home(begin);
+                        self.keeper.add(id, to);
+                        if task.confine(&nodes.get(to).cpus, &self.processes) {
+                            events.push(Event::Moved { id, to, why });
+                        } else {
+                            self.keeper.remove(id);
+                            task.kept = false;
+                            events.push(Event::LeftAlone { id });
+                        }
+                    }
+                }
+            }
+        }
+        self.memory_at =
+            begin + cpu_time().saturating_sub(used) * MEMORY_SHARE[usize::from(!self.follows)];
+    }
+}
+
+impl Task {
+    fn come_home(&mut self, now: Instant) {
+        if let Some(since) = self.out_since.take() {
+            self.account.out += now.duration_since(since);
+        }
+    }
+
+    /// Restricts all its threads to these CPUs that have the mask which is known, without those of the tasks in `others`. False if
+    /// its first thread has another mask.
+    fn confine(&mut self, cpus: &CpuSet, others: &BTreeSet<u32>) -> bool {
+        let first = Linux::affinity_of(self.process);
+        if first.is_ok_and(|mask| !is_same(&mask, &self.mask)) {
+            return false;
+        }
+        let mut done = BTreeSet::new();
+        for _ in 0..MOST_ROUNDS {
+            let mut news = false;
+            let processes = proc::tree(self.process, others);
+            for thread in processes.into_iter().flat_map(|(_, threads)| threads) {
+                if !done.insert(thread) {
+                    continue;
+                }
+                news = true;
+                let is_ours =
+                    Linux::affinity_of(thread).is_ok_and(|mask| is_same(&mask, &self.mask));
+                if is_ours {
+                    // One that has ended meanwhile, or is another user's by now, is left alone.
+                    let _ = Linux::set_affinity_of(thread, cpus);
+                }
+            }
+            if !news {
+                break;
+            }
+        }
+        self.mask = cpus.clone();
+        true
+    }
+}
+
+/// CPU time of the caller: others may have had the CPU in the middle of a step.
+fn cpu_time() -> Duration {
+    Linux::cpu_time(Linux::current_thread()).unwrap_or_default()
+}
+
+/// Whether a thread's mask is that which it was given: without those of its CPUs that went offline meanwhile.
+fn is_same(mask: &CpuSet, given: &CpuSet) -> bool {
+    if mask == given {
+        return true;
+    }
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let Ok(online) = CpuSet::parse_list(online.trim()) else { return false };
+    *mask == given.intersection(&online)
+}
+
+#[cfg(test)]
+mod tests;

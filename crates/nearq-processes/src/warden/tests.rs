@@ -1,0 +1,152 @@
+//! The warden and real processes, on two CPUs that pretend to be two nodes.
+
+use super::*;
+
+use std::process::{Child, Command};
+
+/// Processes that spin, and end with the test.
+struct Spinners(Vec<Child>);
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Spinners {
+    fn start(count: usize, cpus: &CpuSet) -> Self {
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let spinners = Spinners((0..count).map(|_| spin()).collect());
+        for child in &spinners.0 {
+            Linux::set_affinity_of(child.id(), cpus).unwrap();
+        }
+        spinners
+    }
+
+    fn end(&mut self, process: u32) {
+        let child = self.0.iter_mut().find(|child| child.id() == process).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Two of the CPUs that may be used, as nodes; none on a machine with one.
+fn two_nodes() -> Option<Nodes> {
+    let allowed = Linux::affinity(Linux::current_thread()).unwrap();
+    let cpus: Vec<usize> = allowed.iter().take(2).collect();
+    let [first, second] = *cpus else {
+        println!("skipped: a second node: there is one CPU; to have it: allow two");
+        return None;
+    };
+    let places = [(0, CpuSet::single(first)), (0, CpuSet::single(second))];
+    Some(Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]))
+}
+
+/// Steps until something is so.
+fn until(warden: &mut Warden, events: &mut Vec<Event>, is_so: impl Fn(&[Event]) -> bool) {
+    let begin = Instant::now();
+    while !is_so(events) {
+        std::thread::sleep(warden.period().unwrap());
+        events.extend(warden.step());
+        assert!(begin.elapsed() < Duration::from_secs(100), "{events:?} {:?}", warden.node_loads());
+    }
+}
+
+#[test]
+fn a_crowded_home_lets_processes_out_and_takes_them_back() {
+    let Some(nodes) = two_nodes() else { return };
+    let home = nodes.get(0).cpus.clone();
+    let mut spinners = Spinners::start(8, &home);
+    let mut warden = Warden::new(nodes.clone(), Weights::default());
+    let ids: Vec<u32> = spinners.0.iter().map(Child::id).collect();
+    for process in &ids {
+        warden.add((*process).into(), *process, 0, true);
+    }
+    assert_eq!(warden.loads()[0].homes, 8000);
+    let mut events = Vec::new();
+    until(&mut warden, &mut events, |events| {
+        events.iter().any(|event| matches!(event, Event::LetOut { .. }))
+    });
+    let Some(Event::LetOut { id, to }) =
+        events.iter().find(|event| matches!(event, Event::LetOut { .. })).cloned()
+    else {
+        unreachable!()
+    };
+    // Other programs may have most of the other CPU: then it gets both.
+    assert!(to.contains(&1), "{to:?}");
+    let stray = u32::try_from(id).unwrap();
+    // It may have come home by now; where it may run is where the warden says.
+    let expected = warden.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
+    assert_eq!(Linux::affinity_of(stray).unwrap(), expected);
+    // All others end: there is room at home.
+    for process in ids.iter().filter(|process| **process != stray) {
+        spinners.end(*process);
+        warden.remove((*process).into());
+    }
+    let begin = Instant::now();
+    // Other programs may have the CPU, whatever the test does: then there is no room.
+    let mut looks_with_room = 0;
+    while warden.out(id).is_some() {
+        std::thread::sleep(warden.period().unwrap());
+        events.extend(warden.step());
+        looks_with_room += u32::from(warden.node_loads()[0].runnable == 0);
+        let told = (&events, warden.node_loads());
+        assert!(looks_with_room < 10, "there was room at home: {told:?}");
+        if begin.elapsed() > Duration::from_secs(100) {
+            println!(
+                "skipped: coming home: others have the CPU; to have it: a machine that is not busy"
+            );
+            return;
+        }
+    }
+    assert_eq!(Linux::affinity_of(stray).unwrap(), home);
+    let account = warden.remove(id).unwrap();
+    assert!(account.let_out >= 1 && account.let_out == account.brought_home, "{account:?}");
+    assert!(
+        account.out > Duration::ZERO && account.cpu_time.iter().sum::<Duration>() > Duration::ZERO
+    );
+}
+
+#[test]
+fn who_has_chosen_its_cpus_itself_is_left_alone() {
+    let Some(nodes) = two_nodes() else { return };
+    let both = nodes.cpus();
+    let spinners = Spinners::start(2, &nodes.get(0).cpus);
+    let mut warden = Warden::new(nodes.clone(), Weights::default());
+    let [own, ours] = [0, 1].map(|index: usize| spinners.0[index].id());
+    for process in [own, ours] {
+        warden.add(process.into(), process, 0, true);
+    }
+    Linux::set_affinity_of(own, &both).unwrap();
+    let let_out = |process: u32| Action::LetOut { id: process.into(), to: vec![1] };
+    assert_eq!(warden.act(let_out(own)), Some(Event::LeftAlone { id: own.into() }));
+    assert_eq!(Linux::affinity_of(own).unwrap(), both);
+    let out = Event::LetOut { id: ours.into(), to: vec![1] };
+    assert_eq!(warden.act(let_out(ours)), Some(out));
+    assert_eq!(Linux::affinity_of(ours).unwrap(), nodes.get(1).cpus);
+    assert_eq!((warden.keeper.home(own.into()), warden.keeper.home(ours.into())), (None, Some(0)));
+}
+
+#[test]
+fn on_one_node_nothing_is_looked_at() {
+    let all = Linux::affinity(Linux::current_thread()).unwrap();
+    let nodes = Nodes::pretended(&[(0, all)], &[vec![10]]);
+    let mut warden = Warden::new(nodes, Weights::default());
+    warden.add(1, std::process::id(), 0, true);
+    assert_eq!((warden.period(), warden.step()), (None, Vec::new()));
+}
+
+#[test]
+fn what_has_ended_has_an_account() {
+    let Some(nodes) = two_nodes() else { return };
+    let mut warden = Warden::new(nodes, Weights::default());
+    warden.add(7, u32::MAX / 4, 1, true);
+    warden.step();
+    assert_eq!(warden.account(7).unwrap().home, 1);
+    assert_eq!(warden.tasks().count(), 1);
+    assert_eq!(warden.remove(7).unwrap().last, None);
+    assert_eq!(warden.remove(7), None);
+}

@@ -1,0 +1,1500 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * Where a task is at home, on which CPU it wakes up, in which queue it waits, and from which queues a CPU takes: all that the
+ * node affine scheduler decides, and nothing of how it is done.
+ *
+ * The same text is compiled into the BPF program that the kernel runs and into a user-space library that is tested and that
+ * schedules the simulated machine. So there are no calls out of here: the caller tells what happened, is told what to do, and has the
+ * queues. There is one queue for each last-level cache, ordered by virtual time.
+ *
+ * The includer provides u8, u16, u32, u64, s32, s64, bool, nq_for(i, from, to), a loop that its verifier accepts, and nq_barrier(), which orders
+ * all memory accesses before it before all after it.
+ *
+ * Protocol
+ * - `struct nq` is one for the machine; all CPUs call in here at once. Words of the masks and the counts are changed by atomic
+ *   operations alone. Everything else in it is a hint: read and written without order, and wrong for a moment without harm.
+ * - A `struct nq_task` is touched only by who holds the task: the kernel calls the hooks of one task one at a time.
+ * - Who makes a task wait first counts it (nq_enqueue), then looks for an idle CPU (nq_wake). Who finds nothing to run first
+ *   says that it is idle (nq_idle), then looks at the queues once more (nq_anything). Both steps of both are sequentially consistent,
+ *   so at least one of them sees the other: no task waits beside an idle CPU that it is meant for.
+ * - Sizes are powers of two and indices are masked, so that every access is within bounds whatever a racing index says.
+ *
+ * After the rules of Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): a home for each task, chosen by load when it
+ * begins a program; whom a CPU may take from another node depends on whose home is where; strays are sent home.
+ */
+#ifndef NEARQ_POLICY_H
+#define NEARQ_POLICY_H
+
+enum nq_size {
+	NQ_CPUS = 1024,
+	NQ_WORDS = NQ_CPUS / 64,
+	NQ_LLCS = 256,
+	NQ_NODES = 32,
+};
+
+/* No CPU, node or queue. */
+#define NQ_NONE 0xffffffffU
+/* A CPU's capacity where all are alike, and a weight at nice 0. */
+#define NQ_UNIT 1024
+#define NQ_WEIGHT 100
+/* Distance of a node to itself. */
+#define NQ_LOCAL 10
+
+/*
+ * The kernel ejects a scheduler that lets a task wait too long. So whoever waits is not further from those before it than all of them
+ * use up in NQ_FAR nanoseconds of CPU time, and who has waited for NQ_OLD nanoseconds gets a CPU whatever its virtual time: one of those
+ * each NQ_AGE milliseconds on each CPU.
+ */
+#define NQ_FAR 1500000000ULL
+#define NQ_OLD 2000000000ULL
+#define NQ_AGE 20
+
+#define nq_read(x) (*(volatile __typeof__(x) *)&(x))
+#define nq_write(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
+
+/* ---- what there is ---- */
+
+struct nq_cpu {
+	u32 llc;
+	u32 node;
+	/* The next CPU of the same core, in a ring. */
+	u32 sibling;
+	u32 capacity;
+};
+
+struct nq_llc {
+	u32 node;
+	/* Words of the mask that are not all zero: from, up to. */
+	u32 from;
+	u32 to;
+	u32 unused;
+	u64 cpus[NQ_WORDS];
+};
+
+struct nq_node {
+	/* Its caches are those from this index. */
+	u32 llc;
+	u32 llcs;
+	u32 from;
+	u32 to;
+	u64 cpus[NQ_WORDS];
+	/* All nodes, itself first, the nearest next. */
+	u32 near[NQ_NODES];
+	u32 distance[NQ_NODES];
+	/* The operating system's number. */
+	u32 id;
+	u32 unused;
+};
+
+/* What can be set; times in nanoseconds. */
+struct nq_weights {
+	/* A task's slice as long as nobody waits for the same CPUs, and after how much of it a tick ends it where somebody does. */
+	u64 slice;
+	u64 busy_slice;
+	/* So much is a task that slept owed at most. */
+	u64 credit;
+	/* A task that wakes up interrupts one that is so much further. */
+	u64 preempt;
+	/* A queue must have had somebody waiting for so long before an idle CPU of a node at distance 20 takes one; twice that at 30. */
+	u64 steal_delay;
+	/* How many more tasks for each CPU, in thousandths, another node must have before a busy CPU takes one: at distance 10, and for
+	 * each further 10 of distance; and how much more in percent. */
+	u64 imbalance;
+	u64 imbalance_step;
+	u64 imbalance_percent;
+	/* A busy CPU looks at other queues so often, at most. */
+	u64 relief_interval;
+	/* A stray that runs is not sent home sooner than this; doubled for one that had to leave again soon. */
+	u64 stay;
+	/* A queue that nobody has served for so long is served by any CPU that may. */
+	u64 rescue;
+	/* How often loads are smoothed. */
+	u64 period;
+};
+
+/* ---- what happens ---- */
+
+enum nq_event {
+	/* A task got a home because it began a program, because it was forked, as a thread, because it was told, because of its memory,
+	 * because it may not run at its home any more. */
+	NQ_HOME_EXEC,
+	NQ_HOME_FORK,
+	NQ_HOME_THREAD,
+	NQ_HOME_TOLD,
+	NQ_HOME_MEMORY,
+	NQ_HOME_AFFINITY,
+	/* Where a task woke up on an idle CPU: its previous one, under the same cache, on its node, elsewhere. */
+	NQ_WOKE_PREVIOUS,
+	NQ_WOKE_CACHE,
+	NQ_WOKE_NODE,
+	NQ_WOKE_AWAY,
+	/* There was no idle CPU: it waits. It interrupted who was on its CPU. */
+	NQ_WAITED,
+	NQ_PREEMPTED,
+	/* From where a CPU took a task that waited: its cache, its node, a task whose home is here from elsewhere, a task of another
+	 * node as this CPU was idle, as that node is more crowded, as nobody else served the queue. */
+	NQ_TOOK_CACHE,
+	NQ_TOOK_NODE,
+	NQ_TOOK_OWN,
+	NQ_TOOK_IDLE,
+	NQ_TOOK_RELIEF,
+	NQ_TOOK_RESCUE,
+	/* A task began to run away from home; came home again; was sent home by a tick. */
+	NQ_LEFT,
+	NQ_RETURNED,
+	NQ_SENT,
+	/* A task changed its node, whatever its home is. */
+	NQ_CROSSED,
+	NQ_EVENTS,
+};
+
+/* Each in lines of its own. */
+struct nq_cpu_state {
+	/* The home of the task that runs here, or NQ_NONE, and whether any does. */
+	u32 home;
+	u32 running;
+	/* Of the task that runs here: its virtual time when it was counted last, when that was, and its weight. */
+	u64 vtime;
+	u64 counted_at;
+	u32 weight;
+	/* When it looked for those that have waited long, in milliseconds, round and round. */
+	u32 aged_at;
+	u64 relief_at;
+	/* Nanoseconds that tasks ran here at home, and away from home. */
+	u64 home_ns;
+	u64 away_ns;
+	u64 events[NQ_EVENTS];
+	/* Where nq_next is, and what it has found: the queue, and what it counts as if something is taken there. */
+	u32 step;
+	u32 at;
+	u32 llc_at;
+	u32 queue;
+	u32 event;
+	/* The idle CPU that the last tick here has claimed for those that wait, or NQ_NONE. */
+	u32 wakes;
+} __attribute__((aligned(128)));
+
+struct nq_llc_state {
+	/* Virtual time, and when it was looked at. */
+	u64 vnow;
+	u64 advanced_at;
+	u32 waiting;
+	u32 running;
+	/* The idle CPU that a tick has woken last for those that wait here. */
+	u32 woke;
+	u32 unused;
+	/* Since when anybody waits, and when somebody was served last. */
+	u64 since;
+	u64 served;
+	/* What its online CPUs can do. */
+	u32 capacity;
+} __attribute__((aligned(128)));
+
+struct nq_node_state {
+	/* Tasks that exist and are at home here; those of them that run or wait, anywhere; those of them that wait elsewhere. */
+	u32 homes;
+	u32 wanting;
+	u32 waiting_away;
+	/* Tasks that wait or run here, whatever their home, and the same in thousandths, smoothed. */
+	u32 waiting;
+	u32 running;
+	u32 load;
+	u32 capacity;
+	/* Tasks that run here and are at home elsewhere. */
+	u32 strays;
+	u64 smoothed_at;
+} __attribute__((aligned(128)));
+
+enum nq_why {
+	NQ_WHY_NONE,
+	NQ_WHY_EXEC,
+	NQ_WHY_FORK,
+	NQ_WHY_THREAD,
+	NQ_WHY_TOLD,
+	NQ_WHY_MEMORY,
+	NQ_WHY_AFFINITY,
+	/* It was there before the scheduler: the node where it ran. */
+	NQ_WHY_FOUND,
+};
+
+struct nq_task {
+	u64 vtime;
+	/* Since when it runs, and up to when that is counted. */
+	u64 began_at;
+	u64 ran_at;
+	/* Since when it waits, if it does. */
+	u64 waits_at;
+	/* Since when it is away, and when it came home last. */
+	u64 left_at;
+	u64 returned_at;
+	u64 home_ns;
+	u64 away_ns;
+	/* How much of these its process's account has. */
+	u64 accounted;
+	u64 allowed[NQ_WORDS];
+	u32 weight;
+	u32 home;
+	/* The node and the CPU where it ran last; NQ_NONE before it does. */
+	u32 place;
+	u32 cpu;
+	/* On whose clock its virtual time is. */
+	u32 clock;
+	/* The queue where it is counted as waiting. */
+	u32 queue;
+	u32 crossings;
+	/* How often it had to leave soon after it had come home. */
+	u32 swings;
+	u8 why;
+	u8 wanting;
+	/* 1 while it runs, 2 while it is counted as a stray where it does. */
+	u8 running;
+	u8 homed;
+	/* It waits for the CPU of the one that woke it, who is about to sleep. */
+	u8 follows;
+	u8 unused;
+	/* Counts wake-ups, round and round: see the caller's. */
+	u16 wakes;
+};
+
+/* A process, by the number of its first thread. */
+struct nq_process {
+	/* Where its next thread is at home. */
+	u32 home;
+	/* Its threads, in all and by their homes. */
+	u32 threads;
+	u32 at_home[NQ_NODES];
+	/* CPU time by node, in nanoseconds. */
+	u64 ran[NQ_NODES];
+};
+
+/* What user space says of a thread, or of a process by the number of its first thread: its home, as the operating system numbers
+ * nodes, and NQ_WHY_TOLD or NQ_WHY_MEMORY. */
+struct nq_told {
+	u32 node;
+	u32 why;
+};
+
+struct nq {
+	u32 cpus;
+	u32 llcs;
+	u32 nodes;
+	/* A queue that nobody serves, or NQ_NONE. */
+	u32 starving;
+	/* The queue that the next tick looks at. */
+	u32 looked_at;
+	u32 unused;
+	struct nq_weights weights;
+	u64 online[NQ_WORDS];
+	u64 idle[NQ_WORDS];
+	/* CPUs of cores of which every CPU is idle. */
+	u64 idle_cores[NQ_WORDS];
+	struct nq_cpu cpu[NQ_CPUS];
+	struct nq_llc llc[NQ_LLCS];
+	struct nq_node node[NQ_NODES];
+	struct nq_cpu_state on_cpu[NQ_CPUS];
+	struct nq_llc_state on_llc[NQ_LLCS];
+	struct nq_node_state on_node[NQ_NODES];
+};
+
+#define NQ_CPU(q, i) (&(q)->cpu[(i) & (NQ_CPUS - 1)])
+#define NQ_LLC(q, i) (&(q)->llc[(i) & (NQ_LLCS - 1)])
+#define NQ_NODE(q, i) (&(q)->node[(i) & (NQ_NODES - 1)])
+#define NQ_ON_CPU(q, i) (&(q)->on_cpu[(i) & (NQ_CPUS - 1)])
+#define NQ_ON_LLC(q, i) (&(q)->on_llc[(i) & (NQ_LLCS - 1)])
+#define NQ_ON_NODE(q, i) (&(q)->on_node[(i) & (NQ_NODES - 1)])
+#define NQ_WORD(i) (((i) / 64) & (NQ_WORDS - 1))
+#define NQ_BIT(i) (1ULL << ((i) & 63))
+
+#define NQ_FN static inline __attribute__((always_inline, unused))
+/* Those that are called from several places or have loops. */
+#ifndef NQ_LARGE_FN
+#define NQ_LARGE_FN static __attribute__((noinline, unused))
+#endif
+
+NQ_FN void nq_defaults(struct nq_weights *weights)
+{
+	weights->slice = 100000000;
+	weights->busy_slice = 3000000;
+	weights->credit = 6000000;
+	weights->preempt = 1000000;
+	weights->steal_delay = 1000000;
+	weights->imbalance = 1000;
+	weights->imbalance_step = 500;
+	weights->imbalance_percent = 25;
+	weights->relief_interval = 10000000;
+	weights->stay = 20000000;
+	weights->rescue = 50000000;
+	weights->period = 10000000;
+}
+
+NQ_FN void nq_count(struct nq *q, u32 cpu, u32 event)
+{
+	if (event < NQ_EVENTS)
+		NQ_ON_CPU(q, cpu)->events[event]++;
+}
+
+NQ_FN bool nq_may_run(struct nq_task *t, u32 cpu)
+{
+	return t->allowed[NQ_WORD(cpu)] & NQ_BIT(cpu);
+}
+
+NQ_FN u32 nq_node_of(struct nq *q, u32 cpu)
+{
+	return NQ_CPU(q, cpu)->node;
+}
+
+NQ_FN u32 nq_distance(struct nq *q, u32 from, u32 to)
+{
+	return NQ_NODE(q, from)->distance[to & (NQ_NODES - 1)];
+}
+
+/* How many steps of 10 a distance is beyond the local one, rounded up: 0 for 10, 1 for 11 to 20. */
+NQ_FN u64 nq_steps(u32 distance)
+{
+	return distance > NQ_LOCAL ? (distance - NQ_LOCAL + 9) / 10 : 0;
+}
+
+/* ---- idle CPUs ---- */
+
+/* A CPU has nothing to run. */
+NQ_LARGE_FN void nq_idle(struct nq *q, u32 cpu)
+{
+	u32 other = cpu, i;
+	bool whole = true;
+
+	__sync_fetch_and_or(&q->idle[NQ_WORD(cpu)], NQ_BIT(cpu));
+	if (NQ_CPU(q, cpu)->sibling == cpu) {
+		__sync_fetch_and_or(&q->idle_cores[NQ_WORD(cpu)], NQ_BIT(cpu));
+		return;
+	}
+	nq_for(i, 0, 8) {
+		other = NQ_CPU(q, other)->sibling;
+		if (other == cpu)
+			break;
+		if (!(nq_read(q->idle[NQ_WORD(other)]) & NQ_BIT(other)))
+			whole = false;
+	}
+	if (!whole)
+		return;
+	nq_for(i, 0, 8) {
+		__sync_fetch_and_or(&q->idle_cores[NQ_WORD(other)], NQ_BIT(other));
+		other = NQ_CPU(q, other)->sibling;
+		if (other == cpu)
+			break;
+	}
+}
+
+/* A CPU is idle no more, or will not be in a moment. Whether it was. */
+NQ_LARGE_FN bool nq_busy(struct nq *q, u32 cpu)
+{
+	u32 other = cpu, i;
+	u64 was;
+
+	if (!(nq_read(q->idle[NQ_WORD(cpu)]) & NQ_BIT(cpu)))
+		return false;
+	was = __sync_fetch_and_and(&q->idle[NQ_WORD(cpu)], ~NQ_BIT(cpu));
+	if (NQ_CPU(q, cpu)->sibling == cpu) {
+		__sync_fetch_and_and(&q->idle_cores[NQ_WORD(cpu)], ~NQ_BIT(cpu));
+		return was & NQ_BIT(cpu);
+	}
+	nq_for(i, 0, 8) {
+		if (nq_read(q->idle_cores[NQ_WORD(other)]) & NQ_BIT(other))
+			__sync_fetch_and_and(&q->idle_cores[NQ_WORD(other)], ~NQ_BIT(other));
+		other = NQ_CPU(q, other)->sibling;
+		if (other == cpu)
+			break;
+	}
+	return was & NQ_BIT(cpu);
+}
+
+/* The index of the lowest bit of a word that is not zero. */
+NQ_LARGE_FN u32 nq_lowest(u64 word)
+{
+	u32 at = 0;
+
+	if (!(word & 0xffffffffULL)) {
+		at += 32;
+		word >>= 32;
+	}
+	if (!(word & 0xffff)) {
+		at += 16;
+		word >>= 16;
+	}
+	if (!(word & 0xff)) {
+		at += 8;
+		word >>= 8;
+	}
+	if (!(word & 0xf)) {
+		at += 4;
+		word >>= 4;
+	}
+	if (!(word & 3)) {
+		at += 2;
+		word >>= 2;
+	}
+	return at + !(word & 1);
+}
+
+/* An idle CPU of a word of a mask, claimed; somebody may be faster: then the next. */
+NQ_FN u32 nq_claim_word(struct nq *q, u32 word, u64 idle)
+{
+	u32 cpu = word * 64 + nq_lowest(idle);
+
+	if (nq_busy(q, cpu))
+		return cpu;
+	idle &= idle - 1;
+	if (!idle)
+		return NQ_NONE;
+	cpu = word * 64 + nq_lowest(idle);
+	return nq_busy(q, cpu) ? cpu : NQ_NONE;
+}
+
+/* The same of a cache, among those that the task may use. */
+NQ_FN u32 nq_claim_in(struct nq *q, struct nq_task *t, u32 llc, u32 i, bool whole_core)
+{
+	u32 word = i & (NQ_WORDS - 1);
+	u64 mask = NQ_LLC(q, llc)->cpus[word] & t->allowed[word];
+	u64 idle = mask & (whole_core ? nq_read(q->idle_cores[word]) : nq_read(q->idle[word]));
+
+	return idle ? nq_claim_word(q, word, idle) : NQ_NONE;
+}
+
+/* An idle CPU of those that the task may use, claimed: it counts as busy from now on. */
+NQ_LARGE_FN u32 nq_claim_llc(struct nq *q, struct nq_task *t, u32 llc, bool whole_core)
+{
+	u32 from = NQ_LLC(q, llc)->from, to = NQ_LLC(q, llc)->to, i, cpu;
+
+	if (!t)
+		return NQ_NONE;
+	/* Most caches are in one word, which is worth no loop. */
+	if (to - from == 1)
+		return nq_claim_in(q, t, llc, from, whole_core);
+	nq_for(i, from, to) {
+		cpu = nq_claim_in(q, t, llc, i, whole_core);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+	return NQ_NONE;
+}
+
+/* The same on a node, beginning with one of its caches. */
+NQ_LARGE_FN u32 nq_claim_node(struct nq *q, struct nq_task *t, u32 node, u32 first, bool whole_core)
+{
+	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, i;
+
+	if (llcs == 1)
+		return nq_claim_llc(q, t, base, whole_core);
+	nq_for(i, 0, llcs) {
+		u32 llc = first + i, cpu;
+
+		if (llc >= base + llcs)
+			llc -= llcs;
+		cpu = nq_claim_llc(q, t, llc, whole_core);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+	return NQ_NONE;
+}
+
+/* The CPUs of a node that the task may use, of a word of masks. */
+NQ_FN u64 nq_may_use(struct nq *q, struct nq_task *t, u32 node, u32 word)
+{
+	return NQ_NODE(q, node)->cpus[word & (NQ_WORDS - 1)] & t->allowed[word & (NQ_WORDS - 1)];
+}
+
+/* Whether any CPU of a node that the task may use is in a mask of the machine's. */
+NQ_LARGE_FN bool nq_any_of(struct nq *q, struct nq_task *t, u32 node, const u64 *mask)
+{
+	u32 from = NQ_NODE(q, node)->from, to = NQ_NODE(q, node)->to, i;
+
+	if (!t || !mask || to > NQ_WORDS)
+		return false;
+	/* Most nodes are in one word, which is worth no loop. */
+	if (to - from == 1)
+		return nq_may_use(q, t, node, from) & nq_read(mask[from & (NQ_WORDS - 1)]);
+	nq_for(i, from, to) {
+		if (nq_may_use(q, t, node, i) & nq_read(mask[i & (NQ_WORDS - 1)]))
+			return true;
+	}
+	return false;
+}
+
+/* Whether any CPU of a node that the task may use is idle. */
+NQ_FN bool nq_has_idle(struct nq *q, struct nq_task *t, u32 node)
+{
+	return nq_any_of(q, t, node, q->idle);
+}
+
+/* ---- loads ---- */
+
+/* Tasks for each CPU of a place, in thousandths. One without CPUs is crowded beyond all measure by anybody. */
+NQ_FN u64 nq_crowd(u64 milli, u32 capacity)
+{
+	if (!capacity)
+		return milli ? 1000000000ULL : 0;
+	return milli * NQ_UNIT / capacity;
+}
+
+NQ_FN u64 nq_llc_crowd(struct nq *q, u32 llc)
+{
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+
+	return nq_crowd(1000ULL * (nq_read(on->waiting) + nq_read(on->running)), nq_read(on->capacity));
+}
+
+NQ_FN u64 nq_node_crowd(struct nq *q, u32 node)
+{
+	struct nq_node_state *on = NQ_ON_NODE(q, node);
+
+	return nq_crowd(nq_read(on->load), nq_read(on->capacity));
+}
+
+/* Whether a place has so much more to do than another one that a task is worth the way. */
+NQ_FN bool nq_out_of_balance(struct nq *q, u64 there, u64 here, u32 distance)
+{
+	u64 more = q->weights.imbalance + q->weights.imbalance_step * nq_steps(distance);
+
+	return there > here + more && there * 100 > here * (100 + q->weights.imbalance_percent);
+}
+
+/* Loads of a node are smoothed: those of a moment are chance. */
+NQ_FN void nq_smooth(struct nq *q, u32 node, u64 now)
+{
+	struct nq_node_state *on = NQ_ON_NODE(q, node);
+	u32 load;
+
+	if (now - nq_read(on->smoothed_at) < q->weights.period)
+		return;
+	nq_write(on->smoothed_at, now);
+	load = 1000 * (nq_read(on->waiting) + nq_read(on->running));
+	nq_write(on->load, (3 * nq_read(on->load) + load) / 4);
+}
+
+/* ---- homes ---- */
+
+/* Whether the task may use any online CPU of a node. */
+NQ_FN bool nq_is_open(struct nq *q, struct nq_task *t, u32 node)
+{
+	return nq_any_of(q, t, node, q->online);
+}
+
+/*
+ * Whether a task could begin on a node at once: a CPU is idle there, or it runs there itself and nobody waits for its CPU. Its memory is where it begins to run, so
+ * a home that it has to wait for, and begins elsewhere meanwhile, is the wrong one ever after.
+ */
+NQ_FN bool nq_begins_on(struct nq *q, struct nq_task *t, u32 node)
+{
+	u32 cpu = t->cpu;
+
+	if (cpu != NQ_NONE && t->wanting && t->queue == NQ_NONE && nq_node_of(q, cpu) == node && nq_may_run(t, cpu) &&
+	    !nq_read(NQ_ON_LLC(q, NQ_CPU(q, cpu)->llc)->waiting))
+		return true;
+	return nq_has_idle(q, t, node);
+}
+
+/*
+ * The node where one more task should be at home: one where it can begin at once, if there is any; of those the one on which each CPU
+ * would have the least to do with it, counting tasks that are at home there and want a CPU, wherever they are now; the nearest to `from`
+ * of those that are equal. The task itself does not count.
+ */
+NQ_LARGE_FN u32 nq_pick(struct nq *q, struct nq_task *t, u32 from)
+{
+	u32 best = NQ_NONE, nodes = q->nodes, i;
+	u64 best_load = 0, best_capacity = 1;
+	bool best_begins = false;
+
+	if (!t)
+		return 0;
+	if (from >= nodes)
+		from = 0;
+	nq_for(i, 0, nodes) {
+		u32 node = NQ_NODE(q, from)->near[i & (NQ_NODES - 1)];
+		u64 capacity = nq_read(NQ_ON_NODE(q, node)->capacity);
+		u64 load = nq_read(NQ_ON_NODE(q, node)->wanting);
+		bool begins;
+
+		if (!capacity || !nq_is_open(q, t, node))
+			continue;
+		if (t->wanting && t->homed && t->home == node && load)
+			load--;
+		load++;
+		begins = nq_begins_on(q, t, node);
+		if (best == NQ_NONE || (begins && !best_begins) ||
+		    (begins == best_begins && load * best_capacity < best_load * capacity)) {
+			best = node;
+			best_begins = begins;
+			best_load = load;
+			best_capacity = capacity;
+		}
+	}
+	return best == NQ_NONE ? from : best;
+}
+
+/*
+ * The home of a new thread: its process's home, unless that has a thread of the process for each of its CPUs already; then the nearest
+ * node that has not, and at last the node where they are fewest for each CPU.
+ */
+NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_process *process)
+{
+	u32 best = NQ_NONE, nodes = q->nodes, home, i;
+	u64 best_load = 0, best_capacity = 1;
+
+	if (!t || !process)
+		return 0;
+	home = process->home;
+	if (home >= nodes)
+		home = 0;
+	nq_for(i, 0, nodes) {
+		u32 node = NQ_NODE(q, home)->near[i & (NQ_NODES - 1)];
+		u64 capacity = nq_read(NQ_ON_NODE(q, node)->capacity);
+		u64 load = nq_read(process->at_home[node & (NQ_NODES - 1)]) + 1;
+
+		if (!capacity || !nq_is_open(q, t, node))
+			continue;
+		if (load * NQ_UNIT <= capacity)
+			return node;
+		if (best == NQ_NONE || load * best_capacity < best_load * capacity) {
+			best = node;
+			best_load = load;
+			best_capacity = capacity;
+		}
+	}
+	return best == NQ_NONE ? home : best;
+}
+
+/* The index of a node that the operating system has this number for; NQ_NONE if there is none with CPUs. */
+NQ_LARGE_FN u32 nq_node_by_id(struct nq *q, u32 id)
+{
+	u32 nodes = q->nodes, i;
+
+	nq_for(i, 0, nodes) {
+		if (NQ_NODE(q, i)->id == id)
+			return i;
+	}
+	return NQ_NONE;
+}
+
+/* Whether a task that runs on a node counts as a stray there. */
+NQ_FN void nq_runs_on(struct nq *q, struct nq_task *t, u32 node, bool runs)
+{
+	if (t->running == 2)
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, node)->strays, 1);
+	t->running = runs ? 1 + (node != t->home) : 0;
+	if (t->running == 2)
+		__sync_fetch_and_add(&NQ_ON_NODE(q, node)->strays, 1);
+}
+
+/* A task's home is this from now on. */
+NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
+{
+	if (t->homed) {
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->homes, 1);
+		if (t->wanting)
+			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->wanting, 1);
+		/* Whether it waits away is by its home. */
+		if (t->queue != NQ_NONE && NQ_LLC(q, t->queue)->node != t->home)
+			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
+	}
+	__sync_fetch_and_add(&NQ_ON_NODE(q, home)->homes, 1);
+	if (t->wanting)
+		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->wanting, 1);
+	if (t->queue != NQ_NONE && NQ_LLC(q, t->queue)->node != home)
+		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->waiting_away, 1);
+	t->home = home;
+	t->why = why;
+	t->homed = true;
+	t->swings = 0;
+	if (t->running) {
+		nq_runs_on(q, t, nq_node_of(q, t->cpu), true);
+		nq_write(NQ_ON_CPU(q, t->cpu)->home, home);
+	}
+	/* From where it is, it goes to its new home; it does not come back to it. */
+	t->place = NQ_NONE;
+	t->left_at = 0;
+}
+
+/* ---- virtual time ---- */
+
+/*
+ * A task's virtual time is its CPU time divided by its weight; who has least goes first. A queue's virtual time is about the least of those
+ * that wait there or run under its cache: ticks look (nq_advance), and it never goes back. A task that comes is put near it.
+ */
+
+/* The adapter says how far the first one of a queue is, or NQ_NOBODY. */
+#define NQ_NOBODY 0xffffffffffffffffULL
+
+NQ_LARGE_FN void nq_advance(struct nq *q, u32 llc, u64 first, u64 now)
+{
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+	u32 from = NQ_LLC(q, llc)->from, to = NQ_LLC(q, llc)->to, i, j;
+	u64 least = nq_read(on->vnow);
+	s64 ahead = 0;
+	bool any = first != NQ_NOBODY;
+
+	/* Once for all CPUs under the cache. */
+	if (now - nq_read(on->advanced_at) < 1000000 || to > NQ_WORDS)
+		return;
+	nq_write(on->advanced_at, now);
+	if (any)
+		ahead = (s64)(first - least);
+	nq_for(i, from, to) {
+		u32 word = i & (NQ_WORDS - 1);
+		u64 cpus = NQ_LLC(q, llc)->cpus[word];
+
+		nq_for(j, 0, 64) {
+			struct nq_cpu_state *state;
+			s64 his;
+
+			if (!cpus)
+				break;
+			state = NQ_ON_CPU(q, word * 64 + nq_lowest(cpus));
+			cpus &= cpus - 1;
+			if (!nq_read(state->running))
+				continue;
+			his = (s64)(nq_read(state->vtime) - least);
+			if (!any || his < ahead)
+				ahead = his;
+			any = true;
+		}
+	}
+	if (any && ahead > 0)
+		nq_write(on->vnow, least + (u64)ahead);
+}
+
+/*
+ * Puts a task on the clock of a queue, ahead or behind as it was: what it is owed is bounded where it has slept or comes from another
+ * queue, what it owes always is, as it may have been alone on its CPU.
+ */
+NQ_FN void nq_rebase(struct nq *q, struct nq_task *t, u32 llc, bool woken)
+{
+	s64 lag = (s64)(t->vtime - nq_read(NQ_ON_LLC(q, t->clock)->vnow));
+	s64 owed = (s64)q->weights.credit;
+	s64 owes = owed + (s64)(2 * q->weights.busy_slice * NQ_WEIGHT / (t->weight ? t->weight : 1));
+
+	if (lag < -owed && (woken || t->clock != llc))
+		lag = -owed;
+	if (lag > owes)
+		lag = owes;
+	t->vtime = nq_read(NQ_ON_LLC(q, llc)->vnow) + (u64)lag;
+	t->clock = llc;
+}
+
+/* Whether a task that waits for a CPU since now should interrupt the one that runs there. */
+NQ_FN bool nq_preempts(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 weight = nq_read(on->weight);
+	u64 ran = now - nq_read(on->counted_at);
+
+	if (t->follows || !nq_read(on->running) || t->queue != NQ_CPU(q, cpu)->llc || !nq_may_run(t, cpu))
+		return false;
+	if ((s64)ran < 0)
+		ran = 0;
+	return (s64)(nq_read(on->vtime) + ran * NQ_WEIGHT / (weight ? weight : 1) - t->vtime) > (s64)q->weights.preempt;
+}
+
+/* ---- a task's way ---- */
+
+/* There is a new task. Its allowed CPUs and its home are set next. */
+NQ_FN void nq_init_task(struct nq *q, struct nq_task *t, u32 weight)
+{
+	t->weight = weight ? weight : NQ_WEIGHT;
+	t->place = NQ_NONE;
+	t->cpu = NQ_NONE;
+	t->queue = NQ_NONE;
+	t->clock = 0;
+	t->vtime = nq_read(NQ_ON_LLC(q, 0)->vnow);
+}
+
+/* It is not counted as waiting any more, if it was. */
+NQ_FN void nq_leave_queue(struct nq *q, struct nq_task *t, u64 now)
+{
+	u32 llc = t->queue, node;
+
+	if (llc == NQ_NONE)
+		return;
+	node = NQ_LLC(q, llc)->node;
+	t->queue = NQ_NONE;
+	nq_write(NQ_ON_LLC(q, llc)->served, now);
+	__sync_fetch_and_sub(&NQ_ON_LLC(q, llc)->waiting, 1);
+	__sync_fetch_and_sub(&NQ_ON_NODE(q, node)->waiting, 1);
+	if (t->homed && node != t->home)
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
+}
+
+/* It wants a CPU from now on, or wants one no more as it sleeps. */
+NQ_FN void nq_runnable(struct nq *q, struct nq_task *t)
+{
+	if (!t->wanting && t->homed)
+		__sync_fetch_and_add(&NQ_ON_NODE(q, t->home)->wanting, 1);
+	t->wanting = t->homed;
+}
+
+NQ_FN void nq_quiescent(struct nq *q, struct nq_task *t, u64 now)
+{
+	nq_leave_queue(q, t, now);
+	if (t->wanting)
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->wanting, 1);
+	t->wanting = false;
+}
+
+/* It has ended. */
+NQ_FN void nq_exit_task(struct nq *q, struct nq_task *t, u64 now)
+{
+	nq_quiescent(q, t, now);
+	if (t->homed)
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->homes, 1);
+	t->homed = false;
+}
+
+/*
+ * The CPU for a task that wakes up, or is new: an idle one, claimed, if there is any. At home its previous CPU, then an idle core
+ * under the same cache, on the node, then any CPU of these; then the nearest elsewhere. `event` is what that counts as: NQ_WAITED where
+ * no CPU is idle, and then the CPU only says near which one it will wait: its previous one, or that of `waker`, who is about to sleep
+ * (NQ_NONE where nobody is).
+ */
+NQ_LARGE_FN u32 nq_select_cpu(struct nq *q, struct nq_task *t, u32 prev, u32 waker, u32 *event)
+{
+	u32 home, llc, cpu, i, nodes = q->nodes;
+	bool was_home;
+
+	if (!t || !event)
+		return prev;
+	home = t->home;
+	t->follows = false;
+	was_home = nq_node_of(q, prev) == home;
+	llc = was_home ? NQ_CPU(q, prev)->llc : NQ_NODE(q, home)->llc;
+	*event = NQ_WOKE_PREVIOUS;
+	if (was_home && nq_may_run(t, prev) && nq_busy(q, prev))
+		return prev;
+	if (!nq_has_idle(q, t, home))
+		goto elsewhere;
+	*event = NQ_WOKE_CACHE;
+	cpu = nq_claim_llc(q, t, llc, true);
+	if (cpu != NQ_NONE)
+		return cpu;
+	*event = NQ_WOKE_NODE;
+	cpu = nq_claim_node(q, t, home, llc, true);
+	if (cpu != NQ_NONE)
+		return cpu;
+	*event = NQ_WOKE_CACHE;
+	cpu = nq_claim_llc(q, t, llc, false);
+	if (cpu != NQ_NONE)
+		return cpu;
+	*event = NQ_WOKE_NODE;
+	cpu = nq_claim_node(q, t, home, llc, false);
+	if (cpu != NQ_NONE)
+		return cpu;
+elsewhere:
+	*event = NQ_WOKE_AWAY;
+	if (nodes < 2)
+		goto nowhere;
+	nq_for(i, 1, nodes) {
+		u32 node = NQ_NODE(q, home)->near[i & (NQ_NODES - 1)];
+
+		if (!nq_has_idle(q, t, node))
+			continue;
+		cpu = nq_claim_node(q, t, node, NQ_NODE(q, node)->llc, false);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+nowhere:
+	*event = NQ_WAITED;
+	if (waker == NQ_NONE || nq_node_of(q, waker) != home || !nq_may_run(t, waker))
+		return prev;
+	t->follows = true;
+	return waker;
+}
+
+/* The first CPU that is online, and that the task may use, in a mask of words. */
+NQ_LARGE_FN u32 nq_any_cpu(struct nq *q, struct nq_task *t, u32 node)
+{
+	u32 i;
+
+	if (!t)
+		return NQ_NONE;
+	nq_for(i, 0, NQ_WORDS) {
+		u32 word = i & (NQ_WORDS - 1);
+		u64 cpus = t->allowed[word] & nq_read(q->online[word]);
+
+		if (node != NQ_NONE)
+			cpus &= NQ_NODE(q, node)->cpus[word];
+		if (cpus)
+			return word * 64 + nq_lowest(cpus);
+	}
+	return NQ_NONE;
+}
+
+/* Whether a stray should wait at home rather than where it was: somebody is idle there, or it is no more crowded than here. */
+NQ_FN bool nq_home_has_room(struct nq *q, struct nq_task *t, u32 here)
+{
+	return nq_has_idle(q, t, t->home) || nq_node_crowd(q, t->home) <= nq_node_crowd(q, here);
+}
+
+/*
+ * The queue in which a task waits from now on; it is counted there. At home, under the cache where it ran last if that is there; a
+ * stray that has just run stays where it is as long as there is no room at home.
+ */
+NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken, u64 now)
+{
+	u32 llc, node;
+
+	if (!t)
+		return 0;
+	nq_leave_queue(q, t, now);
+	node = nq_node_of(q, cpu);
+	llc = NQ_CPU(q, cpu)->llc;
+	/* One that has not run since it got its home begins there. */
+	if (!nq_may_run(t, cpu) || (node != t->home && (woken || t->place == NQ_NONE || nq_home_has_room(q, t, node)))) {
+		/* Where it may run at home, or anywhere. */
+		u32 other = nq_any_cpu(q, t, t->home);
+
+		if (other == NQ_NONE && !nq_may_run(t, cpu))
+			other = nq_any_cpu(q, t, NQ_NONE);
+		if (other != NQ_NONE) {
+			llc = NQ_CPU(q, other)->llc;
+			node = nq_node_of(q, other);
+		}
+	}
+	nq_rebase(q, t, llc, woken);
+	t->queue = llc;
+	t->waits_at = now;
+	if (!__sync_fetch_and_add(&NQ_ON_LLC(q, llc)->waiting, 1)) {
+		nq_write(NQ_ON_LLC(q, llc)->since, now);
+		nq_write(NQ_ON_LLC(q, llc)->served, now);
+	}
+	__sync_fetch_and_add(&NQ_ON_NODE(q, node)->waiting, 1);
+	if (t->homed && node != t->home)
+		__sync_fetch_and_add(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
+	return llc;
+}
+
+/* For how long somebody must have waited in a queue before an idle CPU of another node takes one. */
+NQ_FN u64 nq_steal_delay(struct nq *q, u32 from, u32 to)
+{
+	return q->weights.steal_delay * nq_steps(nq_distance(q, from, to));
+}
+
+/* Whether an idle CPU of node `to` may take from a queue. */
+NQ_FN bool nq_may_steal(struct nq *q, u32 llc, u32 to, u64 now)
+{
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+	u64 since = nq_read(on->since);
+
+	return nq_read(on->waiting) && (s64)(now - since) >= (s64)nq_steal_delay(q, NQ_LLC(q, llc)->node, to);
+}
+
+/*
+ * The idle CPU to be woken for a task that waits in a queue since now or for a while, claimed: one under that cache, of its node, of
+ * its home, or one of another node that may take it.
+ */
+NQ_LARGE_FN u32 nq_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now)
+{
+	u32 node = NQ_LLC(q, llc)->node, cpu, i, nodes = q->nodes;
+
+	if (!t)
+		return NQ_NONE;
+	nq_barrier();
+	if (nq_has_idle(q, t, node)) {
+		cpu = nq_claim_node(q, t, node, llc, false);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+	if (t->home != node) {
+		cpu = nq_claim_node(q, t, t->home, NQ_NODE(q, t->home)->llc, false);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+	if (nodes < 2)
+		return NQ_NONE;
+	nq_for(i, 1, nodes) {
+		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
+
+		/* One that is away is as well anywhere else. */
+		if (t->home == node && !nq_may_steal(q, llc, other, now))
+			break;
+		if (!nq_has_idle(q, t, other))
+			continue;
+		cpu = nq_claim_node(q, t, other, NQ_NODE(q, other)->llc, false);
+		if (cpu != NQ_NONE)
+			return cpu;
+	}
+	return NQ_NONE;
+}
+
+/*
+ * The CPU whose task makes room for one that came back and waits at home now, where nq_wake has found no idle CPU: one of its home that
+ * runs a stray. It shall be interrupted.
+ */
+NQ_LARGE_FN u32 nq_displaces(struct nq *q, struct nq_task *t, u32 llc)
+{
+	u32 node = NQ_LLC(q, llc)->node, from, to, i;
+
+	if (!t || t->home != node || t->place == node || t->place == NQ_NONE || !nq_read(NQ_ON_NODE(q, node)->strays))
+		return NQ_NONE;
+	from = NQ_NODE(q, node)->from * 64;
+	to = NQ_NODE(q, node)->to * 64;
+	if (to > NQ_CPUS)
+		return NQ_NONE;
+	nq_for(i, from, to) {
+		if (!(NQ_NODE(q, node)->cpus[NQ_WORD(i)] & t->allowed[NQ_WORD(i)] & NQ_BIT(i)))
+			continue;
+		if (nq_read(NQ_ON_CPU(q, i)->running) && nq_read(NQ_ON_CPU(q, i)->home) != node)
+			return i;
+	}
+	return NQ_NONE;
+}
+
+/* It runs on a CPU from now on. The length of its slice. */
+NQ_LARGE_FN u64 nq_running(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	u32 llc = NQ_CPU(q, cpu)->llc, node = nq_node_of(q, cpu);
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	bool from_home, at_home, waited;
+
+	if (!t)
+		return q->weights.slice;
+	at_home = node == t->home;
+	waited = t->queue != NQ_NONE;
+	nq_leave_queue(q, t, now);
+	nq_busy(q, cpu);
+	/* One that goes to an idle CPU at once was in no queue: it has slept. */
+	if (t->clock != llc || !waited)
+		nq_rebase(q, t, llc, !waited);
+	nq_write(on->vtime, t->vtime);
+	nq_write(on->counted_at, now);
+	nq_write(on->weight, t->weight);
+	t->began_at = now;
+	t->ran_at = now;
+	t->cpu = cpu;
+	if (t->place != node) {
+		from_home = t->place == NQ_NONE || t->place == t->home;
+		if (t->place != NQ_NONE) {
+			t->crossings++;
+			nq_count(q, cpu, NQ_CROSSED);
+		}
+		if (!at_home && from_home) {
+			nq_count(q, cpu, NQ_LEFT);
+			if (t->place != NQ_NONE && now - t->returned_at < 1000000000ULL)
+				t->swings += t->swings < 3;
+			else
+				t->swings = 0;
+			t->left_at = now;
+		} else if (at_home && !from_home) {
+			nq_count(q, cpu, NQ_RETURNED);
+			t->returned_at = now;
+		}
+		t->place = node;
+	}
+	if (!t->running) {
+		nq_runs_on(q, t, node, true);
+		__sync_fetch_and_add(&NQ_ON_LLC(q, llc)->running, 1);
+		__sync_fetch_and_add(&NQ_ON_NODE(q, node)->running, 1);
+	}
+	nq_write(on->home, t->home);
+	nq_write(on->running, 1);
+	return nq_read(NQ_ON_LLC(q, llc)->waiting) ? q->weights.busy_slice : q->weights.slice;
+}
+
+/* It has used a CPU up to now. */
+NQ_FN void nq_charge(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	u64 ran = now - t->ran_at;
+
+	if ((s64)ran <= 0)
+		return;
+	t->ran_at = now;
+	t->vtime += ran * NQ_WEIGHT / (t->weight ? t->weight : 1);
+	nq_write(NQ_ON_CPU(q, cpu)->vtime, t->vtime);
+	nq_write(NQ_ON_CPU(q, cpu)->counted_at, now);
+	if (nq_node_of(q, cpu) == t->home) {
+		t->home_ns += ran;
+		NQ_ON_CPU(q, cpu)->home_ns += ran;
+	} else {
+		t->away_ns += ran;
+		NQ_ON_CPU(q, cpu)->away_ns += ran;
+	}
+}
+
+/* It runs no more. */
+NQ_LARGE_FN void nq_stopping(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	if (!t)
+		return;
+	nq_charge(q, t, cpu, now);
+	if (t->running) {
+		nq_runs_on(q, t, nq_node_of(q, cpu), false);
+		__sync_fetch_and_sub(&NQ_ON_LLC(q, NQ_CPU(q, cpu)->llc)->running, 1);
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, nq_node_of(q, cpu))->running, 1);
+	}
+	nq_write(NQ_ON_CPU(q, cpu)->running, 0);
+	nq_write(NQ_ON_CPU(q, cpu)->home, NQ_NONE);
+}
+
+/* ---- what a CPU takes ---- */
+
+enum nq_take {
+	/* Nothing is left to be tried. */
+	NQ_TAKE_NOTHING,
+	/* The first of the queue that may run on this CPU. */
+	NQ_TAKE_FIRST,
+	/* The first of the queue whose home is this CPU's node. */
+	NQ_TAKE_OWN,
+	/* The first of the queue that may run on this CPU, if its virtual time is earlier than that of the task that stays. */
+	NQ_TAKE_EARLIER,
+	/* The last of the queue that may run on this CPU, if it has waited too long: see nq_is_old. */
+	NQ_TAKE_OLD,
+	/* The first of the queue that may run on this CPU and has waited long enough for it to be taken so far: see nq_has_waited. */
+	NQ_TAKE_WAITED,
+};
+
+enum nq_step {
+	NQ_STEP_OLD,
+	NQ_STEP_RESCUE,
+	NQ_STEP_RELIEF,
+	NQ_STEP_CACHE,
+	NQ_STEP_NODE,
+	NQ_STEP_OWN,
+	NQ_STEP_OTHERS,
+	NQ_STEP_END,
+};
+
+/*
+ * A CPU looks for something to run: nq_next says from which queue it should try to take, and what of it, until it has got one or
+ * nothing is left. `stays` says that the task which ran here can go on: then nothing is taken from other nodes but for relief.
+ */
+NQ_FN void nq_begin(struct nq *q, u32 cpu)
+{
+	NQ_ON_CPU(q, cpu)->step = NQ_STEP_OLD;
+	NQ_ON_CPU(q, cpu)->at = 0;
+	NQ_ON_CPU(q, cpu)->llc_at = 0;
+}
+
+/* Whether a task that waits is taken before its turn. */
+NQ_FN bool nq_is_old(struct nq_task *t, u64 now)
+{
+	return (s64)(now - t->waits_at) >= (s64)NQ_OLD;
+}
+
+/*
+ * Whether an idle CPU of another node may take a task that waits: as for nq_may_steal, but for how long it has waited itself, as it may have
+ * come a moment ago to a queue where somebody waits for one CPU alone. A stray is as well anywhere else.
+ */
+NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	u32 llc = t->queue, from = NQ_LLC(q, llc)->node;
+
+	return t->home != from || (s64)(now - t->waits_at) >= (s64)nq_steal_delay(q, from, nq_node_of(q, cpu));
+}
+
+/* Whether a task of a queue is what nq_next said the CPU should take: one of enum nq_take. Of a queue, NQ_LOOKED_AT tasks are looked at,
+ * from its beginning, or from its end for NQ_TAKE_OLD. */
+#define NQ_LOOKED_AT 32
+
+NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, u32 what, u64 now)
+{
+	if (!nq_may_run(t, cpu))
+		return false;
+	if (what == NQ_TAKE_OWN)
+		return t->home == nq_node_of(q, cpu);
+	if (what == NQ_TAKE_EARLIER)
+		return (s64)(t->vtime - nq_read(NQ_ON_CPU(q, cpu)->vtime)) < 0;
+	if (what == NQ_TAKE_OLD)
+		return nq_is_old(t, now);
+	if (what == NQ_TAKE_WAITED)
+		return nq_has_waited(q, t, cpu, now);
+	return true;
+}
+
+/* The most crowded queue that a busy CPU relieves, or NQ_NONE: under a cache of its node, or on another node. */
+NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, best = NQ_NONE;
+	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, nodes = q->nodes, i;
+	u64 here = nq_llc_crowd(q, own), most = 0;
+
+	if (now - on->relief_at < q->weights.relief_interval)
+		return NQ_NONE;
+	on->relief_at = now;
+	nq_for(i, 0, llcs) {
+		u32 llc = base + i;
+		u64 crowd = nq_llc_crowd(q, llc);
+
+		if (llc == own || !nq_read(NQ_ON_LLC(q, llc)->waiting) || crowd <= most)
+			continue;
+		if (nq_out_of_balance(q, crowd, here, NQ_LOCAL)) {
+			best = llc;
+			most = crowd;
+		}
+	}
+	if (best != NQ_NONE)
+		return best;
+	here = nq_node_crowd(q, node);
+	most = 0;
+	nq_for(i, 1, nodes) {
+		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
+		u64 crowd = nq_node_crowd(q, other);
+
+		if (!nq_read(NQ_ON_NODE(q, other)->waiting) || crowd <= most)
+			continue;
+		if (nq_out_of_balance(q, crowd, here, nq_distance(q, node, other))) {
+			best = other;
+			most = crowd;
+		}
+	}
+	if (best == NQ_NONE)
+		return NQ_NONE;
+	/* The queue of that node where most wait. */
+	node = best;
+	base = NQ_NODE(q, node)->llc;
+	llcs = NQ_NODE(q, node)->llcs;
+	best = NQ_NONE;
+	most = 0;
+	nq_for(i, 0, llcs) {
+		u32 waiting = nq_read(NQ_ON_LLC(q, base + i)->waiting);
+
+		if (waiting > most) {
+			most = waiting;
+			best = base + i;
+		}
+	}
+	return best;
+}
+
+/* The next queue of another node in which somebody waits, from where the search is: NQ_NONE at the end. */
+NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, bool for_others, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 node = nq_node_of(q, cpu), nodes = q->nodes, i;
+
+	nq_for(i, 0, NQ_NODES + NQ_LLCS) {
+		u32 other, llc;
+
+		if (on->at < 1 || on->at >= nodes)
+			break;
+		other = NQ_NODE(q, node)->near[on->at & (NQ_NODES - 1)];
+		if (on->llc_at >= NQ_NODE(q, other)->llcs || !nq_read(NQ_ON_NODE(q, other)->waiting)) {
+			on->at++;
+			on->llc_at = 0;
+			continue;
+		}
+		llc = NQ_NODE(q, other)->llc + on->llc_at++;
+		if (for_others ? nq_may_steal(q, llc, node, now) : nq_read(NQ_ON_LLC(q, llc)->waiting))
+			return llc;
+	}
+	return NQ_NONE;
+}
+
+/* A step has found a queue. */
+NQ_FN u32 nq_found(struct nq_cpu_state *on, u32 llc, u32 event, u32 take)
+{
+	on->queue = llc;
+	on->event = event;
+	return take;
+}
+
+/* What to try next (see nq_begin): the queue and what it counts as are in the CPU's state. */
+NQ_LARGE_FN u32 nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, llc, i;
+
+	if (on->step == NQ_STEP_OLD) {
+		u32 time = (u32)(now / 1000000);
+
+		on->step = NQ_STEP_RESCUE;
+		if (time - on->aged_at >= NQ_AGE && nq_read(NQ_ON_LLC(q, own)->waiting)) {
+			on->aged_at = time;
+			return nq_found(on, own, NQ_TOOK_RESCUE, NQ_TAKE_OLD);
+		}
+	}
+	if (on->step == NQ_STEP_RESCUE) {
+		on->step = NQ_STEP_RELIEF;
+		llc = nq_read(q->starving);
+		if (llc != NQ_NONE) {
+			nq_write(q->starving, NQ_NONE);
+			return nq_found(on, llc, NQ_TOOK_RESCUE, NQ_TAKE_FIRST);
+		}
+	}
+	if (on->step == NQ_STEP_RELIEF) {
+		on->step = NQ_STEP_CACHE;
+		llc = nq_relief(q, cpu, now);
+		if (llc != NQ_NONE)
+			return nq_found(on, llc, NQ_TOOK_RELIEF, NQ_TAKE_FIRST);
+	}
+	if (on->step == NQ_STEP_CACHE) {
+		on->step = NQ_STEP_NODE;
+		on->at = 0;
+		/* The one that stays is in no queue: without this two of different weights would take turns. */
+		if (nq_read(NQ_ON_LLC(q, own)->waiting)) {
+			/* It is looked after, though the one that stays may be the one that is owed the CPU. */
+			nq_write(NQ_ON_LLC(q, own)->served, now);
+			return nq_found(on, own, NQ_TOOK_CACHE, stays ? NQ_TAKE_EARLIER : NQ_TAKE_FIRST);
+		}
+	}
+	if (on->step == NQ_STEP_NODE) {
+		u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc;
+
+		nq_for(i, 0, llcs) {
+			if (stays || on->at >= llcs)
+				break;
+			llc = base + on->at++;
+			if (llc != own && nq_read(NQ_ON_LLC(q, llc)->waiting))
+				return nq_found(on, llc, NQ_TOOK_NODE, NQ_TAKE_FIRST);
+		}
+		on->step = NQ_STEP_OWN;
+		on->at = 1;
+		on->llc_at = 0;
+	}
+	if (on->step == NQ_STEP_OWN) {
+		llc = NQ_NONE;
+		if (!stays && nq_read(NQ_ON_NODE(q, node)->waiting_away))
+			llc = nq_next_elsewhere(q, cpu, false, now);
+		if (llc != NQ_NONE)
+			return nq_found(on, llc, NQ_TOOK_OWN, NQ_TAKE_OWN);
+		on->step = NQ_STEP_OTHERS;
+		on->at = 1;
+		on->llc_at = 0;
+	}
+	if (on->step == NQ_STEP_OTHERS) {
+		llc = stays ? NQ_NONE : nq_next_elsewhere(q, cpu, true, now);
+		if (llc != NQ_NONE)
+			return nq_found(on, llc, NQ_TOOK_IDLE, NQ_TAKE_WAITED);
+		on->step = NQ_STEP_END;
+	}
+	return NQ_TAKE_NOTHING;
+}
+
+/* Whether anything waits that an idle CPU would take at once: looked at after nq_idle. */
+NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
+{
+	u32 node = nq_node_of(q, cpu), llcs = q->llcs, i;
+
+	nq_barrier();
+	if (nq_read(NQ_ON_NODE(q, node)->waiting) || nq_read(NQ_ON_NODE(q, node)->waiting_away))
+		return true;
+	if (q->nodes < 2)
+		return false;
+	nq_for(i, 0, llcs) {
+		if (nq_may_steal(q, i, node, now))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether a stray is sent home: a CPU is idle there, or runs a stray itself, which makes room. Without the latter, strays that are
+ * in each other's places would stay there as long as all CPUs are busy.
+ */
+NQ_FN bool nq_may_return(struct nq *q, struct nq_task *t, u32 here)
+{
+	return nq_has_idle(q, t, t->home) || (nq_read(NQ_ON_NODE(q, t->home)->strays) && nq_is_open(q, t, t->home) && nq_node_crowd(q, t->home) <= nq_node_crowd(q, here));
+}
+
+/*
+ * The idle CPU that takes from this queue from now on, claimed, whoever waits there: of its node, or of another one that may. It may be
+ * that nobody who waits may run there, and then that CPU is idle again at once: so each is woken in its turn.
+ */
+NQ_LARGE_FN u32 nq_tick_wakes(struct nq *q, u32 llc, u64 now)
+{
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+	u32 node = NQ_LLC(q, llc)->node, nodes = q->nodes, after = nq_read(on->woke), round, i, j;
+
+	/* First those behind the last one that was woken, by node and number, then all. */
+	nq_for(round, 0, 2) {
+		bool passed = round || after == NQ_NONE;
+
+		nq_for(i, 0, nodes) {
+			u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
+			u32 from = NQ_NODE(q, other)->from, to = NQ_NODE(q, other)->to;
+
+			if (to > NQ_WORDS || !nq_may_steal(q, llc, other, now))
+				break;
+			if (!passed && nq_node_of(q, after) != other)
+				continue;
+			nq_for(j, from, to) {
+				u32 word = j & (NQ_WORDS - 1), cpu;
+				u64 idle = NQ_NODE(q, other)->cpus[word] & nq_read(q->idle[word]);
+
+				if (!passed && NQ_WORD(after) > word)
+					continue;
+				if (!passed && NQ_WORD(after) == word)
+					idle &= ~(NQ_BIT(after) | (NQ_BIT(after) - 1));
+				if (!idle)
+					continue;
+				cpu = word * 64 + nq_lowest(idle);
+				if (nq_busy(q, cpu)) {
+					nq_write(on->woke, cpu);
+					return cpu;
+				}
+			}
+			passed = true;
+		}
+	}
+	return NQ_NONE;
+}
+
+/*
+ * Every few milliseconds, on each CPU that runs a task. Whether that one shall make room: others wait and it has had its part, or it is a
+ * stray that can go home. In the CPU's state is the idle CPU to be woken for those that wait here: then the task goes on for a tick or two
+ * yet, as two that took turns on a CPU would never wait long enough to be taken.
+ */
+NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	u32 node = nq_node_of(q, cpu), llc = NQ_CPU(q, cpu)->llc, look, idle = NQ_NONE;
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+	bool yields = false;
+	u64 ran;
+
+	NQ_ON_CPU(q, cpu)->wakes = NQ_NONE;
+	if (!t)
+		return false;
+	nq_charge(q, t, cpu, now);
+	nq_smooth(q, node, now);
+	ran = now - t->began_at;
+	if (nq_read(on->waiting)) {
+		idle = nq_tick_wakes(q, llc, now);
+		NQ_ON_CPU(q, cpu)->wakes = idle;
+		yields = ran >= q->weights.busy_slice && (idle == NQ_NONE || ran >= 4 * q->weights.busy_slice);
+	}
+	if (node != t->home && now - t->left_at >= q->weights.stay << (t->swings & 3) && nq_may_return(q, t, node)) {
+		nq_count(q, cpu, NQ_SENT);
+		yields = true;
+	}
+	/* One queue a tick is looked at whether anybody serves it. */
+	look = q->looked_at + 1;
+	if (look >= q->llcs)
+		look = 0;
+	q->looked_at = look;
+	on = NQ_ON_LLC(q, look);
+	if (nq_read(on->waiting) && now - nq_read(on->served) >= q->weights.rescue) {
+		nq_write(on->served, now);
+		nq_write(q->starving, look);
+	}
+	return yields;
+}
+
+/* A CPU comes or goes: what its cache and its node can do changes. */
+NQ_FN void nq_online(struct nq *q, u32 cpu, bool online)
+{
+	u32 capacity = NQ_CPU(q, cpu)->capacity;
+	u64 was;
+
+	if (online)
+		was = __sync_fetch_and_or(&q->online[NQ_WORD(cpu)], NQ_BIT(cpu)) & NQ_BIT(cpu);
+	else
+		was = !(__sync_fetch_and_and(&q->online[NQ_WORD(cpu)], ~NQ_BIT(cpu)) & NQ_BIT(cpu));
+	if (was)
+		return;
+	if (online) {
+		__sync_fetch_and_add(&NQ_ON_LLC(q, NQ_CPU(q, cpu)->llc)->capacity, capacity);
+		__sync_fetch_and_add(&NQ_ON_NODE(q, nq_node_of(q, cpu))->capacity, capacity);
+	} else {
+		nq_busy(q, cpu);
+		__sync_fetch_and_sub(&NQ_ON_LLC(q, NQ_CPU(q, cpu)->llc)->capacity, capacity);
+		__sync_fetch_and_sub(&NQ_ON_NODE(q, nq_node_of(q, cpu))->capacity, capacity);
+	}
+}
+
+#endif /* NEARQ_POLICY_H */

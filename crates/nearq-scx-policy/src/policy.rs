@@ -1,0 +1,461 @@
+//! The policy as the C compiler made it, for user space: each function of the header with its arguments as Rust has them.
+//!
+//! The header's functions stay within what they are given whatever numbers they get: indices are masked, loops have bounds that
+//! are structures' sizes. So they are safe to call with any number, and what is wrong then is the answer alone. In the kernel all
+//! CPUs call at once; here `&mut self` says that one does.
+
+use crate::layout::{self, NOBODY, NONE, Nq, Process, Task, Weights};
+use crate::machine::{TooLarge, describe};
+use nearq_topology::{CpuSet, Topology};
+
+/// What `harness.c` has.
+mod c {
+    use super::{Nq, Process, Task, Weights};
+
+    unsafe extern "C" {
+        pub(super) fn nqh_defaults(weights: *mut Weights);
+        pub(super) fn nqh_idle(q: *mut Nq, cpu: u32);
+        pub(super) fn nqh_busy(q: *mut Nq, cpu: u32) -> bool;
+        pub(super) fn nqh_online(q: *mut Nq, cpu: u32, online: bool);
+        pub(super) fn nqh_pick(q: *mut Nq, t: *mut Task, from: u32) -> u32;
+        pub(super) fn nqh_pick_for_thread(q: *mut Nq, t: *mut Task, process: *mut Process) -> u32;
+        pub(super) fn nqh_node_by_id(q: *mut Nq, id: u32) -> u32;
+        pub(super) fn nqh_is_open(q: *mut Nq, t: *mut Task, node: u32) -> bool;
+        pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
+        pub(super) fn nqh_init_task(q: *mut Nq, t: *mut Task, weight: u32);
+        pub(super) fn nqh_exit_task(q: *mut Nq, t: *mut Task, now: u64);
+        pub(super) fn nqh_runnable(q: *mut Nq, t: *mut Task);
+        pub(super) fn nqh_quiescent(q: *mut Nq, t: *mut Task, now: u64);
+        pub(super) fn nqh_select_cpu(
+            q: *mut Nq,
+            t: *mut Task,
+            prev: u32,
+            waker: u32,
+            event: *mut u32,
+        ) -> u32;
+        pub(super) fn nqh_enqueue(q: *mut Nq, t: *mut Task, cpu: u32, woken: bool, now: u64)
+        -> u32;
+        pub(super) fn nqh_leave_queue(q: *mut Nq, t: *mut Task, now: u64);
+        pub(super) fn nqh_wake(q: *mut Nq, t: *mut Task, llc: u32, now: u64) -> u32;
+        pub(super) fn nqh_fits(q: *mut Nq, t: *mut Task, cpu: u32, what: u32, now: u64) -> bool;
+        pub(super) fn nqh_charge(q: *mut Nq, t: *mut Task, cpu: u32, now: u64);
+        pub(super) fn nqh_displaces(q: *mut Nq, t: *mut Task, llc: u32) -> u32;
+        pub(super) fn nqh_running(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> u64;
+        pub(super) fn nqh_stopping(q: *mut Nq, t: *mut Task, cpu: u32, now: u64);
+        pub(super) fn nqh_begin(q: *mut Nq, cpu: u32);
+        pub(super) fn nqh_preempts(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
+        pub(super) fn nqh_advance(q: *mut Nq, llc: u32, first: u64, now: u64);
+        pub(super) fn nqh_home_has_room(q: *mut Nq, t: *mut Task, here: u32) -> bool;
+        pub(super) fn nqh_next(q: *mut Nq, cpu: u32, stays: bool, now: u64) -> u32;
+        pub(super) fn nqh_anything(q: *mut Nq, cpu: u32, now: u64) -> bool;
+        pub(super) fn nqh_tick(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
+        pub(super) fn nqh_count(q: *mut Nq, cpu: u32, event: u32);
+        #[cfg(test)]
+        pub(super) static nqh_sizes: [usize; super::tests::SIZES];
+    }
+}
+
+/// An index of [`layout::EVENTS`], or [`layout::CROSSED`].
+pub type Event = usize;
+
+/// A reason for a home: an index of [`layout::WHY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Why {
+    /// It began a program.
+    Exec = 1,
+    /// Its process was forked.
+    Fork,
+    /// It is a thread of its process.
+    Thread,
+    /// Somebody told.
+    Told,
+    /// Its memory is there.
+    Memory,
+    /// It may not run at its old home any more.
+    Affinity,
+    /// It was there before the scheduler.
+    Found,
+}
+
+impl Why {
+    /// What it counts as, if it is counted.
+    pub fn event(self) -> Option<Event> {
+        (self != Why::Found).then_some(self as usize - 1)
+    }
+}
+
+/// Which task of a queue a CPU takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeWhich {
+    /// The first that may run on it.
+    First = 1,
+    /// The first that may run on it and whose home is its node.
+    Own = 2,
+    /// The first that may run on it, if its virtual time is earlier than that of the task that stays.
+    Earlier = 3,
+    /// The last that may run on it, if it has waited too long.
+    Old = 4,
+    /// The first that may run on it and has waited long enough to be taken from another node.
+    Waited = 5,
+}
+
+/// Where a CPU shall try to take a task from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// The queue.
+    pub llc: usize,
+    /// Which of the queue.
+    pub which: TakeWhich,
+    /// What it counts as if there is one.
+    pub event: Event,
+}
+
+/// What a tick says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// The task shall make room, or go home.
+    pub yields: bool,
+    /// The idle CPU to be woken for those that wait here, claimed.
+    pub wakes: Option<usize>,
+}
+
+/// The policy of one machine, with all that it has counted.
+///
+/// ```
+/// use nearq_scx_policy::layout::Task;
+/// use nearq_scx_policy::{Policy, Why};
+/// use nearq_topology::Topology;
+///
+/// let machine = Topology::from_synthetic("numa:2 core:2")?;
+/// let mut policy = Policy::new(&machine, machine.online()).unwrap();
+/// let mut task = Task::default();
+/// policy.init_task(&mut task, 100);
+/// Policy::allow(&mut task, machine.online());
+/// let home = policy.pick(&mut task, None);
+/// policy.set_home(&mut task, home, Why::Exec);
+/// assert_eq!((home, policy.state().on_node[0].homes), (0, 1));
+/// # Ok::<(), nearq_topology::TopologyError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Policy {
+    nq: Box<Nq>,
+}
+
+/// The header's number for a CPU, node or queue that there may not be.
+fn number(index: Option<usize>) -> u32 {
+    index.map_or(NONE, |index| index as u32)
+}
+
+/// And back.
+fn index(number: u32) -> Option<usize> {
+    (number != NONE).then_some(number as usize)
+}
+
+impl Policy {
+    /// The policy of a machine on which nobody runs and all CPUs count as busy.
+    ///
+    /// # Errors
+    /// The machine is too large.
+    pub fn new(machine: &Topology, online: &CpuSet) -> Result<Self, TooLarge> {
+        Ok(Policy { nq: describe(machine, online)? })
+    }
+
+    /// All that it knows.
+    pub fn state(&self) -> &Nq {
+        &self.nq
+    }
+
+    /// What can be set.
+    pub fn weights_mut(&mut self) -> &mut Weights {
+        &mut self.nq.weights
+    }
+
+    /// What the header sets.
+    pub fn defaults() -> Weights {
+        let mut weights = Weights::default();
+        // SAFETY: it writes one such structure, to where there is one.
+        unsafe { c::nqh_defaults(&raw mut weights) };
+        weights
+    }
+
+    /// How often something happened, on all CPUs.
+    pub fn counted(&self, event: Event) -> u64 {
+        self.nq.on_cpu.iter().map(|cpu| cpu.events[event]).sum()
+    }
+
+    /// Says where a task may run; its home may have to be picked anew: see [`is_open`](Self::is_open).
+    pub fn allow(task: &mut Task, cpus: &CpuSet) {
+        task.allowed = [0; layout::WORDS];
+        for cpu in cpus.iter().take_while(|cpu| *cpu < layout::CPUS) {
+            task.allowed[cpu / 64] |= 1 << (cpu % 64);
+        }
+    }
+
+    /// Whether a task may run on a CPU.
+    pub fn may_run(task: &Task, cpu: usize) -> bool {
+        task.allowed[cpu / 64 % layout::WORDS] & 1 << (cpu % 64) != 0
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: usize) -> usize {
+        self.nq.cpu[cpu].node as usize
+    }
+
+    /// The queue of a CPU.
+    pub fn llc_of(&self, cpu: usize) -> usize {
+        self.nq.cpu[cpu].llc as usize
+    }
+
+    /// A CPU has nothing to run.
+    pub fn idle(&mut self, cpu: usize) {
+        // SAFETY: the state is this value's own, borrowed for the call; any CPU will do.
+        unsafe { c::nqh_idle(&raw mut *self.nq, cpu as u32) }
+    }
+
+    /// A CPU is idle no more. Whether it was.
+    pub fn busy(&mut self, cpu: usize) -> bool {
+        // SAFETY: as in `idle`.
+        unsafe { c::nqh_busy(&raw mut *self.nq, cpu as u32) }
+    }
+
+    /// A CPU comes or goes.
+    pub fn online(&mut self, cpu: usize, online: bool) {
+        // SAFETY: as in `idle`.
+        unsafe { c::nqh_online(&raw mut *self.nq, cpu as u32, online) }
+    }
+
+    /// The least loaded node for a task: the nearest to `from` of those that are equal.
+    pub fn pick(&mut self, task: &mut Task, from: Option<usize>) -> usize {
+        // SAFETY: state and task are borrowed for the call, and it keeps neither.
+        unsafe { c::nqh_pick(&raw mut *self.nq, task, number(from)) as usize }
+    }
+
+    /// The home of a new thread of a process.
+    pub fn pick_for_thread(&mut self, task: &mut Task, process: &mut Process) -> usize {
+        // SAFETY: as in `pick`, the process too.
+        unsafe { c::nqh_pick_for_thread(&raw mut *self.nq, task, process) as usize }
+    }
+
+    /// The index of the node that the operating system has this number for.
+    pub fn node_by_id(&mut self, id: u32) -> Option<usize> {
+        // SAFETY: as in `idle`.
+        index(unsafe { c::nqh_node_by_id(&raw mut *self.nq, id) })
+    }
+
+    /// Whether a task may use any online CPU of a node.
+    pub fn is_open(&mut self, task: &mut Task, node: usize) -> bool {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_is_open(&raw mut *self.nq, task, node as u32) }
+    }
+
+    /// A task's home is this from now on.
+    pub fn set_home(&mut self, task: &mut Task, home: usize, why: Why) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_set_home(&raw mut *self.nq, task, home as u32, why as u8) }
+    }
+
+    /// There is a new task: 100 is the weight of nice 0.
+    pub fn init_task(&mut self, task: &mut Task, weight: u32) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_init_task(&raw mut *self.nq, task, weight) }
+    }
+
+    /// A task has ended.
+    pub fn exit_task(&mut self, task: &mut Task, now: u64) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_exit_task(&raw mut *self.nq, task, now) }
+    }
+
+    /// A task wants a CPU from now on.
+    pub fn runnable(&mut self, task: &mut Task) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_runnable(&raw mut *self.nq, task) }
+    }
+
+    /// A task sleeps.
+    pub fn quiescent(&mut self, task: &mut Task, now: u64) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_quiescent(&raw mut *self.nq, task, now) }
+    }
+
+    /// The CPU for a task that wakes up: whether it was idle and is claimed now is by the event, which is
+    /// [`WAITED`](crate::layout::WAITED) if not.
+    /// `waker` is the CPU of somebody who has woken it and is about to sleep.
+    pub fn select_cpu(
+        &mut self,
+        task: &mut Task,
+        previous: usize,
+        waker: Option<usize>,
+    ) -> (usize, Event) {
+        let (mut event, waker) = (0, waker.map_or(NONE, |cpu| cpu as u32));
+        let previous = previous as u32;
+        // SAFETY: as in `pick`; the event is written while it is borrowed.
+        let cpu =
+            unsafe { c::nqh_select_cpu(&raw mut *self.nq, task, previous, waker, &raw mut event) };
+        (cpu as usize, event as usize)
+    }
+
+    /// The queue in which a task waits from now on.
+    pub fn enqueue(&mut self, task: &mut Task, cpu: usize, woken: bool, now: u64) -> usize {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_enqueue(&raw mut *self.nq, task, cpu as u32, woken, now) as usize }
+    }
+
+    /// It waits no more.
+    pub fn leave_queue(&mut self, task: &mut Task, now: u64) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_leave_queue(&raw mut *self.nq, task, now) }
+    }
+
+    /// The idle CPU to be woken for a task that waits, claimed.
+    pub fn wake(&mut self, task: &mut Task, llc: usize, now: u64) -> Option<usize> {
+        // SAFETY: as in `pick`.
+        index(unsafe { c::nqh_wake(&raw mut *self.nq, task, llc as u32, now) })
+    }
+
+    /// Whether a task of a queue is what the CPU shall take.
+    pub fn fits(&mut self, task: &mut Task, cpu: usize, which: TakeWhich, now: u64) -> bool {
+        let (cpu, which) = (cpu as u32, which as u32);
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_fits(&raw mut *self.nq, task, cpu, which, now) }
+    }
+
+    /// A task has used a CPU up to now.
+    pub fn charge(&mut self, task: &mut Task, cpu: usize, now: u64) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_charge(&raw mut *self.nq, task, cpu as u32, now) }
+    }
+
+    /// The CPU whose task makes room for one that came back and waits at home, where no CPU is idle.
+    pub fn displaces(&mut self, task: &mut Task, llc: usize) -> Option<usize> {
+        // SAFETY: as in `pick`.
+        index(unsafe { c::nqh_displaces(&raw mut *self.nq, task, llc as u32) })
+    }
+
+    /// It runs from now on. The length of its slice.
+    pub fn running(&mut self, task: &mut Task, cpu: usize, now: u64) -> u64 {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_running(&raw mut *self.nq, task, cpu as u32, now) }
+    }
+
+    /// Whether a task that waits for a CPU since now should interrupt the one that runs there.
+    pub fn preempts(&mut self, task: &mut Task, cpu: usize, now: u64) -> bool {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_preempts(&raw mut *self.nq, task, cpu as u32, now) }
+    }
+
+    /// Its weight is this from now on.
+    pub fn set_weight(task: &mut Task, weight: u32) {
+        task.weight = weight.max(1);
+    }
+
+    /// Whether a stray on this node should wait at home rather than there.
+    pub fn home_has_room(&mut self, task: &mut Task, here: usize) -> bool {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_home_has_room(&raw mut *self.nq, task, here as u32) }
+    }
+
+    /// It runs no more.
+    pub fn stopping(&mut self, task: &mut Task, cpu: usize, now: u64) {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_stopping(&raw mut *self.nq, task, cpu as u32, now) }
+    }
+
+    /// A CPU begins to look for something to run.
+    pub fn begin(&mut self, cpu: usize) {
+        // SAFETY: as in `idle`.
+        unsafe { c::nqh_begin(&raw mut *self.nq, cpu as u32) }
+    }
+
+    /// Where it shall try next; `stays` if the task that ran on it can go on.
+    pub fn next(&mut self, cpu: usize, stays: bool, now: u64) -> Option<Take> {
+        // SAFETY: as in `idle`.
+        let take = unsafe { c::nqh_next(&raw mut *self.nq, cpu as u32, stays, now) };
+        let found = &self.nq.on_cpu[cpu];
+        let which = match take {
+            0 => return None,
+            1 => TakeWhich::First,
+            2 => TakeWhich::Own,
+            3 => TakeWhich::Earlier,
+            4 => TakeWhich::Old,
+            _ => TakeWhich::Waited,
+        };
+        Some(Take { llc: found.queue as usize, which, event: found.event as usize })
+    }
+
+    /// Whether anything waits that an idle CPU would take at once.
+    pub fn anything(&mut self, cpu: usize, now: u64) -> bool {
+        // SAFETY: as in `idle`.
+        unsafe { c::nqh_anything(&raw mut *self.nq, cpu as u32, now) }
+    }
+
+    /// A tick says how far the first task of a queue is, if any waits there: its virtual time.
+    pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
+        let first = first.unwrap_or(NOBODY);
+        // SAFETY: as in `idle`.
+        unsafe { c::nqh_advance(&raw mut *self.nq, llc as u32, first, now) }
+    }
+
+    /// Every few milliseconds, on each CPU that runs a task.
+    pub fn tick(&mut self, task: &mut Task, cpu: usize, now: u64) -> Tick {
+        // SAFETY: as in `pick`.
+        let yields = unsafe { c::nqh_tick(&raw mut *self.nq, task, cpu as u32, now) };
+        Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
+    }
+
+    /// Something has happened on a CPU.
+    pub fn count(&mut self, cpu: usize, event: Event) {
+        // SAFETY: as in `idle`; an event that there is not is not counted.
+        unsafe { c::nqh_count(&raw mut *self.nq, cpu as u32, event as u32) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{COUNTED, Cpu, CpuState, Llc, LlcState, Node, NodeState, Told};
+    use std::mem::offset_of;
+
+    /// How many numbers `nqh_sizes` has.
+    pub(super) const SIZES: usize = 26;
+
+    #[test]
+    fn the_structures_are_those_of_the_c_compiler() {
+        let ours = [
+            size_of::<Cpu>(),
+            size_of::<Llc>(),
+            size_of::<Node>(),
+            size_of::<Weights>(),
+            size_of::<CpuState>(),
+            size_of::<LlcState>(),
+            size_of::<NodeState>(),
+            size_of::<Task>(),
+            size_of::<Nq>(),
+            size_of::<Process>(),
+            size_of::<Told>(),
+            offset_of!(Nq, weights),
+            offset_of!(Nq, idle),
+            offset_of!(Nq, cpu),
+            offset_of!(Nq, llc),
+            offset_of!(Nq, node),
+            offset_of!(Nq, on_cpu),
+            offset_of!(Nq, on_llc),
+            offset_of!(Nq, on_node),
+            offset_of!(Task, allowed),
+            offset_of!(Task, home),
+            offset_of!(Task, why),
+            offset_of!(CpuState, events),
+            offset_of!(CpuState, step),
+            offset_of!(Node, near),
+            COUNTED,
+        ];
+        // SAFETY: a constant of that many numbers: the C compiler counts them.
+        assert_eq!(ours, unsafe { c::nqh_sizes });
+    }
+
+    #[test]
+    fn the_usual_weights_are_the_headers() {
+        assert_eq!(Policy::defaults(), Weights::default());
+    }
+}

@@ -1,0 +1,81 @@
+//! What the simulated kernel counts of CPUs and threads: who ran for how long, and who waited.
+//!
+//! Linux has the same in `/proc/schedstat` and `/proc/PID/schedstat`, and counts it likewise: time that a thread waits
+//! for a CPU is booked when the wait ends, for the CPU that it was enqueued for.
+
+use std::time::Duration;
+
+use nearq_platform::Refused;
+
+use crate::context;
+use crate::platform::{Sim, gone};
+use crate::thread::{State, Thread};
+use crate::world::World;
+
+/// Opening, reading and closing a file of `/proc`.
+const FILE: u64 = 3;
+
+/// What the simulated kernel has counted of a CPU, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuStatistics {
+    /// How long threads have run on it.
+    pub ran: Duration,
+    /// How long threads have waited for it, as far as they have got a CPU since.
+    pub waited: Duration,
+}
+
+/// What the simulated kernel has counted of a thread, since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadStatistics {
+    /// How long it has run.
+    pub ran: Duration,
+    /// How long it has waited for CPUs, up to when it last got one.
+    pub waited: Duration,
+    /// The CPU that it is on or was on last.
+    pub cpu: usize,
+}
+
+impl World {
+    /// What the thread on a CPU has run and is not counted yet, at the time of the thread that asks.
+    fn not_counted(&self, cpu: usize) -> u64 {
+        let at = &self.cpus[cpu];
+        let counted = at.current.map(|slot| self.threads.at(slot).counted_to);
+        counted.map_or(0, |counted| at.clock.min(self.now()).saturating_sub(counted))
+    }
+}
+
+impl Sim {
+    /// What was counted of each CPU, by its number. Costs what reading a file costs: three system calls.
+    pub fn cpu_statistics() -> Vec<CpuStatistics> {
+        let shared = context::expect("Sim::cpu_statistics");
+        shared.step(|world| FILE * world.costs.system_call);
+        let world = shared.world.borrow();
+        let of = |cpu: usize| CpuStatistics {
+            ran: Duration::from_nanos(world.cpus[cpu].ran + world.not_counted(cpu)),
+            waited: Duration::from_nanos(world.cpus[cpu].waited),
+        };
+        (0..world.cpus.len()).map(of).collect()
+    }
+
+    /// What was counted of a thread. Costs what reading a file costs: three system calls.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn thread_statistics(thread: Thread) -> Result<ThreadStatistics, Refused> {
+        let shared = context::expect("Sim::thread_statistics");
+        shared.step(|world| FILE * world.costs.system_call);
+        let world = shared.world.borrow();
+        let entry = world.threads.find(thread).ok_or_else(|| gone(thread))?;
+        let running = match entry.state {
+            State::Running => world.not_counted(entry.cpu),
+            _ => 0,
+        };
+        Ok(ThreadStatistics {
+            ran: Duration::from_nanos(entry.cpu_time + running),
+            waited: Duration::from_nanos(entry.waited),
+            cpu: entry.cpu,
+        })
+    }
+}

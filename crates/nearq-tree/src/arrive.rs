@@ -1,0 +1,300 @@
+//! A program arrives in the tree: whether it takes a home, which, and how it leaves it.
+//!
+//! ```text
+//! the CPUs are somebody's own choice ──────────────────────────► left alone, and so is what it starts
+//! told to choose lazily, no table any more, or the table full ─► what was inherited of a home is undone
+//! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
+//! ```
+//!
+//! *Whose choice the inherited CPUs are* is told by the environment (`told`): a home's, or nobody's. They are taken for a home's as
+//! well if they are made of whole homes and nearq lets processes out of theirs. Programs whose task is to choose CPUs or
+//! memory for what they execute are known by name; what they choose is left alone from then on.
+//!
+//! *Entry and process.* One entry a process, written by the process alone but for its state, which nearq changes, and its end,
+//! if the process did not leave. `PID` and `SLOT` say which; in the child of a fork they still say the parent's, so who leaves
+//! looks whether the number is its own.
+
+use core::ffi::CStr;
+use core::ptr;
+use core::slice;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use nearq_platform::SavedErrno;
+use nearq_processes::tree::member::{self, Event};
+use nearq_processes::tree::told::{self, Inherited, Mask, Told};
+use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View};
+
+use crate::environment::Environment;
+use crate::system;
+
+/// Programs that choose CPUs or memory for others.
+const CHOOSERS: [&[u8]; 4] = [b"taskset", b"numactl", b"hwloc-bind", b"nearq"];
+
+/// When a program chooses its home.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choose {
+    Exec,
+    Fork,
+    Lazy,
+}
+
+// Where the process lives: the table, the entry and whose it is, and the variable's value, which children write over as well.
+// Relaxed, all of them: written before the program begins or in the only thread of a child, and read by threads that began later.
+static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+static WORDS: AtomicUsize = AtomicUsize::new(0);
+static SLOT: AtomicUsize = AtomicUsize::new(0);
+static PID: AtomicU32 = AtomicU32::new(0);
+static VALUE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// The program begins.
+pub(crate) fn arrive(mut environment: Environment) {
+    let choose = match environment.get(told::CHOOSE).as_deref() {
+        Some(b"fork") => Choose::Fork,
+        Some(b"lazy") => Choose::Lazy,
+        _ => Choose::Exec,
+    };
+    let Some(value) = environment.get(told::VARIABLE) else { return };
+    let Some(told) = Told::of(value) else { return };
+    if CHOOSERS.contains(&base(system::started_as())) {
+        if undo(&told) {
+            told::rewrite(value, Inherited::Own, &[]);
+        }
+        return;
+    }
+    let Some(current) = system::affinity() else { return };
+    let is_free = told.inherited == Inherited::Nothing && told.widest().as_ref() == Some(&current);
+    if choose == Choose::Lazy && (is_free || told.inherited == Inherited::Own) {
+        return;
+    }
+    let Some(view) = open(&told) else {
+        stay_out(value);
+        return;
+    };
+    if !is_ours(&view, &told, &current) {
+        told::rewrite(value, Inherited::Own, &[]);
+        member::report(&view, Event::LeftAlone);
+        return;
+    }
+    if choose == Choose::Lazy {
+        begin_anew(&view, &told);
+        told::rewrite(value, Inherited::Nothing, &[]);
+        return;
+    }
+    VALUE.store(value.as_mut_ptr(), Ordering::Relaxed);
+    LENGTH.store(value.len(), Ordering::Relaxed);
+    settle(&view, How::Exec, value);
+    if choose == Choose::Fork {
+        system::follow_forks(in_child);
+    }
+}
+
+/// The last part of a path.
+fn base(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// Whether the inherited CPUs are nobody's own choice.
+fn is_ours(view: &View<'_>, told: &Told<'_>, current: &Mask) -> bool {
+    let is_widest = told.widest().as_ref() == Some(current);
+    if told.inherited == Inherited::Own {
+        // A program that could have chosen may have chosen all.
+        return is_widest && system::has_usual_memory();
+    }
+    is_widest
+        || told.inherited == Inherited::Home && told.narrow().as_ref() == Some(current)
+        || member::may_be_moved(view) && member::is_of_whole_homes(view, current)
+        || is_of_own_entry(view, current)
+}
+
+/// Whether the process lives there already. Shells hand on the environment that they began with, and not what was written into it
+/// in a child that they forked.
+fn is_of_own_entry(view: &View<'_>, current: &Mask) -> bool {
+    own_number()
+        .and_then(|pid| member::entry_of(view, pid))
+        .is_some_and(|(_, entry)| member::is_mask_of(view, entry.home, current))
+}
+
+/// All CPUs and no entry, so that nearq may give it a home when it has run for some time.
+fn begin_anew(view: &View<'_>, told: &Told<'_>) {
+    if let Some(pid) = own_number()
+        && let Some((slot, _)) = member::entry_of(view, pid)
+    {
+        member::release(view, slot, pid);
+    }
+    if told.inherited == Inherited::Home {
+        system::set_memory(None);
+    }
+    if let Some(widest) = told.widest() {
+        system::set_affinity(&widest);
+    }
+}
+
+/// Gives back what was inherited of a home; false where it cannot be, or the CPUs are somebody's own choice.
+fn undo(told: &Told<'_>) -> bool {
+    if told.inherited != Inherited::Home {
+        return told.inherited == Inherited::Nothing;
+    }
+    let (current, widest) = (system::affinity(), told.widest());
+    if current != widest && current != told.narrow() {
+        return false;
+    }
+    system::set_memory(None);
+    current == widest || widest.is_some_and(|widest| system::set_affinity(&widest))
+}
+
+/// Lives nowhere, and where the parent lived neither.
+fn stay_out(value: &mut [u8]) {
+    if Told::of(value).is_some_and(|told| told.inherited == Inherited::Home && undo(&told)) {
+        told::rewrite(value, Inherited::Nothing, &[]);
+    }
+}
+
+/// The table, if it is still there.
+fn open(told: &Told<'_>) -> Option<View<'static>> {
+    let mut path = [0; 64];
+    let path = table_path(&mut path, told)?;
+    let mut room = [0; 64];
+    // Opening whatever another process of that number has could have an effect on it.
+    if !system::read_link(path, &mut room).starts_with(FILE) {
+        return None;
+    }
+    let words = system::map(path)?;
+    let view = View::of(words, Some(told.token))?;
+    TABLE.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
+    WORDS.store(words.len(), Ordering::Relaxed);
+    Some(view)
+}
+
+/// `/proc/PID/fd/N`.
+fn table_path<'a>(room: &'a mut [u8; 64], told: &Told<'_>) -> Option<&'a CStr> {
+    let mut at = 0;
+    let mut put = |text: &[u8]| {
+        for byte in text {
+            *room.get_mut(at)? = *byte;
+            at += 1;
+        }
+        Some(())
+    };
+    let mut digits = [0; 10];
+    put(b"/proc/")?;
+    put(decimal(told.keeper, &mut digits))?;
+    put(b"/fd/")?;
+    put(decimal(told.descriptor, &mut digits))?;
+    put(b"\0")?;
+    // SAFETY: a zero byte was put at the end.
+    Some(unsafe { CStr::from_ptr(room.as_ptr().cast()) })
+}
+
+fn decimal(mut number: u32, room: &mut [u8; 10]) -> &[u8] {
+    let mut first = room.len();
+    for (at, digit) in room.iter_mut().enumerate().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        first = at;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    room.get(first..).unwrap_or_default()
+}
+
+/// The process's number as `/proc` has it, where nearq finds it too.
+fn own_number() -> Option<u32> {
+    let mut room = [0; 16];
+    told::decimal(system::read_link(c"/proc/self", &mut room))
+}
+
+/// Takes a home and moves in.
+fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
+    let Some(pid) = own_number() else { return };
+    let from = system::cpu().and_then(|cpu| member::home_of_cpu(view, cpu));
+    let Some(claim) = member::choose(view, pid, how, system::now(), from) else {
+        stay_out(value);
+        return;
+    };
+    let mask = mask_of(view, claim.home);
+    if !system::set_affinity(&mask) {
+        member::release(view, claim.slot, pid);
+        member::report(view, Event::AffinityRefused);
+        stay_out(value);
+        return;
+    }
+    if member::sets_memory(view) && !system::set_memory(Some(view.memory(claim.home))) {
+        member::report(view, Event::MemoryRefused);
+    }
+    told::rewrite(value, Inherited::Home, &mask);
+    SLOT.store(claim.slot, Ordering::Relaxed);
+    PID.store(pid, Ordering::Relaxed);
+    member::report(view, Event::Placed(claim.home));
+}
+
+fn mask_of(view: &View<'_>, home: usize) -> Mask {
+    let mut mask = [0; MAX_MASK_WORDS];
+    for (at, word) in mask.iter_mut().enumerate().take(view.layout().mask_words()) {
+        *word = view.mask_word(home, at);
+    }
+    mask
+}
+
+/// The table that was found when the program began.
+fn table() -> Option<View<'static>> {
+    let words = TABLE.load(Ordering::Relaxed);
+    if words.is_null() {
+        return None;
+    }
+    // SAFETY: validity: mapped when the program began, and never unmapped; forks share it. Aliasing: all of it is atomic.
+    let words = unsafe { slice::from_raw_parts(words, WORDS.load(Ordering::Relaxed)) };
+    View::of(words, None)
+}
+
+/// In the child of a fork, before the program goes on there.
+unsafe extern "C" fn in_child() {
+    let _saved = SavedErrno::new();
+    let (Some(view), value) = (table(), VALUE.load(Ordering::Relaxed)) else { return };
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: validity: above the stack, where the kernel put it, for as long as the program runs. Aliasing and thread: the child has
+    // one thread, which is here and not in a function that reads the environment.
+    let value = unsafe { slice::from_raw_parts_mut(value, LENGTH.load(Ordering::Relaxed)) };
+    let Some(current) = system::affinity() else { return };
+    if Told::of(value).is_some_and(|told| is_ours(&view, &told, &current)) {
+        settle(&view, How::Fork, value);
+    }
+}
+
+/// The program exits: the home is free at once, not when nearq looks.
+pub(crate) fn leave() {
+    let pid = PID.load(Ordering::Relaxed);
+    // In the child of a fork the entry is the parent's.
+    if pid == 0 || system::pid() != i64::from(pid) {
+        return;
+    }
+    if let Some(view) = table() {
+        member::release(&view, SLOT.load(Ordering::Relaxed), pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_path() {
+        for (keeper, descriptor, path) in
+            [(4711, 30, c"/proc/4711/fd/30"), (u32::MAX, 0, c"/proc/4294967295/fd/0")]
+        {
+            let text = told::value(keeper, descriptor, 5, &[0xf]);
+            let told = Told::of(text.as_bytes()).unwrap();
+            assert_eq!(table_path(&mut [0; 64], &told), Some(path));
+        }
+    }
+
+    #[test]
+    fn programs_that_choose_are_known_by_name() {
+        assert!(CHOOSERS.contains(&base(b"/usr/bin/taskset")));
+        assert!(CHOOSERS.contains(&base(b"numactl")));
+        assert!(!CHOOSERS.contains(&base(b"/opt/taskset/make")));
+    }
+}

@@ -1,0 +1,15 @@
+//! An allocator that has nothing to give: this library allocates nothing.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+
+pub(crate) struct Nothing;
+
+// SAFETY: it answers that there is no memory, which is always allowed; so nothing can come back.
+unsafe impl GlobalAlloc for Nothing {
+    unsafe fn alloc(&self, _layout: Layout) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    unsafe fn dealloc(&self, _memory: *mut u8, _layout: Layout) {}
+}
