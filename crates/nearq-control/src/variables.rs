@@ -138,6 +138,12 @@ pub const VARIABLES: &[Variable] = &[
     ),
     variable("NEARQ_SOAK_SEEDS", Reader::Tests, "a number", "How many seeds the soak runs"),
     variable("NEARQ_SOAK_FROM", Reader::Tests, "a number", "The first of those seeds"),
+    variable(
+        "NEARQ_STRESS_SECONDS",
+        Reader::Tests,
+        "seconds",
+        "How long the loadable scheduler is under load on each shape of a machine",
+    ),
     variable("NEARQ_TORTURE_SECONDS", Reader::Tests, "seconds", "How long the mutex is tortured"),
     variable("NEARQ_TORTURE_SEED", Reader::Tests, "a number", "The torture's seed"),
     variable(

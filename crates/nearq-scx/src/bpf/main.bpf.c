@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The node affine scheduler as the kernel runs it: hooks that tell the policy what happens and do what it says.
+ *
+ * There is a queue for each last-level cache, numbered as the policy numbers them, ordered by virtual time. A task that finds an idle
+ * CPU when it wakes up goes there at once; all others wait in one of the queues, but for the kernel's own threads of one CPU, which are not
+ * the policy's business.
+ *
+ * A task that is alone on its CPU has a long slice, and ticks look whether others wait or whether it should go home. When its slice was
+ * ended and nobody else is there, it gets a new one and goes on, unless it is meant to go home: then it is enqueued all the same
+ * (SCX_OPS_ENQ_LAST).
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#define nq_for(i, from, to) bpf_for(i, from, to)
+/* A read-modify-write whose result is used orders all that is before and after it. */
+#define nq_barrier()                                              \
+	({                                                        \
+		u64 word = 0;                                     \
+		u64 was = __sync_fetch_and_or(&word, 1);          \
+		asm volatile("" : : "r"(was) : "memory");         \
+	})
+#include "policy.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* The machine and all that is known of it. Filled in before the program is loaded; user space reads it while it runs. */
+struct nq nq;
+
+/* Why the kernel has let go of the scheduler. */
+struct {
+	s64 code;
+	s32 kind;
+	u32 unused;
+	char reason[128];
+	char message[1024];
+} exit_info;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nq_task);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct nq_process);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct nq_told);
+} told SEC(".maps");
+
+/* What is known of a process at first: too large for the stack. */
+const struct nq_process no_process = {};
+
+/* One of so many wake-ups looks whether a home was told; ticks look too. */
+#define WAKES 16
+
+/* ---- names that have changed ---- */
+
+static __always_inline void insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert))
+		scx_bpf_dsq_insert(p, dsq, slice, flags);
+	else
+		scx_bpf_dispatch(p, dsq, slice, flags);
+}
+
+static __always_inline void insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert_vtime))
+		scx_bpf_dsq_insert_vtime(p, dsq, slice, vtime, flags);
+	else
+		scx_bpf_dispatch_vtime(p, dsq, slice, vtime, flags);
+}
+
+static __always_inline bool move_to_local(u64 dsq)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local))
+		return scx_bpf_dsq_move_to_local(dsq);
+	return scx_bpf_consume(dsq);
+}
+
+static __always_inline bool move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move))
+		return scx_bpf_dsq_move(it, p, dsq, 0);
+	return scx_bpf_dispatch_from_dsq(it, p, dsq, 0);
+}
+
+static __always_inline void set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice))
+		scx_bpf_task_set_slice(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+/* ---- homes ---- */
+
+static __always_inline struct nq_task *task_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+/* Sets a task's home and keeps its process's account of its threads. */
+static __noinline void settle(struct nq_task *t, struct nq_process *process, u32 home, u32 why)
+{
+	if (!t)
+		return;
+	if (process && t->homed)
+		__sync_fetch_and_sub(&process->at_home[t->home & (NQ_NODES - 1)], 1);
+	if (process)
+		__sync_fetch_and_add(&process->at_home[home & (NQ_NODES - 1)], 1);
+	nq_set_home(&nq, t, home & (NQ_NODES - 1), why);
+}
+
+/* Whether user space has said where the task is at home; then it is from now on, if it may run there. */
+static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
+{
+	struct nq_told *said = bpf_map_lookup_elem(&told, &pid);
+	struct nq_process *process;
+	u32 node, why;
+
+	if (!t)
+		return false;
+	if (!said && pid != tgid)
+		said = bpf_map_lookup_elem(&told, &tgid);
+	if (!said)
+		return false;
+	node = nq_node_by_id(&nq, said->node);
+	why = said->why == NQ_WHY_MEMORY ? NQ_WHY_MEMORY : NQ_WHY_TOLD;
+	if (node == NQ_NONE || !nq_is_open(&nq, t, node))
+		return false;
+	if (t->homed && t->home == node)
+		return true;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process && pid == tgid)
+		process->home = node;
+	settle(t, process, node, why);
+	nq_count(&nq, cpu, why == NQ_WHY_MEMORY ? NQ_HOME_MEMORY : NQ_HOME_TOLD);
+	return true;
+}
+
+static __always_inline void copy_mask(struct nq_task *t, const struct cpumask *mask)
+{
+	u32 cpus = nq.cpus, word, i;
+
+	bpf_for(word, 0, NQ_WORDS)
+		t->allowed[word & (NQ_WORDS - 1)] = 0;
+	bpf_for(i, 0, cpus) {
+		if (bpf_cpumask_test_cpu(i, mask))
+			t->allowed[NQ_WORD(i)] |= NQ_BIT(i);
+	}
+}
+
+/* ---- the hooks ---- */
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(home_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
+{
+	struct nq_task *t = task_of(p);
+	u32 event = NQ_WAITED, waker = NQ_NONE, cpu;
+
+	if (!t)
+		return prev;
+	if (!(++t->wakes % WAKES))
+		heed(t, p->pid, p->tgid, prev);
+	if (wake_flags & SCX_WAKE_SYNC)
+		waker = bpf_get_smp_processor_id();
+	cpu = nq_select_cpu(&nq, t, prev, waker, &event);
+	nq_count(&nq, cpu, event);
+	if (event != NQ_WAITED)
+		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, 0);
+	return cpu;
+}
+
+/* Whether a task that nobody else drives from its CPU should leave it. */
+static __always_inline bool goes_home(struct nq_task *t, s32 cpu)
+{
+	u32 node = nq_node_of(&nq, cpu);
+
+	return t && (!nq_may_run(t, cpu) || (node != t->home && nq_home_has_room(&nq, t, node)));
+}
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
+{
+	struct nq_task *t = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = bpf_ktime_get_ns();
+	u32 llc, idle, stray;
+
+	/* A thread of the kernel's own that belongs to this CPU: nothing to decide. */
+	if (!t || ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1)) {
+		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, flags);
+		return;
+	}
+	/* Meanwhile there is no room at home. The CPU has decided to be idle: it has to look again. */
+	if ((flags & SCX_ENQ_LAST) && !goes_home(t, cpu)) {
+		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, flags);
+		scx_bpf_kick_cpu(cpu, 0);
+		return;
+	}
+	llc = nq_enqueue(&nq, t, cpu, flags & SCX_ENQ_WAKEUP, now);
+	insert_vtime(p, llc, nq.weights.slice, t->vtime, flags);
+	idle = nq_wake(&nq, t, llc, now);
+	if (idle != NQ_NONE) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return;
+	}
+	stray = nq_displaces(&nq, t, llc);
+	if (stray != NQ_NONE)
+		scx_bpf_kick_cpu(stray, SCX_KICK_PREEMPT);
+	else if ((flags & SCX_ENQ_WAKEUP) && nq_preempts(&nq, t, cpu, now)) {
+		nq_count(&nq, cpu, NQ_PREEMPTED);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+/* Takes the first task of a queue that fits; looks at it from its end if the flags say so. */
+static __noinline bool take_fitting(u32 llc, s32 cpu, u32 what, u64 now, u64 flags)
+{
+	struct task_struct *p;
+	u32 looked_at = 0;
+	bool took = false;
+
+	bpf_for_each(scx_dsq, p, llc, flags) {
+		struct nq_task *t = task_of(p);
+
+		if (t && nq_fits(&nq, t, cpu, what, now) && move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu)) {
+			took = true;
+			break;
+		}
+		if (++looked_at >= NQ_LOOKED_AT)
+			break;
+	}
+	return took;
+}
+
+/* Takes what the policy says, if it is there. */
+static __always_inline bool take_from(u32 llc, s32 cpu, u32 what, u64 now)
+{
+	if (what == NQ_TAKE_FIRST)
+		return move_to_local(llc);
+	return take_fitting(llc, cpu, what, now, what == NQ_TAKE_OLD ? SCX_DSQ_ITER_REV : 0);
+}
+
+/* Looks for a task for a CPU; `stays` if the one that ran there can go on. */
+static __noinline bool take(s32 cpu, bool stays)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(&nq, cpu);
+	u64 now = bpf_ktime_get_ns();
+	u32 i;
+	/* The compiler must not keep it where the loop's iterator was. */
+	volatile bool took = false;
+
+	nq_begin(&nq, cpu);
+	bpf_for(i, 0, NQ_LLCS + NQ_NODES) {
+		u32 what = nq_next(&nq, cpu, stays, now);
+
+		if (what == NQ_TAKE_NOTHING)
+			break;
+		if (take_from(on->queue, cpu, what, now)) {
+			nq_count(&nq, cpu, on->event);
+			took = true;
+			break;
+		}
+	}
+	return took;
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
+{
+	bool stays = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	u64 now = bpf_ktime_get_ns();
+	struct nq_task *t = NULL;
+
+	if (stays) {
+		t = task_of(prev);
+		/* How far it is decides who goes on. */
+		if (t)
+			nq_charge(&nq, t, cpu, now);
+	}
+	if (take(cpu, stays))
+		return;
+	if (stays) {
+		/* With a slice it goes on at once; without one it is enqueued, and goes home. */
+		if (!goes_home(t, cpu))
+			set_slice(prev, nq.weights.slice);
+		return;
+	}
+	/* First it is idle for all to see, then it looks again. */
+	nq_idle(&nq, cpu);
+	if (nq_anything(&nq, cpu, now) && take(cpu, false))
+		nq_busy(&nq, cpu);
+}
+
+/* How far the first one of a queue is. */
+static __noinline u64 first_of(u32 llc)
+{
+	volatile u64 first = NQ_NOBODY;
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, llc, 0) {
+		first = p->scx.dsq_vtime;
+		break;
+	}
+	return first;
+}
+
+/* What a task has used of a CPU is its process's too. Not worth a look-up each time that it sleeps: a millisecond at a time. */
+#define ACCOUNTED 1000000
+
+static __noinline void account(struct nq_task *t, u32 tgid, u32 cpu)
+{
+	struct nq_process *process;
+	u64 used;
+
+	if (!t)
+		return;
+	used = t->home_ns + t->away_ns - t->accounted;
+	if (used < ACCOUNTED)
+		return;
+	t->accounted += used;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process)
+		__sync_fetch_and_add(&process->ran[nq_node_of(&nq, cpu) & (NQ_NODES - 1)], used);
+}
+
+SEC("struct_ops/tick")
+void BPF_PROG(home_tick, struct task_struct *p)
+{
+	struct nq_task *t = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = bpf_ktime_get_ns();
+	u32 idle, llc;
+	bool yields;
+
+	if (!t || ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1))
+		return;
+	heed(t, p->pid, p->tgid, cpu);
+	llc = NQ_CPU(&nq, cpu)->llc;
+	nq_advance(&nq, llc, first_of(llc), now);
+	yields = nq_tick(&nq, t, cpu, now);
+	account(t, p->tgid, cpu);
+	/* One that was sent to this CPU as it was idle, and came too late. */
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0 && now - t->began_at >= nq.weights.busy_slice)
+		yields = true;
+	if (yields)
+		set_slice(p, 0);
+	idle = NQ_ON_CPU(&nq, cpu)->wakes;
+	if (idle != NQ_NONE)
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+}
+
+SEC("struct_ops/runnable")
+void BPF_PROG(home_runnable, struct task_struct *p, u64 flags)
+{
+	struct nq_task *t = task_of(p);
+
+	if (t)
+		nq_runnable(&nq, t);
+}
+
+SEC("struct_ops/quiescent")
+void BPF_PROG(home_quiescent, struct task_struct *p, u64 flags)
+{
+	struct nq_task *t = task_of(p);
+
+	if (t)
+		nq_quiescent(&nq, t, bpf_ktime_get_ns());
+}
+
+SEC("struct_ops/running")
+void BPF_PROG(home_running, struct task_struct *p)
+{
+	struct nq_task *t = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 slice;
+
+	if (!t)
+		return;
+	slice = nq_running(&nq, t, cpu, bpf_ktime_get_ns());
+	if (p->scx.slice > slice)
+		set_slice(p, slice);
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(home_stopping, struct task_struct *p, bool runnable)
+{
+	struct nq_task *t = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!t)
+		return;
+	nq_stopping(&nq, t, cpu, bpf_ktime_get_ns());
+	account(t, p->tgid, cpu);
+}
+
+SEC("struct_ops/update_idle")
+void BPF_PROG(home_update_idle, s32 cpu, bool idle)
+{
+	if (!idle) {
+		nq_busy(&nq, cpu);
+		return;
+	}
+	nq_idle(&nq, cpu);
+	if (nq_anything(&nq, cpu, bpf_ktime_get_ns()))
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
+/* The CPU is a real-time task's: those that wait for it alone shall wait elsewhere. */
+SEC("struct_ops/cpu_release")
+void BPF_PROG(home_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	nq_busy(&nq, cpu);
+	scx_bpf_reenqueue_local();
+}
+
+SEC("struct_ops/set_weight")
+void BPF_PROG(home_set_weight, struct task_struct *p, u32 weight)
+{
+	struct nq_task *t = task_of(p);
+
+	if (t)
+		t->weight = weight;
+}
+
+SEC("struct_ops/set_cpumask")
+void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mask)
+{
+	struct nq_task *t = task_of(p);
+	u32 tgid = p->tgid, cpu = scx_bpf_task_cpu(p);
+
+	if (!t)
+		return;
+	copy_mask(t, mask);
+	if (t->homed && !nq_is_open(&nq, t, t->home)) {
+		settle(t, bpf_map_lookup_elem(&processes, &tgid), nq_pick(&nq, t, nq_node_of(&nq, cpu)), NQ_WHY_AFFINITY);
+		nq_count(&nq, cpu, NQ_HOME_AFFINITY);
+	}
+}
+
+SEC("struct_ops/init_task")
+s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, here, home, why;
+	struct nq_process *process;
+	struct nq_task *t;
+
+	t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return -12;
+	nq_init_task(&nq, t, p->scx.weight);
+	copy_mask(t, p->cpus_ptr);
+	here = nq_node_of(&nq, args->fork ? cpu : scx_bpf_task_cpu(p));
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (!args->fork) {
+		/* It was there before the scheduler: it stays where it is. */
+		home = process ? process->home : here;
+		if (!nq_is_open(&nq, t, home))
+			home = nq_pick(&nq, t, here);
+		why = NQ_WHY_FOUND;
+	} else if (process) {
+		home = nq_pick_for_thread(&nq, t, process);
+		why = NQ_WHY_THREAD;
+	} else {
+		struct task_struct *parent = bpf_get_current_task_btf();
+		struct nq_task *parents = task_of(parent);
+
+		/* One that borrows its parent's memory until it begins a program is at home with it until then. */
+		if (parents && parents->homed && p->mm && p->mm == parent->mm && nq_is_open(&nq, t, parents->home))
+			home = parents->home;
+		else
+			home = nq_pick(&nq, t, here);
+		why = NQ_WHY_FORK;
+	}
+	if (!process) {
+		bpf_map_update_elem(&processes, &tgid, &no_process, BPF_ANY);
+		process = bpf_map_lookup_elem(&processes, &tgid);
+		if (process)
+			process->home = home;
+	}
+	if (process)
+		__sync_fetch_and_add(&process->threads, 1);
+	settle(t, process, home, why);
+	if (args->fork)
+		nq_count(&nq, cpu, why == NQ_WHY_THREAD ? NQ_HOME_THREAD : NQ_HOME_FORK);
+	heed(t, pid, tgid, cpu);
+	return 0;
+}
+
+SEC("struct_ops/exit_task")
+void BPF_PROG(home_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct nq_task *t = task_of(p);
+	u32 tgid = p->tgid, pid = p->pid;
+	struct nq_process *process;
+
+	bpf_map_delete_elem(&told, &pid);
+	if (!t)
+		return;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process) {
+		if (t->homed)
+			__sync_fetch_and_sub(&process->at_home[t->home & (NQ_NODES - 1)], 1);
+		if (__sync_fetch_and_sub(&process->threads, 1) == 1)
+			bpf_map_delete_elem(&processes, &tgid);
+	}
+	nq_exit_task(&nq, t, bpf_ktime_get_ns());
+	bpf_task_storage_delete(&tasks, p);
+}
+
+SEC("struct_ops/cpu_online")
+void BPF_PROG(home_cpu_online, s32 cpu)
+{
+	nq_online(&nq, cpu, true);
+}
+
+SEC("struct_ops/cpu_offline")
+void BPF_PROG(home_cpu_offline, s32 cpu)
+{
+	nq_online(&nq, cpu, false);
+}
+
+/* The task begins a program: its memory is new, so now is when its home can be chosen for nothing. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm *program)
+{
+	struct nq_task *t = task_of(p);
+	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, home;
+	struct nq_process *process;
+	struct nq_told *said;
+
+	if (!t)
+		return 0;
+	/* The memory that it followed is gone. */
+	said = bpf_map_lookup_elem(&told, &tgid);
+	if (said && said->why == NQ_WHY_MEMORY)
+		bpf_map_delete_elem(&told, &tgid);
+	if (!heed(t, pid, tgid, cpu)) {
+		process = bpf_map_lookup_elem(&processes, &tgid);
+		home = nq_pick(&nq, t, nq_node_of(&nq, cpu));
+		if (process)
+			process->home = home;
+		settle(t, process, home, NQ_WHY_EXEC);
+		nq_count(&nq, cpu, NQ_HOME_EXEC);
+	}
+	/* It goes there before it touches memory. */
+	if (t->home != nq_node_of(&nq, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(home_init)
+{
+	u32 llcs = nq.llcs, i;
+
+	bpf_for(i, 0, llcs) {
+		s32 failed = scx_bpf_create_dsq(i, -1);
+
+		if (failed)
+			return failed;
+	}
+	return 0;
+}
+
+SEC("struct_ops/exit")
+void BPF_PROG(home_exit, struct scx_exit_info *info)
+{
+	bpf_probe_read_kernel_str(exit_info.reason, sizeof(exit_info.reason), info->reason);
+	bpf_probe_read_kernel_str(exit_info.message, sizeof(exit_info.message), info->msg);
+	exit_info.code = info->exit_code;
+	exit_info.kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops nearq_home = {
+	.select_cpu = (void *)home_select_cpu,
+	.enqueue = (void *)home_enqueue,
+	.dispatch = (void *)home_dispatch,
+	.tick = (void *)home_tick,
+	.runnable = (void *)home_runnable,
+	.running = (void *)home_running,
+	.stopping = (void *)home_stopping,
+	.quiescent = (void *)home_quiescent,
+	.set_weight = (void *)home_set_weight,
+	.set_cpumask = (void *)home_set_cpumask,
+	.update_idle = (void *)home_update_idle,
+	.cpu_release = (void *)home_cpu_release,
+	.init_task = (void *)home_init_task,
+	.exit_task = (void *)home_exit_task,
+	.cpu_online = (void *)home_cpu_online,
+	.cpu_offline = (void *)home_cpu_offline,
+	.init = (void *)home_init,
+	.exit = (void *)home_exit,
+	.flags = SCX_OPS_ENQ_LAST,
+	.timeout_ms = 10000,
+	.name = "nearq_home",
+};

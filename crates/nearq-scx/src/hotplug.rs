@@ -1,0 +1,158 @@
+//! CPUs that come and go while the scheduler is loaded.
+//!
+//! The part in the kernel follows CPUs that it knows: it is told when one comes or goes. But a CPU that is offline does not tell
+//! which cache and which node it belongs to, so one that was offline at the beginning may be counted to the wrong ones. Which
+//! cache a CPU belongs to is read all the time by the part in the kernel, and what it has counted for the old one it would take
+//! from the new one: it cannot be changed under it. So where a CPU that is online turns out to be elsewhere, the scheduler begins
+//! anew with the machine as it is; tasks are then at home where they run, unless a home was told.
+
+use nearq_scx_policy::layout::{Nq, WORDS};
+use nearq_topology::{CpuSet, Topology};
+
+use crate::state::is_set;
+
+/// How often in a row the CPUs must be found different before that counts: the kernel lists a CPU before it tells schedulers of it,
+/// which takes seconds on a machine that is overloaded, and to begin anew meanwhile would wait for that and hold up everybody.
+const LOOKS: u32 = 15;
+
+/// Looks, now and then, whether the scheduler knows the machine as it is.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The CPUs for which its shape was found right.
+    known: CpuSet,
+    different: u32,
+}
+
+impl Watch {
+    /// Of a scheduler that has just begun with these CPUs.
+    pub(crate) fn new(online: &CpuSet) -> Self {
+        Watch { known: online.clone(), different: 0 }
+    }
+
+    /// Why the scheduler should begin anew, if it should. `describe` reads the machine and is called only where CPUs have come.
+    pub(crate) fn look(
+        &mut self,
+        nq: &Nq,
+        online: &CpuSet,
+        describe: impl FnOnce() -> Option<(Topology, Box<Nq>)>,
+    ) -> Option<String> {
+        if *online != cpus(&nq.online) {
+            self.different += 1;
+            if self.different < LOOKS {
+                return None;
+            }
+            self.different = 0;
+            let known = cpus(&nq.online);
+            return Some(format!("CPUs {online} are online, and it knows of {known}"));
+        }
+        self.different = 0;
+        if online.is_subset(&self.known) {
+            return None;
+        }
+        let (machine, fresh) = describe()?;
+        // Some may have gone meanwhile; then the next look is right.
+        if machine.online() != online {
+            return None;
+        }
+        let come = online.difference(&self.known);
+        self.known = self.known.union(online);
+        let misplaced =
+            |cpu: &usize| neighbours(nq, *cpu, online) != neighbours(&fresh, *cpu, online);
+        come.iter().find(misplaced).map(|cpu| {
+            format!("CPU {cpu} was offline when it began, and belongs to another cache or node than it had to assume")
+        })
+    }
+}
+
+/// The node's number, and the CPUs that are online under the same cache and in the same core.
+fn neighbours(nq: &Nq, cpu: usize, online: &CpuSet) -> Option<(u32, CpuSet, CpuSet)> {
+    let own = nq.cpu.get(cpu).filter(|_| cpu < nq.cpus as usize)?;
+    let id = nq.node.get(own.node as usize)?.id;
+    let cache = cpus(&nq.llc.get(own.llc as usize)?.cpus).intersection(online);
+    let mut core = CpuSet::single(cpu);
+    let mut next = own.sibling as usize;
+    while let Some(sibling) = nq.cpu.get(next).filter(|_| !core.contains(next)) {
+        core.insert(next);
+        next = sibling.sibling as usize;
+    }
+    Some((id, cache, core.intersection(online)))
+}
+
+/// The CPUs in a mask of the policy.
+fn cpus(mask: &[u64; WORDS]) -> CpuSet {
+    (0..WORDS * 64).filter(|cpu| is_set(mask, *cpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_scx_policy::describe;
+
+    fn machine(text: &str, online: &str) -> (Topology, Box<Nq>) {
+        let online: CpuSet = online.parse().unwrap();
+        let machine = Topology::from_synthetic(text).unwrap().with_online(&online);
+        let nq = describe(&machine, &online).unwrap();
+        (machine, nq)
+    }
+
+    fn set(nq: &mut Nq, online: &str) -> CpuSet {
+        let online: CpuSet = online.parse().unwrap();
+        nq.online = [0; WORDS];
+        for cpu in &online {
+            nq.online[cpu / 64] |= 1 << (cpu % 64);
+        }
+        online
+    }
+
+    const SHAPE: &str = "numa:2 l3:2 core:2";
+
+    #[test]
+    fn cpus_that_go_and_come_back_change_nothing() {
+        let (_, mut nq) = machine(SHAPE, "0-7");
+        let mut watch = Watch::new(&"0-7".parse().unwrap());
+        let describe = || -> Option<(Topology, Box<Nq>)> { panic!("nothing new is there") };
+        let online = set(&mut nq, "0-2,4-7");
+        assert_eq!(watch.look(&nq, &online, describe), None);
+        let online = set(&mut nq, "0-7");
+        assert_eq!(watch.look(&nq, &online, describe), None);
+    }
+
+    #[test]
+    fn one_that_was_offline_at_first_is_looked_at_once() {
+        let (_, mut nq) = machine(SHAPE, "0-6");
+        let mut watch = Watch::new(&"0-6".parse().unwrap());
+        let online = set(&mut nq, "0-7");
+        // Its place was known all the same.
+        assert_eq!(watch.look(&nq, &online, || Some(machine(SHAPE, "0-7"))), None);
+        assert_eq!(watch.look(&nq, &online, || panic!("it is known now")), None);
+    }
+
+    #[test]
+    fn one_in_the_wrong_place_asks_for_a_new_beginning() {
+        let (_, mut nq) = machine(SHAPE, "0-6");
+        // As where an offline CPU does not tell: it counts to the first cache.
+        (nq.cpu[7].llc, nq.cpu[7].node) = (0, 0);
+        nq.llc[0].cpus[0] |= 1 << 7;
+        nq.llc[3].cpus[0] &= !(1 << 7);
+        let mut watch = Watch::new(&"0-6".parse().unwrap());
+        let online = set(&mut nq, "0-7");
+        let why = watch.look(&nq, &online, || Some(machine(SHAPE, "0-7"))).unwrap();
+        assert!(why.starts_with("CPU 7 was offline"), "{why}");
+    }
+
+    #[test]
+    fn a_difference_must_last() {
+        let (_, mut nq) = machine(SHAPE, "0-7");
+        let online: CpuSet = "0-6".parse().unwrap();
+        let mut watch = Watch::new(&"0-7".parse().unwrap());
+        let mut look = |nq: &Nq| watch.look(nq, &online, || None);
+        for _ in 1..LOOKS {
+            assert_eq!(look(&nq), None);
+        }
+        let why = look(&nq).unwrap();
+        assert_eq!(why, "CPUs 0-6 are online, and it knows of 0-7");
+        assert_eq!(look(&nq), None);
+        set(&mut nq, "0-6");
+        assert_eq!(look(&nq), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! The scheduler as it is loaded into the kernel: filled in, attached, pinned, followed, and taken out again.
+//!
+//! The kernel goes back to its own scheduler as soon as nobody holds the link, however this process ends. The link is not pinned
+//! for that reason; what is pinned are only the maps that others look into.
+
+use std::ffi::CStr;
+use std::io::{self, Write as _};
+use std::mem::{MaybeUninit, offset_of};
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, PrintLevel};
+use nearq_scx_policy::layout::{Nq, Process, Task, Told};
+
+use crate::memory::{Kernel, WHY_MEMORY};
+use crate::output::Failure;
+use crate::{checks, decisions, pins};
+
+// Written by a tool.
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+mod bpf {
+    include!(concat!(env!("OUT_DIR"), "/main.skel.rs"));
+}
+
+use bpf::{MainSkel, MainSkelBuilder, types};
+
+/// With what the scheduler's name begins in `/sys/kernel/sched_ext/root/ops`.
+pub(crate) const NAME: &str = "nearq_home";
+
+/// Where the machine is in the memory that the kernel shares with us, in bytes, and how large that memory is.
+pub(crate) const NQ_AT: usize = offset_of!(types::bss, nq);
+pub(crate) const SHARED: usize = size_of::<types::bss>();
+
+const _: () = assert!(size_of::<types::nq>() == size_of::<Nq>(), "both are of one header");
+const _: () = assert!(align_of::<Nq>() <= 4096 && NQ_AT.is_multiple_of(align_of::<Nq>()));
+
+/// Why the kernel has let go of the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    kind: i32,
+    code: i64,
+    reason: String,
+    message: String,
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Gone { kind, code, reason, message } = self;
+        match reason.as_str() {
+            "" => write!(f, "kind {kind}")?,
+            reason => write!(f, "{reason}")?,
+        }
+        if !message.is_empty() {
+            write!(f, ": {message}")?;
+        }
+        if *code != 0 {
+            write!(f, " (code {code:#x})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Has what libbpf and the kernel say while it is loaded printed, or nothing of it.
+pub(crate) fn set_verbose(verbose: bool) {
+    let print: fn(PrintLevel, String) = |_, text| {
+        // For who looks for what is wrong; nobody need listen.
+        let _ = write!(io::stderr(), "{text}");
+    };
+    libbpf_rs::set_print(verbose.then_some((PrintLevel::Debug, print)));
+}
+
+/// A scheduler that the kernel runs.
+pub(crate) struct Loaded<'a> {
+    /// That of the look at programs that begin, and the scheduler's. Dropped before what they link.
+    links: Vec<Link>,
+    skeleton: MainSkel<'a>,
+}
+
+/// How long the kernel may take to let go of it: it waits for each task.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Room for what a [`Loaded`] consists of.
+pub(crate) type Room = MaybeUninit<OpenObject>;
+
+impl<'a> Loaded<'a> {
+    /// Loads it for the machine that `nq` describes, and lets the kernel begin with it.
+    pub(crate) fn new(room: &'a mut Room, nq: &Nq) -> Result<Self, Failure> {
+        let refused = |what: &str, error: &libbpf_rs::Error| Failure::run(explain(what, error));
+        let mut open =
+            MainSkelBuilder::default().open(room).map_err(|error| refused("opened", &error))?;
+        let shared = open.maps.bss_data.as_mut().expect("the program has such memory");
+        let target = ptr::from_mut(&mut shared.nq).cast::<u8>();
+        let bytes = nq.bytes();
+        // SAFETY: both are of the same length, as is asserted above, and the target is borrowed for us alone.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        let skeleton = open.load().map_err(|error| refused("loaded", &error))?;
+        let looks =
+            skeleton.progs.home_exec.attach().map_err(|error| refused("started", &error))?;
+        let mut loaded = Loaded { links: vec![looks], skeleton };
+        loaded.begin()?;
+        Ok(loaded)
+    }
+
+    /// Lets the kernel begin with it.
+    fn begin(&mut self) -> Result<(), Failure> {
+        let link = self.skeleton.maps.nearq_home.attach_struct_ops();
+        self.links.push(link.map_err(|error| Failure::run(explain("started", &error)))?);
+        Ok(())
+    }
+
+    /// Has the kernel let go of it, and begin with it once more for the machine that `nq` describes. What somebody told stays; what
+    /// it has learned else is forgotten. This is much faster than to load it anew, as the kernel has looked at the program already.
+    pub(crate) fn begin_again(&mut self, nq: &Nq) -> Result<(), Failure> {
+        // Each task takes with it what was told of it, when the scheduler goes.
+        let told = pins::all_told(&self.skeleton.maps.told);
+        self.links.truncate(1);
+        let deadline = Instant::now() + PATIENCE;
+        while checks::loaded(Path::new("/")).is_some() {
+            if Instant::now() > deadline {
+                return Err(Failure::run("the kernel does not let go of the scheduler"));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let shared = self.skeleton.maps.bss_data.as_mut().expect("it has such memory");
+        // SAFETY: memory of that type, shared with a program that does not run now: no hook of it is called while it is not the
+        // scheduler, and the one that looks at programs does nothing for tasks that the scheduler does not have.
+        unsafe {
+            let shared = ptr::from_mut(*shared);
+            ptr::copy_nonoverlapping(
+                nq.bytes().as_ptr(),
+                (&raw mut (*shared).nq).cast::<u8>(),
+                size_of::<Nq>(),
+            );
+            (&raw mut (*shared).exit_info).write_bytes(0, 1);
+        }
+        for (pid, _) in self.processes() {
+            // Those of tasks that ended in between.
+            let _ = self.skeleton.maps.processes.delete(&pid.to_ne_bytes());
+        }
+        for (pid, told) in told {
+            if told.why != WHY_MEMORY {
+                self.tell(pid, told);
+            }
+        }
+        self.begin()
+    }
+
+    /// Puts its maps where others find them.
+    pub(crate) fn pin(&mut self, tellers: &pins::Tellers) -> Result<(), Failure> {
+        let maps = &mut self.skeleton.maps;
+        pins::folder()?;
+        for (map, name) in [
+            (&mut maps.bss, pins::STATE),
+            (&mut maps.tasks, pins::TASKS),
+            (&mut maps.processes, pins::PROCESSES),
+            (&mut maps.told, pins::TOLD),
+        ] {
+            let path = pins::path(name);
+            map.pin(&path).map_err(|error| {
+                Failure::run(format!("{}: cannot be pinned: {error}", path.display()))
+            })?;
+        }
+        pins::open_to(tellers)
+    }
+
+    /// The memory that the kernel's part and we share. What is there changes at any time.
+    fn shared(&self) -> NonNull<types::bss> {
+        let shared: &types::bss = self.skeleton.maps.bss_data.as_ref().expect("it has such memory");
+        NonNull::from(shared)
+    }
+
+    /// Why the kernel has let go of it; none as long as it has not.
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
+        // value. The program writes `kind` last.
+        let info = unsafe { &raw const (*self.shared().as_ptr()).exit_info };
+        // SAFETY: as above.
+        let kind = unsafe { (&raw const (*info).kind).read_volatile() };
+        if kind == 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        let copy = unsafe { info.read_volatile() };
+        Some(Gone {
+            kind,
+            code: copy.code,
+            reason: text(&copy.reason.map(i8::cast_unsigned)),
+            message: text(&copy.message.map(i8::cast_unsigned)),
+        })
+    }
+
+    /// A copy of the machine as the scheduler knows it now.
+    pub(crate) fn machine(&self) -> Box<Nq> {
+        let mut copy = Nq::zeroed();
+        // SAFETY: shared memory of that size that lives as long as the skeleton; it is copied as it is, and any bytes are a value.
+        unsafe {
+            let from = (&raw const (*self.shared().as_ptr()).nq).cast::<u8>();
+            ptr::copy_nonoverlapping(from, ptr::from_mut(&mut *copy).cast::<u8>(), size_of::<Nq>());
+        }
+        copy
+    }
+
+    /// Takes it out of the kernel, which goes on with its own scheduler.
+    pub(crate) fn unload(mut self) {
+        pins::remove();
+        decisions::remove();
+        self.links.clear();
+    }
+}
+
+impl Kernel for Loaded<'_> {
+    fn processes(&self) -> Vec<(u32, Process)> {
+        pins::processes(&self.skeleton.maps.processes)
+    }
+
+    fn task(&self, pid: u32) -> Option<Task> {
+        pins::task(&self.skeleton.maps.tasks, pid, false)
+    }
+
+    fn tell(&self, pid: u32, told: Told) {
+        // Where somebody has told a home already, that one counts; where there is no room for it, it is not heeded.
+        let _ = pins::tell(&self.skeleton.maps.told, pid, told, MapFlags::NO_EXIST);
+    }
+
+    fn forget(&self, pid: u32) {
+        let map = &self.skeleton.maps.told;
+        // Somebody else may have told one meanwhile.
+        if pins::told(map, pid).is_some_and(|told| told.why == WHY_MEMORY) {
+            // The kernel's part may have forgotten it first.
+            let _ = map.delete(&pid.to_ne_bytes());
+        }
+    }
+}
+
+impl std::fmt::Debug for Loaded<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loaded").finish_non_exhaustive()
+    }
+}
+
+/// What it says when the kernel refuses, and what can be done.
+fn explain(what: &str, error: &libbpf_rs::Error) -> String {
+    let hint = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => {
+            "; it takes root, outside of containers: neither a user namespace nor the kernel's lockdown may be in the way"
+        }
+        libbpf_rs::ErrorKind::NotFound | libbpf_rs::ErrorKind::Unsupported => {
+            "; the kernel lacks something that it needs: it takes Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT and CONFIG_DEBUG_INFO_BTF; --verbose shows what the kernel said"
+        }
+        libbpf_rs::ErrorKind::WouldBlock => {
+            "; another scheduler is loaded, or the kernel is changing schedulers just now"
+        }
+        _ => "; --verbose shows what the kernel said",
+    };
+    format!("the scheduler cannot be {what}: {error}{hint}")
+}
+
+/// A text that ends with its first zero.
+fn text(bytes: &[u8]) -> String {
+    let text = CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes);
+    String::from_utf8_lossy(text).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_it_is_gone_is_one_sentence() {
+        let gone = |reason: &str, message: &str, code| Gone {
+            kind: 1026,
+            code,
+            reason: reason.into(),
+            message: message.into(),
+        };
+        let stall = gone("runnable task stall", "sh[77] failed to run for 10.1s", 0);
+        assert_eq!(stall.to_string(), "runnable task stall: sh[77] failed to run for 10.1s");
+        assert_eq!(gone("", "", 0x20).to_string(), "kind 1026 (code 0x20)");
+        assert_eq!(text(b"abc\n\0def"), "abc");
+        assert_eq!(text(b"abc"), "abc");
+    }
+}

@@ -1,0 +1,197 @@
+//! The command `nearq-scx`: a scheduler of the whole machine that knows home nodes, loaded into the kernel.
+//!
+//! | file | does |
+//! |---|---|
+//! | `checks` | says what a machine lacks |
+//! | `load`, `pins` | the scheduler in the kernel, and its maps, by which others find it |
+//! | `start`, `signals`, `hotplug` | loads it, follows it and the CPUs, takes it out |
+//! | `memory`, `residency`, `remedy`, `decisions` | dynamic homes |
+//! | `state`, `status`, `tasks`, `top`, `metrics` | what it does, for people and programs |
+//! | `set`, `weights` | what can be set, and homes that are told |
+//!
+//! The part that the kernel runs is in `bpf/`; what it decides is in the crate `nearq-scx-policy`.
+
+// This is a Linux program: it looks at real processes in real time.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod checks;
+mod decisions;
+mod hotplug;
+mod load;
+mod memory;
+mod metrics;
+mod output;
+mod pins;
+mod remedy;
+mod residency;
+mod set;
+mod signals;
+mod start;
+mod state;
+mod status;
+mod tasks;
+mod top;
+mod weights;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use output::Failure;
+
+/// A scheduler of the whole machine that knows home nodes: each task runs where its memory is, as long as there is room
+#[derive(Debug, Parser)]
+#[command(name = "nearq-scx", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nearq-scx start                   load the scheduler, until Ctrl-C
+  nearq-scx start -- make -j64      only while a command runs
+  nearq-scx status                  what it does, by node
+  nearq-scx status --task 4711      where a process is at home, and why
+  nearq-scx top                     the same as it happens
+  nearq-scx set stay 50ms           change a weight while it runs
+  nearq-scx tell 4711 1             a process is at home on node 1
+
+It takes Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and root. The kernel
+goes back to its own scheduler when `start` ends, however it ends.
+
+Exit status: 0; 1 if something went wrong; 2 for what cannot be done here.
+`start` has more: see there.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load the scheduler, follow it, and unload it at the end
+    Start(start::Options),
+    /// Show what the scheduler does, by node, and where tasks are at home
+    Status(status::Options),
+    /// Watch what the scheduler does, by node, each second
+    Top(top::Options),
+    /// Print all counts for a system that stores metrics, as OpenMetrics
+    Metrics(metrics::Options),
+    /// Change a weight of the scheduler while it runs
+    Set(set::SetOptions),
+    /// Tell where a process or a thread is at home
+    Tell(set::TellOptions),
+}
+
+fn main() -> ExitCode {
+    let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
+    let result = match Cli::try_parse() {
+        Ok(cli) => match cli.command {
+            Command::Start(options) => start::run(&options),
+            Command::Status(options) => done(status::run(&options)),
+            Command::Top(options) => done(top::run(&options)),
+            Command::Metrics(options) => done(metrics::run(&options)),
+            Command::Set(options) => done(set::set(&options)),
+            Command::Tell(options) => done(set::tell(&options)),
+        },
+        Err(error) => done(refused(&error)),
+    };
+    result.unwrap_or_else(Failure::report)
+}
+
+/// Prints help and version; everything else is made into one line.
+fn refused(error: &clap::Error) -> Result<(), Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::print(&error.render().to_string())
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::input(error.render().to_string().trim_end()).whole())
+        }
+        kind => {
+            let line = one_line(&error.render().to_string());
+            Err(Failure::input(match kind {
+                ErrorKind::InvalidSubcommand => format!("{line}; there are {}", commands()),
+                // What is allowed stands in the message.
+                ErrorKind::ValueValidation => line,
+                _ => format!(
+                    "{line}; `nearq-scx --help` and `nearq-scx COMMAND --help` say what is allowed"
+                ),
+            }))
+        }
+    }
+}
+
+/// `start, status, ...`: the commands that there are.
+fn commands() -> String {
+    let command = Cli::command();
+    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    names.join(", ")
+}
+
+/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
+fn one_line(text: &str) -> String {
+    let marks = ["\n\nUsage:", "\n\nFor more information"];
+    let end = marks.into_iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+    let parts = text[..end].trim().trim_start_matches("error:").lines().map(str::trim);
+    let mut line = String::new();
+    for part in parts.filter(|part| !part.is_empty()) {
+        if !line.is_empty() {
+            line.push_str(if line.ends_with(':') { " " } else { "; " });
+        }
+        line.push_str(part);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_are_understood() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        for right in [
+            "nearq-scx start --weight stay=1ms --weight imbalance=5 --no-memory -q -- make -j 4",
+            "nearq-scx status --json --task 1 2 3",
+            "nearq-scx top",
+            "nearq-scx metrics",
+            "nearq-scx set stay 50ms",
+            "nearq-scx tell 4711 1",
+        ] {
+            assert!(parse(right), "{right}");
+        }
+        for wrong in [
+            "nearq-scx start make",
+            "nearq-scx tell 4711",
+            "nearq-scx tell 0 1",
+            "nearq-scx tell -1 1",
+            "nearq-scx status --task x",
+            "nearq-scx run",
+        ] {
+            assert!(!parse(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_clap_says_becomes_one_line() {
+        let error = Cli::try_parse_from(["nearq-scx", "starts"]).unwrap_err();
+        let refusal = refused(&error).unwrap_err().to_string();
+        assert!(refusal.starts_with("unrecognized subcommand 'starts'"), "{refusal}");
+        assert!(
+            refusal.ends_with("; there are start, status, top, metrics, set, tell"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains('\n'), "{refusal}");
+    }
+
+    #[test]
+    fn legends_fit_into_80_columns() {
+        for command in Cli::command().get_subcommands() {
+            let legend = command.get_after_help().expect("it has a legend").to_string();
+            let long: Vec<&str> = legend.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "nearq-scx {} --help: {long:#?}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The maps of the loaded scheduler in the BPF file system, where others find them, and who may do what with them.
+//!
+//! | pin | holds | who may |
+//! |---|---|---|
+//! | `state` | the machine, what is counted, the weights | everybody reads, root sets |
+//! | `tasks` | each task's home and times | everybody reads: `/proc` shows as much of everybody's CPU time |
+//! | `processes` | the same by process | everybody reads |
+//! | `told` | homes that were told | who may tell: see [`Tellers`] |
+//!
+//! They stay when the process that pinned them is killed, and then are of no use: the lock that it held says whether it lives.
+
+use std::ffi::CString;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nearq_scx_policy::layout::{Nq, Process, Task, Told};
+use rustix::fs::{FlockOperation, Gid, flock, statfs};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::load;
+use crate::output::Failure;
+
+/// Where BPF file systems are mounted.
+const MOUNT: &str = "/sys/fs/bpf";
+/// What `statfs` says of one.
+const MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
+const FOLDER: &str = "/sys/fs/bpf/nearq";
+/// Where the running one keeps its lock and its decisions.
+pub(crate) const RUN: &str = "/run/nearq-scx";
+
+pub(crate) const STATE: &str = "state";
+pub(crate) const TASKS: &str = "tasks";
+pub(crate) const PROCESSES: &str = "processes";
+pub(crate) const TOLD: &str = "told";
+
+/// Has the kernel look for a thread and not for a process: since 6.9.
+const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
+
+/// The group that may tell homes, where the system has it and nothing else is said.
+const GROUP: &str = "nearq";
+
+pub(crate) fn path(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+/// Who may tell homes. A map knows no owners: who may tell may tell it of everybody's tasks, and may fill the map. A home is a
+/// wish that costs other people's tasks speed at worst, and never a CPU that they may use; still it is not everybody's
+/// business on a machine that several share. So it is root's alone unless the administrator has made a group for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tellers {
+    Root,
+    Group(u32),
+    Everybody,
+}
+
+impl Tellers {
+    /// Those that an option names; without one the group `nearq` if there is one, and otherwise root.
+    pub(crate) fn parse(named: Option<&str>, groups: &str) -> Result<Self, Failure> {
+        match named {
+            Some("root") => Ok(Tellers::Root),
+            Some("everybody") => Ok(Tellers::Everybody),
+            Some(name) => group(groups, name).map(Tellers::Group).ok_or_else(|| {
+                Failure::input(format!(
+                    "--tellers {name}: there is no such group; give root, everybody, or the name of a group"
+                ))
+            }),
+            None => Ok(group(groups, GROUP).map_or(Tellers::Root, Tellers::Group)),
+        }
+    }
+
+    fn mode(&self) -> u32 {
+        match self {
+            Tellers::Root => 0o600,
+            Tellers::Group(_) => 0o660,
+            Tellers::Everybody => 0o666,
+        }
+    }
+}
+
+impl fmt::Display for Tellers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tellers::Root => f.write_str("root alone"),
+            Tellers::Group(number) => write!(f, "root and group {number}"),
+            Tellers::Everybody => f.write_str("everybody"),
+        }
+    }
+}
+
+/// The number of a group in the text of `/etc/group`.
+fn group(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// Mounts a BPF file system where none is.
+pub(crate) fn mount() -> Result<(), Failure> {
+    if is_mounted() {
+        return Ok(());
+    }
+    let how = format!("mount it: mount -t bpf bpf {MOUNT}");
+    let options = CString::new("mode=0755").expect("no zero in it");
+    rustix::mount::mount("bpf", MOUNT, "bpf", rustix::mount::MountFlags::empty(), Some(&*options))
+        .map_err(|error| {
+            Failure::input(format!(
+                "{MOUNT}: no BPF file system is mounted there, and it cannot be: {error}; {how}"
+            ))
+        })
+}
+
+/// Whether a BPF file system is where they belong.
+pub(crate) fn is_mounted() -> bool {
+    statfs(MOUNT).is_ok_and(|found| found.f_type == MAGIC)
+}
+
+/// Whether everybody may look for the pins: systems mount it for root alone.
+pub(crate) fn is_open() -> bool {
+    fs::metadata(MOUNT).is_ok_and(|found| found.mode() & 0o001 != 0)
+}
+
+/// Makes the folder for them.
+pub(crate) fn folder() -> Result<(), Failure> {
+    let made = fs::create_dir_all(FOLDER)
+        .and_then(|()| fs::set_permissions(FOLDER, Permissions::from_mode(0o755)));
+    made.map_err(|error| Failure::run(format!("{FOLDER}: cannot be made: {error}")))
+}
+
+/// Lets those use them who may.
+pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
+    let modes = [(STATE, 0o644), (TASKS, 0o644), (PROCESSES, 0o644), (TOLD, tellers.mode())];
+    for (name, mode) in modes {
+        let path = path(name);
+        let mut set = fs::set_permissions(&path, Permissions::from_mode(mode));
+        if let (TOLD, Tellers::Group(number)) = (name, tellers) {
+            let group = Some(Gid::from_raw(*number));
+            set = set.and_then(|()| Ok(rustix::fs::chown(&path, None, group)?));
+        }
+        set.map_err(|error| {
+            Failure::run(format!("{}: its mode cannot be set: {error}", path.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes them; those of a scheduler that was killed too.
+pub(crate) fn remove() {
+    for name in [STATE, TASKS, PROCESSES, TOLD] {
+        // What is not there need not go.
+        let _ = fs::remove_file(path(name));
+    }
+    let _ = fs::remove_dir(FOLDER);
+}
+
+/// Whether there are any.
+pub(crate) fn exist() -> bool {
+    path(STATE).exists()
+}
+
+/// Held by the one that has the scheduler loaded; the kernel lets go of it however that one ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes it.
+    pub(crate) fn take() -> Result<Self, Failure> {
+        let path = Path::new(RUN).join("lock");
+        let refused = |error: std::io::Error| {
+            Failure::run(format!("{}: cannot be written: {error}", path.display()))
+        };
+        fs::create_dir_all(RUN).map_err(refused)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(refused)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            // Its number helps; that it is not there yet is no harm.
+            let _ = file.read_to_string(&mut holder);
+            return Err(Failure::input(format!(
+                "the scheduler is loaded already, by process {}; `nearq-scx status` shows it, ending that process unloads it",
+                holder.trim()
+            )));
+        }
+        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(refused)?;
+        Ok(Lock { _file: file })
+    }
+}
+
+/// For what a pin is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// Root, or who may tell.
+    Write,
+}
+
+/// Opens a pin. Where the scheduler is not loaded, one line says how to load it.
+pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
+    let path = path(name);
+    let flags = match access {
+        Access::Read => libbpf_rs::libbpf_sys::BPF_F_RDONLY,
+        Access::Write => 0,
+    };
+    let map = MapHandle::from_pinned_path_with_file_flags(&path, flags).map_err(|error| {
+        let path = path.display();
+        match error.kind() {
+            libbpf_rs::ErrorKind::NotFound => Failure::input(
+                "the scheduler is not loaded; `nearq-scx start`, as root, loads it and stays",
+            ),
+            libbpf_rs::ErrorKind::PermissionDenied if !is_open() => Failure::input(format!(
+                "{path}: only root may look into {MOUNT}; use root, or let others: chmod 0755 {MOUNT}"
+            )),
+            libbpf_rs::ErrorKind::PermissionDenied => Failure::input(format!(
+                "{path}: this user may not; use root, or see `--tellers` in `nearq-scx start --help`"
+            )),
+            _ => Failure::run(format!("{path}: cannot be opened: {error}")),
+        }
+    })?;
+    let expected = match name {
+        STATE => load::SHARED,
+        TASKS => size_of::<Task>(),
+        PROCESSES => size_of::<Process>(),
+        _ => size_of::<Told>(),
+    };
+    if map.value_size() as usize != expected {
+        return Err(Failure::input(format!(
+            "{}: the scheduler that is loaded is of another version than this command; use its own",
+            path.display()
+        )));
+    }
+    Ok(map)
+}
+
+/// The machine as the loaded scheduler knows it now.
+pub(crate) fn machine(state: &MapHandle) -> Result<Box<Nq>, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::run(format!("{}: cannot be read: {error}", path(STATE).display()))
+    };
+    let bytes = state
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| unreadable(&error))?
+        .ok_or_else(|| unreadable(&"nothing is there"))?;
+    let part = bytes.get(load::NQ_AT..load::NQ_AT + size_of::<Nq>());
+    Nq::from_bytes(part.unwrap_or_default())
+        .map_err(|expected| unreadable(&format!("{expected} bytes were expected")))
+}
+
+/// All that is in a map: as much as is found while others change it.
+fn all(map: &impl MapCore) -> Vec<(Vec<u8>, Vec<u8>)> {
+    const AT_ONCE: u32 = 256;
+    let found = map.lookup_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY);
+    found.map(Iterator::collect).unwrap_or_default()
+}
+
+/// All processes that the scheduler knows, by number.
+pub(crate) fn processes(map: &impl MapCore) -> Vec<(u32, Process)> {
+    numbered(map)
+}
+
+/// All that was told, by the number of the process or thread.
+pub(crate) fn all_told(map: &impl MapCore) -> Vec<(u32, Told)> {
+    numbered(map)
+}
+
+fn numbered<T: Plain>(map: &impl MapCore) -> Vec<(u32, T)> {
+    let read = |(key, value): (Vec<u8>, Vec<u8>)| {
+        Some((u32::from_ne_bytes(key.try_into().ok()?), plain(&value)?))
+    };
+    all(map).into_iter().filter_map(read).collect()
+}
+
+/// What is known of a task; of a thread that does not lead its process if `is_thread`. None if it is gone, or not the scheduler's.
+pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task> {
+    let flags =
+        if is_thread { PidfdFlags::from_bits_retain(PIDFD_THREAD) } else { PidfdFlags::empty() };
+    let fd = pidfd_open(Pid::from_raw(pid.cast_signed())?, flags).ok()?;
+    let value = map.lookup(&fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY).ok()??;
+    plain(&value)
+}
+
+/// What was told of a process or a thread.
+pub(crate) fn told(map: &impl MapCore, pid: u32) -> Option<Told> {
+    plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
+}
+
+/// Tells a home; with `NO_EXIST` only where none is told.
+pub(crate) fn tell(
+    map: &impl MapCore,
+    pid: u32,
+    told: Told,
+    flags: MapFlags,
+) -> libbpf_rs::Result<()> {
+    let mut value = [0; size_of::<Told>()];
+    value[..4].copy_from_slice(&told.node.to_ne_bytes());
+    value[4..].copy_from_slice(&told.why.to_ne_bytes());
+    map.update(&pid.to_ne_bytes(), &value, flags)
+}
+
+/// The structures that are in the maps: plain numbers, of which any bytes are a value.
+trait Plain: Copy {}
+impl Plain for Process {}
+impl Plain for Task {}
+impl Plain for Told {}
+
+/// What these bytes are; none if they are too few or too many.
+fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: as many bytes as the type has, of which any are a value; read from where they need not be aligned.
+    (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUPS: &str = "root:x:0:\nadm:x:4:syslog,me\nnearq:x:997:me\nbroken\n";
+
+    #[test]
+    fn who_may_tell_is_named_or_a_group_or_root() {
+        let parse = |named| Tellers::parse(named, GROUPS);
+        assert_eq!(parse(None), Ok(Tellers::Group(997)));
+        assert_eq!(Tellers::parse(None, "root:x:0:\n"), Ok(Tellers::Root));
+        assert_eq!(parse(Some("adm")), Ok(Tellers::Group(4)));
+        assert_eq!(parse(Some("root")), Ok(Tellers::Root));
+        assert_eq!(parse(Some("everybody")).map(|tellers| tellers.mode()), Ok(0o666));
+        let refused = parse(Some("wheel")).unwrap_err().to_string();
+        assert!(refused.contains("no such group; give root, everybody"), "{refused}");
+        assert!(parse(Some("broken")).is_err());
+    }
+
+    #[test]
+    fn pins_are_in_one_folder_of_the_file_system() {
+        assert!(path(STATE).starts_with(MOUNT));
+        assert_eq!(path(TOLD), Path::new("/sys/fs/bpf/nearq/told"));
+    }
+}

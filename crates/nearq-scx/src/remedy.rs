@@ -1,0 +1,248 @@
+//! What to do for a process whose memory is not where it is at home: take it to its memory, take its memory to it, or leave both.
+//!
+//! To go costs least: what it had in its caches. But it only helps where there is room, or the next one would have to leave. To move pages
+//! costs so much for each, while the process waits for those that it touches. To leave it costs a part of all the CPU time that it has
+//! yet to use. How much that will be nobody knows; half of the processes that have used so much CPU time use as much again
+//! (Harchol-Balter and Downey, 1997), so what it has used is what is expected.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::output::{bytes, time};
+
+/// How much more CPU time a task takes for each 10 of distance if all its memory is away, in thousandths: Focht's figure for
+/// a machine whose remote memory takes 1.6 times as long is 300 (numa_test on the AzusA, 2002).
+const LOST_FOR_TEN: u64 = 500;
+/// The least and the most that is expected of a process.
+const LEAST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_mins(10);
+/// A node may be fuller than its CPUs by this part, in thousandths: what is measured is chance in part.
+const TOLERANCE: u64 = 100;
+
+/// How much of a node is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The operating system's number.
+    pub(crate) node: u32,
+    /// CPUs that were used in the last period by those who are at home there, and that there are; in thousandths.
+    pub(crate) used: u64,
+    pub(crate) capacity: u64,
+    /// Tasks that run or wait there, in thousandths, smoothed.
+    pub(crate) load: u64,
+}
+
+/// What is known of a process, its home and the node of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Situation {
+    pub(crate) home: Place,
+    /// Where most of its memory is.
+    pub(crate) there: Place,
+    /// From one to the other.
+    pub(crate) distance: u32,
+    /// Memory that is not at home, and which part of all that is, in thousandths.
+    pub(crate) bytes: u64,
+    pub(crate) part: u64,
+    /// CPUs that it uses, in thousandths.
+    pub(crate) uses: u64,
+    /// CPU time that it has used so far.
+    pub(crate) ran: Duration,
+    /// Whether it may run there; whether its pages may be moved now.
+    pub(crate) may_go: bool,
+    pub(crate) may_move: bool,
+    /// What moving a mebibyte takes.
+    pub(crate) for_mebibyte: Duration,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// It is at home where its memory is, from now on.
+    Go,
+    /// Its memory comes to its home.
+    MovePages,
+    /// Nothing.
+    Leave,
+}
+
+/// What is done, and why: its `Display` is the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) remedy: Remedy,
+    situation: Situation,
+    /// What moving and what staying away are expected to cost.
+    moving: Duration,
+    staying: Duration,
+}
+
+impl Remedy {
+    /// Chooses.
+    pub(crate) fn choose(situation: &Situation) -> Choice {
+        let Situation { home, there, .. } = situation;
+        let expected = situation.ran.clamp(LEAST, MOST).as_nanos() as u64;
+        let steps = u64::from(situation.distance.saturating_sub(10));
+        let lost = LOST_FOR_TEN * steps / 10 * situation.part / 1000;
+        let staying = Duration::from_nanos(expected / 1000 * lost);
+        let mebibytes = situation.bytes.div_ceil(1 << 20).min(u64::from(u32::MAX)) as u32;
+        let moving = situation.for_mebibyte.saturating_mul(mebibytes);
+        let has_room = there.has_room_for(situation.uses) || there.is_no_fuller_than(home);
+        let remedy = if situation.may_go && has_room {
+            Remedy::Go
+        } else if situation.may_move && moving < staying {
+            Remedy::MovePages
+        } else {
+            Remedy::Leave
+        };
+        Choice { remedy, situation: *situation, moving, staying }
+    }
+}
+
+impl Place {
+    fn has_room_for(&self, uses: u64) -> bool {
+        self.used + uses <= self.capacity * (1000 + TOLERANCE) / 1000
+    }
+
+    fn is_no_fuller_than(&self, other: &Place) -> bool {
+        let all = |place: &Place| u128::from(place.load.max(place.used));
+        all(self) * u128::from(other.capacity) <= all(other) * u128::from(self.capacity)
+    }
+}
+
+/// Thousandths as a number with one digit behind the point.
+fn milli(value: u64) -> String {
+    format!("{}.{}", value / 1000, value % 1000 / 100)
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Situation { home, there, may_go, may_move, bytes: away, .. } = self.situation;
+        let moving =
+            format!("moving {} would take {}", bytes(away), time(self.moving.as_nanos() as u64));
+        let staying = format!("staying away costs {}", time(self.staying.as_nanos() as u64));
+        let full = if may_go {
+            format!(
+                "node {} is full ({} of {} CPUs are used, {} at home)",
+                there.node,
+                milli(there.used),
+                milli(there.capacity),
+                milli(home.used)
+            )
+        } else {
+            format!("it may not run on node {}", there.node)
+        };
+        match self.remedy {
+            Remedy::Go => write!(
+                f,
+                "there is room for it on node {} ({} of {} CPUs are used, {} at home)",
+                there.node,
+                milli(there.used),
+                milli(there.capacity),
+                milli(home.used)
+            ),
+            Remedy::MovePages => write!(f, "{full}; {moving}, and {staying}"),
+            Remedy::Leave if !may_move => {
+                write!(f, "{full}, and its pages cannot be moved now")
+            }
+            Remedy::Leave => write!(f, "{full}; {moving}, and {staying} only"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four CPUs each; all of a process of one CPU is on node 1, and it has run for ten seconds.
+    fn situation() -> Situation {
+        let place = |node| Place { node, used: 1000, capacity: 4000, load: 1000 };
+        Situation {
+            home: place(0),
+            there: place(1),
+            distance: 20,
+            bytes: 64 << 20,
+            part: 1000,
+            uses: 1000,
+            ran: Duration::from_secs(10),
+            may_go: true,
+            may_move: true,
+            for_mebibyte: Duration::from_millis(1),
+        }
+    }
+
+    fn full(place: Place) -> Place {
+        Place { used: 4000, load: 6000, ..place }
+    }
+
+    fn chosen(situation: &Situation) -> (Remedy, String) {
+        let choice = Remedy::choose(situation);
+        (choice.remedy, choice.to_string())
+    }
+
+    #[test]
+    fn it_goes_to_its_memory_where_there_is_room() {
+        let (remedy, why) = chosen(&situation());
+        assert_eq!(remedy, Remedy::Go);
+        assert_eq!(why, "there is room for it on node 1 (1.0 of 4.0 CPUs are used, 1.0 at home)");
+    }
+
+    #[test]
+    fn it_goes_where_it_is_no_fuller_than_at_home() {
+        let both = situation();
+        let both = Situation { home: full(both.home), there: full(both.there), ..both };
+        assert_eq!(chosen(&both).0, Remedy::Go);
+        // With one more there already it stays, so that not all go at once.
+        let there = Place { load: 7000, ..both.there };
+        assert_eq!(chosen(&Situation { there, ..both }).0, Remedy::MovePages);
+    }
+
+    #[test]
+    fn pages_move_where_that_is_cheaper_than_being_away() {
+        let crowded = Situation { there: full(situation().there), ..situation() };
+        let (remedy, why) = chosen(&crowded);
+        assert_eq!(remedy, Remedy::MovePages);
+        assert_eq!(
+            why,
+            "node 1 is full (4.0 of 4.0 CPUs are used, 1.0 at home); moving 64 MiB would take 64ms, and staying away costs 5.0s"
+        );
+        // Ten times as long, a hundred times the memory.
+        let large = Situation { bytes: 6400 << 20, ..crowded };
+        assert_eq!(chosen(&large).0, Remedy::Leave);
+        assert_eq!(
+            chosen(&Situation { ran: Duration::from_mins(1), ..large }).0,
+            Remedy::MovePages
+        );
+        // A little of it, or a node that is near.
+        assert_eq!(chosen(&Situation { part: 10, bytes: 64 << 20, ..crowded }).0, Remedy::Leave);
+        assert_eq!(chosen(&Situation { distance: 10, ..crowded }).0, Remedy::Leave);
+        // Where moving is slow.
+        let slow = Duration::from_millis(100);
+        let (remedy, why) = chosen(&Situation { for_mebibyte: slow, ..crowded });
+        assert_eq!(remedy, Remedy::Leave);
+        assert!(why.ends_with("would take 6.4s, and staying away costs 5.0s only"), "{why}");
+    }
+
+    #[test]
+    fn a_process_that_may_not_go_has_its_pages_brought() {
+        let bound = Situation { may_go: false, ..situation() };
+        let (remedy, why) = chosen(&bound);
+        assert_eq!(remedy, Remedy::MovePages);
+        assert!(why.starts_with("it may not run on node 1; moving 64 MiB"), "{why}");
+        let (remedy, why) = chosen(&Situation { may_move: false, ..bound });
+        assert_eq!(remedy, Remedy::Leave);
+        assert_eq!(why, "it may not run on node 1, and its pages cannot be moved now");
+    }
+
+    #[test]
+    fn what_is_expected_has_bounds() {
+        let young = Situation {
+            there: full(situation().there),
+            ran: Duration::from_millis(1),
+            ..situation()
+        };
+        // Half a second is at stake, not half a millisecond.
+        assert_eq!(Remedy::choose(&young).staying, Duration::from_millis(500));
+        let old = Situation { ran: Duration::from_secs(1 << 30), ..young };
+        assert_eq!(Remedy::choose(&old).staying, Duration::from_mins(5));
+        let huge = Situation { bytes: u64::MAX, for_mebibyte: Duration::MAX, ..old };
+        assert_eq!(Remedy::choose(&huge).remedy, Remedy::Leave);
+    }
+}

@@ -1,0 +1,234 @@
+//! On which nodes a process's memory is, by a sample; and moving it.
+//!
+//! The kernel is asked for the node of single pages (`move_pages(2)` without nodes), which costs what is asked for and not what there
+//! is. What is sampled is the memory that the process may write: code and what it only reads is shared with others, and lies where
+//! the first of them touched it. Where next to nothing is behind the addresses (reserves of language runtimes), and the process is
+//! small, all of it is counted.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+
+use nearq_processes::proc;
+
+/// Pages asked for at once, and how often at most.
+const SAMPLES: usize = 256;
+const ROUNDS: u64 = 4;
+/// So many pages that are there tell enough; fewer than that tell nothing.
+const ENOUGH: u64 = 64;
+const FEW: u64 = 16;
+/// Memory of which all is counted where a sample finds too little: it takes some 3 ms.
+const SMALL: u64 = 256 << 20;
+
+/// Where a process's memory is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Residency {
+    /// Pages of the sample, or bytes, by the operating system's number of the node.
+    pub(crate) nodes: Vec<(usize, u64)>,
+    /// Bytes that it has in all, as far as they are its own or shared by writing.
+    pub(crate) bytes: u64,
+}
+
+impl Residency {
+    /// Of that process. None if it is gone, belongs to the kernel, or has too little to tell anything. `seed` chooses the pages.
+    pub(crate) fn of(process: u32, seed: u64) -> Option<Self> {
+        let ranges = writable(&fs::read_to_string(format!("/proc/{process}/maps")).ok()?);
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let bytes = written(&status);
+        let page = rustix::param::page_size() as u64;
+        let mut nodes = Vec::new();
+        for round in 0..ROUNDS {
+            let addresses = sample(&ranges, SAMPLES, page, seed.wrapping_add(round));
+            for node in page_nodes(process, &addresses).ok()? {
+                // Otherwise nothing is there.
+                if let Ok(node) = usize::try_from(node) {
+                    count(&mut nodes, node);
+                }
+            }
+            if sum(&nodes) >= ENOUGH {
+                break;
+            }
+        }
+        if sum(&nodes) < FEW {
+            if bytes < FEW * page || bytes > SMALL {
+                return None;
+            }
+            nodes = proc::resident(process)?;
+        }
+        Some(Residency { nodes, bytes })
+    }
+}
+
+fn sum(nodes: &[(usize, u64)]) -> u64 {
+    nodes.iter().map(|(_, pages)| pages).sum()
+}
+
+fn count(nodes: &mut Vec<(usize, u64)>, node: usize) {
+    match nodes.iter_mut().find(|(known, _)| *known == node) {
+        Some((_, pages)) => *pages += 1,
+        None => nodes.push((node, 1)),
+    }
+}
+
+/// The mappings that a process may write, from the text of `/proc/PID/maps`.
+fn writable(text: &str) -> Vec<Range<u64>> {
+    let parse = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        (rest.as_bytes().get(1) == Some(&b'w')).then_some(number(start)?..number(end)?)
+    };
+    text.lines().filter_map(parse).filter(|range| !range.is_empty()).collect()
+}
+
+/// Bytes that a process has written or shares by writing, from the text of `/proc/PID/status`.
+fn written(text: &str) -> u64 {
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    (of("RssAnon:").unwrap_or(0) + of("RssShmem:").unwrap_or(0)) * 1024
+}
+
+/// At most `count` addresses of different pages. Half of them are spread over all pages alike, and half over the mappings alike: so
+/// a huge reserve with little in it does not hide the rest.
+fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64> {
+    let pages = |range: &Range<u64>| (range.end - range.start).div_ceil(page);
+    let all: u64 = ranges.iter().map(pages).sum();
+    let mut random = Random(seed);
+    let mut addresses = Vec::with_capacity(count);
+    let even = (count as u64 / 2).min(all);
+    // One of each part of equal length, at random within it.
+    let mut wanted = (0..even).map(|part| {
+        let (from, to) = (part * all / even, (part + 1) * all / even);
+        from + random.below(to - from)
+    });
+    let (mut before, mut next) = (0, wanted.next());
+    for range in ranges {
+        let own = pages(range);
+        while let Some(at) = next.filter(|at| *at < before + own) {
+            addresses.push(range.start / page * page + (at - before) * page);
+            next = wanted.next();
+        }
+        before += own;
+    }
+    if !ranges.is_empty() {
+        for at in 0..count / 2 {
+            let range = &ranges[at * ranges.len() / (count / 2)];
+            addresses.push(range.start / page * page + random.below(pages(range)) * page);
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// Numbers that look like chance: Vigna's SplitMix64.
+struct Random(u64);
+
+impl Random {
+    /// One below a bound that is not zero.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// The node of each page, or what is wrong with it, below zero.
+fn page_nodes(process: u32, addresses: &[u64]) -> io::Result<Vec<i32>> {
+    let mut status = vec![-1_i32; addresses.len()];
+    // SAFETY: the kernel reads as many addresses as there are, follows none of them in this process, and writes as many words, which
+    // are there. Without nodes nothing is moved.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            libc::c_long::from(process),
+            addresses.len(),
+            addresses.as_ptr(),
+            ptr::null::<i32>(),
+            status.as_mut_ptr(),
+            0,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(status) }
+}
+
+/// Moves a process's pages from all nodes but one to that one. How many could not be moved.
+///
+/// # Errors
+/// The process is gone, or the node's memory may not be used by it.
+pub(crate) fn bring(process: u32, from: &[u32], to: u32) -> io::Result<u64> {
+    const WORDS: usize = 16;
+    let mut masks = [[0_u64; WORDS]; 2];
+    let mut set = |mask: usize, node: u32| {
+        if let Some(word) = masks[mask].get_mut(node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+    };
+    from.iter().filter(|node| **node != to).for_each(|node| set(0, *node));
+    set(1, to);
+    // SAFETY: the kernel reads as many bits of both masks as it is told, one less than it is told in fact, and writes none.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_migrate_pages,
+            libc::c_long::from(process),
+            WORDS * 64,
+            masks[0].as_ptr(),
+            masks[1].as_ptr(),
+        )
+    };
+    u64::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+55d0a0000000-55d0a0001000 r--p 00000000 fe:00 1 /bin/x
+55d0a0001000-55d0a0003000 rw-p 00001000 fe:00 1 /bin/x
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0 [heap]
+7f1000000000-7f1000001000 ---p 00000000 00:00 0
+7f2000000000-7f2000002000 rw-s 00000000 00:01 9 /memfd:x (deleted)
+";
+
+    #[test]
+    fn what_may_be_written_is_sampled() {
+        let ranges = writable(MAPS);
+        assert_eq!(ranges.len(), 3);
+        assert_eq!(ranges[0], 0x55d0_a000_1000..0x55d0_a000_3000);
+        assert_eq!(written("VmRSS:\t 99 kB\nRssAnon:\t 12 kB\nRssShmem:\t 4 kB\n"), 16 << 10);
+    }
+
+    #[test]
+    fn samples_are_within_the_mappings_and_in_each_of_them() {
+        let ranges = writable(MAPS);
+        for seed in 0..50 {
+            let addresses = sample(&ranges, 256, 4096, seed);
+            assert!(addresses.len() <= 256 && addresses.len() > 100, "{}", addresses.len());
+            assert!(addresses.windows(2).all(|pair| pair[0] < pair[1]));
+            assert!(addresses.iter().all(|at| at % 4096 == 0));
+            let within =
+                |at: &u64| ranges.iter().position(|range| range.contains(at)).expect("within one");
+            let hit: Vec<usize> = addresses.iter().map(within).collect();
+            assert!((0..3).all(|range| hit.contains(&range)));
+        }
+        assert!(sample(&[], 256, 4096, 1).is_empty());
+        let page = 0x1000..0x2000;
+        assert_eq!(sample(std::slice::from_ref(&page), 256, 4096, 1), [0x1000]);
+    }
+
+    #[test]
+    fn this_process_has_memory_somewhere() {
+        let memory = vec![1_u8; 4 << 20];
+        let Some(found) = Residency::of(std::process::id(), 1) else {
+            return println!("skipped: pages: this kernel does not say where they are");
+        };
+        assert!(found.bytes >= memory.len() as u64 && sum(&found.nodes) >= FEW, "{found:?}");
+        assert!(std::hint::black_box(&memory).iter().all(|byte| *byte == 1));
+    }
+}

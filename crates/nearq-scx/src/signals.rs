@@ -1,0 +1,67 @@
+//! Signals and the end of a command as messages: who waits for something else anyway hears of them where it waits, and ends in an
+//! orderly way.
+//!
+//! The first of SIGINT, SIGTERM and SIGHUP is such a message. The second one ends this process at once, as it would have without
+//! this: the kernel then goes back to its own scheduler by itself, and the pins that stay are recognised the next time. A signal
+//! that was ignored when the command began (`nohup`) stays ignored.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+use crate::output::Failure;
+
+/// Those that ask for an orderly end.
+const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
+
+/// Sends what `message` makes of a signal's number and name, once.
+pub(crate) fn send<M: Send + 'static>(
+    sender: Sender<M>,
+    message: impl FnOnce(i32, &'static str) -> M + Send + 'static,
+) -> Result<(), Failure> {
+    let refused = |error: io::Error| Failure::run(format!("signals cannot be caught: {error}"));
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let caught: Vec<(i32, &str)> =
+        ASKING.into_iter().filter(|(number, _)| ignored & (1 << (number - 1)) == 0).collect();
+    let once = Arc::new(AtomicBool::new(false));
+    for &(number, _) in &caught {
+        // In this order: the first one finds it false, and sets it.
+        flag::register_conditional_default(number, Arc::clone(&once)).map_err(refused)?;
+        flag::register(number, Arc::clone(&once)).map_err(refused)?;
+    }
+    let mut signals = Signals::new(caught.iter().map(|(number, _)| number)).map_err(refused)?;
+    let wait = move || {
+        let first = signals.forever().next();
+        if let Some(&(number, name)) = caught.iter().find(|(number, _)| Some(*number) == first) {
+            // Nobody listens any more: it ends anyway.
+            let _ = sender.send(message(number, name));
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).map_err(refused)?;
+    Ok(())
+}
+
+/// The signals that a process ignores, as the mask in its `/proc/PID/status`.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_mask() {
+        let status = "Name:\tnearq\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert_eq!(ignored(status), 1 << (SIGHUP - 1) | 1 << 12);
+        assert_eq!(ignored("nothing of that"), 0);
+    }
+}

@@ -1,0 +1,355 @@
+//! `nearq-scx start`: loads the scheduler, follows it, and takes it out again, however it ends.
+//!
+//! One thread does it all: it waits for messages (a signal came, the command has ended) and wakes up at least four times a second, to see whether the
+//! kernel has let go of the scheduler, and once a second to look at the CPUs and at where memory is. What is dropped on the
+//! way out unloads it; if this process is killed, the kernel does that by itself.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nearq_scx_policy::layout::{Nq, Weights};
+use nearq_topology::{CpuSet, Topology};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::hotplug::Watch;
+use crate::load::{self, Gone, Loaded};
+use crate::memory::Memory;
+use crate::output::{self, Failure, tell};
+use crate::pins::{self, Lock, Tellers};
+use crate::{checks, decisions, weights};
+
+/// How often it looks whether the kernel has let go.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often it looks at CPUs and memory.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The exit status of a command that cannot be started, as shells have it.
+const NO_COMMAND: u8 = 127;
+
+fn legend() -> String {
+    format!(
+        "\
+Weights, as they are without --weight:
+{}
+
+Without a command it stays until SIGINT, SIGTERM or SIGHUP, or until the kernel
+lets go of it. With one it ends when the command does; SIGTERM and SIGHUP are
+passed on to the command.
+
+Homes are told with `nearq-scx tell`, and by programs that know them. --tellers
+says who may: a told home is a wish, but it may be told of anybody's tasks.
+Without the option that is the group `nearq` if there is one, else root alone.
+
+Exit status: the command's, or 0 after a signal; 1 if the kernel let go of it or
+something went wrong; 2 if this machine cannot do it; 127 if there is no such
+command.
+
+Examples:
+  nearq-scx start
+  nearq-scx start --weight stay=50ms --weight imbalance=2000
+  nearq-scx start -- make -j64",
+        weights::Legend
+    )
+}
+
+/// What `nearq-scx start` can be told.
+#[derive(Args, Debug)]
+#[command(after_help = legend())]
+pub(crate) struct Options {
+    /// Begin with a weight that is not the usual one; may be given several times
+    #[arg(long = "weight", value_name = "NAME=VALUE")]
+    weights: Vec<String>,
+
+    /// Leave homes where they are: do not look where the memory of processes is
+    #[arg(long)]
+    no_memory: bool,
+
+    /// Who may tell homes: root, everybody, or the name of a group
+    #[arg(long, value_name = "WHO")]
+    tellers: Option<String>,
+
+    /// Load it on a machine with one node too
+    #[arg(long)]
+    anyway: bool,
+
+    /// Print what libbpf and the kernel say while it is loaded
+    #[arg(long, short, conflicts_with = "quiet")]
+    verbose: bool,
+
+    /// Print refusals and errors alone
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// Run this under the scheduler, and end with it
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<String>,
+}
+
+/// What happens meanwhile.
+enum Happened {
+    Signal(i32, &'static str),
+    Ended(ExitStatus),
+}
+
+/// How it ends.
+enum End {
+    /// A signal asked for it.
+    Asked(&'static str),
+    /// The command has ended.
+    Command(ExitStatus),
+    /// The kernel has let go.
+    Gone(Gone),
+}
+
+/// What comes after it was followed for a while.
+enum Next {
+    End(End),
+    /// It should begin again, and why.
+    Again(String),
+}
+
+/// Carries it out.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    let mut chosen = Weights::default();
+    for assignment in &options.weights {
+        weights::apply(&mut chosen, assignment)?;
+    }
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let tellers = Tellers::parse(options.tellers.as_deref(), &groups)?;
+    load::set_verbose(options.verbose);
+    let root = Path::new("/");
+    checks::kernel(root)?;
+    // Who has it loaded holds the lock; it says more than the kernel does.
+    let _lock = Lock::take()?;
+    checks::is_free(root)?;
+    let (_, nq) = machine()?;
+    checks::nodes(&nq, options.anyway)?;
+    pins::mount()?;
+    if pins::exist() {
+        pins::remove();
+        decisions::remove();
+        say(options, "removed the pins of one that was killed");
+    }
+    if tellers != Tellers::Root && !pins::is_open() {
+        tell(
+            "only root may look into /sys/fs/bpf, so others cannot tell homes; chmod 0755 /sys/fs/bpf lets them",
+        );
+    }
+
+    let (sender, receiver) = mpsc::channel();
+    crate::signals::send(sender.clone(), Happened::Signal)?;
+    let mut session = Session {
+        options,
+        memory: (!options.no_memory).then(Memory::new),
+        receiver,
+        sender,
+        child: None,
+    };
+    let end = session.load_and_follow(chosen, &tellers);
+    match end {
+        Ok(End::Asked(name)) => {
+            say(options, format_args!("unloaded ({name}): the kernel's own scheduler goes on"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(End::Command(status)) => {
+            say(options, "unloaded: the command has ended");
+            Ok(code(status))
+        }
+        Ok(End::Gone(gone)) => {
+            tell(format_args!(
+                "the kernel has let go of the scheduler, and goes on with its own: {gone}"
+            ));
+            session.finish_command();
+            Ok(ExitCode::from(output::RUN))
+        }
+        Err(failure) => {
+            session.finish_command();
+            Err(failure)
+        }
+    }
+}
+
+/// The machine now, and what the scheduler knows of it when it begins.
+fn machine() -> Result<(Topology, Box<Nq>), Failure> {
+    let machine = Topology::from_sysfs(Path::new("/")).map_err(Failure::run)?;
+    let nq = nearq_scx_policy::describe(&machine, machine.online()).map_err(Failure::input)?;
+    Ok((machine, nq))
+}
+
+fn say(options: &Options, line: impl std::fmt::Display) {
+    if !options.quiet {
+        tell(line);
+    }
+}
+
+/// What `start` has besides the scheduler.
+struct Session<'a> {
+    options: &'a Options,
+    memory: Option<Memory>,
+    receiver: Receiver<Happened>,
+    sender: Sender<Happened>,
+    /// The command, once it runs.
+    child: Option<u32>,
+}
+
+impl Session<'_> {
+    /// Loads it, and stays with it until one of the ends.
+    fn load_and_follow(&mut self, chosen: Weights, tellers: &Tellers) -> Result<End, Failure> {
+        let begun = Instant::now();
+        let (mut machine, mut nq) = machine()?;
+        nq.weights = chosen;
+        let mut room = load::Room::uninit();
+        let mut loaded = Loaded::new(&mut room, &nq)?;
+        let pinned = loaded.pin(tellers);
+        let whole = format!(
+            "loaded in {} ms: {} CPUs, {} caches, {} nodes; homes may be told by {tellers}",
+            begun.elapsed().as_millis(),
+            machine.online().len(),
+            nq.llcs,
+            nq.nodes,
+        );
+        let end = pinned.and_then(|()| {
+            say(self.options, whole);
+            loop {
+                let why = match self.follow(&loaded, &machine)? {
+                    Next::End(end) => return Ok(end),
+                    Next::Again(why) => why,
+                };
+                let begun = Instant::now();
+                // What was set meanwhile is meant to last.
+                let weights = loaded.machine().weights;
+                (machine, nq) = self::machine()?;
+                nq.weights = weights;
+                loaded.begin_again(&nq)?;
+                let took = begun.elapsed().as_millis();
+                say(self.options, format_args!("began anew, in {took} ms: {why}"));
+            }
+        });
+        loaded.unload();
+        end
+    }
+
+    fn follow(&mut self, loaded: &Loaded<'_>, machine: &Topology) -> Result<Next, Failure> {
+        if self.child.is_none() && !self.options.command.is_empty() {
+            self.begin_command()?;
+        }
+        let mut watch = Watch::new(machine.online());
+        let mut next = Instant::now() + PERIOD;
+        if let Some(memory) = &mut self.memory {
+            memory.begin(machine);
+        }
+        loop {
+            match self.receiver.recv_timeout(LOOK) {
+                Ok(Happened::Signal(number, name)) => {
+                    if !self.pass_on(number) {
+                        return Ok(Next::End(End::Asked(name)));
+                    }
+                }
+                Ok(Happened::Ended(status)) => return Ok(Next::End(End::Command(status))),
+                Err(RecvTimeoutError::Timeout) => {}
+                // We hold a sender ourselves.
+                Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender"),
+            }
+            if let Some(gone) = loaded.gone() {
+                return Ok(Next::End(End::Gone(gone)));
+            }
+            if Instant::now() < next {
+                continue;
+            }
+            next = Instant::now() + PERIOD;
+            let nq = loaded.machine();
+            if let Some(why) = look_at_cpus(&mut watch, &nq) {
+                return Ok(Next::Again(why));
+            }
+            if let Some(memory) = &mut self.memory {
+                for decision in memory.look(&nq, loaded) {
+                    say(self.options, decision);
+                }
+            }
+        }
+    }
+
+    /// Starts the command, and hears of its end.
+    fn begin_command(&mut self) -> Result<(), Failure> {
+        let (program, arguments) = self.options.command.split_first().expect("it is not empty");
+        let mut child = Command::new(program).args(arguments).spawn().map_err(|error| {
+            Failure::with_status(NO_COMMAND, format!("{program}: cannot be started: {error}"))
+        })?;
+        self.child = Some(child.id());
+        let sender = self.sender.clone();
+        let wait = move || {
+            let status = child.wait().expect("it is a child of ours that nobody else waits for");
+            // Nobody listens any more: we end anyway.
+            let _ = sender.send(Happened::Ended(status));
+        };
+        let thread = thread::Builder::new().name("command".into()).spawn(wait);
+        thread.map(drop).map_err(|error| Failure::run(format!("no thread can be made: {error}")))
+    }
+
+    /// Passes a signal on to the command; whether there is one. What a terminal sends, SIGINT, the command has got too.
+    fn pass_on(&self, number: i32) -> bool {
+        let Some(child) = self.child else { return false };
+        if let (Some(pid), Some(signal)) =
+            (Pid::from_raw(child.cast_signed()), Signal::from_named_raw(number))
+            && signal != Signal::INT
+        {
+            // It may have ended just now; its number is its own until its end is heard of.
+            let _ = kill_process(pid, signal);
+        }
+        true
+    }
+
+    /// The command, if there is one, goes on without the scheduler, and we end with it.
+    fn finish_command(&self) {
+        if self.child.is_none() {
+            return;
+        }
+        tell("the command goes on without it");
+        loop {
+            match self.receiver.recv() {
+                Ok(Happened::Signal(number, _)) => drop(self.pass_on(number)),
+                Ok(Happened::Ended(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Why it should begin anew, because of CPUs.
+fn look_at_cpus(watch: &mut Watch, nq: &Nq) -> Option<String> {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let online = CpuSet::parse_list(online.trim()).ok()?;
+    watch.look(nq, &online, || machine().ok())
+}
+
+/// The exit status that says how the command ended, as shells have it.
+fn code(status: ExitStatus) -> ExitCode {
+    let signal = || 128 + status.signal().unwrap_or(0);
+    ExitCode::from(status.code().unwrap_or_else(signal) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_ends_us_as_it_ended() {
+        let same = |raw: i32, expected: u8| {
+            let code = code(ExitStatus::from_raw(raw));
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(expected)));
+        };
+        same(0, 0);
+        same(7 << 8, 7);
+        same(9, 137);
+    }
+
+    #[test]
+    fn the_legend_fits_into_80_columns() {
+        let text = legend();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

@@ -1,0 +1,211 @@
+//! What the scheduler has counted, as people want it: by node, with sums and rates.
+//!
+//! The whole of it is copied out of the kernel at once, while it goes on: numbers that belong together may differ by what happened
+//! in the microseconds between.
+
+use nearq_scx_policy::layout::{COUNTED, CROSSED, EVENTS, NONE, Nq, UNIT};
+
+/// Names of all that is counted, by index of [`Counts`], and what each counts.
+pub(crate) fn events() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EVENTS.into_iter().chain([("crossed", "changes of node, whatever the home")])
+}
+
+/// What is counted, by the policy's index of events.
+pub(crate) type Counts = [u64; COUNTED];
+
+/// The index of what is counted under that name.
+pub(crate) fn event(name: &str) -> usize {
+    events().position(|(known, _)| known == name).expect("the name of an event")
+}
+
+/// What happens on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeNow {
+    /// The operating system's number.
+    pub(crate) id: u32,
+    /// Its CPUs that are online, by number.
+    pub(crate) cpus: Vec<usize>,
+    /// Tasks that are at home there; those of them that run or wait, anywhere; those of them that wait elsewhere.
+    pub(crate) homes: u32,
+    pub(crate) wanting: u32,
+    pub(crate) waiting_away: u32,
+    /// Tasks that run and that wait there, whatever their home.
+    pub(crate) running: u32,
+    pub(crate) waiting: u32,
+    /// Those of the running ones whose home is elsewhere.
+    pub(crate) guests: u32,
+    /// Tasks that run or wait for each CPU, in thousandths, smoothed.
+    pub(crate) load: u64,
+    /// CPU time on its CPUs, of tasks that are at home there and of others, in nanoseconds.
+    pub(crate) home_ns: u64,
+    pub(crate) away_ns: u64,
+    pub(crate) counts: Counts,
+}
+
+/// What happens on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Now {
+    pub(crate) nodes: Vec<NodeNow>,
+}
+
+impl Now {
+    /// Of the scheduler's state.
+    pub(crate) fn of(nq: &Nq) -> Self {
+        let known = (nq.nodes as usize).min(nq.node.len());
+        let mut nodes: Vec<NodeNow> = (0..known)
+            .map(|index| {
+                let (node, on) = (&nq.node[index], &nq.on_node[index]);
+                let capacity = u64::from(on.capacity.max(1));
+                NodeNow {
+                    id: node.id,
+                    cpus: Vec::new(),
+                    homes: on.homes,
+                    wanting: on.wanting,
+                    waiting_away: on.waiting_away,
+                    running: on.running,
+                    waiting: on.waiting,
+                    guests: 0,
+                    load: u64::from(on.load) * u64::from(UNIT) / capacity,
+                    home_ns: 0,
+                    away_ns: 0,
+                    counts: [0; COUNTED],
+                }
+            })
+            .collect();
+        for cpu in 0..(nq.cpus as usize).min(nq.cpu.len()) {
+            let (place, on) = (nq.cpu[cpu].node, &nq.on_cpu[cpu]);
+            let Some(node) = nodes.get_mut(place as usize) else { continue };
+            if is_set(&nq.online, cpu) {
+                node.cpus.push(cpu);
+            }
+            node.guests += u32::from(on.running != 0 && on.home != NONE && on.home != place);
+            node.home_ns += on.home_ns;
+            node.away_ns += on.away_ns;
+            for (sum, count) in node.counts.iter_mut().zip(on.events) {
+                *sum += count;
+            }
+        }
+        Now { nodes }
+    }
+
+    /// All nodes' counts together.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut sum = [0; COUNTED];
+        for (at, sum) in sum.iter_mut().enumerate() {
+            *sum = self.nodes.iter().map(|node| node.counts[at]).sum();
+        }
+        sum
+    }
+
+    /// CPU time at home and away, of all nodes.
+    pub(crate) fn cpu_time(&self) -> (u64, u64) {
+        let sum = |of: fn(&NodeNow) -> u64| self.nodes.iter().map(of).sum();
+        (sum(|node| node.home_ns), sum(|node| node.away_ns))
+    }
+
+    /// What has been counted since an earlier look; what is counted now stays.
+    #[must_use]
+    pub(crate) fn since(&self, before: &Now) -> Now {
+        let mut since = self.clone();
+        for node in &mut since.nodes {
+            let Some(old) = before.nodes.iter().find(|old| old.id == node.id) else { continue };
+            node.home_ns = node.home_ns.saturating_sub(old.home_ns);
+            node.away_ns = node.away_ns.saturating_sub(old.away_ns);
+            for (count, old) in node.counts.iter_mut().zip(old.counts) {
+                *count = count.saturating_sub(old);
+            }
+        }
+        since
+    }
+}
+
+/// Whether a CPU is in a mask of the policy.
+pub(crate) fn is_set(mask: &[u64], cpu: usize) -> bool {
+    mask.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
+}
+
+/// The operating system's number of a node, by the policy's index.
+pub(crate) fn node_id(nq: &Nq, index: u32) -> Option<u32> {
+    (index < nq.nodes).then(|| nq.node.get(index as usize).map(|node| node.id)).flatten()
+}
+
+/// The policy's index of a node, by the operating system's number.
+pub(crate) fn node_index(nq: &Nq, id: u32) -> Option<u32> {
+    (0..nq.nodes).find(|index| node_id(nq, *index) == Some(id))
+}
+
+/// Numbers of CPUs as `0-3,8`.
+pub(crate) fn list(cpus: &[usize]) -> String {
+    cpus.iter().copied().collect::<nearq_topology::CpuSet>().to_list()
+}
+
+const _: () = assert!(CROSSED + 1 == COUNTED, "one event has its name here");
+
+/// A made-up state for tests: two nodes of four CPUs on the numbers 0 and 2, where things have happened.
+#[cfg(test)]
+pub(crate) fn made_up() -> Box<Nq> {
+    use nearq_topology::Topology;
+    let machine = Topology::from_synthetic("numa:2 l3:2 core:2").unwrap();
+    let mut nq = nearq_scx_policy::describe(&machine, machine.online()).unwrap();
+    nq.node[1].id = 2;
+    (nq.on_node[0].homes, nq.on_node[0].wanting, nq.on_node[0].waiting_away) = (120, 6, 1);
+    (nq.on_node[0].running, nq.on_node[0].waiting, nq.on_node[0].load) = (4, 2, 6000);
+    (nq.on_node[1].homes, nq.on_node[1].running, nq.on_node[1].load) = (80, 1, 1000);
+    for cpu in 0..4 {
+        (nq.on_cpu[cpu].running, nq.on_cpu[cpu].home) = (1, 0);
+        nq.on_cpu[cpu].home_ns = 2_000_000_000;
+        nq.on_cpu[cpu].events[event("woke_previous")] = 1000;
+    }
+    (nq.on_cpu[5].running, nq.on_cpu[5].home) = (1, 0);
+    nq.on_cpu[5].away_ns = 500_000_000;
+    nq.on_cpu[5].events[event("left")] = 7;
+    nq.on_cpu[5].events[event("crossed")] = 9;
+    nq.on_cpu[1].events[event("returned")] = 6;
+    nq
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_summed_up_by_node() {
+        let now = Now::of(&made_up());
+        assert_eq!(now.nodes.len(), 2);
+        let [first, second] = &now.nodes[..] else { unreachable!() };
+        assert_eq!((first.id, second.id), (0, 2));
+        assert_eq!((list(&first.cpus), list(&second.cpus)), ("0-3".into(), "4-7".into()));
+        assert_eq!((first.home_ns, first.away_ns, second.away_ns), (8_000_000_000, 0, 500_000_000));
+    }
+
+    #[test]
+    fn differences_are_of_what_is_counted_alone() {
+        let mut nq = made_up();
+        let before = Now::of(&nq);
+        nq.on_cpu[5].events[event("left")] += 3;
+        nq.on_cpu[2].home_ns += 5;
+        nq.on_node[0].homes = 121;
+        let since = Now::of(&nq).since(&before);
+        assert_eq!(since.counts()[event("left")], 3);
+        assert_eq!(since.counts()[event("crossed")], 0);
+        assert_eq!((since.cpu_time(), since.nodes[0].homes), ((5, 0), 121));
+        // Of another machine, or a scheduler that was loaded anew: nothing is below zero.
+        assert_eq!(before.since(&Now::of(&nq)).counts()[event("left")], 0);
+    }
+
+    #[test]
+    fn nodes_are_found_by_their_numbers() {
+        let nq = made_up();
+        assert_eq!((node_index(&nq, 2), node_index(&nq, 1)), (Some(1), None));
+        assert_eq!((node_id(&nq, 1), node_id(&nq, 2), node_id(&nq, NONE)), (Some(2), None, None));
+    }
+
+    #[test]
+    fn a_state_that_makes_no_sense_is_read_without_a_panic() {
+        let mut nq = made_up();
+        (nq.nodes, nq.cpus) = (u32::MAX, u32::MAX);
+        nq.cpu[3].node = 77;
+        nq.on_node[0].capacity = 0;
+        assert_eq!(Now::of(&nq).nodes.len(), nq.node.len());
+    }
+}
