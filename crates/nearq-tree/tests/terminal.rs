@@ -51,8 +51,8 @@ impl Terminal {
         shell.stdin(copy()).stdout(copy()).stderr(copy());
         let terminal = other.as_raw_fd();
         let begin = move || {
-            // A shell at a terminal heeds its keys, also where this test runs in the background of a script, with INT and QUIT ignored.
-            for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // A shell at a terminal heeds its keys, also where this test runs in the background of a script or under `nohup`, with these ignored.
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
                 // SAFETY: numbers only, and a call that is allowed between fork and exec.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
             }

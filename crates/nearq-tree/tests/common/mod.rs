@@ -31,13 +31,13 @@ pub fn shell(options: &[&str], script: &str) -> Command {
     command.args(options).args(["--", "sh", "-c", script]);
     command.env_remove("LD_PRELOAD").env_remove("NEARQ_TREE").env_remove("NEARQ_TREE_CHOOSE");
     let heed_signals = || {
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             // SAFETY: numbers only, and a call that is allowed between fork and exec.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         Ok(())
     };
-    // SAFETY: it makes that call and nothing else. A script has those two ignored for what it runs in the background.
+    // SAFETY: it makes that call and nothing else. A script has the first two ignored for what it runs in the background, `nohup` the third.
     unsafe { command.pre_exec(heed_signals) };
     command
 }
