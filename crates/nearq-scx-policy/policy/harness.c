@@ -22,7 +22,7 @@ u32 nqh_select_cpu(struct nq *q, struct nq_task *t, u32 prev, u32 waker, u32 *ev
 u32 nqh_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken, u64 now) { return nq_enqueue(q, t, cpu, woken, now); }
 void nqh_leave_queue(struct nq *q, struct nq_task *t, u64 now) { nq_leave_queue(q, t, now); }
 u32 nqh_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now) { return nq_wake(q, t, llc, now); }
-bool nqh_home_has_room(struct nq *q, struct nq_task *t, u32 here) { return nq_home_has_room(q, t, here); }
+bool nqh_leaves(struct nq *q, struct nq_task *t, u32 cpu) { return nq_leaves(q, t, cpu); }
 bool nqh_fits(struct nq *q, struct nq_task *t, u32 cpu, u32 what, u64 now) { return nq_fits(q, t, cpu, what, now); }
 void nqh_charge(struct nq *q, struct nq_task *t, u32 cpu, u64 now) { nq_charge(q, t, cpu, now); }
 u32 nqh_displaces(struct nq *q, struct nq_task *t, u32 llc) { return nq_displaces(q, t, llc); }
@@ -33,6 +33,7 @@ void nqh_advance(struct nq *q, u32 llc, u64 first, u64 now) { nq_advance(q, llc,
 void nqh_begin(struct nq *q, u32 cpu) { nq_begin(q, cpu); }
 u32 nqh_next(struct nq *q, u32 cpu, bool stays, u64 now) { return nq_next(q, cpu, stays, now); }
 bool nqh_anything(struct nq *q, u32 cpu, u64 now) { return nq_anything(q, cpu, now); }
+bool nqh_looks_again(struct nq *q, u32 cpu, u32 llc) { return nq_looks_again(q, cpu, llc); }
 bool nqh_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now) { return nq_tick(q, t, cpu, now); }
 void nqh_count(struct nq *q, u32 cpu, u32 event) { nq_count(q, cpu, event); }
 

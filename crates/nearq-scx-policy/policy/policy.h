@@ -16,7 +16,8 @@
  * - A `struct nq_task` is touched only by who holds the task: the kernel calls the hooks of one task one at a time.
  * - Who makes a task wait first counts it (nq_enqueue), then looks for an idle CPU (nq_wake). Who finds nothing to run first
  *   says that it is idle (nq_idle), then looks at the queues once more (nq_anything). Both steps of both are sequentially consistent,
- *   so at least one of them sees the other: no task waits beside an idle CPU that it is meant for.
+ *   so at least one of them sees the other: no task waits beside an idle CPU that it is meant for. Where a task is counted before it is in its
+ *   queue, who finds fewer there than are counted looks again (nq_looks_again).
  * - Sizes are powers of two and indices are masked, so that every access is within bounds whatever a racing index says.
  *
  * After the rules of Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): a home for each task, chosen by load when it
@@ -172,6 +173,8 @@ struct nq_cpu_state {
 	u32 event;
 	/* The idle CPU that the last tick here has claimed for those that wait, or NQ_NONE. */
 	u32 wakes;
+	/* How often in a row it has looked again for one that was counted and not there yet: see nq_looks_again. */
+	u32 looks;
 } __attribute__((aligned(128)));
 
 struct nq_llc_state {
@@ -356,12 +359,19 @@ NQ_FN u64 nq_steps(u32 distance)
 
 /* ---- idle CPUs ---- */
 
-/* A CPU has nothing to run. */
+NQ_FN bool nq_is_online(struct nq *q, u32 cpu)
+{
+	return nq_read(q->online[NQ_WORD(cpu)]) & NQ_BIT(cpu);
+}
+
+/* A CPU has nothing to run. One that is going offline has nothing either, but nobody is to be sent there. */
 NQ_LARGE_FN void nq_idle(struct nq *q, u32 cpu)
 {
 	u32 other = cpu, i;
 	bool whole = true;
 
+	if (!nq_is_online(q, cpu))
+		return;
 	__sync_fetch_and_or(&q->idle[NQ_WORD(cpu)], NQ_BIT(cpu));
 	if (NQ_CPU(q, cpu)->sibling == cpu) {
 		__sync_fetch_and_or(&q->idle_cores[NQ_WORD(cpu)], NQ_BIT(cpu));
@@ -931,6 +941,14 @@ NQ_FN bool nq_home_has_room(struct nq *q, struct nq_task *t, u32 here)
 	return nq_has_idle(q, t, t->home) || nq_node_crowd(q, t->home) <= nq_node_crowd(q, here);
 }
 
+/* Whether a task that nobody else drives from its CPU should leave it: it may not run there any more, or there is room at home. */
+NQ_FN bool nq_leaves(struct nq *q, struct nq_task *t, u32 cpu)
+{
+	u32 node = nq_node_of(q, cpu);
+
+	return !nq_may_run(t, cpu) || (node != t->home && nq_home_has_room(q, t, node));
+}
+
 /*
  * The queue in which a task waits from now on; it is counted there. At home, under the cache where it ran last if that is there; a
  * stray that has just run stays where it is as long as there is no room at home.
@@ -945,7 +963,7 @@ NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken,
 	node = nq_node_of(q, cpu);
 	llc = NQ_CPU(q, cpu)->llc;
 	/* One that has not run since it got its home begins there. */
-	if (!nq_may_run(t, cpu) || (node != t->home && (woken || t->place == NQ_NONE || nq_home_has_room(q, t, node)))) {
+	if ((node != t->home && (woken || t->place == NQ_NONE)) || nq_leaves(q, t, cpu)) {
 		/* Where it may run at home, or anywhere. */
 		u32 other = nq_any_cpu(q, t, t->home);
 
@@ -1380,6 +1398,26 @@ NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
 		if (nq_may_steal(q, i, node, now))
 			return true;
 	}
+	return false;
+}
+
+/* The kernel's other ways to find nothing are quick; this many last some milliseconds. */
+#define NQ_LOOKS 1000
+
+/*
+ * A CPU that is to be idle has found nothing, and in a queue there are fewer tasks than are counted. Most likely one is on its way there, by a CPU that
+ * had looked for idle ones before this one was: nobody else would wake this CPU for it. Whether it shall look again at once. If not,
+ * that task is the next CPU's that looks for any, first of all the one's that sent it.
+ */
+NQ_FN bool nq_looks_again(struct nq *q, u32 cpu, u32 llc)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+
+	if (llc != NQ_NONE && ++on->looks < NQ_LOOKS)
+		return true;
+	on->looks = 0;
+	if (llc != NQ_NONE)
+		nq_write(q->starving, llc);
 	return false;
 }
 

@@ -134,6 +134,7 @@ pub struct CpuState {
     pub queue: u32,
     pub event: u32,
     pub wakes: u32,
+    pub looks: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

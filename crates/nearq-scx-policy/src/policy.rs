@@ -45,9 +45,10 @@ mod c {
         pub(super) fn nqh_begin(q: *mut Nq, cpu: u32);
         pub(super) fn nqh_preempts(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
         pub(super) fn nqh_advance(q: *mut Nq, llc: u32, first: u64, now: u64);
-        pub(super) fn nqh_home_has_room(q: *mut Nq, t: *mut Task, here: u32) -> bool;
+        pub(super) fn nqh_leaves(q: *mut Nq, t: *mut Task, cpu: u32) -> bool;
         pub(super) fn nqh_next(q: *mut Nq, cpu: u32, stays: bool, now: u64) -> u32;
         pub(super) fn nqh_anything(q: *mut Nq, cpu: u32, now: u64) -> bool;
+        pub(super) fn nqh_looks_again(q: *mut Nq, cpu: u32, llc: u32) -> bool;
         pub(super) fn nqh_tick(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
         pub(super) fn nqh_count(q: *mut Nq, cpu: u32, event: u32);
         #[cfg(test)]
@@ -350,10 +351,10 @@ impl Policy {
         task.weight = weight.max(1);
     }
 
-    /// Whether a stray on this node should wait at home rather than there.
-    pub fn home_has_room(&mut self, task: &mut Task, here: usize) -> bool {
+    /// Whether a task that nobody else drives from its CPU should leave it.
+    pub fn leaves(&mut self, task: &mut Task, cpu: usize) -> bool {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_home_has_room(&raw mut *self.nq, task, here as u32) }
+        unsafe { c::nqh_leaves(&raw mut *self.nq, task, cpu as u32) }
     }
 
     /// It runs no more.
@@ -382,6 +383,13 @@ impl Policy {
             _ => TakeWhich::Waited,
         };
         Some(Take { llc: found.queue as usize, which, event: found.event as usize })
+    }
+
+    /// Whether a CPU that has found nothing looks again at once, as in that queue there are fewer tasks than are counted.
+    pub fn looks_again(&mut self, cpu: usize, llc: Option<usize>) -> bool {
+        let llc = llc.map_or(NONE, |llc| llc as u32);
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_looks_again(&raw mut *self.nq, cpu as u32, llc) }
     }
 
     /// Whether anything waits that an idle CPU would take at once.

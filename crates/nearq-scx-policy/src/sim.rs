@@ -291,7 +291,7 @@ impl Scheduler for Home {
             // Nobody else wants the CPU, and it is at home or has no better place.
             if !self.makes_room(slot, cpu, now) {
                 let (node, task) = (self.policy.node_of(cpu), &mut self.entries[slot].task);
-                let stays = reason == Reason::Preempted && !self.policy.home_has_room(task, node);
+                let stays = reason == Reason::Preempted && !self.policy.leaves(task, cpu);
                 if task.home as usize == node || stays {
                     self.wait(slot, Place::Cpu(cpu));
                     return;

@@ -22,6 +22,7 @@ const WEIGHTS: [u32; 5] = [1, 11, 100, 305, 8668];
 enum Op {
     Fork { weight: usize, pinned: u16, works: u64, sleeps: u64 },
     Wake(usize),
+    WakeWhile(usize, usize),
     Sleep(usize),
     End(usize),
     Affinity(usize, u16),
@@ -41,6 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
                 weight, pinned, works: works * STEP, sleeps: sleeps * STEP
             }),
         3 => task.clone().prop_map(Op::Wake),
+        3 => (task.clone(), task.clone()).prop_map(|(task, other)| Op::WakeWhile(task, other)),
         2 => task.clone().prop_map(Op::Sleep),
         2 => task.clone().prop_map(Op::End),
         2 => (task.clone(), mask).prop_map(|(task, mask)| Op::Affinity(task, mask)),
@@ -74,6 +76,11 @@ fn play(machine: &str, ops: &[Op], mut each: impl FnMut(&Model)) -> Model {
             Op::Wake(task) => {
                 if let Some(task) = some(task) {
                     model.wake(task);
+                }
+            }
+            Op::WakeWhile(task, other) => {
+                if let (Some(task), Some(other)) = (some(task), some(other)) {
+                    model.wake_while(task, Some(other));
                 }
             }
             Op::Sleep(task) => {
@@ -208,6 +215,20 @@ fn a_task_for_which_another_node_has_an_idle_cpu_waits_for_the_delay_and_a_tick(
     assert_eq!((model.wasted(), model.node_of_task(third)), (0, Some(1)));
     let running = model.threads.iter().filter(|t| matches!(t.state, State::Runs(_))).count();
     assert_eq!(running, 3);
+}
+
+#[test]
+fn who_is_on_its_way_to_a_queue_is_not_missed_by_a_cpu_that_becomes_idle() {
+    let mut model = Model::new("core:1");
+    let all = model.all();
+    let first = model.fork(100, &all, MS, 0);
+    let second = model.fork(100, &all, MS, 0);
+    model.run(20 * MS);
+    model.sleep(second);
+    assert!(model.runs_on(first).is_some());
+    // It looked for an idle CPU, found none, and was not in the queue when the CPU looked there.
+    model.wake_while(second, Some(first));
+    assert_eq!(model.runs_on(second), Some(0));
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub(crate) struct Model {
     pub(crate) now: u64,
     came: u64,
     kicks: VecDeque<(usize, bool)>,
+    /// CPUs that look again, for a task that is on its way to a queue.
+    again: Vec<usize>,
 }
 
 impl Model {
@@ -93,6 +95,7 @@ impl Model {
             now: 1000 * MS,
             came: 0,
             kicks: VecDeque::new(),
+            again: Vec::new(),
         };
         for cpu in 0..count {
             model.policy.idle(cpu);
@@ -158,6 +161,11 @@ impl Model {
     }
 
     pub(crate) fn wake(&mut self, number: usize) {
+        self.wake_while(number, None);
+    }
+
+    /// The same; if it has to wait, another one falls asleep just then: after idle CPUs were looked for, before it is in its queue.
+    pub(crate) fn wake_while(&mut self, number: usize, other: Option<usize>) {
         let thread = &mut self.threads[number];
         if thread.state != State::Sleeps {
             return;
@@ -175,7 +183,7 @@ impl Model {
             let fits = self.cpus[chosen].online && Policy::may_run(&thread.task, chosen);
             let cpu = if fits { chosen } else { self.usable(&thread.affinity) };
             self.threads[number].since = self.now;
-            self.enqueue(number, cpu, true);
+            self.enqueue_while(number, cpu, true, other);
         }
         self.settle();
     }
@@ -186,20 +194,30 @@ impl Model {
     }
 
     fn enqueue(&mut self, number: usize, cpu: usize, woken: bool) {
+        self.enqueue_while(number, cpu, woken, None);
+    }
+
+    fn enqueue_while(&mut self, number: usize, cpu: usize, woken: bool, other: Option<usize>) {
         let thread = &mut self.threads[number];
         thread.cpu = cpu;
         let llc = self.policy.enqueue(&mut thread.task, cpu, woken, self.now);
         let key = (thread.task.vtime, self.came);
         self.came += 1;
         thread.state = State::Waits { llc, key };
-        self.queues[llc].insert(key, number);
-        if let Some(idle) = self.policy.wake(&mut thread.task, llc, self.now) {
-            self.kicks.push_back((idle, false));
+        let kick = if let Some(idle) = self.policy.wake(&mut thread.task, llc, self.now) {
+            Some((idle, false))
         } else if let Some(stray) = self.policy.displaces(&mut thread.task, llc) {
-            self.kicks.push_back((stray, true));
-        } else if woken && self.policy.preempts(&mut thread.task, cpu, self.now) {
-            self.kicks.push_back((cpu, true));
+            Some((stray, true))
+        } else {
+            let preempts = woken && self.policy.preempts(&mut thread.task, cpu, self.now);
+            preempts.then_some((cpu, true))
+        };
+        if let Some(other) = other.filter(|other| *other != number) {
+            self.sleep(other);
         }
+        self.queues[llc].insert(key, number);
+        self.kicks.extend(kick);
+        self.kicks.extend(self.again.drain(..).map(|cpu| (cpu, false)));
     }
 
     /// Takes a task out of wherever it waits.
@@ -300,6 +318,10 @@ impl Model {
         }
         self.cpus[cpu].online = online;
         self.policy.online(cpu, online);
+        if !online {
+            // At last it has nothing to run.
+            self.policy.idle(cpu);
+        }
         if online {
             self.cpus[cpu].idle_since = self.now;
             self.kicks.push_back((cpu, false));
@@ -386,9 +408,7 @@ impl Model {
         if let Some(number) = previous {
             let task = &mut self.threads[number].task;
             self.policy.stopping(task, cpu, self.now);
-            let node = self.policy.node_of(cpu);
-            let last = self.cpus[cpu].next.is_empty();
-            if last && (task.home as usize == node || !self.policy.home_has_room(task, node)) {
+            if self.cpus[cpu].next.is_empty() && !self.policy.leaves(task, cpu) {
                 self.next_on(number, cpu);
             } else {
                 self.threads[number].since = self.now;
@@ -413,9 +433,23 @@ impl Model {
             self.cpus[cpu].idle_since = self.now;
         }
         self.policy.idle(cpu);
-        if self.policy.anything(cpu, self.now) && self.take(cpu, None) {
-            self.kicks.push_back((cpu, false));
+        if !self.policy.anything(cpu, self.now) {
+            return;
         }
+        if self.take(cpu, None) {
+            self.kicks.push_back((cpu, false));
+        } else {
+            let on_its_way = self.on_its_way();
+            if self.policy.looks_again(cpu, on_its_way) {
+                self.again.push(cpu);
+            }
+        }
+    }
+
+    /// A queue in which there are fewer tasks than are counted.
+    fn on_its_way(&self) -> Option<usize> {
+        let counted = |llc: usize| self.policy.state().on_llc[llc].waiting as usize;
+        (0..self.queues.len()).find(|llc| self.queues[*llc].len() < counted(*llc))
     }
 
     /// Half a millisecond goes by.

@@ -9,6 +9,12 @@
  * A task that is alone on its CPU has a long slice, and ticks look whether others wait or whether it should go home. When its slice was
  * ended and nobody else is there, it gets a new one and goes on, unless it is meant to go home: then it is enqueued all the same
  * (SCX_OPS_ENQ_LAST).
+ *
+ * A CPU that is going offline, or is not online yet, needs care:
+ * - What it asks other CPUs for by a kick is irq work of its own. What is asked for too late is never done, and nothing after it on that CPU,
+ *   even when it is online again, as the list is not empty then and no interrupt is sent. So it kicks nobody (see `kick`).
+ * - For it the kernel does not call `enqueue`, also for SCX_ENQ_LAST: a task alone there whose slice ends would wait while the CPU is idle. It would be the thread that
+ *   takes the CPU offline or brings it online, most often. So the kernel's own threads of one CPU have slices that do not end by themselves.
  */
 #include "kernel.h"
 
@@ -109,6 +115,22 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		p->scx.slice = slice;
 }
 
+/* Makes a CPU look for tasks, but from one that is going offline. */
+static __always_inline void kick(u32 cpu, u64 flags)
+{
+	if (nq_is_online(&nq, bpf_get_smp_processor_id()))
+		scx_bpf_kick_cpu(cpu, flags);
+}
+
+/* A thread of the kernel's own that belongs to its CPU: there is nothing to decide. */
+static __always_inline bool belongs_to_cpu(struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/* A slice that a tick ends. */
+#define ENDLESS 10000000000ULL
+
 /* ---- homes ---- */
 
 static __always_inline struct nq_task *task_of(struct task_struct *p)
@@ -188,14 +210,6 @@ s32 BPF_PROG(home_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	return cpu;
 }
 
-/* Whether a task that nobody else drives from its CPU should leave it. */
-static __always_inline bool goes_home(struct nq_task *t, s32 cpu)
-{
-	u32 node = nq_node_of(&nq, cpu);
-
-	return t && (!nq_may_run(t, cpu) || (node != t->home && nq_home_has_room(&nq, t, node)));
-}
-
 SEC("struct_ops/enqueue")
 void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 {
@@ -204,30 +218,35 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 	u64 now = bpf_ktime_get_ns();
 	u32 llc, idle, stray;
 
-	/* A thread of the kernel's own that belongs to this CPU: nothing to decide. */
-	if (!t || ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1)) {
-		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, flags);
+	if (!t || belongs_to_cpu(p)) {
+		insert(p, SCX_DSQ_LOCAL, ENDLESS, flags);
 		return;
 	}
 	/* Meanwhile there is no room at home. The CPU has decided to be idle: it has to look again. */
-	if ((flags & SCX_ENQ_LAST) && !goes_home(t, cpu)) {
+	if ((flags & SCX_ENQ_LAST) && !nq_leaves(&nq, t, cpu)) {
 		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, flags);
-		scx_bpf_kick_cpu(cpu, 0);
+		kick(cpu, 0);
 		return;
 	}
 	llc = nq_enqueue(&nq, t, cpu, flags & SCX_ENQ_WAKEUP, now);
-	insert_vtime(p, llc, nq.weights.slice, t->vtime, flags);
 	idle = nq_wake(&nq, t, llc, now);
+	/* From here no kick can be sent: then that CPU gets it without one. */
+	if (idle != NQ_NONE && !nq_is_online(&nq, bpf_get_smp_processor_id())) {
+		insert(p, SCX_DSQ_LOCAL_ON | idle, nq.weights.slice, flags);
+		return;
+	}
+	/* It is there only after this hook has ended: see nq_looks_again. */
+	insert_vtime(p, llc, nq.weights.slice, t->vtime, flags);
 	if (idle != NQ_NONE) {
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		kick(idle, SCX_KICK_IDLE);
 		return;
 	}
 	stray = nq_displaces(&nq, t, llc);
 	if (stray != NQ_NONE)
-		scx_bpf_kick_cpu(stray, SCX_KICK_PREEMPT);
+		kick(stray, SCX_KICK_PREEMPT);
 	else if ((flags & SCX_ENQ_WAKEUP) && nq_preempts(&nq, t, cpu, now)) {
 		nq_count(&nq, cpu, NQ_PREEMPTED);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		kick(cpu, SCX_KICK_PREEMPT);
 	}
 }
 
@@ -283,6 +302,18 @@ static __noinline bool take(s32 cpu, bool stays)
 	return took;
 }
 
+/* A queue in which there are fewer tasks than are counted, or NQ_NONE. */
+static __noinline u32 on_its_way(void)
+{
+	u32 llcs = nq.llcs, i;
+
+	bpf_for(i, 0, llcs) {
+		if (scx_bpf_dsq_nr_queued(i) < (s32)nq_read(NQ_ON_LLC(&nq, i)->waiting))
+			return i;
+	}
+	return NQ_NONE;
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -300,14 +331,18 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (stays) {
 		/* With a slice it goes on at once; without one it is enqueued, and goes home. */
-		if (!goes_home(t, cpu))
+		if (!t || !nq_leaves(&nq, t, cpu))
 			set_slice(prev, nq.weights.slice);
 		return;
 	}
 	/* First it is idle for all to see, then it looks again. */
 	nq_idle(&nq, cpu);
-	if (nq_anything(&nq, cpu, now) && take(cpu, false))
+	if (!nq_anything(&nq, cpu, now))
+		return;
+	if (take(cpu, false))
 		nq_busy(&nq, cpu);
+	else if (nq_looks_again(&nq, cpu, on_its_way()))
+		kick(cpu, 0);
 }
 
 /* How far the first one of a queue is. */
@@ -351,10 +386,15 @@ void BPF_PROG(home_tick, struct task_struct *p)
 	u32 idle, llc;
 	bool yields;
 
-	if (!t || ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1))
+	if (!t)
 		return;
-	heed(t, p->pid, p->tgid, cpu);
 	llc = NQ_CPU(&nq, cpu)->llc;
+	if (belongs_to_cpu(p)) {
+		if (nq_is_online(&nq, cpu) && now - t->began_at >= nq.weights.slice && nq_read(NQ_ON_LLC(&nq, llc)->waiting))
+			set_slice(p, 0);
+		return;
+	}
+	heed(t, p->pid, p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
 	account(t, p->tgid, cpu);
@@ -365,7 +405,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 		set_slice(p, 0);
 	idle = NQ_ON_CPU(&nq, cpu)->wakes;
 	if (idle != NQ_NONE)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		kick(idle, SCX_KICK_IDLE);
 }
 
 SEC("struct_ops/runnable")
@@ -396,7 +436,9 @@ void BPF_PROG(home_running, struct task_struct *p)
 	if (!t)
 		return;
 	slice = nq_running(&nq, t, cpu, bpf_ktime_get_ns());
-	if (p->scx.slice > slice)
+	if (belongs_to_cpu(p))
+		set_slice(p, ENDLESS);
+	else if (p->scx.slice > slice)
 		set_slice(p, slice);
 }
 
@@ -421,7 +463,7 @@ void BPF_PROG(home_update_idle, s32 cpu, bool idle)
 	}
 	nq_idle(&nq, cpu);
 	if (nq_anything(&nq, cpu, bpf_ktime_get_ns()))
-		scx_bpf_kick_cpu(cpu, 0);
+		kick(cpu, 0);
 }
 
 /* The CPU is a real-time task's: those that wait for it alone shall wait elsewhere. */
@@ -429,7 +471,8 @@ SEC("struct_ops/cpu_release")
 void BPF_PROG(home_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	nq_busy(&nq, cpu);
-	scx_bpf_reenqueue_local();
+	if (nq_is_online(&nq, cpu))
+		scx_bpf_reenqueue_local();
 }
 
 SEC("struct_ops/set_weight")
@@ -563,7 +606,7 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 	}
 	/* It goes there before it touches memory. */
 	if (t->home != nq_node_of(&nq, cpu))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		kick(cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
 
