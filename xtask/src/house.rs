@@ -7,9 +7,10 @@ use crate::metadata::{self, Package};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 17] = [
+const PLAN: [Room; 18] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
+    ("nearq-command", &[], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
@@ -46,6 +47,7 @@ const PLAN: [Room; 17] = [
     (
         "nearq-cli",
         &[
+            "nearq-command",
             "nearq-control",
             "nearq-experiments",
             "nearq-home",

@@ -142,7 +142,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
 
     let (sender, receiver) = mpsc::channel();
-    crate::signals::send(sender.clone(), Happened::Signal)?;
+    let signals = sender.clone();
+    nearq_command::signals::on_first(move |number, name| {
+        // Nobody listens any more: it ends anyway.
+        let _ = signals.send(Happened::Signal(number, name));
+    })?;
     let mut session = Session {
         options,
         memory: (!options.no_memory).then(Memory::new),

@@ -52,7 +52,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let state = pins::open(pins::STATE, Access::Read)?;
     let (sender, receiver) = mpsc::channel();
-    crate::signals::send(sender.clone(), |_, _| Happened::Signal)?;
+    let signals = sender.clone();
+    nearq_command::signals::on_first(move |_, _| {
+        // Nobody listens any more: it ends anyway.
+        let _ = signals.send(Happened::Signal);
+    })?;
     let terminal = Keys::take();
     if terminal.is_some() {
         thread::spawn(move || {
