@@ -16,6 +16,8 @@
 
 mod checks;
 mod decisions;
+#[cfg(test)]
+mod files;
 mod hotplug;
 mod load;
 mod memory;
@@ -127,6 +129,7 @@ mod tests {
             "nearq-scx metrics",
             "nearq-scx set stay 50ms",
             "nearq-scx tell 4711 1",
+            "nearq-scx tell 4711 --forget",
         ] {
             assert!(parse(right), "{right}");
         }
@@ -135,6 +138,9 @@ mod tests {
             "nearq-scx tell 4711",
             "nearq-scx tell 0 1",
             "nearq-scx tell -1 1",
+            "nearq-scx tell 4711 1 --forget",
+            "nearq-scx set stay",
+            "nearq-scx top --seconds 0",
             "nearq-scx status --task x",
             "nearq-scx run",
         ] {
