@@ -1,11 +1,48 @@
-//! What cargo knows of the workspace's packages.
+//! What cargo knows of the packages of a workspace.
 
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The cargo that runs this program, or the one on the path.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The house is two workspaces: the loadable scheduler takes a compiler for the kernel to build, and has a lock file of
+/// its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workspace {
+    /// All crates but one.
+    House,
+    /// `nearq-scx`.
+    Scheduler,
+}
+
+impl Workspace {
+    fn manifest(self) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        match self {
+            Self::House => root.join("Cargo.toml"),
+            Self::Scheduler => root.join("crates/nearq-scx/Cargo.toml"),
+        }
+    }
+}
+
+/// Why packages cannot be named.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// What is depended on is not on this machine and cannot be downloaded; what cargo says of it.
+    Absent(String),
+    /// Something is wrong.
+    Wrong(String),
+}
+
+impl From<Unknown> for String {
+    fn from(unknown: Unknown) -> Self {
+        let (Unknown::Absent(text) | Unknown::Wrong(text)) = unknown;
+        format!("cargo metadata: {text}")
+    }
 }
 
 /// A package of the workspace or one that it depends on.
@@ -30,18 +67,41 @@ pub(crate) struct Use {
 }
 
 /// All packages that are built for some target or feature, tests included.
-pub(crate) fn packages() -> Result<Vec<Package>, String> {
+pub(crate) fn packages(workspace: Workspace) -> Result<Vec<Package>, Unknown> {
+    ask(workspace, &["--all-features"])
+}
+
+/// Our own packages of a workspace. Nothing is downloaded for that.
+pub(crate) fn members(workspace: Workspace) -> Result<Vec<Package>, Unknown> {
+    ask(workspace, &["--no-deps"])
+}
+
+fn ask(workspace: Workspace, options: &[&str]) -> Result<Vec<Package>, Unknown> {
     let output = cargo()
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(options)
+        .arg("--manifest-path")
+        .arg(workspace.manifest())
         .output()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+        .map_err(|error| Unknown::Wrong(format!("it cannot be run: {error}")))?;
     if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo metadata failed:\n{}", errors.trim_end()));
+        return Err(unknown(&String::from_utf8_lossy(&output.stderr)));
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("cargo metadata is not understood: {error}"))?;
+        .map_err(|error| Unknown::Wrong(format!("its answer is not understood: {error}")))?;
     Ok(read(&metadata))
+}
+
+/// What cargo's errors mean: whether it is the network alone that is missing.
+fn unknown(errors: &str) -> Unknown {
+    if ["failed to download", "unable to download", "offline"]
+        .iter()
+        .any(|sign| errors.contains(sign))
+    {
+        let first = errors.lines().find_map(|line| line.strip_prefix("error: "));
+        return Unknown::Absent(first.unwrap_or("cargo cannot download them").to_owned());
+    }
+    Unknown::Wrong(errors.trim_end().to_owned())
 }
 
 fn read(metadata: &Value) -> Vec<Package> {
@@ -71,6 +131,35 @@ fn read(metadata: &Value) -> Vec<Package> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_not_downloaded_is_told_from_what_is_wrong() {
+        let offline = "error: no matching package named `libbpf-rs` found\nlocation searched: an index\n\
+                       As a reminder, you're using offline mode (--offline) which can sometimes cause failures\n";
+        let said = "no matching package named `libbpf-rs` found";
+        assert_eq!(unknown(offline), Unknown::Absent(said.into()));
+        let no_network = "    Updating an index\nerror: failed to get `rustix` as a dependency of package `x`\n\n\
+                          Caused by:\n  failed to download from `https://index.invalid/config.json`\n";
+        let said = "failed to get `rustix` as a dependency of package `x`";
+        assert_eq!(unknown(no_network), Unknown::Absent(said.into()));
+        for wrong in [
+            "error: cannot update the lock file Cargo.lock because --locked was passed to prevent this\n",
+            "error: failed to get `nearq-home` as a dependency of package `x`\n\nCaused by:\n  No such file\n",
+        ] {
+            assert!(
+                matches!(unknown(wrong), Unknown::Wrong(text) if text.contains(wrong.trim_end()))
+            );
+        }
+    }
+
+    #[test]
+    fn both_workspaces_are_where_they_are_looked_for() {
+        let names = |workspace| -> Vec<String> {
+            members(workspace).unwrap().into_iter().map(|package| package.name).collect()
+        };
+        assert!(names(Workspace::House).contains(&"nearq-core".to_owned()));
+        assert_eq!(names(Workspace::Scheduler), ["nearq-scx"]);
+    }
 
     #[test]
     fn members_and_their_uses_are_told_from_the_rest() {

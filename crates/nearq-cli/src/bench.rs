@@ -1,7 +1,7 @@
 //! `nearq bench`: the experiments, each with its options.
 
 use crate::machine::on_help;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, failed};
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Report, Target};
 use nearq_experiments::{
@@ -455,7 +455,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
             options.shared.run(|progress| nearq_experiments::home(&given, progress))
         }
         Experiment::HomeChild(child) => {
-            Ok(output::print(&nearq_experiments::home::Child::run(&child.what)?)?)
+            output::print(&nearq_experiments::home::Child::run(&child.what).map_err(failed)?)
         }
         Experiment::Numa(options) => {
             let given = NumaOptions {
@@ -490,9 +490,9 @@ impl Shared {
             Some("-") => Target::Stdout,
             _ => Target::File(path.clone()),
         });
-        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref())?;
-        let report = experiment(&Progress::stderr())?;
-        Ok(outputs.write(&report)?)
+        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref()).map_err(failed)?;
+        let report = experiment(&Progress::stderr()).map_err(failed)?;
+        outputs.write(&report).map_err(failed)
     }
 }
 

@@ -6,11 +6,11 @@ mod runs;
 mod text;
 
 use clap::Args;
+use nearq_command::screen;
 use nearq_control::protocol::{Dump, GetDump};
 
 use crate::attach;
 use crate::output::{self, Failure};
-use crate::screen;
 
 const LEGEND: &str = "\
 Sections, as the kernel's wq_dump has them:

@@ -4,12 +4,12 @@
 //! asked for with `--process`.
 
 use clap::Args;
+use nearq_command::screen::{Side, columns, plain};
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetSettings, Refusal, Setting, Settings, SettingsReply};
 
 use crate::attach;
 use crate::output::{self, Failure};
-use crate::screen::{Side, columns, plain};
 
 const LEGEND: &str = "\
 Columns:

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use nearq_command::screen::{Side, columns, plain, width};
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Platform as _};
 use nearq_processes::survey::{self, Resident, Survey, Which, Why};
@@ -14,7 +15,6 @@ use nearq_processes::tree::{How, State};
 use serde_json::{Value, json};
 
 use crate::output::{self, Failure};
-use crate::screen::{Side, columns, plain, width};
 
 /// For how long CPUs are watched.
 const SAMPLE: Duration = Duration::from_millis(250);

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use nearq_command::screen;
 use nearq_control::knobs::{Knob, Owner, of};
 use nearq_control::variables::VARIABLES;
 
 use crate::output::{self, Failure};
-use crate::screen;
 
 const LEGEND: &str = "\
 For each key:

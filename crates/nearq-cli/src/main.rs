@@ -14,9 +14,7 @@ mod metrics;
 mod output;
 mod ps;
 mod run;
-mod screen;
 mod set;
-mod signals;
 mod sim;
 mod soak;
 mod top;
@@ -26,6 +24,7 @@ mod tune;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use nearq_command::arguments;
 use output::Failure;
 use std::process::ExitCode;
 
@@ -102,7 +101,7 @@ fn main() -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
             Command::Run(options) => {
-                return run::run(&options).unwrap_or_else(Failure::report);
+                return run::run(&options).unwrap_or_else(report);
             }
             Command::Homes(options) => homes::run(&options),
             Command::Ps(options) => ps::run(&options),
@@ -121,33 +120,23 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => report(failure),
     }
+}
+
+fn report(failure: Failure) -> ExitCode {
+    failure.report("nearq")
 }
 
 /// Prints help and version; everything else is made into one line.
 fn refused(error: &clap::Error) -> Result<(), Failure> {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            output::print(&error.render().to_string())
+    arguments::refused(error, commands, |kind, line| {
+        if kind == ErrorKind::InvalidUtf8 {
+            return format!("{}: arguments must be UTF-8", not_utf8());
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::input(error.render().to_string().trim_end()).whole())
-        }
-        kind => {
-            let line = one_line(&error.render().to_string());
-            Err(Failure::input(match kind {
-                ErrorKind::InvalidSubcommand => format!("{line}; there are {}", commands()),
-                // What is allowed stands in the message.
-                ErrorKind::ValueValidation => line,
-                ErrorKind::InvalidUtf8 => format!("{}: arguments must be UTF-8", not_utf8()),
-                _ => {
-                    let command = command_of(std::env::args().skip(1));
-                    format!("{line}; `{command} --help` says what is allowed")
-                }
-            }))
-        }
-    }
+        let command = command_of(std::env::args().skip(1));
+        format!("{line}; `{command} --help` says what is allowed")
+    })
 }
 
 /// The first argument that is not UTF-8, in quotes.
@@ -185,24 +174,6 @@ fn commands() -> String {
     names.join(", ")
 }
 
-/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
-fn one_line(text: &str) -> String {
-    let end = ["\n\nUsage:", "\n\nFor more information"]
-        .into_iter()
-        .filter_map(|mark| text.find(mark))
-        .min()
-        .unwrap_or(text.len());
-    let text = text[..end].trim().trim_start_matches("error:");
-    let mut line = String::new();
-    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
-        if !line.is_empty() {
-            line.push_str(if line.ends_with(':') { " " } else { "; " });
-        }
-        line.push_str(part);
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,18 +181,6 @@ mod tests {
     #[test]
     fn the_options_are_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn what_clap_says_becomes_one_line() {
-        let text = "error: unexpected argument '--fil' found\n\n  tip: a similar argument exists: '--file'\n\n\
-                    Usage: nearq bench scopes\n\nFor more information, try '--help'.\n";
-        assert_eq!(
-            one_line(text),
-            "unexpected argument '--fil' found; tip: a similar argument exists: '--file'"
-        );
-        let text = "error: the following required arguments were not provided:\n  <FILE>\n\nUsage: nearq topo [OPTIONS] <FILE>\n";
-        assert_eq!(one_line(text), "the following required arguments were not provided: <FILE>");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use nearq_command::screen::{Side, columns, plain};
 use nearq_control::client::Client;
 use nearq_control::find::{Found, processes};
 use nearq_control::protocol::{Access, GetProcess, Process};
@@ -16,7 +17,6 @@ use serde::Serialize;
 use uzers::{get_effective_uid, get_user_by_uid};
 
 use crate::output::{self, Failure};
-use crate::screen::{Side, columns, plain};
 
 /// Processes that are asked at once: one that is stopped answers none of the others' questions.
 const AT_ONCE: usize = 32;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use nearq_command::screen::{Side, columns, plain};
 use nearq_control::protocol::{Set, Setting, Settings, SettingsReply};
 
 use crate::attach;
 use crate::output::{self, Failure};
-use crate::screen::{Side, columns, plain};
 
 const LEGEND: &str = "\
 QUEUE is a queue's name, or # and its number where several have one name (quote

@@ -1,6 +1,6 @@
 //! `nearq sim`: questions about the simulated machine and about what was found on it.
 
-use crate::output::Failure;
+use crate::output::{Failure, failed};
 use crate::soak;
 use clap::{Args, Subcommand};
 use nearq_experiments::report::{Outputs, Target};
@@ -72,7 +72,7 @@ pub(crate) fn run(question: &Question) -> Result<(), Failure> {
 impl Sensitivity {
     fn run(&self) -> Result<(), Failure> {
         let json = self.json.as_deref().map(Target::parse);
-        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref())?;
+        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref()).map_err(failed)?;
         let options = SensitivityOptions {
             machine: self.on.clone(),
             experiment: Some(self.experiment.clone()),
@@ -80,8 +80,8 @@ impl Sensitivity {
             quick: self.quick,
             runs: self.runs,
         };
-        let report = sensitivity(&options, &Progress::stderr())?;
-        Ok(outputs.write(&report)?)
+        let report = sensitivity(&options, &Progress::stderr()).map_err(failed)?;
+        outputs.write(&report).map_err(failed)
     }
 }
 

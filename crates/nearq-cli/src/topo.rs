@@ -1,7 +1,7 @@
 //! `nearq topo`: a machine as text, JSON or a picture.
 
 use crate::machine::on_help;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, failed};
 use clap::Args;
 use nearq_experiments::{HERE, Machine};
 use nearq_topology::render::{self, View};
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 /// Carries it out.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let machine = Machine::named(&options.on)?;
+    let machine = Machine::named(&options.on).map_err(failed)?;
     let view = View {
         topology: machine.topology(),
         limits: machine.limits(),

@@ -23,11 +23,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nearq_command::signals;
 use nearq_control::client::{ClientError, Replies};
 use nearq_control::protocol::{self, GetProcess, TraceBatch};
 
+use crate::attach;
 use crate::output::Failure;
-use crate::{attach, signals};
 use file::TraceFile;
 use session::{Ended, Output, Session};
 
@@ -119,7 +120,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let mut session = Session::new(options.pid, output, options.items);
     let (sender, messages) = sync_channel(MOST_UNREAD);
-    signals::send(sender.clone(), |_| Message::Signal)?;
+    let interrupts = sender.clone();
+    signals::on_first(move |_, _| {
+        // Nobody listens any more: it ends anyway.
+        let _ = interrupts.send(Message::Signal);
+    })?;
     let wanted = protocol::Trace { queue: options.queue.clone(), every: options.every };
     read(client.stream(&wanted).map_err(attach::failure)?, sender)?;
     let deadline = options.seconds.map(|seconds| Instant::now() + seconds);

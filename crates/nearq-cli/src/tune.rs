@@ -19,13 +19,14 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use clap::Args;
+use nearq_command::signals;
 use nearq_control::client::Client;
 use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSettings};
 use nearq_experiments::Progress;
 use nearq_experiments::report::Watch;
 
+use crate::attach;
 use crate::output::{Failure, print};
-use crate::{attach, signals};
 use plan::{Plan, plan};
 use report::Facts;
 use trial::{Stop, Trial, await_configured, configured, words};
@@ -130,7 +131,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     may_change(&mut client)?;
     let before = configured(&queue);
     let (sender, interrupts) = sync_channel(1);
-    signals::send(sender, |signal| signal)?;
+    signals::on_first(move |_, name| {
+        // Nobody listens any more: it ends anyway.
+        let _ = sender.send(name);
+    })?;
 
     let watch = Watch::start(cpus);
     let mut rounds = Rounds::default();

@@ -2,12 +2,12 @@
 //! the runtime follows CPUs that go and come, affinity, quota and cpuset (`examples/follow.rs`), and homes are where the kernel puts
 //! things (`examples/home.rs`).
 //!
-//! `common/guest.rs` says what has to be there; where something is missing, one line says so and nothing is tested.
+//! `nearq-command/tests/guest` says what has to be there; where something is missing, one line says so and nothing is
+//! tested.
 
 #![cfg(target_arch = "x86_64")]
 
-mod common;
-#[path = "common/guest.rs"]
+#[path = "../../nearq-command/tests/guest/mod.rs"]
 mod guest;
 
 use guest::{boot, script, static_program};

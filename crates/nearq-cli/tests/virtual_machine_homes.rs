@@ -1,12 +1,13 @@
 //! Homes of processes on a real kernel with several nodes: `nearq run` inside a virtual machine, by what its jobs say of where they
 //! have been (`examples/homebody.rs`).
 //!
-//! `common/guest.rs` says what has to be there; where something is missing, one line says so and nothing is tested.
+//! `nearq-command/tests/guest` says what has to be there; where something is missing, one line says so and nothing is
+//! tested.
 
 #![cfg(target_arch = "x86_64")]
 
 mod common;
-#[path = "common/guest.rs"]
+#[path = "../../nearq-command/tests/guest/mod.rs"]
 mod guest;
 
 use common::Folder;

@@ -1,17 +1,18 @@
 //! A tree of processes on a real kernel with two nodes: `nearq run --tree` inside a virtual machine, by what its programs say of where
 //! they have been (`examples/homebody.rs`), and `nearq homes` beside it.
 //!
-//! The programs there are dynamically linked, as ours are, with the loader and the libraries of this machine. `common/guest.rs` says
-//! what else has to be there; where something is missing, one line says so and nothing is tested.
+//! The programs there are dynamically linked, as ours are, with the loader and the libraries of this machine.
+//! `nearq-command/tests/guest` says what else has to be there; where something is missing, one line says so and nothing
+//! is tested.
 
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
 mod common;
-#[path = "common/guest.rs"]
+#[path = "../../nearq-command/tests/guest/mod.rs"]
 mod guest;
 
-use common::{Folder, skipped};
-use guest::{boot_with, script, static_program};
+use common::Folder;
+use guest::{boot_with, script, skipped, static_program};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn each_program_of_a_tree_is_at_home_with_its_memory() {
     let libraries = match libraries() {
         Ok(libraries) => libraries,
         Err(missing) => {
-            skipped("virtual machines", &missing, "run the tests on Debian or its like");
+            skipped(&missing, "run the tests on Debian or its like");
             return;
         }
     };

@@ -27,8 +27,8 @@ impl Error for TooLarge {}
 /// What the policy knows of a machine when it begins: its shape, and which CPUs are online; nobody runs, nobody waits, all CPUs count as
 /// busy, and the weights are the usual ones.
 ///
-/// Only nodes with CPUs are in it; a CPU whose node or cache the machine does not tell, as it may be for one that is offline, counts to
-/// the first.
+/// Only nodes with CPUs are in it. A CPU that is offline may not tell where it belongs: without a node it counts to the
+/// first one; without a cache to the only one of its node, or else to one more, which the machine has not.
 ///
 /// # Errors
 /// It has too many CPUs, caches or nodes.

@@ -97,31 +97,8 @@ fn lacking(mask: u64) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Files;
     use nearq_topology::Topology;
-    use std::path::PathBuf;
-
-    /// A folder with a machine's files in it, gone at the end.
-    struct Files(PathBuf);
-
-    impl Files {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let folder = std::env::temp_dir()
-                .join(format!("nearq-scx-checks-{}-{name}", std::process::id()));
-            for (path, text) in files {
-                let path = folder.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            fs::create_dir_all(&folder).unwrap();
-            Files(folder)
-        }
-    }
-
-    impl Drop for Files {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     const ROOT: (&str, &str) = ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n");
     const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `checks` | says what a machine lacks |
 //! | `load`, `pins` | the scheduler in the kernel, and its maps, by which others find it |
-//! | `start`, `signals`, `hotplug` | loads it, follows it and the CPUs, takes it out |
+//! | `start`, `hotplug` | loads it, follows it and the CPUs, takes it out |
 //! | `memory`, `residency`, `remedy`, `decisions` | dynamic homes |
 //! | `state`, `status`, `tasks`, `top`, `metrics` | what it does, for people and programs |
 //! | `set`, `weights` | what can be set, and homes that are told |
@@ -16,6 +16,8 @@
 
 mod checks;
 mod decisions;
+#[cfg(test)]
+mod files;
 mod hotplug;
 mod load;
 mod memory;
@@ -25,7 +27,6 @@ mod pins;
 mod remedy;
 mod residency;
 mod set;
-mod signals;
 mod start;
 mod state;
 mod status;
@@ -35,8 +36,8 @@ mod weights;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use nearq_command::arguments;
 use output::Failure;
 
 /// A scheduler of the whole machine that knows home nodes: each task runs where its memory is, as long as there is room
@@ -92,30 +93,14 @@ fn main() -> ExitCode {
         },
         Err(error) => done(refused(&error)),
     };
-    result.unwrap_or_else(Failure::report)
+    result.unwrap_or_else(|failure| failure.report(output::NAME))
 }
 
 /// Prints help and version; everything else is made into one line.
 fn refused(error: &clap::Error) -> Result<(), Failure> {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            output::print(&error.render().to_string())
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::input(error.render().to_string().trim_end()).whole())
-        }
-        kind => {
-            let line = one_line(&error.render().to_string());
-            Err(Failure::input(match kind {
-                ErrorKind::InvalidSubcommand => format!("{line}; there are {}", commands()),
-                // What is allowed stands in the message.
-                ErrorKind::ValueValidation => line,
-                _ => format!(
-                    "{line}; `nearq-scx --help` and `nearq-scx COMMAND --help` say what is allowed"
-                ),
-            }))
-        }
-    }
+    arguments::refused(error, commands, |_, line| {
+        format!("{line}; `nearq-scx --help` and `nearq-scx COMMAND --help` say what is allowed")
+    })
 }
 
 /// `start, status, ...`: the commands that there are.
@@ -123,21 +108,6 @@ fn commands() -> String {
     let command = Cli::command();
     let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     names.join(", ")
-}
-
-/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
-fn one_line(text: &str) -> String {
-    let marks = ["\n\nUsage:", "\n\nFor more information"];
-    let end = marks.into_iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
-    let parts = text[..end].trim().trim_start_matches("error:").lines().map(str::trim);
-    let mut line = String::new();
-    for part in parts.filter(|part| !part.is_empty()) {
-        if !line.is_empty() {
-            line.push_str(if line.ends_with(':') { " " } else { "; " });
-        }
-        line.push_str(part);
-    }
-    line
 }
 
 #[cfg(test)]
@@ -159,6 +129,7 @@ mod tests {
             "nearq-scx metrics",
             "nearq-scx set stay 50ms",
             "nearq-scx tell 4711 1",
+            "nearq-scx tell 4711 --forget",
         ] {
             assert!(parse(right), "{right}");
         }
@@ -167,6 +138,9 @@ mod tests {
             "nearq-scx tell 4711",
             "nearq-scx tell 0 1",
             "nearq-scx tell -1 1",
+            "nearq-scx tell 4711 1 --forget",
+            "nearq-scx set stay",
+            "nearq-scx top --seconds 0",
             "nearq-scx status --task x",
             "nearq-scx run",
         ] {

@@ -2,21 +2,21 @@
 
 use std::ffi::c_void;
 use std::mem::offset_of;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use libbpf_rs::{MapCore as _, MapFlags as MapUpdate, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags as MapUpdate};
 use nearq_scx_policy::layout::{Nq, Told};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::AsFd as _;
 
 use crate::load::{NQ_AT, SHARED};
 use crate::output::{self, Failure};
 use crate::pins::{self, Access};
 use crate::state::{node_id, node_index};
-use crate::weights;
+use crate::weights::{self, Weight};
 
 /// The policy's number of a home that somebody has told.
 const WHY_TOLD: u32 = 4;
@@ -86,40 +86,59 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
     Shared::map(&state)
         .map_err(|error| Failure::run(format!("{} cannot be set: {error}", weight.name)))?
         .store(NQ_AT + offset_of!(Nq, weights) + weight.offset(), value);
-    let (before, after) = (weight.text(before), weight.text(value));
-    output::print(&format!("{}: {after} (was {before})\n", weight.name))
+    output::print(&changed(weight, before, value))
+}
+
+/// What is said of a weight that was set.
+fn changed(weight: &Weight, before: u64, after: u64) -> String {
+    format!("{}: {} (was {})\n", weight.name, weight.text(after), weight.text(before))
 }
 
 /// Carries out `tell`.
 pub(crate) fn tell(options: &TellOptions) -> Result<(), Failure> {
     let (pid, map) = (options.pid, pins::open(pins::TOLD, Access::Write)?);
-    let refused = |error: &libbpf_rs::Error| {
-        let path = pins::path(pins::TOLD);
-        Failure::run(format!("{}: cannot be written: {error}", path.display()))
-    };
     let Some(node) = options.node else {
-        return match map.delete(&pid.to_ne_bytes()) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
-                Err(Failure::input(format!("{pid}: no home was told of it")))
-            }
-            Err(error) => Err(refused(&error)),
-        };
+        return map.delete(&pid.to_ne_bytes()).map_err(|error| not_forgotten(pid, &error));
     };
-    let nq = pins::machine(&pins::open(pins::STATE, Access::Read)?)?;
-    if node_index(&nq, node).is_none() {
-        let known: Vec<String> =
-            (0..nq.nodes).filter_map(|index| Some(node_id(&nq, index)?.to_string())).collect();
-        return Err(Failure::input(format!(
-            "node {node}: there is no such node with CPUs; there are {}",
-            known.join(", ")
-        )));
-    }
-    if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-        return Err(Failure::input(format!("{pid}: there is no such process or thread")));
-    }
+    has_node(&*pins::machine(&pins::open(pins::STATE, Access::Read)?)?, node)?;
+    exists(Path::new("/proc"), pid)?;
     pins::tell(&map, pid, Told { node, why: WHY_TOLD }, MapUpdate::ANY)
-        .map_err(|error| refused(&error))
+        .map_err(|error| not_written(&error))
+}
+
+/// Whether tasks can be at home on a node.
+fn has_node(nq: &Nq, node: u32) -> Result<(), Failure> {
+    if node_index(nq, node).is_some() {
+        return Ok(());
+    }
+    let known: Vec<String> =
+        (0..nq.nodes).filter_map(|index| Some(node_id(nq, index)?.to_string())).collect();
+    Err(Failure::input(format!(
+        "node {node}: there is no such node with CPUs; there are {}",
+        known.join(", ")
+    )))
+}
+
+/// Whether there is somebody of that number. Of a thread that does not lead its process there is a folder too, though
+/// it is not listed.
+fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
+    if processes.join(pid.to_string()).exists() {
+        return Ok(());
+    }
+    Err(Failure::input(format!("{pid}: there is no such process or thread")))
+}
+
+/// Why what was told cannot be taken back.
+fn not_forgotten(pid: u32, error: &libbpf_rs::Error) -> Failure {
+    if error.kind() == libbpf_rs::ErrorKind::NotFound {
+        return Failure::input(format!("{pid}: no home was told of it"));
+    }
+    not_written(error)
+}
+
+fn not_written(error: &libbpf_rs::Error) -> Failure {
+    let path = pins::path(pins::TOLD);
+    Failure::run(format!("{}: cannot be written: {error}", path.display()))
 }
 
 /// The memory that the kernel's part shares, in this process.
@@ -129,13 +148,13 @@ struct Shared {
 }
 
 impl Shared {
-    fn map(state: &MapHandle) -> rustix::io::Result<Self> {
+    fn map(state: &impl AsFd) -> rustix::io::Result<Self> {
         let page = rustix::param::page_size();
         let length = SHARED.next_multiple_of(page);
-        let fd: BorrowedFd<'_> = state.as_fd();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: new memory at a place that the kernel chooses, of a map whose size was compared when it was opened.
-        let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }?;
+        let start =
+            unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, state, 0) }?;
         Ok(Shared { start, length })
     }
 
@@ -154,5 +173,87 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which nobody refers any more. That it cannot be undone is no harm: the process ends.
         let _ = unsafe { munmap(self.start, self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::made_up;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    fn refused(name: &str, value: &str) -> String {
+        set(&SetOptions { name: name.into(), value: value.into() }).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused_before_the_scheduler_is_asked() {
+        let text = refused("stray", "1ms");
+        assert!(text.starts_with("stray: there is no such weight; there are slice, "), "{text}");
+        let text = refused("stay", "20");
+        assert_eq!(text, "stay=20: may be a time from 0ns to 10s, with its unit: s, ms, us or ns");
+        assert_eq!(
+            refused("imbalance", "1000001"),
+            "imbalance=1000001: may be thousandths from 1 to 1000000"
+        );
+    }
+
+    #[test]
+    fn what_was_set_is_said_with_what_it_was() {
+        let said = |name, before, after| changed(weights::find(name).unwrap(), before, after);
+        assert_eq!(said("stay", 20_000_000, 50_000_000), "stay: 50ms (was 20ms)\n");
+        assert_eq!(said("stay", 1_500_000, 0), "stay: 0ns (was 1500us)\n");
+        assert_eq!(said("imbalance", 1000, 2000), "imbalance: 2000 (was 1000)\n");
+    }
+
+    #[test]
+    fn a_weight_is_written_where_it_is_and_nowhere_else() {
+        let file = File::from(memfd_create("state", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&file, SHARED as u64).unwrap();
+        let stay = weights::find("stay").unwrap();
+        let at = NQ_AT + offset_of!(Nq, weights) + stay.offset();
+        Shared::map(&file).unwrap().store(at, 0x0102_0304_0506_0708);
+        let mut bytes = vec![0; SHARED];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let nq = Nq::from_bytes(&bytes[NQ_AT..NQ_AT + size_of::<Nq>()]).unwrap();
+        assert_eq!(stay.get(&nq.weights), 0x0102_0304_0506_0708);
+        bytes[at..at + 8].fill(0);
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_node_without_cpus_is_refused_with_those_that_there_are() {
+        let nq = made_up();
+        assert_eq!((has_node(&nq, 0), has_node(&nq, 2)), (Ok(()), Ok(())));
+        let refusal = "node 1: there is no such node with CPUs; there are 0, 2";
+        assert_eq!(has_node(&nq, 1), Err(Failure::input(refusal)));
+        assert!(has_node(&nq, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn who_is_not_there_is_refused() {
+        let processes = Path::new("/proc");
+        assert_eq!(exists(processes, std::process::id()), Ok(()));
+        // A thread that does not lead its process.
+        let of_thread = std::thread::spawn(move || {
+            let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            (number, exists(processes, number))
+        });
+        let (number, found) = of_thread.join().unwrap();
+        assert!(number != std::process::id() && found.is_ok(), "{number}: {found:?}");
+        let nobody = i32::MAX.cast_unsigned();
+        let refusal = Failure::input("2147483647: there is no such process or thread");
+        assert_eq!(exists(processes, nobody), Err(refusal));
+    }
+
+    #[test]
+    fn to_forget_what_was_not_told_is_no_failure_of_the_system() {
+        let error = libbpf_rs::Error::from_raw_os_error;
+        let not_told = not_forgotten(11, &error(libc::ENOENT));
+        assert_eq!(not_told, Failure::input("11: no home was told of it"));
+        let refused = not_forgotten(11, &error(libc::EPERM)).to_string();
+        assert!(refused.starts_with("/sys/fs/bpf/nearq/told: cannot be written: "), "{refused}");
     }
 }

@@ -22,7 +22,7 @@ use crate::load::{self, Gone, Loaded};
 use crate::memory::Memory;
 use crate::output::{self, Failure, tell};
 use crate::pins::{self, Lock, Tellers};
-use crate::{checks, decisions, weights};
+use crate::{checks, decisions, state, weights};
 
 /// How often it looks whether the kernel has let go.
 const LOOK: Duration = Duration::from_millis(250);
@@ -142,7 +142,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
 
     let (sender, receiver) = mpsc::channel();
-    crate::signals::send(sender.clone(), Happened::Signal)?;
+    let signals = sender.clone();
+    nearq_command::signals::on_first(move |number, name| {
+        // Nobody listens any more: it ends anyway.
+        let _ = signals.send(Happened::Signal(number, name));
+    })?;
     let mut session = Session {
         options,
         memory: (!options.no_memory).then(Memory::new),
@@ -210,7 +214,7 @@ impl Session<'_> {
             "loaded in {} ms: {} CPUs, {} caches, {} nodes; homes may be told by {tellers}",
             begun.elapsed().as_millis(),
             machine.online().len(),
-            nq.llcs,
+            state::caches(&nq),
             nq.nodes,
         );
         let end = pinned.and_then(|()| {

@@ -3,7 +3,7 @@
 //! The whole of it is copied out of the kernel at once, while it goes on: numbers that belong together may differ by what happened
 //! in the microseconds between.
 
-use nearq_scx_policy::layout::{COUNTED, CROSSED, EVENTS, NONE, Nq, UNIT};
+use nearq_scx_policy::layout::{COUNTED, CROSSED, EVENTS, Llc, NONE, Nq, UNIT};
 
 /// Names of all that is counted, by index of [`Counts`], and what each counts.
 pub(crate) fn events() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -119,6 +119,16 @@ impl Now {
     }
 }
 
+/// How many last-level caches have a CPU that is online. A CPU that is offline does not tell which cache is its own,
+/// and counts as one that has a cache for itself until it comes: that is a place to count at, and no cache that the
+/// machine has.
+pub(crate) fn caches(nq: &Nq) -> usize {
+    let known = (nq.llcs as usize).min(nq.llc.len());
+    let is_online =
+        |llc: &&Llc| llc.cpus.iter().zip(&nq.online).any(|(own, online)| own & online != 0);
+    nq.llc[..known].iter().filter(is_online).count()
+}
+
 /// Whether a CPU is in a mask of the policy.
 pub(crate) fn is_set(mask: &[u64], cpu: usize) -> bool {
     mask.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
@@ -167,6 +177,8 @@ pub(crate) fn made_up() -> Box<Nq> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Files;
+    use nearq_topology::Topology;
 
     #[test]
     fn cpus_are_summed_up_by_node() {
@@ -201,11 +213,47 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_that_an_offline_cpu_was_given_is_no_cache_of_the_machine() {
+        let mut files: Vec<(String, String)> = Vec::new();
+        let mut add = |path: String, text: &str| {
+            files.push((format!("sys/devices/system/{path}"), text.into()))
+        };
+        add("cpu/possible".into(), "0-7");
+        add("cpu/present".into(), "0-7");
+        add("cpu/online".into(), "0-4,6-7");
+        add("node/node0/cpulist".into(), "0-3");
+        add("node/node1/cpulist".into(), "4,6-7");
+        for cpu in [0, 1, 2, 3, 4, 6, 7] {
+            let index = format!("cpu/cpu{cpu}/cache/index3");
+            add(format!("{index}/level"), "3");
+            add(format!("{index}/type"), "Unified");
+            add(format!("{index}/shared_cpu_list"), ["0-1", "2-3", "4", "6-7"][cpu / 2]);
+        }
+        // It tells its node, and no more.
+        add("cpu/cpu5/node1/cpulist".into(), "4,6-7");
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let files = Files::new("offline", &files);
+        let machine = Topology::from_sysfs(&files.0).unwrap();
+        let mut nq = nearq_scx_policy::describe(&machine, machine.online()).unwrap();
+        assert_eq!((nq.llcs, caches(&nq)), (5, 4));
+        assert_eq!(nq.cpu[5].node, 1);
+        assert!((0..8).all(|cpu| (cpu == 5) == (nq.cpu[cpu].llc == nq.cpu[5].llc)));
+        // When it has come it is one, until the machine is read anew.
+        nq.online[0] |= 1 << 5;
+        assert_eq!(caches(&nq), 5);
+        nq.online = Default::default();
+        assert_eq!(caches(&nq), 0);
+    }
+
+    #[test]
     fn a_state_that_makes_no_sense_is_read_without_a_panic() {
         let mut nq = made_up();
         (nq.nodes, nq.cpus) = (u32::MAX, u32::MAX);
         nq.cpu[3].node = 77;
         nq.on_node[0].capacity = 0;
         assert_eq!(Now::of(&nq).nodes.len(), nq.node.len());
+        nq.llcs = u32::MAX;
+        assert_eq!(caches(&nq), 4);
     }
 }

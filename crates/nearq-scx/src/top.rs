@@ -3,8 +3,9 @@
 //! On a terminal the table is drawn over the last one; elsewhere one follows the other. Keys are heard without their echo; the terminal
 //! is as it was before however this ends, but for a signal that cannot be caught.
 
-use std::io::{self, IsTerminal as _, Read as _};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::io::{self, IsTerminal as _, Read};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,28 +53,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let state = pins::open(pins::STATE, Access::Read)?;
     let (sender, receiver) = mpsc::channel();
-    crate::signals::send(sender.clone(), |_, _| Happened::Signal)?;
-    let terminal = Keys::take();
-    if terminal.is_some() {
-        thread::spawn(move || {
-            let mut key = [0];
-            while io::stdin().read_exact(&mut key).is_ok() {
-                if sender.send(Happened::Key(key[0])).is_err() {
-                    return;
-                }
-            }
-        });
+    let signals = sender.clone();
+    nearq_command::signals::on_first(move |_, _| {
+        // Nobody listens any more: it ends anyway.
+        let _ = signals.send(Happened::Signal);
+    })?;
+    let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let keys = if is_watched { Keys::of(io::stdin()) } else { None };
+    if keys.is_some() {
+        thread::spawn(move || hear(io::stdin(), &sender));
     }
     let (mut before, mut at) = (look(&state)?, Instant::now());
     let mut shown = 0;
     loop {
-        let wait = Duration::from_secs(options.seconds).saturating_sub(at.elapsed());
-        match receiver.recv_timeout(wait) {
-            Ok(Happened::Signal | Happened::Key(b'q' | b'Q')) => return Ok(()),
-            Ok(Happened::Key(_)) => continue,
-            Err(RecvTimeoutError::Timeout) => {}
-            // There is no keyboard: then time alone passes.
-            Err(RecvTimeoutError::Disconnected) => thread::sleep(wait),
+        if is_to_end(&receiver, at + Duration::from_secs(options.seconds)) {
+            return Ok(());
         }
         // Its maps can be read as long as we have them, whether it is loaded or not.
         status::is_there()?;
@@ -92,6 +86,29 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         shown += 1;
         if !output::try_print(&drawn)? || options.times.is_some_and(|times| shown >= times) {
             return Ok(());
+        }
+    }
+}
+
+/// Passes keys on until there are no more, or nobody wants them.
+fn hear(mut keys: impl Read, sender: &Sender<Happened>) {
+    let mut key = [0];
+    while keys.read_exact(&mut key).is_ok() && sender.send(Happened::Key(key[0])).is_ok() {}
+}
+
+/// Waits until then; whether somebody wants it to end before.
+fn is_to_end(receiver: &Receiver<Happened>, then: Instant) -> bool {
+    loop {
+        let wait = then.saturating_duration_since(Instant::now());
+        match receiver.recv_timeout(wait) {
+            Ok(Happened::Signal | Happened::Key(b'q' | b'Q')) => return true,
+            Ok(Happened::Key(_)) => {}
+            Err(RecvTimeoutError::Timeout) => return false,
+            // There is no keyboard: then time alone passes.
+            Err(RecvTimeoutError::Disconnected) => {
+                thread::sleep(wait);
+                return false;
+            }
         }
     }
 }
@@ -118,30 +135,28 @@ fn table(since: &Now, elapsed: Duration) -> String {
 }
 
 /// A terminal that gives keys as they are pressed, and does not show them.
-struct Keys {
+struct Keys<T: AsFd> {
+    terminal: T,
     before: Termios,
 }
 
-impl Keys {
-    fn take() -> Option<Self> {
-        let terminal = io::stdin();
-        if !terminal.is_terminal() || !io::stdout().is_terminal() {
-            return None;
-        }
+impl<T: AsFd> Keys<T> {
+    /// None where it is no terminal.
+    fn of(terminal: T) -> Option<Self> {
         let before = tcgetattr(&terminal).ok()?;
         let mut now = before.clone();
         now.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         now.special_codes[SpecialCodeIndex::VMIN] = 1;
         now.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&terminal, OptionalActions::Now, &now).ok()?;
-        Some(Keys { before })
+        Some(Keys { terminal, before })
     }
 }
 
-impl Drop for Keys {
+impl<T: AsFd> Drop for Keys<T> {
     fn drop(&mut self) {
         // There is nobody to tell.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }
 
@@ -149,6 +164,10 @@ impl Drop for Keys {
 mod tests {
     use super::*;
     use crate::state::{event, made_up};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::ffi::OsStr;
+    use std::fs::File;
+    use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
     fn counts_are_by_the_second() {
@@ -163,5 +182,71 @@ mod tests {
         assert!(text.contains("\n75.0% of 4.0s of CPU time at home\n"), "{text}");
         assert!(text.contains("\nleft             3   0   3  tasks that began"), "{text}");
         assert!(text.contains("\ncrossed          0   0   0  "), "{text}");
+    }
+
+    /// Whether it ends when that happens, and whether it came back before the end of the period; nobody else says
+    /// anything.
+    fn ends(happened: Vec<Happened>, period: Duration) -> (bool, bool) {
+        let (sender, receiver) = mpsc::channel();
+        for one in happened {
+            sender.send(one).unwrap();
+        }
+        let then = Instant::now() + period;
+        (is_to_end(&receiver, then), Instant::now() < then)
+    }
+
+    #[test]
+    fn q_and_signals_end_it_at_once() {
+        let long = Duration::from_mins(10);
+        for happened in [Happened::Key(b'q'), Happened::Key(b'Q'), Happened::Signal] {
+            assert_eq!(ends(vec![Happened::Key(b'x'), happened], long), (true, true));
+        }
+    }
+
+    #[test]
+    fn other_keys_neither_end_it_nor_make_a_table_come_early() {
+        let keys = || b"x\n\x1b[A ".map(Happened::Key).into();
+        assert_eq!(ends(keys(), Duration::from_millis(50)), (false, false));
+        // Nor does it when nobody is left who could say something.
+        let (sender, receiver) = mpsc::channel();
+        drop(sender);
+        let then = Instant::now() + Duration::from_millis(50);
+        assert!(!is_to_end(&receiver, then) && Instant::now() >= then);
+    }
+
+    #[test]
+    fn keys_are_passed_on_one_by_one_until_there_are_no_more_or_nobody_wants_them() {
+        let (sender, receiver) = mpsc::channel();
+        hear(&b"aq"[..], &sender);
+        drop(sender);
+        let heard: Vec<u8> = receiver
+            .iter()
+            .map(|happened| match happened {
+                Happened::Key(key) => key,
+                Happened::Signal => panic!("there was no signal"),
+            })
+            .collect();
+        assert_eq!(heard, b"aq");
+        let (sender, receiver) = mpsc::channel();
+        drop(receiver);
+        // It would go on for ever.
+        hear(io::repeat(b'x'), &sender);
+    }
+
+    #[test]
+    fn the_terminal_is_as_it_was_before() {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("terminals can be had");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
+        let name = ptsname(&master, Vec::new()).expect("it has a name");
+        let terminal = File::open(OsStr::from_bytes(name.as_bytes())).expect("it is there");
+        let modes = || tcgetattr(&terminal).unwrap().local_modes;
+        let before = format!("{:?}", tcgetattr(&terminal).unwrap());
+        assert!(modes().contains(LocalModes::ICANON | LocalModes::ECHO));
+        let keys = Keys::of(&terminal).expect("it is a terminal");
+        assert!(!modes().intersects(LocalModes::ICANON | LocalModes::ECHO));
+        assert!(modes().contains(LocalModes::ISIG), "Ctrl-C is a signal as ever");
+        drop(keys);
+        assert_eq!(format!("{:?}", tcgetattr(&terminal).unwrap()), before);
+        assert!(Keys::of(File::open("/dev/null").unwrap()).is_none(), "no terminal");
     }
 }

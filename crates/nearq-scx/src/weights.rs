@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nearq_command::screen::wrapped;
 use nearq_scx_policy::layout::Weights;
 
 use crate::output::Failure;
@@ -141,29 +142,13 @@ pub(crate) struct Legend;
 
 impl fmt::Display for Legend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const INDENT: usize = 20;
-        const WIDTH: usize = 80;
         let usual = Weights::default();
-        for (index, weight) in ALL.iter().enumerate() {
-            if index != 0 {
-                writeln!(f)?;
-            }
-            write!(f, "  {:<18}", weight.name)?;
-            let mut column = INDENT;
+        let lines = ALL.each_ref().map(|weight| {
             let text = format!("{}: {}", weight.text(weight.get(&usual)), weight.about);
-            for (at, word) in text.split(' ').enumerate() {
-                if at != 0 && column + 1 + word.len() > WIDTH {
-                    write!(f, "\n{}", " ".repeat(INDENT))?;
-                    column = INDENT;
-                } else if at != 0 {
-                    f.write_str(" ")?;
-                    column += 1;
-                }
-                f.write_str(word)?;
-                column += word.len();
-            }
-        }
-        Ok(())
+            let words: Vec<String> = text.split(' ').map(String::from).collect();
+            wrapped(&format!("  {:<18}", weight.name), &words, 80)
+        });
+        f.write_str(lines.concat().trim_end())
     }
 }
 

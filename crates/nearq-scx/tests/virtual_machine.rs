@@ -1,16 +1,18 @@
 //! In a virtual machine of several nodes, with a stock kernel: the command from beginning to end.
 //!
-//! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project; it must have been
-//! set up (`setup.sh` there), and libelf and zlib must be there for static linking. Where something is missing, one line says so
-//! and nothing is tested.
+//! `nearq-command/tests/guest` says what has to be there; instead of a target of Rust it takes libelf and zlib for
+//! static linking. Where something is missing, one line says so and nothing is tested.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
+#[path = "../../nearq-command/tests/guest/mod.rs"]
+mod guest;
+
+use guest::{build, script, skipped};
 use std::env;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -18,7 +20,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 #[test]
 fn the_command_from_beginning_to_end() {
     let Some((script, programs)) = prepared() else { return };
-    let text = boot(&script, &["-t", "A"], programs, "command.sh", "");
+    let Some(text) = boot(&script, &["-t", "A"], programs, "command.sh", "") else { return };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
     assert_eq!(passed, 14, "{text}");
 }
@@ -29,7 +31,7 @@ fn pages_and_tasks_come_together_within_five_seconds() {
     let Some((script, programs)) = prepared() else { return };
     let mut told = Vec::new();
     for _ in 0..3 {
-        let text = boot(&script, &["-t", "A"], programs, "memory.sh", "");
+        let Some(text) = boot(&script, &["-t", "A"], programs, "memory.sh", "") else { return };
         let after = text.lines().filter_map(|line| {
             line.strip_prefix("together after ")?.split(' ').next()?.parse::<u64>().ok()
         });
@@ -54,7 +56,11 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
     for preset in ["A", "As", "B", "C"] {
         let settings = format!("SECONDS_OF_LOAD={seconds}\n");
         let limit = (seconds + 400).to_string();
-        let text = boot(&script, &["-t", preset, "-T", &limit], programs, "hard.sh", &settings);
+        let Some(text) =
+            boot(&script, &["-t", preset, "-T", &limit], programs, "hard.sh", &settings)
+        else {
+            return;
+        };
         let count = |what: &str| figure(&text, what);
         for what in ["forks", "execs", "exchanges", "sleeps", "masks", "hotplugs"] {
             assert!(count(what) > 0.0, "{preset}: no {what}: {text}");
@@ -73,7 +79,10 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
 fn no_cpu_is_idle_while_a_home_is_overloaded() {
     let Some((script, programs)) = prepared() else { return };
     let how = ["-t", "2:1:2:1:2", "-a", "icount:1:5"];
-    let text = boot(&script, &how, programs, "compare.sh", "LOAD='overload 3000 0-1'\n");
+    let Some(text) = boot(&script, &how, programs, "compare.sh", "LOAD='overload 3000 0-1'\n")
+    else {
+        return;
+    };
     let (stock, home) = text.split_once("scheduler home").expect("both were run");
     let had = |text: &str| -> f64 {
         let had = text.lines().filter_map(|line| line.strip_prefix("had_ms "));
@@ -89,7 +98,7 @@ fn no_cpu_is_idle_while_a_home_is_overloaded() {
 fn one_node_is_not_harmed() {
     let Some((script, programs)) = prepared() else { return };
     let how = ["-t", "1:1:2:1:1", "-a", "icount:1:5"];
-    let text = boot(&script, &how, programs, "compare.sh", "LOAD=wakes\n");
+    let Some(text) = boot(&script, &how, programs, "compare.sh", "LOAD=wakes\n") else { return };
     let (stock, home) = text.split_once("scheduler home").expect("both were run");
     for (what, most) in
         [("crowd_us", 1.10), ("crowd_switches", 1.05), ("few_us", 1.05), ("few_switches", 1.05)]
@@ -107,34 +116,31 @@ fn figure(text: &str, what: &str) -> f64 {
     number.trim().parse().expect("a number")
 }
 
-/// Boots a machine that runs a script of `tests/guest` with settings, and gives what it printed.
-fn boot(script: &Path, how: &[&str], programs: &Path, name: &str, settings: &str) -> String {
+/// Boots a machine that runs a script of `tests/guest` with settings, and gives what it printed; nothing where QEMU
+/// does not start here.
+fn boot(
+    script: &Path,
+    how: &[&str],
+    programs: &Path,
+    name: &str,
+    settings: &str,
+) -> Option<String> {
     let folder = format!("{name}.{}", how.join("").replace(':', "-"));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     std::fs::create_dir_all(&file).expect("a folder of our own");
     let file = file.join("settings");
     std::fs::write(&file, settings).expect("a folder of our own");
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest").join(name);
-    let once = || -> Output {
-        let mut command = Command::new("bash");
-        command.arg(script).args(["-T", "400"]).args(how);
-        let [walker, stress] =
-            ["walker", "stress"].map(|name| programs.join("examples").join(name));
-        for file in [&programs.join("nearq-scx"), &walker, &stress, &file, &guest] {
-            command.arg("-f").arg(file);
-        }
-        command.args(["--", "sh", &format!("/job/{name}")]).output().expect("bash is there")
-    };
-    let mut output = once();
-    // 125: the guest died before it could say how the program ended. A loaded host does that to one boot of many.
-    if output.status.code() == Some(125) {
-        output = once();
-    }
+    let ours = ["nearq-scx", "examples/walker", "examples/stress"].map(|name| programs.join(name));
+    let files: Vec<&Path> = ours.iter().chain([&file, &guest]).map(PathBuf::as_path).collect();
+    let options = [&["-T", "400"], how].concat();
+    let command = format!("/job/{name}");
+    let output = guest::boot_as(script, &options, &files, Path::new("sh"), &[&command])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
     assert!(text.trim_end().ends_with("all is well"), "{text}\n{errors}");
-    text
+    Some(text)
 }
 
 /// The script that boots, and the folder with the programs; nothing where either is not to be had.
@@ -143,29 +149,6 @@ fn prepared() -> Option<(PathBuf, &'static Path)> {
     let script = script()?;
     let programs = PROGRAMS.get_or_init(programs).as_deref()?;
     Some((script, programs))
-}
-
-fn script() -> Option<PathBuf> {
-    let named = env::var_os("NEARQ_VM").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let folder = named
-        .clone()
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vm"));
-    let script = folder.join("vmrun.sh");
-    if !script.exists() {
-        assert_eq!(named, None, "NEARQ_VM: the folder holds no vmrun.sh");
-        skipped("NEARQ_VM is not set", "set it to the folder that holds vmrun.sh");
-        return None;
-    }
-    let set_up = env::var_os("VMLAB").map(PathBuf::from).or_else(|| {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-        Some(cache?.join("numa-vm"))
-    });
-    if !set_up.is_some_and(|folder| folder.join("init").exists()) {
-        skipped("the virtual machine is not set up", "run the setup.sh beside vmrun.sh");
-        return None;
-    }
-    Some(script)
 }
 
 /// The command and the examples, linked statically, as the virtual machine has no libraries.
@@ -179,23 +162,6 @@ fn programs() -> Option<PathBuf> {
             return None;
         }
     }
-    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--bins", "--examples", "--target", TARGET])
-        .args(["--config", "profile.dev.debug=false"])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET")
-        .output()
-        .expect("cargo is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target_dir.join(TARGET).join("debug"))
-}
-
-/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
-fn skipped(why: &str, how: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: virtual machines: {why}; to have it: {how}");
+    let flags = "-C target-feature=+crt-static";
+    Some(build(TARGET, &["--bins", "--examples"], Some(flags)))
 }

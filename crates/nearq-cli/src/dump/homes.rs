@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use nearq_command::screen::{Side, pad, plain, wrapped};
 use nearq_control::protocol::{Dump, QueueDump};
 
 use super::View;
 use super::text::{head, name_columns, names, title};
-use crate::screen::{Side, pad, plain, wrapped};
 
 /// The section.
 pub(super) fn homes(dump: &Dump, view: &View) -> String {

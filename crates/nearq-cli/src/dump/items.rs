@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use nearq_command::screen::{Side, pad, plain, time};
 use nearq_control::protocol::{Dump, Locks};
 
 use super::text::{head, name_columns, names, title};
-use crate::screen::{Side, pad, plain, time};
 
 /// How a queue is called here; one that is gone meanwhile, as the item calls it.
 fn called<'a>(names: &'a BTreeMap<u64, String>, id: u64, name: &'a str) -> &'a str {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use nearq_command::screen::{Side, pad, plain, time, wrapped};
 use nearq_control::protocol::{Dump, NodeLimit, PoolDump, QueueDump, ScopeDump};
 use nearq_control::values::{parse_cpus, show_mask};
 
 use super::View;
 use super::runs::{between, follows, runs};
-use crate::screen::{Side, pad, plain, time, wrapped};
 
 /// Columns of a queue's name at least, as in the kernel's tool.
 pub(super) const NAME: usize = 32;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use nearq_command::screen::{Side, columns, plain};
 use nearq_home::Nodes;
 use nearq_processes::Account;
 use nearq_processes::jobs::{End, Outcome, Report, most};
 use serde::Serialize;
 
 use super::{Options, why_none};
-use crate::screen::{Side, columns, plain};
 
 /// Longer commands are cut in the table.
 const SHOWN: usize = 40;

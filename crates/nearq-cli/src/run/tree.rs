@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{env, fs};
 
+use nearq_command::screen::{Side, columns};
 use nearq_home::{Nodes, Weights};
 use nearq_processes::tree::{self, Choose, Summary};
 use nearq_topology::CpuSet;
 use serde_json::{Value, json};
 
 use crate::output::{self, Failure};
-use crate::screen::{Side, columns};
 
 /// The library's file.
 const LIBRARY: &str = "libnearq_tree.so";
@@ -217,7 +217,7 @@ fn write(path: &Path, value: &Value) {
         output::write("--json", path, &format!("{value:#}\n"))
     };
     if let Err(failure) = done {
-        failure.report();
+        failure.report("nearq");
     }
 }
 

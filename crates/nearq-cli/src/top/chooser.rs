@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nearq_command::screen;
 use nearq_control::find;
 use nearq_control::protocol::{GetProcess, Process};
 use ratatui::buffer::Buffer;
@@ -14,8 +15,8 @@ use ratatui::style::Style;
 use super::format;
 use super::paint::{Canvas, DIM, HEADING, MARKED, Paint, TITLE};
 use super::terminal::{self, Happened, Screen};
+use crate::attach;
 use crate::output::Failure;
-use crate::{attach, screen};
 
 /// For so long processes may think about who they are.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 
+use nearq_command::screen;
+
 use super::format;
 use super::model::Row;
-use crate::screen;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug)]

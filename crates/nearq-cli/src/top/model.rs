@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use nearq_command::screen;
 use nearq_control::protocol::{Dump, Histogram, PodStatistics, QueueStatistics, Statistics};
 use nearq_topology::CpuSet;
 use serde::Serialize;
-
-use crate::screen;
 
 /// Intervals that histories remember: as many as a wide terminal has columns.
 const REMEMBERED: usize = 240;

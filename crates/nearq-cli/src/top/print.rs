@@ -1,12 +1,12 @@
 //! For scripts: the table as text, or lines of JSON.
 
+use nearq_command::screen::{self, Side};
 use nearq_control::protocol::Process;
 use serde::Serialize;
 
 use super::columns::{COLUMNS, Column};
 use super::model::{Model, Pod, Row, Whole};
 use super::state::{Filter, Sort, arranged};
-use crate::screen::{self, Side};
 
 /// The table, with all columns, as wide as they are.
 pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {

@@ -12,6 +12,7 @@ mod over;
 mod queue;
 mod table;
 
+use nearq_command::screen;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr as _;
@@ -19,7 +20,6 @@ use unicode_width::UnicodeWidthStr as _;
 use super::format;
 use super::paint::{Canvas, DIM, Paint, TITLE};
 use super::state::{Over, State, shown};
-use crate::screen;
 
 pub(super) use over::help_text;
 

@@ -1,10 +1,10 @@
 //! Events as lines for a terminal: at most 100 columns wide for a day, whatever the names are.
 
+use nearq_command::screen::{Side, pad, plain};
 use nearq_control::protocol::{TraceEvent, TraceKind};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::names::Names;
-use crate::screen::{Side, pad, plain};
 
 /// Columns for the name of a queue.
 const QUEUE: usize = 16;

@@ -1,5 +1,6 @@
 //! What is said at the end: a table, what follows from it, and the same as JSON in the shape of the experiments.
 
+use nearq_command::screen::plain;
 use nearq_experiments::report::metric::{self, Metric};
 use nearq_experiments::report::{Collector, Environment, Report, Table, rounded};
 use serde_json::{Value, json};
@@ -9,7 +10,6 @@ use super::plan::Plan;
 use super::statistics::{median, spread};
 use super::trial::words;
 use super::verdict::{Goal, LEVEL, Measurement, Rounds, Verdict};
-use crate::screen::plain;
 
 /// Everything that is known when the trials are over.
 pub(super) struct Facts<'f> {

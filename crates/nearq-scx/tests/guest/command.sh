@@ -105,6 +105,7 @@ start=$!
 await shown '^ *1 *4,6-7 ' || fail "it does not come up again: $(cat /tmp/start)"
 work
 grep -q 'removed the pins' /tmp/start || fail "$(cat /tmp/start)"
+grep -q 'loaded in .* 7 CPUs, 4 caches, 2 nodes' /tmp/start || fail "$(cat /tmp/start)"
 [ "$(stat -c %a $pins/told 2>/dev/null || echo 666)" = 666 ] || fail "told is not everybody's"
 echo "ok: it is loaded again after it was killed"
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use nearq_command::screen;
 use nearq_control::protocol::{NodeLimit, PoolDump, QueueDump};
 use ratatui::style::Style;
 
-use crate::screen;
 use crate::top::format;
 use crate::top::model::{Counts, Pod, Row, Times};
 use crate::top::paint::{Canvas, DIM, HEADING};

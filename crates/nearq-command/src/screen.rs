@@ -9,25 +9,27 @@ const ELSEWHERE: usize = 100;
 const NARROW: usize = 60;
 
 /// The columns that there are.
-pub(crate) fn width() -> usize {
+pub fn width() -> usize {
     let size = terminal_size_of(std::io::stdout());
     size.map_or(ELSEWHERE, |(Width(width), _)| usize::from(width)).max(NARROW)
 }
 
 /// A name or a command line as another process tells it, without what would steer the terminal or begin a new line.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// To which side a column's texts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// To the left, as texts do.
     Left,
+    /// To the right, as numbers do.
     Right,
 }
 
 /// Text padded to a number of columns.
-pub(crate) fn pad(text: &str, columns: usize, side: Side) -> String {
+pub fn pad(text: &str, columns: usize, side: Side) -> String {
     let blanks = " ".repeat(columns.saturating_sub(text.width()));
     match side {
         Side::Left => format!("{text}{blanks}"),
@@ -36,7 +38,7 @@ pub(crate) fn pad(text: &str, columns: usize, side: Side) -> String {
 }
 
 /// Rows in columns, two blanks apart, each as wide as it has to be.
-pub(crate) fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
+pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..sides.len())
         .map(|column| rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
         .collect();
@@ -52,7 +54,7 @@ pub(crate) fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
 }
 
 /// What comes after `head`, in lines of at most `width` columns; those after the first are indented as far as the head is long.
-pub(crate) fn wrapped(head: &str, words: &[String], width: usize) -> String {
+pub fn wrapped(head: &str, words: &[String], width: usize) -> String {
     let indent = head.width();
     let mut text = head.to_owned();
     let mut column = indent;
@@ -76,7 +78,7 @@ pub(crate) fn wrapped(head: &str, words: &[String], width: usize) -> String {
 }
 
 /// A time in the unit in which it is short.
-pub(crate) fn time(ns: u64) -> String {
+pub fn time(ns: u64) -> String {
     let value = ns as f64;
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns}ns"),

@@ -1,4 +1,5 @@
-//! Booting a virtual machine of several packages, caches and nodes, for tests.
+//! Booting a virtual machine of several packages, caches and nodes, for the tests of both commands. They take this file
+//! in by its path, so that the folders named here are those of the crate that is tested.
 //!
 //! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
 //! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; where something is
@@ -6,13 +7,12 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use crate::common::skipped;
 use std::env;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const TARGET: &str = "x86_64-unknown-linux-musl";
-const WHAT: &str = "virtual machines";
+const MUSL: &str = "x86_64-unknown-linux-musl";
 
 /// Boots a machine that runs `program`; nothing where QEMU does not start on this one.
 pub(crate) fn boot(
@@ -32,9 +32,20 @@ pub(crate) fn boot_with(
     program: &Path,
     arguments: &[&str],
 ) -> Option<Output> {
+    boot_as(script, &["-T", "150", "-t", preset], files, program, arguments)
+}
+
+/// The same of a machine as the script's options say.
+pub(crate) fn boot_as(
+    script: &Path,
+    options: &[&str],
+    files: &[&Path],
+    program: &Path,
+    arguments: &[&str],
+) -> Option<Output> {
     let once = || {
         let mut command = Command::new("bash");
-        command.arg(script).args(["-T", "150", "-t", preset]);
+        command.arg(script).args(options);
         for file in files {
             command.arg("-f").arg(file);
         }
@@ -50,7 +61,7 @@ pub(crate) fn boot_with(
     let no_qemu = ["error while loading shared libraries", "No such file"];
     if !output.status.success() && no_qemu.iter().any(|text| errors.contains(text)) {
         let why = errors.lines().next().unwrap_or_default();
-        skipped(WHAT, why, "install QEMU's libraries (Debian: qemu-system-x86)");
+        skipped(why, "install QEMU's libraries (Debian: qemu-system-x86)");
         return None;
     }
     Some(output)
@@ -65,7 +76,7 @@ pub(crate) fn script() -> Option<PathBuf> {
     let script = folder.join("vmrun.sh");
     if !script.exists() {
         assert_eq!(named, None, "NEARQ_VM: the folder holds no vmrun.sh");
-        skipped(WHAT, "NEARQ_VM is not set", "set it to the folder that holds vmrun.sh");
+        skipped("NEARQ_VM is not set", "set it to the folder that holds vmrun.sh");
         return None;
     }
     let set_up = env::var_os("VMLAB").map(PathBuf::from).or_else(|| {
@@ -74,7 +85,7 @@ pub(crate) fn script() -> Option<PathBuf> {
         Some(cache?.join("numa-vm"))
     });
     if !set_up.is_some_and(|folder| folder.join("init").exists()) {
-        skipped(WHAT, "the virtual machine is not set up", "run the setup.sh beside vmrun.sh");
+        skipped("the virtual machine is not set up", "run the setup.sh beside vmrun.sh");
         return None;
     }
     Some(script)
@@ -84,28 +95,34 @@ pub(crate) fn script() -> Option<PathBuf> {
 /// optimisation, which takes half a minute the first time.
 pub(crate) fn static_program(arguments: &[&str], program: &str) -> Option<PathBuf> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let found = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output();
+    let found = Command::new(rustc).args(["--print", "target-libdir", "--target", MUSL]).output();
     let folder = found.ok().and_then(|output| String::from_utf8(output.stdout).ok());
     if !folder.is_some_and(|folder| Path::new(folder.trim()).is_dir()) {
-        skipped(WHAT, &format!("no {TARGET}"), &format!("rustup target add {TARGET}"));
+        skipped(&format!("no {MUSL}"), &format!("rustup target add {MUSL}"));
         return None;
     }
-    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .arg("build")
-        .args(arguments)
-        .args(["--target", TARGET])
-        .args(["--config", "profile.dev.package.\"*\".opt-level=0"])
-        .args(["--config", "profile.dev.debug=false"])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // Sanitizers and the like are for the test, not for the program.
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET")
-        .output()
-        .expect("cargo is there");
+    let quickly = ["--config", "profile.dev.package.\"*\".opt-level=0"];
+    Some(build(MUSL, &[arguments, &quickly].concat(), None).join(program))
+}
+
+/// Builds what the arguments say for a target, in a folder of its own, with flags for the compiler where it takes some
+/// to link statically; gives the folder with the programs.
+pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg("build").args(arguments).args(["--target", target]);
+    command.args(["--config", "profile.dev.debug=false"]).arg("--target-dir").arg(&folder);
+    // Sanitizers and the like are for the test, not for the program.
+    for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
+        command.env_remove(variable);
+    }
+    command.envs(flags.map(|flags| ("RUSTFLAGS", flags)));
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target_dir.join(TARGET).join("debug").join(program))
+    folder.join(target).join("debug")
+}
+
+/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
+pub(crate) fn skipped(why: &str, how: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: virtual machines: {why}; to have it: {how}");
 }

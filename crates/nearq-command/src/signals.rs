@@ -4,29 +4,27 @@
 //! this, so that nobody is kept who does not want to wait. A signal that was ignored when the command began (`nohup`, a job in the
 //! background) stays ignored.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
-
 use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::output::Failure;
+use crate::Failure;
 
 /// Those that ask for an orderly end.
 const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
 
-/// Sends what `message` makes of a signal's name, once.
-pub(crate) fn send<M: Send + 'static>(
-    sender: SyncSender<M>,
-    message: impl FnOnce(&'static str) -> M + Send + 'static,
-) -> Result<(), Failure> {
+/// Calls `hear` with the first signal's number and name, in a thread of its own. It is there to pass them on to where
+/// the command waits, and need not care whether anybody listens there.
+///
+/// # Errors
+/// Signals cannot be caught, or no thread can be made.
+pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result<(), Failure> {
     let refused = |error: io::Error| Failure::run(format!("signals cannot be caught: {error}"));
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let caught: Vec<(i32, &str)> =
@@ -40,10 +38,8 @@ pub(crate) fn send<M: Send + 'static>(
     let mut signals = Signals::new(caught.iter().map(|(number, _)| number)).map_err(refused)?;
     let wait = move || {
         let first = signals.forever().next();
-        let name = caught.iter().find(|(number, _)| Some(*number) == first);
-        if let Some((_, name)) = name {
-            // Nobody listens any more: it ends anyway.
-            let _ = sender.send(message(name));
+        if let Some(&(number, name)) = caught.iter().find(|(number, _)| Some(*number) == first) {
+            hear(number, name);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).map_err(refused)?;

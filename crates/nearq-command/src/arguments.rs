@@ -1,0 +1,100 @@
+//! Arguments that cannot be used: clap's message made into one line, with what is allowed.
+
+use clap::error::ErrorKind;
+
+use crate::{Failure, output};
+
+/// Prints help and version; everything else is a refusal in one line. `commands` names those that there are, for one
+/// that there is not; `otherwise` makes a line whole in which what is allowed does not stand.
+///
+/// # Errors
+/// The refusal.
+pub fn refused(
+    error: &clap::Error,
+    commands: impl FnOnce() -> String,
+    otherwise: impl FnOnce(ErrorKind, String) -> String,
+) -> Result<(), Failure> {
+    let text = error.render().to_string();
+    Err(match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return output::print(&text),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::input(text.trim_end()).whole()
+        }
+        ErrorKind::InvalidSubcommand => {
+            Failure::input(format!("{}; there are {}", one_line(&text), commands()))
+        }
+        // What is allowed stands in the message.
+        ErrorKind::ValueValidation => Failure::input(one_line(&text)),
+        kind => Failure::input(otherwise(kind, one_line(&text))),
+    })
+}
+
+/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
+fn one_line(text: &str) -> String {
+    let marks = ["\n\nUsage:", "\n\nFor more information"];
+    let end = marks.into_iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+    let parts = text[..end].trim().trim_start_matches("error:").lines().map(str::trim);
+    let mut line = String::new();
+    for part in parts.filter(|part| !part.is_empty()) {
+        if !line.is_empty() {
+            line.push_str(if line.ends_with(':') { " " } else { "; " });
+        }
+        line.push_str(part);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command, value_parser};
+
+    /// What is said to arguments.
+    fn said(line: &str) -> Result<(), Failure> {
+        let count = Arg::new("count").long("count").value_parser(value_parser!(u8).range(1..=4));
+        let file = Arg::new("file").long("file").requires("count");
+        let command = Command::new("some")
+            .arg_required_else_help(true)
+            .args([count, file])
+            .subcommand(Command::new("one"));
+        let error = command.try_get_matches_from(line.split(' ')).unwrap_err();
+        refused(&error, || "`one`".into(), |kind, line| format!("{line} ({kind:?})"))
+    }
+
+    fn refusal(line: &str) -> String {
+        said(line).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_clap_says_becomes_one_line() {
+        let text = "error: unexpected argument '--fil' found\n\n  tip: a similar argument exists: '--file'\n\n\
+                    Usage: nearq bench scopes\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            one_line(text),
+            "unexpected argument '--fil' found; tip: a similar argument exists: '--file'"
+        );
+        let text = "error: the following required arguments were not provided:\n  <FILE>\n\nUsage: nearq topo [OPTIONS] <FILE>\n";
+        assert_eq!(one_line(text), "the following required arguments were not provided: <FILE>");
+    }
+
+    #[test]
+    fn each_refusal_says_what_is_allowed() {
+        assert_eq!(refusal("some two"), "unrecognized subcommand 'two'; there are `one`");
+        assert_eq!(
+            refusal("some --count 5"),
+            "invalid value '5' for '--count <count>': 5 is not in 1..=4"
+        );
+        assert_eq!(
+            refusal("some --file x"),
+            "the following required arguments were not provided: --count <count> (MissingRequiredArgument)"
+        );
+    }
+
+    #[test]
+    fn help_that_was_asked_for_is_no_failure_and_without_arguments_it_is_one_of_several_lines() {
+        assert_eq!(said("some --help"), Ok(()));
+        let page = said("some").unwrap_err();
+        assert!(page.to_string().lines().count() > 3, "{page}");
+        assert_eq!(page, Failure::input(page.to_string()).whole());
+    }
+}

@@ -1,0 +1,81 @@
+//! How a command ends when it cannot go on: one line on standard error, and an exit status.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::output::flat;
+
+/// The exit status for input that cannot be used, and for a machine that cannot do it.
+pub const INPUT: u8 = 2;
+/// The exit status for what was begun and went wrong.
+pub const RUN: u8 = 1;
+
+/// Why the command ends without having done what it was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    status: u8,
+    text: String,
+    /// A text of several lines is meant to have them.
+    whole: bool,
+}
+
+impl Failure {
+    /// What was asked for cannot be done; the text names the value and what is allowed.
+    pub fn input(text: impl Display) -> Self {
+        Self::with_status(INPUT, text)
+    }
+
+    /// It was begun and went wrong.
+    pub fn run(text: impl Display) -> Self {
+        Self::with_status(RUN, text)
+    }
+
+    /// The same with an exit status of its own.
+    pub fn with_status(status: u8, text: impl Display) -> Self {
+        Self { status, text: text.to_string(), whole: false }
+    }
+
+    /// Keeps the line breaks: this is a page of help.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { whole: true, ..self }
+    }
+
+    /// Says so on standard error, in the name of the command.
+    pub fn report(self, command: &str) -> ExitCode {
+        // Nobody reads standard error any more: the exit status says the rest.
+        let _ = writeln!(io::stderr(), "{}", self.said(command));
+        ExitCode::from(self.status)
+    }
+
+    fn said(&self, command: &str) -> String {
+        if self.whole { self.text.clone() } else { format!("{command}: {}", flat(&self.text)) }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line_in_the_name_of_the_command_and_a_page_stays_one() {
+        let failure = Failure::input("no file a\nb\u{1b}[31m\tc\n");
+        assert_eq!(failure.said("nearq"), "nearq: no file a b [31m c");
+        assert_eq!(failure.to_string(), "no file a\nb\u{1b}[31m\tc\n");
+        assert_eq!(failure.whole().said("nearq"), "no file a\nb\u{1b}[31m\tc\n");
+    }
+
+    #[test]
+    fn the_exit_status_tells_what_was_wrong() {
+        assert_eq!(Failure::input("x").status, 2);
+        assert_eq!(Failure::run("x").status, 1);
+        assert_eq!(Failure::with_status(127, "x").whole().status, 127);
+    }
+}
