@@ -105,8 +105,8 @@ dynamic homes, which follow the memory:
              do the others come home?
 On this machine tasks are processes of this command; on a simulated one they run in virtual time, each run is a seed, and
 `oracle` stands beside them: tasks pinned in turn to the CPUs of all nodes, with their memory there. There `--scheduler home` gives the
-simulated kernel the node affine scheduler, which knows homes itself: the row `home scheduler`. (On this machine `nearq-scx start` loads
-it.)
+simulated kernel the node affine scheduler, which knows homes itself: the row `home scheduler`. On this machine it has nearq-scx, beside nearq
+or in PATH, load it for that row, as root.
 
 Columns:
   AverageUserTime  CPU time of a task in user mode, mean; on a simulated machine all of its CPU time
@@ -128,7 +128,8 @@ Examples:
   nearq bench home --on tx7-itanium2 --scheduler both
   nearq bench home --on epyc-7551-2s --tasks 64,128 --runs 3
   nearq bench home --on \"numa:2 core:4\" --scenario overload
-  nearq bench home --scenario displace --runs 3";
+  nearq bench home --scenario displace --runs 3
+  sudo nearq bench home --scheduler home";
 
 const NUMA_EXAMPLES: &str = "\
 A job of many compilations (C files that are made up; programs of this machine are compressed where there is no compiler): how long until
@@ -351,7 +352,7 @@ pub(crate) struct Home {
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     passes: Option<usize>,
 
-    /// Scheduler of a simulated kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
+    /// Scheduler of the kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
     /// for all rows. stock if not given
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,

@@ -55,7 +55,7 @@ pub struct HomeOptions {
     pub problem_size: Option<usize>,
     /// Passes of a task of numa-test.
     pub passes: Option<usize>,
-    /// The scheduler of the simulated kernel: `stock`, its own, if not set; `home`, the node affine one, beside the other without
+    /// The kernel's scheduler: `stock`, its own, if not set; `home`, the node affine one, beside the other without
     /// homes; or `both`.
     pub scheduler: Option<String>,
     /// The command whose `bench home-child` the processes on the real machine are; this very program if not set.
@@ -91,7 +91,7 @@ struct Job {
 }
 
 impl HomeOptions {
-    fn job(&self, machine: &Machine) -> Result<Job, Error> {
+    fn job(&self, machine: &Machine, program: &Path) -> Result<Job, Error> {
         self.common.check()?;
         if let Some(duration) = self.common.duration {
             return Err(Error::input(format!(
@@ -100,7 +100,7 @@ impl HomeOptions {
             )));
         }
         let scenarios = Scenario::named(self.scenario.as_deref())?;
-        let scheduler = Scheduler::named(self.scheduler.as_deref(), machine)?;
+        let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, program)?;
         let (quick, simulated) = (self.common.quick, machine.model().is_some());
         let cpus = machine.parallelism();
         let large = simulated && cpus > SMALL;
@@ -167,6 +167,24 @@ impl Job {
     fn rows(&self, plan: &Plan) -> &'static [Row] {
         self.scheduler.rows(plan.scenario, self.simulated)
     }
+
+    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. To load a scheduler
+    /// takes seconds: what needs it is run in one go.
+    fn steps(&self, run: usize) -> Vec<(usize, Row)> {
+        let backwards = run % 2 == 1;
+        let mut steps = Vec::new();
+        for (at, plan) in self.plans.iter().enumerate() {
+            let mut rows: Vec<Row> = self.rows(plan).to_vec();
+            if backwards {
+                rows.reverse();
+            }
+            steps.extend(rows.into_iter().map(|row| (at, row)));
+        }
+        if !self.simulated {
+            steps.sort_by_key(|(_, row)| (*row == Row::Scheduler) != backwards);
+        }
+        steps
+    }
 }
 
 /// What the tables are made from, beside the rows.
@@ -181,12 +199,12 @@ struct Facts<'f> {
 /// Runs the experiment.
 pub fn home(options: &HomeOptions, progress: &Progress) -> Result<Report, Error> {
     let machine = options.common.on()?;
-    let job = options.job(&machine)?;
     let program = match &options.program {
         Some(program) => program.clone(),
         None => std::env::current_exe()
             .map_err(|error| Error::run(format!("this program cannot be found: {error}")))?,
     };
+    let job = options.job(&machine, &program)?;
     let result = report(options, &machine, &job, &program, progress);
     progress.end();
     result
@@ -200,31 +218,27 @@ fn report(
     progress: &Progress,
 ) -> Result<Report, Error> {
     let watch = Watch::start(machine.parallelism());
+    let mut runner = real::Runner::new(program);
     let mut collector = Collector::default();
     let mut first = Vec::new();
     progress.begin(job.runs * job.plans.iter().map(|plan| job.rows(plan).len()).sum::<usize>());
     for run in 0..job.runs {
-        for plan in &job.plans {
-            let mut samples = Vec::new();
-            let mut order = job.rows(plan).to_vec();
-            if run % 2 == 1 {
-                order.reverse();
-            }
-            for row in order {
-                progress.step(format!("run {}, {}: {}", run + 1, plan.title(), row.name()));
-                let nodes = &job.size.nodes;
-                let ran = if job.simulated {
-                    simulated::run(machine, nodes, plan, row, run as u64)?
-                } else {
-                    real::run(nodes, plan, row, program)?
-                };
-                samples.push((row, ran));
-                progress.done();
-            }
-            if run % 2 == 1 {
-                // In the order of the tables, whatever the order of the measurements.
-                samples.reverse();
-            }
+        let mut samples: Vec<Vec<(Row, Ran)>> = job.plans.iter().map(|_| Vec::new()).collect();
+        for (at, row) in job.steps(run) {
+            let plan = &job.plans[at];
+            progress.step(format!("run {}, {}: {}", run + 1, plan.title(), row.name()));
+            let nodes = &job.size.nodes;
+            let ran = if job.simulated {
+                simulated::run(machine, nodes, plan, row, run as u64)?
+            } else {
+                runner.run(nodes, plan, row)?
+            };
+            samples[at].push((row, ran));
+            progress.done();
+        }
+        for (plan, mut samples) in job.plans.iter().zip(samples) {
+            // In the order of the tables, whatever the order of the measurements.
+            samples.sort_by_key(|(row, _)| job.rows(plan).iter().position(|other| other == row));
             figures::collect(&mut collector, plan, &samples);
             if run == 0 {
                 first.push(samples);
@@ -270,11 +284,12 @@ impl Facts<'_> {
         })
     }
 
-    /// The scheduler of each row, on a simulated machine: elsewhere it is the kernel's, whatever that is.
+    /// The scheduler of each row, where it is known: otherwise it is the kernel's, whatever that is.
     fn schedulers(&self) -> serde_json::Value {
         let rows = self.job.plans.iter().flat_map(|plan| self.job.rows(plan));
         let of = |row: &Row| (row.name().to_owned(), row.scheduler().into());
-        serde_json::Value::Object(rows.filter(|_| self.job.simulated).map(of).collect())
+        let known = self.job.simulated || self.job.scheduler != Scheduler::Stock;
+        serde_json::Value::Object(rows.filter(|_| known).map(of).collect())
     }
 
     /// What the kernel said where it refused to place memory.

@@ -64,7 +64,7 @@ impl Row {
         }
     }
 
-    /// The scheduler of the simulated kernel.
+    /// The kernel's scheduler.
     pub(super) fn scheduler(self) -> &'static str {
         if self == Row::Scheduler { "home" } else { "stock" }
     }

@@ -73,7 +73,7 @@ impl Facts<'_> {
         };
         if job.scheduler != Scheduler::Stock {
             text.push_str(
-                "`home scheduler`: the simulated kernel has the node affine scheduler, which gives each task its home when it begins its program; \
+                "`home scheduler`: the kernel has the node affine scheduler, which gives each task its home when it begins its program; \
                  nobody else watches over it. All other rows: the kernel's own scheduler.\n",
             );
         }

@@ -1,10 +1,12 @@
-//! Which scheduler the simulated kernel has: its own, after Linux's, or the node affine one that `nearq-scx` loads into a real one.
+//! Which scheduler the kernel has: its own, or the node affine one, which `nearq-scx` loads into a real one.
 //!
 //! Under the node affine scheduler tasks are just started: it gives them their homes itself, and nobody watches over them. That is one
 //! row, `home scheduler`, beside the kernel's own without homes.
 
 use super::plan::{Row, Scenario};
+use super::real;
 use crate::{Error, Machine};
+use std::path::Path;
 
 /// What `--scheduler` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +28,12 @@ impl Scheduler {
         }
     }
 
-    /// What is named, if it can be had on the machine and in this build.
-    pub(super) fn named(name: Option<&str>, machine: &Machine) -> Result<Self, Error> {
+    /// What is named, if it can be had on the machine and in this build; `program` is this command.
+    pub(super) fn named(
+        name: Option<&str>,
+        machine: &Machine,
+        program: &Path,
+    ) -> Result<Self, Error> {
         let scheduler = match name {
             None | Some("stock") => return Ok(Scheduler::Stock),
             Some("home") => Scheduler::Home,
@@ -39,15 +45,15 @@ impl Scheduler {
             }
         };
         let name = scheduler.name();
-        if machine.model().is_none() {
-            return Err(Error::input(format!(
-                "--scheduler {name}: this machine has the scheduler that its kernel has; load the node affine one with `nearq-scx start` and run \
-                 this without --scheduler, or name a simulated machine with --on"
-            )));
+        let why_not = match machine.model() {
+            None => real::scheduler::missing(program)
+                .map(|why| format!("{why}; or name a simulated machine with --on")),
+            Some(_) => under_home(machine).err(),
+        };
+        match why_not {
+            None => Ok(scheduler),
+            Some(why) => Err(Error::input(format!("--scheduler {name}: {why}"))),
         }
-        under_home(machine)
-            .map(|_| scheduler)
-            .map_err(|error| Error::input(format!("--scheduler {name}: {error}")))
     }
 
     /// The rows of a scenario, on a simulated machine or the real one.

@@ -122,12 +122,17 @@ fn tasks_begin_and_stay_at_home_under_the_home_scheduler() {
 fn a_scheduler_that_cannot_be_had_is_refused_with_what_can() {
     let with = |machine, scheduler: &str| HomeOptions {
         scheduler: Some(scheduler.into()),
+        program: Some("nearq".into()),
         ..options(machine, "overload")
     };
     let text = refused(&with("numa:2 core:2", "cfs"));
     assert_eq!(text, "--scheduler \"cfs\": give stock, home or both");
-    let text = refused(&with("here", "home"));
-    assert!(text.contains("nearq-scx start") && text.contains("--on"), "{text}");
+    // What is missing depends on the kernel, and on what is loaded and installed.
+    if let Some(why) = real::scheduler::missing(Path::new("nearq")) {
+        let text = refused(&with("here", "home"));
+        let expected = format!("--scheduler home: {why}; or name a simulated machine with --on");
+        assert_eq!(text, expected);
+    }
     #[cfg(not(feature = "home-scheduler"))]
     assert!(refused(&with("numa:2 core:2", "home")).contains("--features home-scheduler"));
     #[cfg(feature = "home-scheduler")]
@@ -154,16 +159,16 @@ fn on_one_node_there_is_nothing_to_gain_and_nothing_is_lost() {
 #[test]
 fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
     let machine = Machine::named("tx7-itanium2").unwrap();
-    let full = HomeOptions::default().job(&machine).unwrap();
+    let full = HomeOptions::default().job(&machine, Path::new("nearq")).unwrap();
     assert!(full.size.is_published(), "{}", full.size.why);
     assert_eq!(full.plans.len(), 4 + 2 + 1);
     assert_eq!(full.plans[3].tasks, 32);
     assert_eq!(full.plans[0].storm.unwrap().processes(), 800);
-    let quick = options("tx7-itanium2", "numa-test").job(&machine).unwrap();
+    let quick = options("tx7-itanium2", "numa-test").job(&machine, Path::new("nearq")).unwrap();
     assert!(!quick.size.is_published());
     // Two machines whose caches are larger than what the document's tasks walk over.
     let large = Machine::named("epyc-9654-2s").unwrap();
-    let job = HomeOptions::default().job(&large).unwrap();
+    let job = HomeOptions::default().job(&large, Path::new("nearq")).unwrap();
     assert!(job.size.elements * task::ELEMENT >= 4 * 4 * 1024 * 1024, "{}", job.size.why);
 }
 

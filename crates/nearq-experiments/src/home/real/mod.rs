@@ -5,6 +5,7 @@
 //! what came of it on standard output.
 
 mod child;
+pub(super) mod scheduler;
 mod storm;
 
 pub use child::Child;
@@ -19,6 +20,7 @@ use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Platform as _, Refused};
 use nearq_processes::Warden;
 use nearq_topology::CpuSet;
+use scheduler::Loaded;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -41,8 +43,34 @@ impl Drop for Process {
     }
 }
 
-/// Runs a plan for a row; `program` is the command whose `bench home-child` the processes are.
-pub(super) fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Error> {
+/// Runs plans one after the other, under the scheduler that each row asks for.
+pub(super) struct Runner<'p> {
+    program: &'p Path,
+    loaded: Option<Loaded>,
+}
+
+impl<'p> Runner<'p> {
+    /// `program` is the command whose `bench home-child` the processes are.
+    pub(super) fn new(program: &'p Path) -> Self {
+        Runner { program, loaded: None }
+    }
+
+    /// Runs a plan for a row. The scheduler stays loaded for the next one.
+    pub(super) fn run(&mut self, nodes: &Nodes, plan: &Plan, row: Row) -> Result<Ran, Error> {
+        if row != Row::Scheduler {
+            self.loaded = None;
+        } else if self.loaded.is_none() {
+            self.loaded = Some(Loaded::load(self.program)?);
+        }
+        let ran = run(nodes, plan, row, self.program)?;
+        if let Some(loaded) = &mut self.loaded {
+            loaded.is_there()?;
+        }
+        Ok(ran)
+    }
+}
+
+fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Error> {
     let origin = Linux::now();
     let mut warden = Warden::new(nodes.clone(), Weights::default()).following(row == Row::Dynamic);
     let mut tasks = Vec::with_capacity(plan.tasks);

@@ -1,0 +1,100 @@
+//! The node affine scheduler on the real machine: loaded by `nearq-scx`, for as long as runs need it.
+//!
+//! It stays as long as a command runs that reads from us until the end: so it goes with us, however we end.
+
+use crate::Error;
+use std::env;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The command that loads it.
+const COMMAND: &str = "nearq-scx";
+/// What the kernel says of schedulers that are loaded.
+const STATE: &str = "/sys/kernel/sched_ext/state";
+const LOADED: &str = "enabled";
+/// The kernel checks the program before it loads it: seconds, on an emulated machine minutes.
+const PATIENCE: Duration = Duration::from_mins(5);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why it cannot be loaded here, if that can be seen: `nearq-scx` says the rest.
+pub(in super::super) fn missing(program: &Path) -> Option<String> {
+    let Ok(state) = fs::read_to_string(STATE) else {
+        return Some(format!(
+            "this kernel cannot load schedulers ({STATE} is missing); Linux 6.12 with CONFIG_SCHED_CLASS_EXT can"
+        ));
+    };
+    if state.trim() == LOADED {
+        return Some("a loadable scheduler is in place already, and the others are to be compared with it; end it".into());
+    }
+    let missing = || {
+        format!(
+            "{COMMAND} is neither beside {} nor in PATH; its README says how it is built",
+            program.display()
+        )
+    };
+    command(program).is_none().then(missing)
+}
+
+/// The command, beside ours or where commands are.
+fn command(program: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let beside = program.parent().map(Path::to_owned);
+    let mut folders = beside.into_iter().chain(env::split_paths(&path));
+    folders.find_map(|folder| Some(folder.join(COMMAND)).filter(|command| command.is_file()))
+}
+
+/// It is loaded, until this goes.
+pub(in super::super) struct Loaded(Child);
+
+impl Loaded {
+    /// Loads it, and waits until it schedules.
+    pub(in super::super) fn load(program: &Path) -> Result<Self, Error> {
+        let failed = |why: &dyn std::fmt::Display| Error::run(format!("{COMMAND} start: {why}"));
+        let command = command(program).ok_or_else(|| failed(&"it is gone"))?;
+        let child = Command::new(command)
+            .args(["start", "--quiet", "--", "cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let mut loaded = Loaded(child);
+        let begin = Instant::now();
+        while fs::read_to_string(STATE).is_ok_and(|state| state.trim() != LOADED) {
+            if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
+                let mut text = String::new();
+                if let Some(errors) = &mut loaded.0.stderr {
+                    // What it has said counts, all of it or not.
+                    let _ = errors.read_to_string(&mut text);
+                }
+                return Err(failed(&format!("{status}: {}", text.trim())));
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(failed(&format!("it was not loaded after {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(loaded)
+    }
+
+    /// Whether it was there all the time: the kernel lets go of one that stalls.
+    pub(in super::super) fn is_there(&mut self) -> Result<(), Error> {
+        match self.0.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(Error::run(format!(
+                "{COMMAND} has ended in the middle of a run: the figures would be the kernel's own scheduler's"
+            ))),
+        }
+    }
+}
+
+impl Drop for Loaded {
+    /// Waits until it is unloaded: what comes next is measured without it. To wait closes what the command reads from.
+    fn drop(&mut self) {
+        // It cannot be awaited twice, and nothing can be done about a failure here.
+        let _ = self.0.wait();
+    }
+}
