@@ -63,6 +63,8 @@ impl<P: Platform> Inner<P> {
             if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
                 // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
                 place.begin_on::<P>(node, &own.homes);
+                // The system's scheduler has it go back there; it forgets that with the thread.
+                P::tell_home(P::current_thread(), Some(node as usize));
             }
             if P::fork_epoch() == epoch {
                 crate::run::run(&own, &pool, worker, place);
