@@ -23,6 +23,15 @@ fn the_command_from_beginning_to_end() {
     assert_eq!(passed, 14, "{text}");
 }
 
+#[test]
+fn told_homes_are_inherited_and_the_library_and_the_command_tell_theirs() {
+    let Some((script, programs)) = prepared() else { return };
+    let ours = theirs(programs);
+    let text = boot_with(&script, &["-t", "A"], programs, &ours, "tell.sh", "");
+    let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
+    assert_eq!(passed, 5, "{text}");
+}
+
 /// Of three boots one must do it in time: where the host is busy the guest's CPUs stand still for long.
 #[test]
 fn pages_and_tasks_come_together_within_five_seconds() {
@@ -109,6 +118,18 @@ fn figure(text: &str, what: &str) -> f64 {
 
 /// Boots a machine that runs a script of `tests/guest` with settings, and gives what it printed.
 fn boot(script: &Path, how: &[&str], programs: &Path, name: &str, settings: &str) -> String {
+    boot_with(script, how, programs, &[], name, settings)
+}
+
+/// The same with more files beside the script.
+fn boot_with(
+    script: &Path,
+    how: &[&str],
+    programs: &Path,
+    files: &[PathBuf],
+    name: &str,
+    settings: &str,
+) -> String {
     let folder = format!("{name}.{}", how.join("").replace(':', "-"));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     std::fs::create_dir_all(&file).expect("a folder of our own");
@@ -121,6 +142,9 @@ fn boot(script: &Path, how: &[&str], programs: &Path, name: &str, settings: &str
         let [walker, stress] =
             ["walker", "stress"].map(|name| programs.join("examples").join(name));
         for file in [&programs.join("nearq-scx"), &walker, &stress, &file, &guest] {
+            command.arg("-f").arg(file);
+        }
+        for file in files {
             command.arg("-f").arg(file);
         }
         command.args(["--", "sh", &format!("/job/{name}")]).output().expect("bash is there")
@@ -180,19 +204,35 @@ fn programs() -> Option<PathBuf> {
         }
     }
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    Some(build(Path::new(env!("CARGO_MANIFEST_DIR")), &["--bins", "--examples"], &target_dir))
+}
+
+/// The command `nearq` and an example of the library, from the workspace above, in a folder beside those of this one.
+fn theirs(programs: &Path) -> [PathBuf; 2] {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target_dir = programs.join("../../nearq");
+    let what = ["--package", "nearq-cli", "--bin", "nearq", "--example", "told"];
+    let built = build(&workspace, &what, &target_dir);
+    [built.join("nearq"), built.join("examples/told")]
+}
+
+/// Builds programs, linked statically; the folder in which they are.
+fn build(workspace: &Path, what: &[&str], target_dir: &Path) -> PathBuf {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--bins", "--examples", "--target", TARGET])
+        .arg("build")
+        .args(what)
+        .args(["--target", TARGET])
         .args(["--config", "profile.dev.debug=false"])
         .arg("--target-dir")
-        .arg(&target_dir)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg(target_dir)
+        .current_dir(workspace)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .output()
         .expect("cargo is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target_dir.join(TARGET).join("debug"))
+    target_dir.join(TARGET).join("debug")
 }
 
 /// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
