@@ -344,6 +344,12 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// not for each item: where somebody listens it takes some microseconds. The thread is the caller, or does not end meanwhile.
     fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
 
+    /// Who hears [`tell_home`](Self::tell_home): another number is another one, who has heard nothing yet; 0 where nobody listens. For
+    /// now and then: it takes a microsecond or two.
+    fn hears_homes() -> u64 {
+        0
+    }
+
     // ---- memory placement ------------------------------------------------------------------------------
 
     /// Where the pages that the caller touches first shall come from.

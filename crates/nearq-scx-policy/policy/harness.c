@@ -16,7 +16,7 @@ bool nqh_is_open(struct nq *q, struct nq_task *t, u32 node) { return nq_is_open(
 void nqh_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why) { nq_set_home(q, t, home, why); }
 u32 nqh_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said) { return nq_inherits(q, t, parents, said); }
 void nqh_inherited(struct nq_task *t) { nq_inherited(t); }
-bool nqh_keeps_home(struct nq *q, struct nq_task *t) { return nq_keeps_home(q, t); }
+bool nqh_keeps_home(struct nq_task *t) { return nq_keeps_home(t); }
 bool nqh_told_to_stay(struct nq_task *t) { return nq_told_to_stay(t); }
 void nqh_untold(struct nq_task *t) { nq_untold(t); }
 void nqh_init_task(struct nq *q, struct nq_task *t, u32 weight) { nq_init_task(q, t, weight); }

@@ -750,10 +750,13 @@ NQ_FN void nq_inherited(struct nq_task *t)
 	t->told = NQ_TOLD_OF_PARENT;
 }
 
-/* Whether it keeps its home when it begins a program: it has inherited one that was told. */
-NQ_FN bool nq_keeps_home(struct nq *q, struct nq_task *t)
+/*
+ * Whether it keeps its home when it begins a program: it has inherited one that was told. Where it may not run there any more it was
+ * given another one when it lost its CPUs; not being able to leave its CPU for a moment is no reason.
+ */
+NQ_FN bool nq_keeps_home(struct nq_task *t)
 {
-	return t->homed && t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_PARENT && nq_is_open(q, t, t->home);
+	return t->homed && t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_PARENT;
 }
 
 /* It is told to be at home where it is already. Whether that is new to it. */

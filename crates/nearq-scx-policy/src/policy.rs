@@ -24,7 +24,7 @@ mod c {
         pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
         pub(super) fn nqh_inherits(q: *mut Nq, t: *mut Task, parents: *mut Task, said: u32) -> u32;
         pub(super) fn nqh_inherited(t: *mut Task);
-        pub(super) fn nqh_keeps_home(q: *mut Nq, t: *mut Task) -> bool;
+        pub(super) fn nqh_keeps_home(t: *mut Task) -> bool;
         pub(super) fn nqh_told_to_stay(t: *mut Task) -> bool;
         pub(super) fn nqh_untold(t: *mut Task);
         pub(super) fn nqh_init_task(q: *mut Nq, t: *mut Task, weight: u32);
@@ -280,9 +280,9 @@ impl Policy {
     }
 
     /// Whether a task keeps its home when it begins a program.
-    pub fn keeps_home(&mut self, task: &mut Task) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nqh_keeps_home(&raw mut *self.nq, task) }
+    pub fn keeps_home(task: &mut Task) -> bool {
+        // SAFETY: as in `inherited`.
+        unsafe { c::nqh_keeps_home(task) }
     }
 
     /// A task is told to be at home where it is. Whether that is new to it.

@@ -89,6 +89,24 @@ impl<P: Platform> Inner<P> {
         }
     }
 
+    /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and
+    /// it may have been loaded since. By whoever reads the machine again.
+    pub(super) fn tell_homes(&self) {
+        let hears = P::hears_homes();
+        if self.heard.swap(hears, Ordering::Relaxed) == hears || hears == 0 {
+            return;
+        }
+        // Rescuers tell wherever they go.
+        for worker in self.table.iter().filter(|worker| !worker.rescues()) {
+            let Some(node) = worker.pool().near_node() else { continue };
+            // Locked until it is told: the thread takes itself out before it ends.
+            let thread = worker.thread.lock();
+            if let Some(thread) = *thread {
+                P::tell_home(thread, Some(node as usize));
+            }
+        }
+    }
+
     /// Counts one thread more, if there may be one. Never one too many, not for a moment: it would show, and have others refused.
     fn count_thread(&self) -> bool {
         let limit = self.thread_limit.load(Ordering::Relaxed);

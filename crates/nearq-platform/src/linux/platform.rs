@@ -350,6 +350,10 @@ impl Platform for Linux {
         told::tell_home(thread, node);
     }
 
+    fn hears_homes() -> u64 {
+        told::hears_homes()
+    }
+
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
         memory::set_default_policy(policy)
     }

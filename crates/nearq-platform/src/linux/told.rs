@@ -5,7 +5,7 @@
 //!
 //! **The map is opened for each telling** and closed again, some microseconds. Homes change seldom; and so nothing is written
 //! into the map of a scheduler that has gone, and no descriptor is kept that a program could close, or have given to something else.
-//! What was told of a scheduler that has gone is forgotten with it.
+//! What a scheduler was told is forgotten with it; whoever lives longer tells the next one, which is found by the map's inode.
 //!
 //! **Numbers** in the map are those of the first namespace of processes. In another one the caller does not know its own, and nothing
 //! is said. Which namespace it is, its inode says, which the kernel promises for the first one. Not `NSpid` of `/proc/self/status`:
@@ -19,8 +19,11 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use super::thread::Thread;
 use crate::Linux;
@@ -72,6 +75,21 @@ impl<'a> Teller<'a> {
     }
 }
 
+/// What tells one map at a path from the next one; 0 where there is nothing, or what the caller may not see. The number of an inode could
+/// be given out again, its time is another one then.
+fn identity(path: &CStr) -> u64 {
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    fs::metadata(path).map_or(0, |found| {
+        let time = found.ctime().wrapping_mul(1_000_000_000).wrapping_add(found.ctime_nsec());
+        (found.ino().rotate_left(32) ^ time.cast_unsigned()).max(1)
+    })
+}
+
+/// As the trait's method says.
+pub(super) fn hears_homes() -> u64 {
+    identity(PATH)
+}
+
 /// Whether the caller's numbers of threads are the kernel's own.
 fn is_in_first_namespace() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|found| found.ino() == FIRST_NAMESPACE)
@@ -107,7 +125,7 @@ impl Linux {
 mod tests {
     use std::ffi::CString;
     use std::io::Write as _;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::*;
     use crate::sys::made::Made;
@@ -215,8 +233,11 @@ mod tests {
         let path = folder.file("told");
         let teller = Teller::new(&path);
         assert!(!teller.tell(7, Some(1), 5), "there is none yet");
+        assert_eq!(identity(&path), 0);
         let first = Made::new(8).unwrap();
         first.pin(&path).unwrap();
+        let of_first = identity(&path);
+        assert!(of_first != 0 && of_first == identity(&path));
         assert!(!teller.tell(7, Some(1), 6), "that is remembered");
         let later = 5 + SECOND;
         let heard = teller.tell(7, Some(1), later);
@@ -230,6 +251,7 @@ mod tests {
         fs::remove_file(folder.0.join("told")).unwrap();
         let second = Made::new(8).unwrap();
         second.pin(&path).unwrap();
+        assert_ne!(identity(&path), of_first);
         assert!(teller.tell(8, Some(0), later));
         assert_eq!((first.get(8), second.get(8)), (None, Some([0, TOLD])));
         assert!(teller.tell(8, Some(1), later) && second.get(8) == Some([1, TOLD]));

@@ -184,16 +184,20 @@ static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 p
 	return nq_inherits(&nq, t, parents, node);
 }
 
-static __always_inline void copy_mask(struct nq_task *t, const struct cpumask *mask)
+/* Takes note of where a task may run; on how many CPUs. */
+static __always_inline u32 copy_mask(struct nq_task *t, const struct cpumask *mask)
 {
-	u32 cpus = nq.cpus, word, i;
+	u32 cpus = nq.cpus, count = 0, word, i;
 
 	bpf_for(word, 0, NQ_WORDS)
 		t->allowed[word & (NQ_WORDS - 1)] = 0;
 	bpf_for(i, 0, cpus) {
-		if (bpf_cpumask_test_cpu(i, mask))
+		if (bpf_cpumask_test_cpu(i, mask)) {
 			t->allowed[NQ_WORD(i)] |= NQ_BIT(i);
+			count++;
+		}
 	}
+	return count;
 }
 
 /* ---- the hooks ---- */
@@ -478,7 +482,12 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 
 	if (!t)
 		return;
-	copy_mask(t, mask);
+	/*
+	 * One that cannot leave its CPU just now, and is preempted then, has that one CPU for a moment, which says nothing of where it belongs.
+	 * The hook for programs that begin is run so.
+	 */
+	if (copy_mask(t, mask) == 1 && p->migration_disabled && p->nr_cpus_allowed > 1)
+		return;
 	if (t->homed && !nq_is_open(&nq, t, t->home)) {
 		settle(t, bpf_map_lookup_elem(&processes, &tgid), nq_pick(&nq, t, nq_node_of(&nq, cpu)), NQ_WHY_AFFINITY);
 		nq_count(&nq, cpu, NQ_HOME_AFFINITY);
@@ -593,7 +602,7 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 	said = bpf_map_lookup_elem(&told, &tgid);
 	if (said && said->why == NQ_WHY_MEMORY)
 		bpf_map_delete_elem(&told, &tgid);
-	if (!heed(t, pid, tgid, cpu) && !nq_keeps_home(&nq, t)) {
+	if (!heed(t, pid, tgid, cpu) && !nq_keeps_home(t)) {
 		process = bpf_map_lookup_elem(&processes, &tgid);
 		home = nq_pick(&nq, t, nq_node_of(&nq, cpu));
 		if (process) {

@@ -117,8 +117,16 @@ told "$(thread anywhere)" '[01]' && fail "a worker of all nodes: $($scx status -
 : >/tmp/leave
 await is_there left || fail "it does not leave: $(cat /tmp/told)"
 await row "$(thread left)" 1 'told, and taken back' || fail "the thread that left: $($scx status --task $program)"
-kill $program
 echo "ok: workers of one node and threads that enter a home tell theirs"
+
+kill -TERM $start
+wait $start
+$scx start >/tmp/start 2>&1 &
+start=$!
+await loaded || fail "it does not come up again: $(cat /tmp/start)"
+await told "$(thread worker)" 1 || fail "the worker: $($scx status --task $program)"
+kill $program
+echo "ok: a worker tells a scheduler that is loaded later"
 
 kill -TERM $start
 wait $start
