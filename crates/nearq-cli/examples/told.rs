@@ -25,7 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut kept = Vec::new();
     for (name, scope) in queues {
         let queue = Workqueue::builder(name).scope(scope).home(&home).build()?;
-        kept.push(queue.spawn(move || stay(name, || false)));
+        let item = queue.spawn(move || stay(name, || false));
+        // A queue that is dropped waits for its items.
+        kept.push((queue, item));
     }
     let _entered = thread::spawn(move || {
         let at_home = home.enter().expect("node 1 may be used");
