@@ -184,20 +184,34 @@ static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 p
 	return nq_inherits(&nq, t, parents, node);
 }
 
-/* Takes note of where a task may run; on how many CPUs. */
-static __always_inline u32 copy_mask(struct nq_task *t, const struct cpumask *mask)
+static __always_inline void copy_mask(struct nq_task *t, const struct cpumask *mask)
 {
-	u32 cpus = nq.cpus, count = 0, word, i;
+	u32 cpus = nq.cpus, word, i;
 
 	bpf_for(word, 0, NQ_WORDS)
 		t->allowed[word & (NQ_WORDS - 1)] = 0;
 	bpf_for(i, 0, cpus) {
-		if (bpf_cpumask_test_cpu(i, mask)) {
+		if (bpf_cpumask_test_cpu(i, mask))
 			t->allowed[NQ_WORD(i)] |= NQ_BIT(i);
-			count++;
-		}
 	}
-	return count;
+}
+
+/* Whether a task may run nowhere but there. */
+static __noinline bool is_only_cpu(struct nq_task *t, u32 cpu)
+{
+	u32 word;
+
+	if (!t)
+		return false;
+	bpf_for(word, 0, NQ_WORDS) {
+		u64 others = t->allowed[word & (NQ_WORDS - 1)];
+
+		if (word == NQ_WORD(cpu))
+			others &= ~NQ_BIT(cpu);
+		if (others)
+			return false;
+	}
+	return true;
 }
 
 /* ---- the hooks ---- */
@@ -482,11 +496,12 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 
 	if (!t)
 		return;
+	copy_mask(t, mask);
 	/*
 	 * One that cannot leave its CPU just now, and is preempted then, has that one CPU for a moment, which says nothing of where it belongs.
 	 * The hook for programs that begin is run so.
 	 */
-	if (copy_mask(t, mask) == 1 && p->migration_disabled && p->nr_cpus_allowed > 1)
+	if (p->migration_disabled && p->nr_cpus_allowed > 1 && is_only_cpu(t, cpu))
 		return;
 	if (t->homed && !nq_is_open(&nq, t, t->home)) {
 		settle(t, bpf_map_lookup_elem(&processes, &tgid), nq_pick(&nq, t, nq_node_of(&nq, cpu)), NQ_WHY_AFFINITY);
