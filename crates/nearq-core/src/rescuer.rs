@@ -447,6 +447,10 @@ fn visit<P: Platform>(
     let (mask, place) = inner.place_of(pool);
     // Where the system does not let it, it runs where it is.
     let _ = P::set_affinity(me, &mask);
+    let node = pool.near_node();
+    if node.is_some() {
+        P::tell_home(me, node.map(|node| node as usize));
+    }
     worker.set_pool(Arc::as_ptr(pool));
     let context = Context::new(inner, pool, worker);
     let entered = context.enter();
@@ -464,6 +468,9 @@ fn visit<P: Platform>(
     // It may be the last to have the queue, and the queue the last to have the runtime: then it is still within one of its threads.
     drop(queue);
     drop(entered);
+    if node.is_some() {
+        P::tell_home(me, None);
+    }
     let _ = P::set_affinity(me, &inner.widest_mask());
     Ran::Here
 }

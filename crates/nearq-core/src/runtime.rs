@@ -77,6 +77,8 @@ pub(crate) struct Inner<P: Platform> {
     may_spin: P::AtomicU32,
     idle_timeout: P::AtomicU64,
     last_look: P::AtomicU64,
+    /// Who has heard where all workers are at home; 0 is nobody. Relaxed: it is the turn of one thread at a time to look.
+    heard: P::AtomicU64,
     next_pool: P::AtomicU32,
     next_queue: P::AtomicU64,
     default_max_active_warned: P::AtomicU32,
@@ -176,6 +178,7 @@ impl<P: Platform> Runtime<P> {
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
             idle_timeout: P::AtomicU64::new(settings.idle_timeout.as_nanos() as u64),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
+            heard: P::AtomicU64::new(0),
             next_pool: P::AtomicU32::new(0),
             next_queue: P::AtomicU64::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
@@ -556,6 +559,7 @@ impl<P: Platform> Inner<P> {
         );
         if turn.is_ok() {
             self.refresh();
+            self.tell_homes();
             self.timer.retry();
         }
     }

@@ -337,6 +337,19 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Forks do not touch `subject` any more when this returns. Nothing if they never did. Not from inside a hook.
     fn unfollow_forks(_subject: *const ()) {}
 
+    // ---- homes -----------------------------------------------------------------------------------------
+
+    /// Tells the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: where it is to
+    /// run if there is room. A wish, which changes nothing of where it may run, and nothing at all where nobody listens. For changes,
+    /// not for each item: where somebody listens it takes some microseconds. The thread is the caller, or does not end meanwhile.
+    fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
+
+    /// Who hears [`tell_home`](Self::tell_home): another number is another one, who has heard nothing yet; 0 where nobody listens. For
+    /// now and then: it takes a microsecond or two.
+    fn hears_homes() -> u64 {
+        0
+    }
+
     // ---- memory placement ------------------------------------------------------------------------------
 
     /// Where the pages that the caller touches first shall come from.

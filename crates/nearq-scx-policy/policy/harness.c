@@ -14,6 +14,11 @@ u32 nqh_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_process *proc
 u32 nqh_node_by_id(struct nq *q, u32 id) { return nq_node_by_id(q, id); }
 bool nqh_is_open(struct nq *q, struct nq_task *t, u32 node) { return nq_is_open(q, t, node); }
 void nqh_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why) { nq_set_home(q, t, home, why); }
+u32 nqh_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said) { return nq_inherits(q, t, parents, said); }
+void nqh_inherited(struct nq_task *t) { nq_inherited(t); }
+bool nqh_keeps_home(struct nq_task *t) { return nq_keeps_home(t); }
+bool nqh_told_to_stay(struct nq_task *t) { return nq_told_to_stay(t); }
+void nqh_untold(struct nq_task *t) { nq_untold(t); }
 void nqh_init_task(struct nq *q, struct nq_task *t, u32 weight) { nq_init_task(q, t, weight); }
 void nqh_exit_task(struct nq *q, struct nq_task *t, u64 now) { nq_exit_task(q, t, now); }
 void nqh_runnable(struct nq *q, struct nq_task *t) { nq_runnable(q, t); }
@@ -44,7 +49,7 @@ const size_t nqh_sizes[] = {
 	sizeof(struct nq_told),
 	offsetof(struct nq, weights), offsetof(struct nq, idle), offsetof(struct nq, cpu), offsetof(struct nq, llc),
 	offsetof(struct nq, node), offsetof(struct nq, on_cpu), offsetof(struct nq, on_llc), offsetof(struct nq, on_node),
-	offsetof(struct nq_task, allowed), offsetof(struct nq_task, home), offsetof(struct nq_task, why),
+	offsetof(struct nq_task, allowed), offsetof(struct nq_task, home), offsetof(struct nq_task, why), offsetof(struct nq_task, told),
 	offsetof(struct nq_cpu_state, events), offsetof(struct nq_cpu_state, step), offsetof(struct nq_node, near),
 	NQ_EVENTS,
 };

@@ -218,6 +218,17 @@ enum nq_why {
 	NQ_WHY_AFFINITY,
 	/* It was there before the scheduler: the node where it ran. */
 	NQ_WHY_FOUND,
+	/* It was told, and that was taken back: it stays until there is a reason. */
+	NQ_WHY_TAKEN_BACK,
+};
+
+/* Whose home was told, of a task at home for NQ_WHY_TOLD. */
+enum nq_told_of {
+	NQ_TOLD_OF_NOBODY,
+	/* Its own, or its process's: until that is taken back. */
+	NQ_TOLD_OF_IT,
+	/* That of who forked its process, when it did: for good, as nothing of it is kept that could be taken back. */
+	NQ_TOLD_OF_PARENT,
 };
 
 struct nq_task {
@@ -254,7 +265,8 @@ struct nq_task {
 	u8 homed;
 	/* It waits for the CPU of the one that woke it, who is about to sleep. */
 	u8 follows;
-	u8 unused;
+	/* One of enum nq_told_of. */
+	u8 told;
 	/* Counts wake-ups, round and round: see the caller's. */
 	u16 wakes;
 };
@@ -265,6 +277,9 @@ struct nq_process {
 	u32 home;
 	/* Its threads, in all and by their homes. */
 	u32 threads;
+	/* Whether that is what was told of who forked it: then it is told of its threads too. */
+	u32 inherited;
+	u32 unused;
 	u32 at_home[NQ_NODES];
 	/* CPU time by node, in nanoseconds. */
 	u64 ran[NQ_NODES];
@@ -712,6 +727,7 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->waiting_away, 1);
 	t->home = home;
 	t->why = why;
+	t->told = why == NQ_WHY_TOLD ? NQ_TOLD_OF_IT : NQ_TOLD_OF_NOBODY;
 	t->homed = true;
 	t->swings = 0;
 	if (t->running) {
@@ -721,6 +737,55 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 	/* From where it is, it goes to its new home; it does not come back to it. */
 	t->place = NQ_NONE;
 	t->left_at = 0;
+}
+
+/* ---- homes that are told ---- */
+
+/*
+ * The home that a task begins with because it was told of who forks its process, or NQ_NONE. `said` is the node that is told of that
+ * one now, or NQ_NONE: what was told of it and taken back is not handed down, whether it has heard of either yet or not.
+ */
+NQ_FN u32 nq_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said)
+{
+	u32 home = said;
+
+	if (home == NQ_NONE && parents->why == NQ_WHY_TOLD && parents->told == NQ_TOLD_OF_PARENT)
+		home = parents->home;
+	return home != NQ_NONE && nq_is_open(q, t, home) ? home : NQ_NONE;
+}
+
+/* The task's home is the one that it inherited, or that its process did. */
+NQ_FN void nq_inherited(struct nq_task *t)
+{
+	t->told = NQ_TOLD_OF_PARENT;
+}
+
+/*
+ * Whether it keeps its home when it begins a program: it has inherited one that was told. Where it may not run there any more it was
+ * given another one when it lost its CPUs; not being able to leave its CPU for a moment is no reason.
+ */
+NQ_FN bool nq_keeps_home(struct nq_task *t)
+{
+	return t->homed && t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_PARENT;
+}
+
+/* It is told to be at home where it is already. Whether that is new to it. */
+NQ_FN bool nq_told_to_stay(struct nq_task *t)
+{
+	if (t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_IT)
+		return false;
+	t->why = NQ_WHY_TOLD;
+	t->told = NQ_TOLD_OF_IT;
+	return true;
+}
+
+/* Nothing is told of it, or not any more: it stays where it is and hands nothing down. */
+NQ_FN void nq_untold(struct nq_task *t)
+{
+	if (t->why != NQ_WHY_TOLD || t->told == NQ_TOLD_OF_PARENT)
+		return;
+	t->why = NQ_WHY_TAKEN_BACK;
+	t->told = NQ_TOLD_OF_NOBODY;
 }
 
 /* ---- virtual time ---- */

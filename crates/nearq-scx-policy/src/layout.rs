@@ -54,7 +54,7 @@ pub const PREEMPTED: usize = 11;
 pub const COUNTED: usize = CROSSED + 1;
 
 /// Why a task has its home, by [`Task::why`].
-pub const WHY: [&str; 8] = [
+pub const WHY: [&str; 9] = [
     "it has none yet",
     "picked when it began its program",
     "picked when its process was forked",
@@ -63,6 +63,7 @@ pub const WHY: [&str; 8] = [
     "its memory is there",
     "it may not run elsewhere",
     "it ran there when the scheduler began",
+    "told, and taken back",
 ];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -191,7 +192,7 @@ pub struct Task {
     pub running: u8,
     pub homed: u8,
     pub follows: u8,
-    pub unused: u8,
+    pub told: u8,
     pub wakes: u16,
 }
 
@@ -200,6 +201,8 @@ pub struct Task {
 pub struct Process {
     pub home: u32,
     pub threads: u32,
+    pub inherited: u32,
+    pub unused: u32,
     pub at_home: [u32; NODES],
     pub ran: [u64; NODES],
 }

@@ -22,6 +22,11 @@ mod c {
         pub(super) fn nqh_node_by_id(q: *mut Nq, id: u32) -> u32;
         pub(super) fn nqh_is_open(q: *mut Nq, t: *mut Task, node: u32) -> bool;
         pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
+        pub(super) fn nqh_inherits(q: *mut Nq, t: *mut Task, parents: *mut Task, said: u32) -> u32;
+        pub(super) fn nqh_inherited(t: *mut Task);
+        pub(super) fn nqh_keeps_home(t: *mut Task) -> bool;
+        pub(super) fn nqh_told_to_stay(t: *mut Task) -> bool;
+        pub(super) fn nqh_untold(t: *mut Task);
         pub(super) fn nqh_init_task(q: *mut Nq, t: *mut Task, weight: u32);
         pub(super) fn nqh_exit_task(q: *mut Nq, t: *mut Task, now: u64);
         pub(super) fn nqh_runnable(q: *mut Nq, t: *mut Task);
@@ -77,12 +82,14 @@ pub enum Why {
     Affinity,
     /// It was there before the scheduler.
     Found,
+    /// It was told, and that was taken back.
+    TakenBack,
 }
 
 impl Why {
     /// What it counts as, if it is counted.
     pub fn event(self) -> Option<Event> {
-        (self != Why::Found).then_some(self as usize - 1)
+        (!matches!(self, Why::Found | Why::TakenBack)).then_some(self as usize - 1)
     }
 }
 
@@ -256,6 +263,41 @@ impl Policy {
         unsafe { c::nqh_set_home(&raw mut *self.nq, task, home as u32, why as u8) }
     }
 
+    /// The home that a task begins with because it was told of the parent, who forks its process; `said` is what is told of that one now.
+    pub fn inherits(
+        &mut self,
+        task: &mut Task,
+        parent: &mut Task,
+        said: Option<usize>,
+    ) -> Option<usize> {
+        // SAFETY: as in `pick`, the parent too.
+        index(unsafe { c::nqh_inherits(&raw mut *self.nq, task, parent, number(said)) })
+    }
+
+    /// The home that a task was given is one that it inherited.
+    pub fn inherited(task: &mut Task) {
+        // SAFETY: the task is borrowed for the call, and it does not keep it.
+        unsafe { c::nqh_inherited(task) }
+    }
+
+    /// Whether a task keeps its home when it begins a program.
+    pub fn keeps_home(task: &mut Task) -> bool {
+        // SAFETY: as in `inherited`.
+        unsafe { c::nqh_keeps_home(task) }
+    }
+
+    /// A task is told to be at home where it is. Whether that is new to it.
+    pub fn told_to_stay(task: &mut Task) -> bool {
+        // SAFETY: as in `inherited`.
+        unsafe { c::nqh_told_to_stay(task) }
+    }
+
+    /// Nothing is told of a task, or not any more.
+    pub fn untold(task: &mut Task) {
+        // SAFETY: as in `inherited`.
+        unsafe { c::nqh_untold(task) }
+    }
+
     /// There is a new task: 100 is the weight of nice 0.
     pub fn init_task(&mut self, task: &mut Task, weight: u32) {
         // SAFETY: as in `pick`.
@@ -426,7 +468,7 @@ mod tests {
     use std::mem::offset_of;
 
     /// How many numbers `nqh_sizes` has.
-    pub(super) const SIZES: usize = 26;
+    pub(super) const SIZES: usize = 27;
 
     #[test]
     fn the_structures_are_those_of_the_c_compiler() {
@@ -453,6 +495,7 @@ mod tests {
             offset_of!(Task, allowed),
             offset_of!(Task, home),
             offset_of!(Task, why),
+            offset_of!(Task, told),
             offset_of!(CpuState, events),
             offset_of!(CpuState, step),
             offset_of!(Node, near),

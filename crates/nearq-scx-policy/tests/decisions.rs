@@ -128,6 +128,84 @@ fn nodes_are_known_by_the_systems_numbers() {
     assert_eq!((policy.node_by_id(1), policy.node_by_id(7)), (Some(1), None));
 }
 
+/// A task of which somebody has told that its home is there.
+fn told(policy: &mut Policy, home: usize) -> Task {
+    let mut task = task(policy, &cpus("0-3"), 0);
+    policy.set_home(&mut task, home, Why::Told);
+    task
+}
+
+/// A task that is being forked, with a home there if it has inherited one.
+fn forked(policy: &mut Policy, parent: &mut Task, said: Option<usize>) -> (Task, Option<usize>) {
+    let mut child = Task::default();
+    policy.init_task(&mut child, 100);
+    Policy::allow(&mut child, &cpus("0-3"));
+    let home = policy.inherits(&mut child, parent, said);
+    if let Some(home) = home {
+        policy.set_home(&mut child, home, Why::Told);
+        Policy::inherited(&mut child);
+    }
+    (child, home)
+}
+
+#[test]
+fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
+    let mut policy = policy("numa:2 core:2", "");
+    let mut parent = told(&mut policy, 1);
+    assert!(!Policy::keeps_home(&mut parent), "it is asked each time what is told of it");
+    let (mut child, home) = forked(&mut policy, &mut parent, Some(1));
+    assert_eq!(home, Some(1));
+    assert!(Policy::keeps_home(&mut child), "over a program");
+    // Nothing is told of the child itself: that ends nothing, as nothing ever was.
+    Policy::untold(&mut child);
+    let (mut grandchild, home) = forked(&mut policy, &mut child, None);
+    assert_eq!((home, grandchild.why), (Some(1), Why::Told as u8));
+    // What is told of itself counts more, for its own children too.
+    assert_eq!(forked(&mut policy, &mut grandchild, Some(0)).1, Some(0));
+    // Not where it may not run: it has been given another home for that.
+    policy.set_home(&mut grandchild, 0, Why::Affinity);
+    assert!(!Policy::keeps_home(&mut grandchild));
+    Policy::allow(&mut child, &cpus("0-1"));
+    assert_eq!(policy.inherits(&mut child, &mut parent, Some(1)), None);
+}
+
+#[test]
+fn a_home_that_was_taken_back_is_not_handed_down_and_is_not_called_told() {
+    let mut policy = policy("numa:2 core:2", "");
+    // It has not heard of it yet.
+    let mut parent = told(&mut policy, 1);
+    assert_eq!(forked(&mut policy, &mut parent, None).1, None);
+    Policy::untold(&mut parent);
+    assert_eq!((parent.why, parent.home), (Why::TakenBack as u8, 1), "it stays where it is");
+    assert_eq!(forked(&mut policy, &mut parent, None).1, None);
+    // Nor has it heard yet that it was told, or told once more.
+    assert_eq!(forked(&mut policy, &mut parent, Some(1)).1, Some(1));
+    assert!(Policy::told_to_stay(&mut parent) && !Policy::told_to_stay(&mut parent));
+    assert_eq!(parent.why, Why::Told as u8);
+    // A home that it has for another reason is its own business.
+    let mut other = task(&mut policy, &cpus("0-3"), 1);
+    let why = other.why;
+    Policy::untold(&mut other);
+    assert_eq!(other.why, why);
+    assert_eq!(forked(&mut policy, &mut other, None).1, None);
+}
+
+#[test]
+fn what_is_inherited_can_be_told_and_then_taken_back() {
+    let mut policy = policy("numa:2 core:2", "");
+    let mut parent = told(&mut policy, 1);
+    let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
+    assert!(Policy::told_to_stay(&mut child));
+    Policy::untold(&mut child);
+    assert_eq!(child.why, Why::TakenBack as u8);
+    assert!(!Policy::keeps_home(&mut child));
+    assert_eq!(forked(&mut policy, &mut child, None).1, None);
+    // One that goes elsewhere for another reason has inherited nothing any more.
+    let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
+    policy.set_home(&mut child, 0, Why::Affinity);
+    assert_eq!(forked(&mut policy, &mut child, None).1, None);
+}
+
 // ---- wake-ups ----------------------------------------------------------------------------------------------
 
 #[test]

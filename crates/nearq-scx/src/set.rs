@@ -53,8 +53,9 @@ pub(crate) struct SetOptions {
 const TELL_LEGEND: &str = "\
 A process's number stands for all its threads, also those that it makes later; a
 thread's for itself. A home that was told stays: it does not follow the memory,
-and a program that the process begins later keeps it. `--forget` gives it back:
-then it stays where it is until there is a reason.
+and a program that the process begins later keeps it; processes that it forks
+from then on begin there too. `--forget` gives it back: then it stays where it
+is until there is a reason, and processes that it forked before keep theirs.
 
 Examples:
   nearq-scx tell 4711 1

@@ -16,6 +16,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The compiler's flags with which it links statically for that.
+const STATIC: &str = "-C target-feature=+crt-static";
 
 #[test]
 fn the_command_from_beginning_to_end() {
@@ -23,6 +25,15 @@ fn the_command_from_beginning_to_end() {
     let Some(text) = boot(&script, &["-t", "A"], programs, "command.sh", "") else { return };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
     assert_eq!(passed, 14, "{text}");
+}
+
+#[test]
+fn told_homes_are_inherited_and_the_library_and_the_command_tell_theirs() {
+    let Some((script, programs)) = prepared() else { return };
+    let how = ["-t", "A"];
+    let Some(text) = boot_with(&script, &how, programs, &theirs(), "tell.sh", "") else { return };
+    let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
+    assert_eq!(passed, 6, "{text}");
 }
 
 /// Of three boots one must do it in time: where the host is busy the guest's CPUs stand still for long.
@@ -125,6 +136,18 @@ fn boot(
     name: &str,
     settings: &str,
 ) -> Option<String> {
+    boot_with(script, how, programs, &[], name, settings)
+}
+
+/// The same with more files beside the script.
+fn boot_with(
+    script: &Path,
+    how: &[&str],
+    programs: &Path,
+    more: &[PathBuf],
+    name: &str,
+    settings: &str,
+) -> Option<String> {
     let folder = format!("{name}.{}", how.join("").replace(':', "-"));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     std::fs::create_dir_all(&file).expect("a folder of our own");
@@ -132,7 +155,8 @@ fn boot(
     std::fs::write(&file, settings).expect("a folder of our own");
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest").join(name);
     let ours = ["nearq-scx", "examples/walker", "examples/stress"].map(|name| programs.join(name));
-    let files: Vec<&Path> = ours.iter().chain([&file, &guest]).map(PathBuf::as_path).collect();
+    let files = ours.iter().chain(more).chain([&file, &guest]);
+    let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
     let options = [&["-T", "400"], how].concat();
     let command = format!("/job/{name}");
     let output = guest::boot_as(script, &options, &files, Path::new("sh"), &[&command])?;
@@ -162,6 +186,13 @@ fn programs() -> Option<PathBuf> {
             return None;
         }
     }
-    let flags = "-C target-feature=+crt-static";
-    Some(build(TARGET, &["--bins", "--examples"], Some(flags)))
+    Some(build(TARGET, &["--bins", "--examples"], Some(STATIC)))
+}
+
+/// The command `nearq` and an example of the library, from the workspace above.
+fn theirs() -> [PathBuf; 2] {
+    let what = ["--manifest-path", "../../Cargo.toml", "--package", "nearq-cli"];
+    let what = [&what[..], &["--bin", "nearq", "--example", "told"]].concat();
+    let built = build(TARGET, &what, Some(STATIC));
+    ["nearq", "examples/told"].map(|name| built.join(name))
 }

@@ -19,7 +19,7 @@ use core::ptr;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use nearq_platform::SavedErrno;
+use nearq_platform::{Linux, SavedErrno};
 use nearq_processes::tree::member::{self, Event};
 use nearq_processes::tree::told::{self, Inherited, Mask, Told};
 use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View};
@@ -224,6 +224,8 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
         member::report(view, Event::MemoryRefused);
     }
     told::rewrite(value, Inherited::Home, &mask);
+    // Where the scheduler of the whole machine knows homes, it knows this one, and goes by it when nearq lets the program out.
+    Linux::tell_home_of(pid, Some(view.memory(claim.home) as usize));
     SLOT.store(claim.slot, Ordering::Relaxed);
     PID.store(pid, Ordering::Relaxed);
     member::report(view, Event::Placed(claim.home));

@@ -6,6 +6,7 @@ use nearq_platform::{Linux, MemoryPolicy, Platform};
 use nearq_topology::CpuSet;
 
 use super::Home;
+use crate::context;
 use crate::error::Error;
 
 impl<P: Platform> Home<P> {
@@ -14,7 +15,8 @@ impl<P: Platform> Home<P> {
     ///
     /// This is **hard**, as items' homes are not: the thread waits where the node's CPUs are busy, whatever others are idle. Threads that it
     /// starts meanwhile inherit both. Where there is one node this does nothing. A memory policy that is refused is warned of
-    /// once.
+    /// once. The node affine scheduler of the whole machine is told as well, where it is loaded; not of a process's first thread, which
+    /// would stand for all of them.
     ///
     /// ```
     /// use nearq_core::Home;
@@ -44,7 +46,7 @@ impl<P: Platform> Home<P> {
 
     fn move_thread(&self) -> Result<Before, Error> {
         let homes = &self.inside().homes;
-        let mut before = Before { affinity: None, memory: None };
+        let mut before = Before { affinity: None, memory: None, tells: false };
         if !homes.has_several() {
             return Ok(before);
         }
@@ -62,7 +64,12 @@ impl<P: Platform> Home<P> {
             homes.forget_entered(&affinity);
             return Err(refused.into());
         }
+        // One that could run nowhere else before is told of by who has confined it, if by anybody: that is left as it is.
+        before.tells = !affinity.is_subset(&node.cpus);
         before.affinity = Some(affinity);
+        if before.tells {
+            P::tell_home(me, Some(node.id));
+        }
         let policy = P::memory_policy().and_then(|policy| {
             P::set_memory_policy(&MemoryPolicy::Preferred(node.memory))?;
             Ok(policy)
@@ -80,6 +87,8 @@ impl<P: Platform> Home<P> {
 struct Before {
     affinity: Option<CpuSet>,
     memory: Option<MemoryPolicy>,
+    /// The system's scheduler was told of the home.
+    tells: bool,
 }
 
 /// The calling thread is at home as long as this lives; given by [`Home::enter`]. Guards of one thread are to be dropped in the opposite
@@ -110,6 +119,11 @@ impl<P: Platform> Drop for AtHome<P> {
             // Refused where all of it was taken away meanwhile; then the system has given the thread what there is.
             let _ = P::set_affinity(P::current_thread(), &affinity);
             self.home.inside().homes.forget_entered(&affinity);
+        }
+        if self.before.tells {
+            // A worker is at home with its pool again.
+            let node = context::with_current::<P, _>(|context| context.pool.near_node()).flatten();
+            P::tell_home(P::current_thread(), node.map(|node| node as usize));
         }
     }
 }

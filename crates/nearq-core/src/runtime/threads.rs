@@ -63,6 +63,8 @@ impl<P: Platform> Inner<P> {
             if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
                 // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
                 place.begin_on::<P>(node, &own.homes);
+                // The system's scheduler has it go back there; it forgets that with the thread.
+                P::tell_home(P::current_thread(), Some(node as usize));
             }
             if P::fork_epoch() == epoch {
                 crate::run::run(&own, &pool, worker, place);
@@ -83,6 +85,24 @@ impl<P: Platform> Inner<P> {
             Err(_) => {
                 self.threads.fetch_sub(1, Ordering::SeqCst);
                 false
+            }
+        }
+    }
+
+    /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and
+    /// it may have been loaded since. By whoever reads the machine again.
+    pub(super) fn tell_homes(&self) {
+        let hears = P::hears_homes();
+        if self.heard.swap(hears, Ordering::Relaxed) == hears || hears == 0 {
+            return;
+        }
+        // Rescuers tell wherever they go.
+        for worker in self.table.iter().filter(|worker| !worker.rescues()) {
+            let Some(node) = worker.pool().near_node() else { continue };
+            // Locked until it is told: the thread takes itself out before it ends.
+            let thread = worker.thread.lock();
+            if let Some(thread) = *thread {
+                P::tell_home(thread, Some(node as usize));
             }
         }
     }

@@ -15,6 +15,7 @@ mod run_state;
 mod slice;
 mod spawn;
 mod thread;
+mod told;
 mod transit;
 
 pub use exec::{NotSpawned, ProcessSpec, Spawned, Spawner};

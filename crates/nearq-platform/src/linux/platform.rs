@@ -17,7 +17,7 @@ use std::path::Path;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, memory, run_state, slice, spawn, thread};
+use super::{ending, fork, memory, run_state, slice, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
     ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform, Refused,
@@ -59,6 +59,9 @@ use crate::{
 /// - **Slices** in [`set_scheduling`](Platform::set_scheduling) are heeded by Linux 6.12 and later, which cut
 ///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. To leave that
 ///   class needs the same privilege as to be favoured more.
+/// - **Homes** are told to the node affine scheduler of the whole machine, where it is loaded and lets this user tell them. Nothing is
+///   said of a process's first thread, as its number stands for all of them, and nothing in a namespace of processes that is not the
+///   first one, where numbers are others.
 /// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
 ///   leaves the kernel's own balancing between nodes on.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
@@ -341,6 +344,14 @@ impl Platform for Linux {
 
     fn unfollow_forks(subject: *const ()) {
         fork::unfollow(subject);
+    }
+
+    fn tell_home(thread: Thread, node: Option<usize>) {
+        told::tell_home(thread, node);
+    }
+
+    fn hears_homes() -> u64 {
+        told::hears_homes()
     }
 
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {

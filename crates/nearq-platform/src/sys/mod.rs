@@ -8,6 +8,7 @@
 
 use core::marker::PhantomData;
 
+mod bpf;
 mod clock;
 mod cpu;
 mod exec;
@@ -20,6 +21,9 @@ mod sched;
 mod signal;
 mod slice;
 
+pub(crate) use bpf::NumberMap;
+#[cfg(test)]
+pub(crate) use bpf::made;
 pub(crate) use clock::{cpu_time, monotonic};
 pub(crate) use cpu::current_cpu;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};

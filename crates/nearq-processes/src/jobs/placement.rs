@@ -3,14 +3,18 @@
 //! Soft: its CPUs are its home's, its memory comes from there first, and the [`Warden`] lets it out when the home is crowded while
 //! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. Where there is one
 //! node, nothing is set, nobody looks, and jobs have no account of it.
+//!
+//! The node affine scheduler of the whole machine, where it is loaded, is told each job's home, which the job's children inherit there.
+//! Of what ends it forgets that by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nearq_home::{Nodes, Weights, pick};
-use nearq_platform::{MemoryPolicy, Refused, Spawned};
+use nearq_platform::{Linux, MemoryPolicy, Refused, Spawned};
 use nearq_topology::CpuSet;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::tree::{State, Table};
 use crate::{Account, Event, Warden};
@@ -125,6 +129,7 @@ impl Placement {
         let kept = !self.strict && self.asks_affinity;
         if let Some(warden) = &mut self.warden {
             warden.add(job, spawned.pid, home, kept);
+            tell(spawned.pid, Some(self.nodes.get(home).memory));
             self.processes.insert(job, spawned.pid);
             if let Some(table) = &self.table {
                 table.claim_for(spawned.pid, home);
@@ -160,14 +165,21 @@ impl Placement {
             return;
         }
         for event in warden.step() {
-            let (id, state) = match event {
-                Event::LetOut { id, .. } => (id, State::Out),
-                Event::BroughtHome { id } | Event::Moved { id, .. } => (id, State::Home),
+            // None: the scheduler knows what it has to know.
+            let (id, state, told) = match event {
+                Event::LetOut { id, .. } => (id, State::Out, None),
+                Event::BroughtHome { id } => (id, State::Home, None),
+                Event::Moved { id, to, .. } => {
+                    (id, State::Home, Some(Some(self.nodes.get(to).memory)))
+                }
                 Event::LeftAlone { id } => {
                     self.left_alone.insert(id);
-                    (id, State::Own)
+                    (id, State::Own, Some(None))
                 }
             };
+            if let (Some(process), Some(node)) = (self.processes.get(&id), told) {
+                tell(*process, node);
+            }
             if let (Some(process), Some(table)) = (self.processes.get(&id), &self.table) {
                 table.note(*process, state);
             }
@@ -178,4 +190,20 @@ impl Placement {
     pub(crate) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
+}
+
+/// Tells the scheduler where a job is at home, or that it is nowhere. It is a child that nobody has waited for, so the number is its own.
+fn tell(job: u32, node: Option<usize>) {
+    let heard = Linux::tell_home_of(job, node);
+    // The kernel's part forgets those that end; of one that had ended before, nobody would.
+    if heard && node.is_some() && has_ended(job) {
+        Linux::tell_home_of(job, None);
+    }
+}
+
+/// Whether a child has ended; its end stays to be waited for.
+fn has_ended(child: u32) -> bool {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(child.cast_signed())
+        .is_some_and(|child| !matches!(waitid(WaitId::Pid(child), how), Ok(None)))
 }

@@ -72,6 +72,19 @@ struct Member {
     process: Option<OwnedFd>,
 }
 
+impl Member {
+    /// Tells the node affine scheduler of the whole machine, where it is loaded, where the process is at home.
+    fn tell(&self, node: Option<usize>) {
+        // Without a descriptor nobody knows whether the number is still its own.
+        let lives = |process: &OwnedFd| {
+            !system::wait_any(&[process.as_fd()], Some(Duration::ZERO)).contains(&true)
+        };
+        if self.process.as_ref().is_some_and(lives) {
+            Linux::tell_home_of(self.entry.pid, node);
+        }
+    }
+}
+
 /// What may be changed by who starts a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
@@ -219,6 +232,8 @@ impl<'a> Steward<'a> {
         let gone: Vec<u32> =
             self.members.keys().copied().filter(|pid| !latest.contains_key(pid)).collect();
         for pid in gone {
+            // It may live on without a home.
+            self.members[&pid].tell(None);
             self.forget(pid);
         }
         for (pid, (slot, entry, since)) in latest {
@@ -281,6 +296,14 @@ impl<'a> Steward<'a> {
         let Some(member) = self.members.values_mut().find(|member| member.id == *id) else {
             return;
         };
+        let told = match event {
+            Event::Moved { to, .. } => Some(Some(self.warden.nodes().get(*to).memory)),
+            Event::LeftAlone { .. } => Some(None),
+            Event::LetOut { .. } | Event::BroughtHome { .. } => None,
+        };
+        if let Some(node) = told {
+            member.tell(node);
+        }
         // It may be another program by now, which has its own.
         if self.table.set_state(member.slot, member.entry, state) {
             member.entry.state = state;
@@ -375,6 +398,7 @@ impl<'a> Steward<'a> {
         }
         if any {
             self.summary.used += 1;
+            Linux::tell_home_of(pid, Some(self.warden.nodes().get(claim.home).memory));
         } else {
             member::release(&view, claim.slot, pid);
         }
@@ -383,6 +407,7 @@ impl<'a> Steward<'a> {
     /// The tree is on its own from now on: what was done to its processes is undone.
     pub(crate) fn end(mut self) -> Summary {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
+            self.members[&pid].tell(None);
             self.forget(pid);
         }
         self.summary.counts = self.table.counts();

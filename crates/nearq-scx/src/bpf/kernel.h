@@ -58,6 +58,7 @@ struct sched_ext_entity {
 struct task_struct {
 	unsigned int flags;
 	int nr_cpus_allowed;
+	unsigned short migration_disabled;
 	const cpumask_t *cpus_ptr;
 	struct mm_struct *mm;
 	int pid;

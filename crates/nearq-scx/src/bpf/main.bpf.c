@@ -150,31 +150,60 @@ static __noinline void settle(struct nq_task *t, struct nq_process *process, u32
 	nq_set_home(&nq, t, home & (NQ_NODES - 1), why);
 }
 
+/* What is told of a thread: by its own number, or else by its process's. */
+static __always_inline struct nq_told *said_of(u32 pid, u32 tgid)
+{
+	struct nq_told *said = bpf_map_lookup_elem(&told, &pid);
+
+	if (!said && pid != tgid)
+		said = bpf_map_lookup_elem(&told, &tgid);
+	return said;
+}
+
 /* Whether user space has said where the task is at home; then it is from now on, if it may run there. */
 static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 {
-	struct nq_told *said = bpf_map_lookup_elem(&told, &pid);
+	struct nq_told *said = said_of(pid, tgid);
 	struct nq_process *process;
 	u32 node, why;
 
 	if (!t)
 		return false;
-	if (!said && pid != tgid)
-		said = bpf_map_lookup_elem(&told, &tgid);
-	if (!said)
+	if (!said) {
+		nq_untold(t);
 		return false;
+	}
 	node = nq_node_by_id(&nq, said->node);
 	why = said->why == NQ_WHY_MEMORY ? NQ_WHY_MEMORY : NQ_WHY_TOLD;
 	if (node == NQ_NONE || !nq_is_open(&nq, t, node))
 		return false;
-	if (t->homed && t->home == node)
+	if (t->homed && t->home == node && (why == NQ_WHY_MEMORY || !nq_told_to_stay(t)))
 		return true;
 	process = bpf_map_lookup_elem(&processes, &tgid);
-	if (process && pid == tgid)
+	if (process && pid == tgid) {
 		process->home = node;
-	settle(t, process, node, why);
+		process->inherited = false;
+	}
+	if (!t->homed || t->home != node)
+		settle(t, process, node, why);
 	nq_count(&nq, cpu, why == NQ_WHY_MEMORY ? NQ_HOME_MEMORY : NQ_HOME_TOLD);
 	return true;
+}
+
+/*
+ * The home that the first task of a new process has because it was told of the task that forks it, or NQ_NONE. Looked up here, as a
+ * task hears of what is told only now and then. It may be that nobody has told anything for long: then this is two look-ups.
+ */
+static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 pid, u32 tgid)
+{
+	struct nq_told *said = said_of(pid, tgid);
+	u32 node = NQ_NONE;
+
+	if (!t || !parents)
+		return NQ_NONE;
+	if (said && said->why != NQ_WHY_MEMORY)
+		node = nq_node_by_id(&nq, said->node);
+	return nq_inherits(&nq, t, parents, node);
 }
 
 static __always_inline void copy_mask(struct nq_task *t, const struct cpumask *mask)
@@ -187,6 +216,24 @@ static __always_inline void copy_mask(struct nq_task *t, const struct cpumask *m
 		if (bpf_cpumask_test_cpu(i, mask))
 			t->allowed[NQ_WORD(i)] |= NQ_BIT(i);
 	}
+}
+
+/* Whether a task may run nowhere but there. */
+static __noinline bool is_only_cpu(struct nq_task *t, u32 cpu)
+{
+	u32 word;
+
+	if (!t)
+		return false;
+	bpf_for(word, 0, NQ_WORDS) {
+		u64 others = t->allowed[word & (NQ_WORDS - 1)];
+
+		if (word == NQ_WORD(cpu))
+			others &= ~NQ_BIT(cpu);
+		if (others)
+			return false;
+	}
+	return true;
 }
 
 /* ---- the hooks ---- */
@@ -493,6 +540,12 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 	if (!t)
 		return;
 	copy_mask(t, mask);
+	/*
+	 * One that cannot leave its CPU just now, and is preempted then, has that one CPU for a moment, which says nothing of where it belongs.
+	 * The hook for programs that begin is run so.
+	 */
+	if (p->migration_disabled && p->nr_cpus_allowed > 1 && is_only_cpu(t, cpu))
+		return;
 	if (t->homed && !nq_is_open(&nq, t, t->home)) {
 		settle(t, bpf_map_lookup_elem(&processes, &tgid), nq_pick(&nq, t, nq_node_of(&nq, cpu)), NQ_WHY_AFFINITY);
 		nq_count(&nq, cpu, NQ_HOME_AFFINITY);
@@ -504,6 +557,7 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 {
 	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, here, home, why;
 	struct nq_process *process;
+	bool inherited = false;
 	struct nq_task *t;
 
 	t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -520,30 +574,40 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 			home = nq_pick(&nq, t, here);
 		why = NQ_WHY_FOUND;
 	} else if (process) {
-		home = nq_pick_for_thread(&nq, t, process);
-		why = NQ_WHY_THREAD;
+		inherited = process->inherited && nq_is_open(&nq, t, process->home);
+		home = inherited ? process->home : nq_pick_for_thread(&nq, t, process);
+		why = inherited ? NQ_WHY_TOLD : NQ_WHY_THREAD;
 	} else {
 		struct task_struct *parent = bpf_get_current_task_btf();
 		struct nq_task *parents = task_of(parent);
 
+		home = inherits(t, parents, parent->pid, parent->tgid);
+		inherited = home != NQ_NONE;
 		/* One that borrows its parent's memory until it begins a program is at home with it until then. */
-		if (parents && parents->homed && p->mm && p->mm == parent->mm && nq_is_open(&nq, t, parents->home))
+		if (!inherited && parents && parents->homed && p->mm && p->mm == parent->mm && nq_is_open(&nq, t, parents->home))
 			home = parents->home;
-		else
+		else if (!inherited)
 			home = nq_pick(&nq, t, here);
-		why = NQ_WHY_FORK;
+		why = inherited ? NQ_WHY_TOLD : NQ_WHY_FORK;
 	}
+	/* What was told of its number was told of one that had ended by then, as nobody knows the number of this one yet. */
+	if (args->fork)
+		bpf_map_delete_elem(&told, &pid);
 	if (!process) {
 		bpf_map_update_elem(&processes, &tgid, &no_process, BPF_ANY);
 		process = bpf_map_lookup_elem(&processes, &tgid);
-		if (process)
+		if (process) {
 			process->home = home;
+			process->inherited = inherited;
+		}
 	}
 	if (process)
 		__sync_fetch_and_add(&process->threads, 1);
 	settle(t, process, home, why);
+	if (inherited)
+		nq_inherited(t);
 	if (args->fork)
-		nq_count(&nq, cpu, why == NQ_WHY_THREAD ? NQ_HOME_THREAD : NQ_HOME_FORK);
+		nq_count(&nq, cpu, inherited ? NQ_HOME_TOLD : why == NQ_WHY_THREAD ? NQ_HOME_THREAD : NQ_HOME_FORK);
 	heed(t, pid, tgid, cpu);
 	return 0;
 }
@@ -596,11 +660,13 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 	said = bpf_map_lookup_elem(&told, &tgid);
 	if (said && said->why == NQ_WHY_MEMORY)
 		bpf_map_delete_elem(&told, &tgid);
-	if (!heed(t, pid, tgid, cpu)) {
+	if (!heed(t, pid, tgid, cpu) && !nq_keeps_home(t)) {
 		process = bpf_map_lookup_elem(&processes, &tgid);
 		home = nq_pick(&nq, t, nq_node_of(&nq, cpu));
-		if (process)
+		if (process) {
 			process->home = home;
+			process->inherited = false;
+		}
 		settle(t, process, home, NQ_WHY_EXEC);
 		nq_count(&nq, cpu, NQ_HOME_EXEC);
 	}

@@ -1,0 +1,266 @@
+//! Homes that the machine's scheduler is told, where the node affine scheduler is loaded.
+//!
+//! It puts a map into the BPF file system, by the number of a thread, or of a process by its first thread, and heeds what stands there
+//! as a wish. Where there is none, nothing is done, and that is not looked up again for a second: one load and the clock.
+//!
+//! **The map is opened for each telling** and closed again, some microseconds. Homes change seldom; and so nothing is written
+//! into the map of a scheduler that has gone, and no descriptor is kept that a program could close, or have given to something else.
+//! What a scheduler was told is forgotten with it; whoever lives longer tells the next one, which is found by the map's inode.
+//!
+//! **Numbers** in the map are those of the first namespace of processes. In another one the caller does not know its own, and nothing
+//! is said. Which namespace it is, its inode says, which the kernel promises for the first one. Not `NSpid` of `/proc/self/status`:
+//! that has the numbers from the namespace of the mounted `/proc` on, which in a container is a single one.
+//!
+//! **A number that is a process's stands for all its threads**, so nothing can be told of a first thread alone.
+//!
+//! What ends is taken out by the kernel's part. Whoever tells of something else than itself sees to it that it lives: the number
+//! could be another one's.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::thread::Thread;
+use crate::Linux;
+use crate::sys::{self, Errno, NumberMap};
+
+/// Where the scheduler has its map.
+const PATH: &CStr = c"/sys/fs/bpf/nearq/told";
+
+/// For how long it is remembered that there is no map to be written. An attempt takes a microsecond or two.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// What the scheduler is told beside the node: that somebody has told it, `NQ_WHY_TOLD` of its policy.
+const TOLD: u32 = 4;
+
+/// The inode of the first namespace of processes, `PROC_PID_INIT_INO` of the kernel's `include/linux/proc_ns.h`: since 3.8.
+const FIRST_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Tells homes by a map at a path.
+#[derive(Debug)]
+struct Teller<'a> {
+    path: &'a CStr,
+    /// Until when there is no map, on the monotonic clock; 0 at first. Relaxed everywhere: whoever reads an old value looks once more,
+    /// or not yet.
+    absent_until: AtomicU64,
+}
+
+static TELLER: Teller<'_> = Teller::new(PATH);
+
+impl<'a> Teller<'a> {
+    const fn new(path: &'a CStr) -> Self {
+        Teller { path, absent_until: AtomicU64::new(0) }
+    }
+
+    /// Tells, or takes back, a home of a number; whether somebody has heard it. `now` is nanoseconds on the monotonic clock.
+    fn tell(&self, number: u32, node: Option<usize>, now: u64) -> bool {
+        if now < self.absent_until.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(map) = NumberMap::open(self.path).ok().filter(|_| is_in_first_namespace()) else {
+            self.absent_until.store(now + REMEMBERED.as_nanos() as u64, Ordering::Relaxed);
+            return false;
+        };
+        match node.map(u32::try_from) {
+            Some(Ok(node)) => map.set(number, [node, TOLD]).is_ok(),
+            Some(Err(_)) => false,
+            // That nothing was told of it is no failure.
+            None => matches!(map.remove(number), Ok(()) | Err(Errno::NOENT)),
+        }
+    }
+}
+
+/// What tells one map at a path from the next one; 0 where there is nothing, or what the caller may not see. The number of an inode could
+/// be given out again, its time is another one then.
+fn identity(path: &CStr) -> u64 {
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    fs::metadata(path).map_or(0, |found| {
+        let time = found.ctime().wrapping_mul(1_000_000_000).wrapping_add(found.ctime_nsec());
+        (found.ino().rotate_left(32) ^ time.cast_unsigned()).max(1)
+    })
+}
+
+/// As the trait's method says.
+pub(super) fn hears_homes() -> u64 {
+    identity(PATH)
+}
+
+/// Whether the caller's numbers of threads are the kernel's own.
+fn is_in_first_namespace() -> bool {
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|found| found.ino() == FIRST_NAMESPACE)
+}
+
+/// As the trait's method says.
+pub(super) fn tell_home(thread: Thread, node: Option<usize>) {
+    if thread == Thread::first() {
+        return;
+    }
+    let Ok(number) = u32::try_from(thread.id()) else { return };
+    let heard = TELLER.tell(number, node, sys::monotonic());
+    if heard && node.is_some() && thread.alive().is_none() {
+        // It has ended, maybe before: then nobody takes it out.
+        TELLER.tell(number, None, sys::monotonic());
+    }
+}
+
+impl Linux {
+    /// Tells the machine's scheduler that a process and all its threads are at home on a node, as the system numbers nodes, or takes that
+    /// back; its children inherit it. Heard where the node affine scheduler is loaded and lets this user tell homes; elsewhere nothing
+    /// happens. A wish: who may run where it does not change.
+    ///
+    /// Numbers are given out again: the caller knows that the process is that one, and lives. Allocates nothing and takes no lock.
+    /// Whether it was heard.
+    pub fn tell_home_of(process: u32, node: Option<usize>) -> bool {
+        TELLER.tell(process, node, sys::monotonic())
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use std::ffi::CString;
+    use std::io::Write as _;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::sys::made::Made;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A folder of its own that goes with the value.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("nearq-told-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn file(&self, name: &str) -> CString {
+            CString::new(self.0.join(name).to_str().unwrap()).unwrap()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            // Nothing is lost if it stays.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn that_there_is_no_map_is_remembered_for_a_second_and_then_looked_up_again() {
+        let folder = Folder::new("absent");
+        let path = folder.file("told");
+        let teller = Teller::new(&path);
+        let until = || teller.absent_until.load(Ordering::Relaxed);
+        assert!(!teller.tell(1, Some(0), 5));
+        assert_eq!(until(), SECOND + 5);
+        assert!(!teller.tell(1, Some(0), SECOND + 4));
+        assert_eq!(until(), SECOND + 5, "it was not looked up");
+        assert!(!teller.tell(1, None, SECOND + 5));
+        assert_eq!(until(), 2 * SECOND + 5, "it was");
+    }
+
+    #[test]
+    fn what_is_no_map_at_the_path_is_left_alone() {
+        let folder = Folder::new("other");
+        let path = folder.file("told");
+        fs::write(folder.0.join("told"), "mine").unwrap();
+        assert!(NumberMap::open(&path).is_err());
+        assert!(!Teller::new(&path).tell(1, Some(0), 5));
+        assert_eq!(fs::read(folder.0.join("told")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_first_thread_is_not_told_of_alone_and_nothing_fails() {
+        tell_home(Thread::first(), Some(0));
+        // Whether or not there is a scheduler; without one it was not heard.
+        let heard = Linux::tell_home_of(std::process::id(), None);
+        assert!(!heard || Path::new(PATH.to_str().unwrap()).exists());
+    }
+
+    /// In a view of the files of this thread's own, so that nobody else sees the file system. Prints why, where that is not allowed.
+    #[test]
+    fn homes_are_told_by_a_real_map_and_by_the_next_one_when_it_is_replaced() {
+        let tested = std::thread::spawn(|| {
+            let folder = Folder::new("real");
+            if let Err(why) = mount(&folder.0) {
+                // Past the harness, which keeps what tests print that pass.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped: a real map of homes: {why}; to have it: run as root, with a kernel that has CONFIG_BPF_SYSCALL"
+                );
+                return;
+            }
+            in_file_system(&folder);
+            let path = folder.file("");
+            // SAFETY: a path that ends with a zero byte; in this thread's view of the files alone.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        });
+        tested.join().unwrap();
+    }
+
+    /// Gives this thread a view of its own, with a BPF file system there.
+    fn mount(folder: &Path) -> Result<(), String> {
+        let last = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
+        let path = CString::new(folder.to_str().unwrap()).unwrap();
+        // SAFETY: numbers. It concerns this thread alone.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return Err(last("a view of the files of its own"));
+        }
+        let (none, private) = (core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        // SAFETY: paths that end with a zero byte, and nothing else to be read.
+        if unsafe { libc::mount(none, c"/".as_ptr(), none, private, none.cast()) } != 0 {
+            return Err(last("mounts of its own"));
+        }
+        let kind = c"bpf".as_ptr();
+        // SAFETY: as above.
+        if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, none.cast()) } != 0 {
+            return Err(last("mount -t bpf"));
+        }
+        Made::new(8).map(drop).map_err(|error| format!("a map: {error}"))
+    }
+
+    fn in_file_system(folder: &Folder) {
+        let path = folder.file("told");
+        let teller = Teller::new(&path);
+        assert!(!teller.tell(7, Some(1), 5), "there is none yet");
+        assert_eq!(identity(&path), 0);
+        let first = Made::new(8).unwrap();
+        first.pin(&path).unwrap();
+        let of_first = identity(&path);
+        assert!(of_first != 0 && of_first == identity(&path));
+        assert!(!teller.tell(7, Some(1), 6), "that is remembered");
+        let later = 5 + SECOND;
+        let heard = teller.tell(7, Some(1), later);
+        if !is_in_first_namespace() {
+            assert!(!heard && first.get(7).is_none(), "its numbers are not the kernel's");
+            return;
+        }
+        assert!(heard);
+        assert_eq!(first.get(7), Some([1, TOLD]));
+        // At once: that there is one is never believed for longer than it takes.
+        fs::remove_file(folder.0.join("told")).unwrap();
+        let second = Made::new(8).unwrap();
+        second.pin(&path).unwrap();
+        assert_ne!(identity(&path), of_first);
+        assert!(teller.tell(8, Some(0), later));
+        assert_eq!((first.get(8), second.get(8)), (None, Some([0, TOLD])));
+        assert!(teller.tell(8, Some(1), later) && second.get(8) == Some([1, TOLD]));
+        assert!(teller.tell(8, None, later) && second.get(8).is_none());
+        assert!(teller.tell(8, None, later), "to take back what was not told is no failure");
+        // A map of something else.
+        fs::remove_file(folder.0.join("told")).unwrap();
+        Made::new(16).unwrap().pin(&path).unwrap();
+        assert_eq!(NumberMap::open(&path).map(drop), Err(Errno::PROTO));
+        assert!(!teller.tell(8, Some(0), later));
+    }
+}

@@ -1,0 +1,214 @@
+//! `bpf(2)`: maps that somebody has put into the BPF file system.
+//!
+//! What the call takes is a union of structures of which each command reads its own. They are laid out by hand, as the kernel's
+//! `include/uapi/linux/bpf.h` has them; addresses are 64 bits wide everywhere, and what is shorter than the kernel's is taken for zeros
+//! behind it. `errno` is left as it was. Under Miri every call answers `ENOSYS`.
+
+use core::ffi::{CStr, c_int, c_long, c_uint};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::{Errno, Result, SavedErrno, check};
+
+/// `enum bpf_cmd`.
+const MAP_UPDATE_ELEM: c_int = 2;
+const MAP_DELETE_ELEM: c_int = 3;
+const OBJ_GET: c_int = 7;
+const OBJ_GET_INFO_BY_FD: c_int = 15;
+
+/// `BPF_MAP_TYPE_HASH`.
+const HASH: u32 = 1;
+
+/// `BPF_F_WRONLY`: nothing is read of a map, and who may write it need not be one who may read it.
+const WRITE_ONLY: u32 = 1 << 4;
+
+/// What `OBJ_GET` takes.
+#[repr(C)]
+struct ObjectByPath {
+    path: u64,
+    file: u32,
+    flags: u32,
+}
+
+/// What `MAP_UPDATE_ELEM` and `MAP_DELETE_ELEM` take.
+#[repr(C)]
+struct Element {
+    map: u32,
+    unused: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// What `OBJ_GET_INFO_BY_FD` takes.
+#[repr(C)]
+struct InfoByFile {
+    file: u32,
+    length: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_map_info`.
+#[derive(Default)]
+#[repr(C)]
+struct MapInfo {
+    kind: u32,
+    id: u32,
+    key: u32,
+    value: u32,
+    entries: u32,
+    flags: u32,
+}
+
+/// Carries out a command.
+///
+/// # Safety
+/// `attributes` are those of the command, and the addresses in them are of memory that is as long as the command has it, lives until
+/// this returns, and is nobody else's where the command writes it.
+unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> Result<c_long> {
+    if cfg!(miri) {
+        return Err(Errno::NOSYS);
+    }
+    let size = size_of::<T>() as c_uint;
+    let _saved = SavedErrno::new();
+    // SAFETY: validity: the structure lives for the call and is as long as is said; for what it points to, by the caller. Aliasing: it
+    // is borrowed exclusively. Thread: any thread may call.
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size) })
+}
+
+/// A hash map whose keys are numbers and whose values are two of them, open for writing.
+#[derive(Debug)]
+pub(crate) struct NumberMap(OwnedFd);
+
+impl NumberMap {
+    /// The one that is pinned at a path. `EACCES` where what is there is no BPF object, or the caller may not write it; `EPROTO` where it is
+    /// one of another kind.
+    pub(crate) fn open(path: &CStr) -> Result<Self> {
+        let mut attributes = ObjectByPath {
+            path: path.as_ptr().expose_provenance() as u64,
+            file: 0,
+            flags: WRITE_ONLY,
+        };
+        // SAFETY: a text that ends with a zero byte, which the command reads.
+        let file = unsafe { bpf(OBJ_GET, &mut attributes) }?;
+        // SAFETY: a descriptor that was made just now, for the caller, who alone knows it.
+        let map = NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) });
+        if map.is_as_expected()? { Ok(map) } else { Err(Errno::PROTO) }
+    }
+
+    fn is_as_expected(&self) -> Result<bool> {
+        let mut info = MapInfo::default();
+        let mut attributes = InfoByFile {
+            file: self.file(),
+            length: size_of::<MapInfo>() as u32,
+            info: (&raw mut info).expose_provenance() as u64,
+        };
+        // SAFETY: as many bytes as is said are the command's to write, and a local's.
+        unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+        let sizes = (info.key as usize, info.value as usize);
+        Ok(info.kind == HASH && sizes == (size_of::<u32>(), size_of::<[u32; 2]>()))
+    }
+
+    /// Puts a value there, whatever was there before.
+    pub(crate) fn set(&self, key: u32, value: [u32; 2]) -> Result<()> {
+        let mut attributes = self.element(&key);
+        attributes.value = (&raw const value).expose_provenance() as u64;
+        // SAFETY: the command reads a key and a value of the sizes that the map was found to have; both are locals.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+    }
+
+    /// Takes away what is there. `ENOENT` where nothing is.
+    pub(crate) fn remove(&self, key: u32) -> Result<()> {
+        let mut attributes = self.element(&key);
+        // SAFETY: the command reads a key of the size that the map was found to have; it is a local.
+        unsafe { bpf(MAP_DELETE_ELEM, &mut attributes) }.map(drop)
+    }
+
+    fn element(&self, key: &u32) -> Element {
+        let key = core::ptr::from_ref(key).expose_provenance() as u64;
+        Element { map: self.file(), unused: 0, key, value: 0, flags: 0 }
+    }
+
+    fn file(&self) -> u32 {
+        self.0.as_raw_fd().cast_unsigned()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod made {
+    //! Maps for tests.
+
+    use super::*;
+
+    const MAP_CREATE: c_int = 0;
+    const MAP_LOOKUP_ELEM: c_int = 1;
+    const OBJ_PIN: c_int = 6;
+
+    #[repr(C)]
+    struct Create {
+        kind: u32,
+        key: u32,
+        value: u32,
+        entries: u32,
+        flags: u32,
+    }
+
+    /// A map that was made.
+    #[derive(Debug)]
+    pub(crate) struct Made(NumberMap);
+
+    impl Made {
+        /// A hash map of values of so many bytes.
+        pub(crate) fn new(value: u32) -> Result<Self> {
+            let mut attributes = Create { kind: HASH, key: 4, value, entries: 8, flags: 0 };
+            // SAFETY: numbers.
+            let file = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
+            // SAFETY: as in `NumberMap::open`.
+            Ok(Made(NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) })))
+        }
+
+        /// Puts it at a path.
+        pub(crate) fn pin(&self, path: &CStr) -> Result<()> {
+            let path = path.as_ptr().expose_provenance() as u64;
+            let mut attributes = ObjectByPath { path, file: self.0.file(), flags: 0 };
+            // SAFETY: as in `NumberMap::open`.
+            unsafe { bpf(OBJ_PIN, &mut attributes) }.map(drop)
+        }
+
+        /// What is there.
+        pub(crate) fn get(&self, key: u32) -> Option<[u32; 2]> {
+            let mut value = [0; 2];
+            let mut attributes = self.0.element(&key);
+            attributes.value = (&raw mut value).expose_provenance() as u64;
+            // SAFETY: as in `NumberMap::set`, but the value, which is written.
+            unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }.ok().map(|_| value)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+
+    /// As the kernel's header has them, on every processor.
+    #[test]
+    fn attributes_are_where_the_kernel_looks_for_them() {
+        let path = [offset_of!(ObjectByPath, path), offset_of!(ObjectByPath, file)];
+        assert_eq!((path, offset_of!(ObjectByPath, flags)), ([0, 8], 12));
+        let element = [offset_of!(Element, map), offset_of!(Element, key)];
+        assert_eq!(element, [0, 8]);
+        assert_eq!([offset_of!(Element, value), offset_of!(Element, flags)], [16, 24]);
+        let info = [offset_of!(InfoByFile, file), offset_of!(InfoByFile, length)];
+        assert_eq!((info, offset_of!(InfoByFile, info)), ([0, 4], 8));
+        let map = [offset_of!(MapInfo, kind), offset_of!(MapInfo, key), offset_of!(MapInfo, value)];
+        assert_eq!(map, [0, 8, 12]);
+        let sizes = [
+            size_of::<ObjectByPath>(),
+            size_of::<Element>(),
+            size_of::<InfoByFile>(),
+            size_of::<MapInfo>(),
+        ];
+        assert_eq!(sizes, [16, 32, 16, 24], "nothing is between or behind the fields");
+    }
+}
