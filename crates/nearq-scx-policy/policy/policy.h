@@ -897,7 +897,7 @@ NQ_FN void nq_leave_queue(struct nq *q, struct nq_task *t, u64 now)
 		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
 }
 
-/* It wants a CPU from now on, or wants one no more as it sleeps. */
+/* It wants a CPU from now on; who waits or runs does, also if nobody has said so. Or it wants one no more as it sleeps. */
 NQ_FN void nq_runnable(struct nq *q, struct nq_task *t)
 {
 	if (!t->wanting && t->homed)
@@ -1024,6 +1024,7 @@ NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken,
 
 	if (!t)
 		return 0;
+	nq_runnable(q, t);
 	nq_leave_queue(q, t, now);
 	node = nq_node_of(q, cpu);
 	llc = NQ_CPU(q, cpu)->llc;
@@ -1139,6 +1140,7 @@ NQ_LARGE_FN u64 nq_running(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 		return q->weights.slice;
 	at_home = node == t->home;
 	waited = t->queue != NQ_NONE;
+	nq_runnable(q, t);
 	nq_leave_queue(q, t, now);
 	nq_busy(q, cpu);
 	/* One that goes to an idle CPU at once was in no queue: it has slept. */
@@ -1571,7 +1573,7 @@ NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 		look = 0;
 	q->looked_at = look;
 	on = NQ_ON_LLC(q, look);
-	if (nq_read(on->waiting) && now - nq_read(on->served) >= q->weights.rescue) {
+	if (nq_read(on->waiting) && (s64)(now - nq_read(on->served)) >= (s64)q->weights.rescue) {
 		nq_write(on->served, now);
 		nq_write(q->starving, look);
 	}

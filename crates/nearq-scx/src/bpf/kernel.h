@@ -169,6 +169,8 @@ extern void scx_bpf_dispatch(struct task_struct *p, u64 dsq_id, u64 slice, u64 e
 extern void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime, u64 enq_flags) maybe;
 extern bool scx_bpf_consume(u64 dsq_id) maybe;
 extern bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id, u64 enq_flags) maybe;
+/* Since 6.14. */
+extern u64 scx_bpf_now(void) maybe;
 /* Since 6.19: the field itself may not be written for ever. */
 extern bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) maybe;
 
