@@ -153,9 +153,10 @@ fn boot_with(
     std::fs::create_dir_all(&file).expect("a folder of our own");
     let file = file.join("settings");
     std::fs::write(&file, settings).expect("a folder of our own");
-    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest");
+    let scripts = [name, "common.sh"].map(|name| folder.join(name));
     let ours = ["nearq-scx", "examples/walker", "examples/stress"].map(|name| programs.join(name));
-    let files = ours.iter().chain(more).chain([&file, &guest]);
+    let files = ours.iter().chain(more).chain(&scripts).chain([&file]);
     let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
     let options = [&["-T", "400"], how].concat();
     let command = format!("/job/{name}");

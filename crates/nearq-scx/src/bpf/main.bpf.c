@@ -275,6 +275,8 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 
 	if (!t || belongs_to_cpu(p)) {
 		insert(p, SCX_DSQ_LOCAL, ENDLESS, flags);
+		if (flags & SCX_ENQ_LAST)
+			kick(cpu, 0);
 		return;
 	}
 	/* Meanwhile there is no room at home. The CPU has decided to be idle: it has to look again. */
@@ -386,7 +388,9 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (stays) {
 		/* With a slice it goes on at once; without one it is enqueued, and goes home. */
-		if (!t || !nq_leaves(&nq, t, cpu))
+		if (belongs_to_cpu(prev))
+			set_slice(prev, ENDLESS);
+		else if (!t || !nq_leaves(&nq, t, cpu))
 			set_slice(prev, nq.weights.slice);
 		return;
 	}

@@ -1,23 +1,7 @@
 # Runs in a virtual machine of two nodes of four CPUs: the command from beginning to end. Each line `ok: WHAT` is a test that
 # passed; the last line says that it came to the end.
-scx=/job/nearq-scx
-state=/sys/kernel/sched_ext/state
+. /job/common.sh
 pins=/sys/fs/bpf/nearq
-
-fail() {
-    echo "failed: $*"
-    exit 1
-}
-
-# Waits until a command succeeds, for a minute at most.
-await() {
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ $tries -lt 300 ] || return 1
-        sleep 0.2
-    done
-}
 
 is() { [ "$(cat $state)" = "$1" ]; }
 shown() { $scx status 2>&1 | grep -q "$1"; }

@@ -1,10 +1,5 @@
 # Runs in a virtual machine: a hard load under the scheduler for $SECONDS_OF_LOAD seconds, with CPUs that go offline and come back.
-scx=/job/nearq-scx
-
-fail() {
-    echo "failed: $*"
-    exit 1
-}
+. /job/common.sh
 
 . /job/settings
 # The counters are asked for while it is loaded.

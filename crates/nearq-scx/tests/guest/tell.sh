@@ -1,22 +1,7 @@
 # Runs in a virtual machine of two nodes of four CPUs: homes that are told, and who inherits them. Each line `ok: WHAT` is a test that
 # passed; the last line says that it came to the end.
-scx=/job/nearq-scx
+. /job/common.sh
 nearq=/job/nearq
-
-fail() {
-    echo "failed: $*"
-    exit 1
-}
-
-# Waits until a command succeeds, for a minute at most.
-await() {
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ $tries -lt 300 ] || return 1
-        sleep 0.2
-    done
-}
 
 loaded() { $scx status 2>&1 | grep -q '^ *0 *0-3 '; }
 # A thread's row: `row THREAD HOME REASON`.
