@@ -1468,8 +1468,9 @@ NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
 	return false;
 }
 
-/* The kernel's other ways to find nothing are quick; this many last some milliseconds. */
-#define NQ_LOOKS 1000
+/* So many looks last a tenth of a millisecond: longer than anybody takes to put a task into a queue, unless his own CPU is not there, as in
+ * a virtual machine. Then it would be wrong to take more of what he waits for. */
+#define NQ_LOOKS 32
 
 /*
  * A CPU that is to be idle has found nothing, and in a queue there are fewer tasks than are counted. Most likely one is on its way there, by a CPU that

@@ -76,12 +76,16 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
         for what in ["forks", "execs", "exchanges", "sleeps", "masks", "hotplugs"] {
             assert!(count(what) > 0.0, "{preset}: no {what}: {text}");
         }
-        // Those of all nodes together.
-        let events = |event: &str| -> u64 {
-            let lines = text.lines().filter(|line| line.contains(&format!("\"{event}\"")));
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+        // By node.
+        let events = |event: &str| -> Vec<u64> {
+            let counter = format!("nearq_scx_{event}_total{{");
+            let lines = text.lines().filter(|line| line.starts_with(&counter));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect()
         };
-        assert!(events("home_exec") > 0 && events("returned") > 0, "{preset}: {text}");
+        let (homes, returned) = (events("home_exec"), events("returned"));
+        let nodes = if preset == "C" { 4 } else { 2 };
+        assert!(homes.len() == nodes && homes.iter().all(|count| *count > 0), "{preset}: {text}");
+        assert!(returned.iter().sum::<u64>() > 0, "{preset}: {text}");
     }
 }
 
