@@ -53,6 +53,26 @@ impl Gate {
     }
 }
 
+impl Drop for Gate {
+    /// A test that fails does not wait for ever.
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// A thread that waits for an item; gives that time to happen.
+fn waiter(work: &Work) -> std::thread::JoinHandle<Result<bool, Error>> {
+    let (work, (sender, receiver)) = (work.clone(), std::sync::mpsc::channel());
+    let waiter = std::thread::spawn(move || {
+        sender.send(()).unwrap();
+        work.flush()
+    });
+    receiver.recv().unwrap();
+    // Nothing tells that it waits. A thread that has begun gets that far in microseconds, on a busy machine in milliseconds.
+    std::thread::sleep(Duration::from_millis(200));
+    waiter
+}
+
 /// An item that counts its runs.
 fn counter() -> (Work, Arc<AtomicU32>) {
     let runs = Arc::new(AtomicU32::new(0));
@@ -231,12 +251,7 @@ fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
 fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution() {
     let queue = queue(1);
     let gate = Gate::entered(&queue);
-    let waiter = {
-        let work = gate.work.clone();
-        std::thread::spawn(move || work.flush())
-    };
-    // Long enough for it to wait.
-    std::thread::sleep(Duration::from_millis(20));
+    let waiter = waiter(&gate.work);
     for _ in 0..3 {
         assert!(queue.queue(&gate.work));
         assert!(gate.work.cancel());
@@ -264,11 +279,7 @@ fn a_cancel_ends_the_waiting_for_what_was_queued() {
     let gate = Gate::entered(&queue);
     let (work, runs) = counter();
     queue.queue(&work);
-    let waiter = std::thread::spawn({
-        let work = work.clone();
-        move || work.flush()
-    });
-    std::thread::sleep(Duration::from_millis(20));
+    let waiter = waiter(&work);
     assert!(!waiter.is_finished());
     assert!(work.cancel());
     assert_eq!(waiter.join().unwrap(), Ok(true));
