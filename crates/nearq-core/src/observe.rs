@@ -346,7 +346,8 @@ impl<P: Platform> Runtime<P> {
     ///
     /// let queue = Workqueue::builder("timed").build()?;
     /// let timing = Runtime::default().time_items();
-    /// queue.spawn(|| ()).join().unwrap();
+    /// queue.spawn(|| ());
+    /// queue.flush()?; // Who joins a task goes on a moment before it is counted.
     /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
     /// let (wait, run) = timed.times().unwrap();
     /// assert_eq!((wait.samples, run.samples), (1, 1));
