@@ -115,7 +115,7 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		p->scx.slice = slice;
 }
 
-/* Nanoseconds; of another CPU's clock they may differ a little. The kernel has looked already: that costs a tenth of a look at the clock. */
+/* Nanoseconds; of another CPU's clock they may differ a little. The kernel may have looked at it already. */
 static __always_inline u64 time_now(void)
 {
 	if (bpf_ksym_exists(scx_bpf_now))

@@ -3,9 +3,12 @@
 //! It stays as long as a command runs that reads from us until the end: so it goes with us, however we end.
 
 use crate::Error;
+use nearq_processes::jobs::find;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,12 +24,12 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Why it cannot be loaded here, if that can be seen: `nearq-scx` says the rest.
 pub(in super::super) fn missing(program: &Path) -> Option<String> {
-    let Ok(state) = fs::read_to_string(STATE) else {
+    if !Path::new(STATE).exists() {
         return Some(format!(
             "this kernel cannot load schedulers ({STATE} is missing); Linux 6.12 with CONFIG_SCHED_CLASS_EXT can"
         ));
-    };
-    if state.trim() == LOADED {
+    }
+    if is_loaded() {
         return Some("a loadable scheduler is in place already, and the others are to be compared with it; end it".into());
     }
     let missing = || {
@@ -42,8 +45,14 @@ pub(in super::super) fn missing(program: &Path) -> Option<String> {
 fn command(program: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let beside = program.parent().map(Path::to_owned);
-    let mut folders = beside.into_iter().chain(env::split_paths(&path));
-    folders.find_map(|folder| Some(folder.join(COMMAND)).filter(|command| command.is_file()))
+    let folders = env::join_paths(beside.into_iter().chain(env::split_paths(&path))).ok()?;
+    let found = find(COMMAND.as_bytes(), Some(&folders)).ok()?;
+    Some(OsString::from_vec(found.into_bytes()).into())
+}
+
+/// Whether the kernel has a loadable scheduler.
+fn is_loaded() -> bool {
+    fs::read_to_string(STATE).is_ok_and(|state| state.trim() == LOADED)
 }
 
 /// It is loaded, until this goes.
@@ -63,7 +72,7 @@ impl Loaded {
             .map_err(|error| failed(&error))?;
         let mut loaded = Loaded(child);
         let begin = Instant::now();
-        while fs::read_to_string(STATE).is_ok_and(|state| state.trim() != LOADED) {
+        while !is_loaded() {
             if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
                 let mut text = String::new();
                 if let Some(errors) = &mut loaded.0.stderr {
@@ -80,12 +89,12 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Whether it was there all the time: the kernel lets go of one that stalls.
+    /// Whether it was there all the time: the kernel lets go of one that stalls, and then `nearq-scx` waits for the command all the same.
     pub(in super::super) fn is_there(&mut self) -> Result<(), Error> {
         match self.0.try_wait() {
-            Ok(None) => Ok(()),
+            Ok(None) if is_loaded() => Ok(()),
             _ => Err(Error::run(format!(
-                "{COMMAND} has ended in the middle of a run: the figures would be the kernel's own scheduler's"
+                "{COMMAND} or its scheduler has ended in the middle of a run: the figures would be the kernel's own scheduler's"
             ))),
         }
     }
