@@ -604,8 +604,9 @@ NQ_FN bool nq_is_open(struct nq *q, struct nq_task *t, u32 node)
 }
 
 /*
- * Whether a task could begin on a node at once: a CPU is idle there, or it runs there itself and nobody waits for its CPU. Its memory is where it begins to run, so
- * a home that it has to wait for, and begins elsewhere meanwhile, is the wrong one ever after.
+ * Whether a task could begin on a node at once: a CPU is idle there, or runs a stray, which makes room (nq_displaces), or the task runs there
+ * itself and nobody waits for its CPU. Its memory is where it begins to run, so a home that it has to wait for, and begins elsewhere
+ * meanwhile, is the wrong one ever after.
  */
 NQ_FN bool nq_begins_on(struct nq *q, struct nq_task *t, u32 node)
 {
@@ -614,19 +615,18 @@ NQ_FN bool nq_begins_on(struct nq *q, struct nq_task *t, u32 node)
 	if (cpu != NQ_NONE && t->wanting && t->queue == NQ_NONE && nq_node_of(q, cpu) == node && nq_may_run(t, cpu) &&
 	    !nq_read(NQ_ON_LLC(q, NQ_CPU(q, cpu)->llc)->waiting))
 		return true;
-	return nq_has_idle(q, t, node);
+	return nq_read(NQ_ON_NODE(q, node)->strays) || nq_has_idle(q, t, node);
 }
 
 /*
- * The node where one more task should be at home: one where it can begin at once, if there is any; of those the one on which each CPU
- * would have the least to do with it, counting tasks that are at home there and want a CPU, wherever they are now; the nearest to `from`
- * of those that are equal. The task itself does not count.
+ * The node where one more task should be at home: the one on which each CPU would have the least to do with it, counting tasks that
+ * are at home there and want a CPU, wherever they are now; the nearest to `from` of those that are equal. The task itself does not count. Where it
+ * could not begin at once counts as if it had half as much more: what keeps its CPUs may be over in a moment.
  */
 NQ_LARGE_FN u32 nq_pick(struct nq *q, struct nq_task *t, u32 from)
 {
 	u32 best = NQ_NONE, nodes = q->nodes, i;
 	u64 best_load = 0, best_capacity = 1;
-	bool best_begins = false;
 
 	if (!t)
 		return 0;
@@ -636,18 +636,14 @@ NQ_LARGE_FN u32 nq_pick(struct nq *q, struct nq_task *t, u32 from)
 		u32 node = NQ_NODE(q, from)->near[i & (NQ_NODES - 1)];
 		u64 capacity = nq_read(NQ_ON_NODE(q, node)->capacity);
 		u64 load = nq_read(NQ_ON_NODE(q, node)->wanting);
-		bool begins;
 
 		if (!capacity || !nq_is_open(q, t, node))
 			continue;
 		if (t->wanting && t->homed && t->home == node && load)
 			load--;
-		load++;
-		begins = nq_begins_on(q, t, node);
-		if (best == NQ_NONE || (begins && !best_begins) ||
-		    (begins == best_begins && load * best_capacity < best_load * capacity)) {
+		load = (load + 1) * (nq_begins_on(q, t, node) ? 2 : 3);
+		if (best == NQ_NONE || load * best_capacity < best_load * capacity) {
 			best = node;
-			best_begins = begins;
 			best_load = load;
 			best_capacity = capacity;
 		}
@@ -1107,14 +1103,14 @@ NQ_LARGE_FN u32 nq_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now)
 }
 
 /*
- * The CPU whose task makes room for one that came back and waits at home now, where nq_wake has found no idle CPU: one of its home that
- * runs a stray. It shall be interrupted.
+ * The CPU whose task makes room for one that came back, or has not run since it got its home, and waits there now, where nq_wake has found
+ * no idle CPU: one of its home that runs a stray. It shall be interrupted.
  */
 NQ_LARGE_FN u32 nq_displaces(struct nq *q, struct nq_task *t, u32 llc)
 {
 	u32 node = NQ_LLC(q, llc)->node, from, to, i;
 
-	if (!t || t->home != node || t->place == node || t->place == NQ_NONE || !nq_read(NQ_ON_NODE(q, node)->strays))
+	if (!t || t->home != node || t->place == node || !nq_read(NQ_ON_NODE(q, node)->strays))
 		return NQ_NONE;
 	from = NQ_NODE(q, node)->from * 64;
 	to = NQ_NODE(q, node)->to * 64;

@@ -88,7 +88,7 @@ fn a_home_is_where_each_cpu_has_the_least_to_do() {
 }
 
 #[test]
-fn the_nearest_of_equal_nodes_is_picked_and_one_where_the_task_can_begin_before_all() {
+fn the_nearest_of_equal_nodes_is_picked_and_rather_one_where_the_task_can_begin() {
     let rows = [vec![10, 30, 20], vec![30, 10, 15], vec![20, 15, 10]];
     let machine = machine("numa:3 core:2").with_distances(&rows).unwrap();
     let mut policy = Policy::new(&machine, machine.online()).unwrap();
@@ -97,10 +97,34 @@ fn the_nearest_of_equal_nodes_is_picked_and_one_where_the_task_can_begin_before_
     assert_eq!(policy.pick(&mut task, Some(1)), 1);
     let _one = runs(&mut policy, &all, 1, 2, 0);
     assert_eq!(policy.pick(&mut task, Some(1)), 2, "nearer than node 0");
-    // A node with an idle CPU comes first, however many are at home there.
-    let _others: Vec<Task> = (0..3).map(|_| runs(&mut policy, &all, 0, 4, 0)).collect();
+    // A node with an idle CPU comes first where all have as many, but not where it has far more.
+    let mut others: Vec<Task> = [(1, 3), (2, 4), (2, 5), (0, 0), (0, 1)]
+        .map(|(home, cpu)| runs(&mut policy, &all, home, cpu, 0))
+        .into();
     policy.idle(1);
     assert_eq!(policy.pick(&mut task, Some(1)), 0);
+    others.extend([0, 1].map(|cpu| runs(&mut policy, &all, 0, cpu, 0)));
+    policy.idle(1);
+    assert_eq!(policy.pick(&mut task, Some(1)), 1);
+}
+
+#[test]
+fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
+    let mut policy = policy("numa:2 core:2", "");
+    let all = cpus("0-3");
+    let _first = runs(&mut policy, &all, 0, 0, 0);
+    let _stray = runs(&mut policy, &all, 0, 2, 0);
+    let _other = runs(&mut policy, &all, 1, 3, 0);
+    // It was forked by one of node 0 and runs there: that CPU is the stray's once it has left.
+    let mut begins = runs(&mut policy, &all, 0, 1, 0);
+    assert_eq!(policy.pick(&mut begins, Some(0)), 1);
+    policy.set_home(&mut begins, 1, Why::Exec);
+    policy.stopping(&mut begins, 1, MS);
+    assert_eq!(policy.enqueue(&mut begins, 1, false, MS), 1);
+    assert_eq!(
+        (policy.wake(&mut begins, 1, MS), policy.displaces(&mut begins, 1)),
+        (None, Some(2))
+    );
 }
 
 #[test]
