@@ -1,8 +1,8 @@
 //! A task's own account of where it ran: it looks now and then at the clocks and at its node, and charges the CPU time since the
 //! last look to that node.
 //!
-//! A task is *at home* on the node that has most of its memory once that is touched. It is *displaced* from the first look that
-//! finds it elsewhere to the first one that finds it back.
+//! A task is *at home* on the node that has most of its memory, which may be moved: that is looked at when it has been touched, and each second
+//! from then on. It is *displaced* from the first look that finds it elsewhere to the first one that finds it back, or its memory where it is.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) const SLOT: Duration = Duration::from_millis(100);
 pub(super) struct Told {
     /// The node on which it started.
     pub(super) first: usize,
-    /// The node that has most of its memory since it was touched.
+    /// The node that had most of its memory when that was looked at last.
     pub(super) home: usize,
     /// CPU time by node.
     pub(super) by_node: Vec<u64>,
@@ -80,10 +80,13 @@ impl Account {
         Account { told, node, cpu_time, settled: false, away_since: None }
     }
 
-    /// Its memory is touched, so many pages on each node: its home is where most are.
+    /// Its memory is touched, so many pages on each node: its home is where most are, and where it was if that has as many.
     pub(super) fn settle(&mut self, pages: &[u64]) {
+        let of_home = if self.settled { pages.get(self.told.home) } else { None };
         let most = pages.iter().copied().max().unwrap_or(0);
-        if let Some(home) = pages.iter().position(|count| *count == most && most > 0) {
+        if most > of_home.copied().unwrap_or(0)
+            && let Some(home) = pages.iter().position(|count| *count == most)
+        {
             self.told.home = home;
         }
         self.settled = true;
@@ -137,6 +140,22 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn who_is_away_is_home_again_when_its_memory_has_come() {
+        let mut account = Account::open(2, 0, Duration::ZERO);
+        account.settle(&[10, 2]);
+        account.look(50 * MS, 50 * MS, 1);
+        account.settle(&[6, 6]);
+        account.look(60 * MS, 60 * MS, 1);
+        account.settle(&[5, 7]);
+        account.look(100 * MS, 100 * MS, 1);
+        account.settle(&[0, 0]);
+        let told = account.close(100 * MS, None, vec![0, 12]);
+        assert_eq!((told.home, told.stray, told.crossings), (1, false, 1));
+        assert_eq!(told.returns, [50_000_000]);
+        assert_eq!(told.slots, [[0, 60_000_000], [40_000_000, 0]]);
+    }
 
     #[test]
     fn time_is_charged_to_the_node_of_the_look_and_to_its_slot() {

@@ -77,16 +77,14 @@ impl Facts<'_> {
                  nobody else watches over it. All other rows: the kernel's own scheduler.\n",
             );
         }
-        if job.scheduler == Scheduler::Home {
+        if job.scheduler != Scheduler::Home {
             text.push_str(
-                "A task's home is the node that has most of its memory once it is touched.\n",
-            );
-        } else {
-            text.push_str(
-            "Homes are picked when a task starts and kept by masks of CPUs, looked at every 40 to 100 ms; dynamic ones follow the memory. A \
-             task's home is the node that has most of its memory once it is touched.\n",
+                "Homes are picked when a task starts and kept by masks of CPUs, looked at every 40 to 100 ms; dynamic ones follow the memory. ",
             );
         }
+        text.push_str(
+            "A task's home is the node that has most of its memory; that is looked at each second.\n",
+        );
         if size.nodes.is_single() {
             text.push_str(
                 "There is one node, so everything is at home always: there is nothing to gain, and what differs between rows is chance.\n",

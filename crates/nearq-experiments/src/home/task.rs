@@ -2,7 +2,7 @@
 //!
 //! Written anew after what is known of `randupdt` (E. Focht, 2001): one allocation of 20 bytes for each element, two arrays of
 //! doubles and one of indices; in each pass every element of `b` is added to a random element of `a`, and then `b` becomes a
-//! copy of `a`. The task looks at its clocks every 20,000 updates.
+//! copy of `a`. The task looks at its clocks every 20,000 updates, and where its memory is each second.
 
 use super::account::{Account, Told};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(super) const ELEMENT: usize = 20;
 /// Updates from look to look.
 const UPDATES: usize = 20_000;
+/// How often it looks where its memory is.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// How long a task works.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,7 @@ pub(super) fn work(
     memory.touch();
     account.look(memory.now(), memory.cpu_time(), memory.node());
     account.settle(&memory.pages());
+    let mut looked = memory.now();
     settled();
     let mut passes = 0;
     let over = |passes: usize, now: Duration| match until {
@@ -70,6 +73,10 @@ pub(super) fn work(
             account.look(now, memory.cpu_time(), memory.node());
             if matches!(until, Until::Time(_)) && over(passes, now) {
                 break 'passes;
+            }
+            if now - looked >= PERIOD {
+                looked = now;
+                account.settle(&memory.pages());
             }
         }
         memory.copy();
