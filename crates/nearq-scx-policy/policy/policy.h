@@ -117,12 +117,13 @@ struct nq_weights {
 
 enum nq_event {
 	/* A task got a home because it began a program, because it was forked, as a thread, because it was told, because of its memory,
-	 * because it may not run at its home any more. */
+	 * because its home was crowded and another node was not, because it may not run at its home any more. */
 	NQ_HOME_EXEC,
 	NQ_HOME_FORK,
 	NQ_HOME_THREAD,
 	NQ_HOME_TOLD,
 	NQ_HOME_MEMORY,
+	NQ_HOME_ROOM,
 	NQ_HOME_AFFINITY,
 	/* Where a task woke up on an idle CPU: its previous one, under the same cache, on its node, elsewhere. */
 	NQ_WOKE_PREVIOUS,
@@ -206,6 +207,8 @@ struct nq_node_state {
 	/* Tasks that run here and are at home elsewhere. */
 	u32 strays;
 	u64 smoothed_at;
+	/* Tasks that are at home here and want a CPU, in thousandths, smoothed. */
+	u32 demand;
 } __attribute__((aligned(128)));
 
 enum nq_why {
@@ -215,6 +218,8 @@ enum nq_why {
 	NQ_WHY_THREAD,
 	NQ_WHY_TOLD,
 	NQ_WHY_MEMORY,
+	/* Where it was at home was crowded for long, and there was room here. */
+	NQ_WHY_ROOM,
 	NQ_WHY_AFFINITY,
 	/* It was there before the scheduler: the node where it ran. */
 	NQ_WHY_FOUND,
@@ -286,7 +291,7 @@ struct nq_process {
 };
 
 /* What user space says of a thread, or of a process by the number of its first thread: its home, as the operating system numbers
- * nodes, and NQ_WHY_TOLD or NQ_WHY_MEMORY. */
+ * nodes, and NQ_WHY_TOLD, or NQ_WHY_MEMORY or NQ_WHY_ROOM, which hold only as long as its memory does. */
 struct nq_told {
 	u32 node;
 	u32 why;
@@ -583,16 +588,20 @@ NQ_FN bool nq_out_of_balance(struct nq *q, u64 there, u64 here, u32 distance)
 }
 
 /* Loads of a node are smoothed: those of a moment are chance. */
+NQ_FN u32 nq_smoothed(u32 before, u32 tasks)
+{
+	return (3 * before + 1000 * tasks) / 4;
+}
+
 NQ_FN void nq_smooth(struct nq *q, u32 node, u64 now)
 {
 	struct nq_node_state *on = NQ_ON_NODE(q, node);
-	u32 load;
 
 	if (now - nq_read(on->smoothed_at) < q->weights.period)
 		return;
 	nq_write(on->smoothed_at, now);
-	load = 1000 * (nq_read(on->waiting) + nq_read(on->running));
-	nq_write(on->load, (3 * nq_read(on->load) + load) / 4);
+	nq_write(on->load, nq_smoothed(nq_read(on->load), nq_read(on->waiting) + nq_read(on->running)));
+	nq_write(on->demand, nq_smoothed(nq_read(on->demand), nq_read(on->wanting)));
 }
 
 /* ---- homes ---- */
@@ -736,6 +745,20 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 }
 
 /* ---- homes that are told ---- */
+
+/* Whether a home that user space gives for this reason is what somebody told, and not what it has found out by looking. */
+NQ_FN bool nq_is_told(u32 why)
+{
+	return why != NQ_WHY_MEMORY && why != NQ_WHY_ROOM;
+}
+
+/* As what a home counts that user space gives for this reason. */
+NQ_FN u32 nq_given_as(u32 why)
+{
+	if (why == NQ_WHY_MEMORY)
+		return NQ_HOME_MEMORY;
+	return why == NQ_WHY_ROOM ? NQ_HOME_ROOM : NQ_HOME_TOLD;
+}
 
 /*
  * The home that a task begins with because it was told of who forks its process, or NQ_NONE. `said` is the node that is told of that
@@ -1564,11 +1587,12 @@ NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 		nq_count(q, cpu, NQ_SENT);
 		yields = true;
 	}
-	/* One queue a tick is looked at whether anybody serves it. */
+	/* One queue a tick is looked at whether anybody serves it, and what its node has to do: no tick is on one that is idle. */
 	look = q->looked_at + 1;
 	if (look >= q->llcs)
 		look = 0;
 	q->looked_at = look;
+	nq_smooth(q, NQ_LLC(q, look)->node, now);
 	on = NQ_ON_LLC(q, look);
 	if (nq_read(on->waiting) && (s64)(now - nq_read(on->served)) >= (s64)q->weights.rescue) {
 		nq_write(on->served, now);

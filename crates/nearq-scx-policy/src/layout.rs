@@ -21,12 +21,13 @@ pub const NONE: u32 = u32::MAX;
 pub const UNIT: u32 = 1024;
 
 /// What is counted, by index of [`CpuState::events`]: names for people and for metrics, and what each counts.
-pub const EVENTS: [(&str, &str); 21] = [
+pub const EVENTS: [(&str, &str); 22] = [
     ("home_exec", "homes picked because a task began a program"),
     ("home_fork", "homes picked because a process was forked"),
     ("home_thread", "homes picked for new threads"),
     ("home_told", "homes that were told"),
     ("home_memory", "homes that followed a task's memory"),
+    ("home_room", "homes that moved from a crowded node to one with room"),
     ("home_affinity", "homes picked because a task may not run at its home any more"),
     ("woke_previous", "tasks that woke up on their previous CPU, at home"),
     ("woke_cache", "tasks that woke up under the same cache, at home"),
@@ -47,20 +48,21 @@ pub const EVENTS: [(&str, &str); 21] = [
 /// The index of what is counted and has no name above: changes of node, whatever the home.
 pub const CROSSED: usize = EVENTS.len();
 /// The index of those that woke up and found no idle CPU.
-pub const WAITED: usize = 10;
+pub const WAITED: usize = 11;
 /// The index of those that interrupted another one.
-pub const PREEMPTED: usize = 11;
+pub const PREEMPTED: usize = 12;
 /// Numbers of [`CpuState::events`].
 pub const COUNTED: usize = CROSSED + 1;
 
 /// Why a task has its home, by [`Task::why`].
-pub const WHY: [&str; 9] = [
+pub const WHY: [&str; 10] = [
     "it has none yet",
     "picked when it began its program",
     "picked when its process was forked",
     "as its process's",
     "told",
     "its memory is there",
+    "its home before was crowded",
     "it may not run elsewhere",
     "it ran there when the scheduler began",
     "told, and taken back",
@@ -164,6 +166,7 @@ pub struct NodeState {
     pub capacity: u32,
     pub strays: u32,
     pub smoothed_at: u64,
+    pub demand: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

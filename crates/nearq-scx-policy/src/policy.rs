@@ -78,6 +78,8 @@ pub enum Why {
     Told,
     /// Its memory is there.
     Memory,
+    /// Its old home was crowded.
+    Room,
     /// It may not run at its old home any more.
     Affinity,
     /// It was there before the scheduler.

@@ -462,6 +462,29 @@ fn a_stray_is_sent_home_after_its_stay_which_is_doubled_for_one_that_swings() {
 }
 
 #[test]
+fn what_a_node_is_wanted_for_is_smoothed_whoever_ticks_and_wherever_its_tasks_are() {
+    let mut policy = policy("numa:2 core:2", "");
+    let all = cpus("0-3");
+    let mut away = runs(&mut policy, &all, 1, 0, 0);
+    let _own = runs(&mut policy, &all, 0, 1, 0);
+    let demands = |policy: &Policy| [0, 1].map(|node| policy.state().on_node[node].demand);
+    policy.tick(&mut away, 0, 1_010 * MS);
+    assert_eq!(demands(&policy)[0], 250);
+    for tick in 2..=60 {
+        policy.tick(&mut away, 0, 1_000 * MS + tick * 10 * MS);
+    }
+    assert!(demands(&policy).iter().all(|one| (990..=1000).contains(one)));
+    // It sleeps: nobody ticks on its node, and it is seen all the same.
+    let mut last = runs(&mut policy, &all, 0, 1, 0);
+    policy.quiescent(&mut away, 0);
+    for tick in 61..=120 {
+        policy.tick(&mut last, 1, 1_000 * MS + tick * 10 * MS);
+    }
+    let [home, other] = demands(&policy);
+    assert!(home > 1900 && other < 10, "{home} {other}");
+}
+
+#[test]
 fn who_leaves_soon_after_it_came_home_swings() {
     let all = cpus("0-3");
     let mut policy = policy("numa:2 core:2", "");

@@ -15,7 +15,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, PrintLevel};
 use nearq_scx_policy::layout::{Nq, Process, Task, Told};
 
-use crate::memory::{Kernel, WHY_MEMORY};
+use crate::memory::{Kernel, is_told};
 use crate::output::Failure;
 use crate::{checks, decisions, pins};
 
@@ -141,7 +141,7 @@ impl<'a> Loaded<'a> {
             let _ = self.skeleton.maps.processes.delete(&pid.to_ne_bytes());
         }
         for (pid, told) in told {
-            if told.why != WHY_MEMORY {
+            if is_told(told) {
                 self.tell(pid, told);
             }
         }
@@ -228,7 +228,7 @@ impl Kernel for Loaded<'_> {
     fn forget(&self, pid: u32) {
         let map = &self.skeleton.maps.told;
         // Somebody else may have told one meanwhile.
-        if pins::told(map, pid).is_some_and(|told| told.why == WHY_MEMORY) {
+        if pins::told(map, pid).is_some_and(|told| !is_told(told)) {
             // The kernel's part may have forgotten it first.
             let _ = map.delete(&pid.to_ne_bytes());
         }

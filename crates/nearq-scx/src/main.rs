@@ -5,7 +5,7 @@
 //! | `checks` | says what a machine lacks |
 //! | `load`, `pins` | the scheduler in the kernel, and its maps, by which others find it |
 //! | `start`, `hotplug` | loads it, follows it and the CPUs, takes it out |
-//! | `memory`, `residency`, `remedy`, `decisions` | dynamic homes |
+//! | `memory`, `residency`, `remedy`, `crowd`, `pages`, `decisions` | dynamic homes |
 //! | `state`, `status`, `tasks`, `top`, `metrics` | what it does, for people and programs |
 //! | `set`, `weights` | what can be set, and homes that are told |
 //!
@@ -15,6 +15,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod checks;
+mod crowd;
 mod decisions;
 #[cfg(test)]
 mod files;
@@ -23,6 +24,7 @@ mod load;
 mod memory;
 mod metrics;
 mod output;
+mod pages;
 mod pins;
 mod remedy;
 mod residency;

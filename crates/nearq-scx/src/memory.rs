@@ -2,25 +2,26 @@
 //!
 //! Under a loaded scheduler the kernel does not balance memory between nodes; this stands in for it. What is worth a look is told by the
 //! scheduler's own account of each process. [`nearq_home::Mover`] says when memory is elsewhere for long enough, [`Remedy`] what is
-//! done then; a process whose home somebody has told is left alone, and so is one that has outgrown its node, as its threads have
-//! several homes.
+//! done then; [`Crowds`] says which processes had better be at home elsewhere as their node is crowded for long. A process whose home somebody
+//! has told is left alone, and so is one that has outgrown its node, as its threads have several homes.
 //!
 //! Looking may take a hundredth of a CPU: what is spent beyond is saved in the seconds after. Pages are moved by a thread of its
 //! own, one process at a time, as that may take seconds.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights};
+use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights, Why};
 use nearq_scx_policy::layout::{NODES, Nq, Process, Task, Told, UNIT};
 use nearq_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::crowd::{Away, Better, Crowds, Relocation};
 use crate::decisions::{self, Decision, Log};
-use crate::remedy::{Place, Remedy, Situation};
+use crate::pages::{Moved, Order, Pages};
+use crate::remedy::{self, Place, Remedy, Situation};
 use crate::residency::{self, Residency};
 use crate::state::{node_id, node_index};
 
@@ -32,13 +33,21 @@ const MOST_SAVED: Duration = Duration::from_millis(50);
 /// For how long a home that was told because of memory stays told: by then all threads have heard it that run at all, and a program
 /// that the process begins later shall choose anew.
 const TOLD_FOR: Duration = Duration::from_secs(3);
-/// What moving a mebibyte is expected to take until it was measured: 256 pages of 6 microseconds.
+/// What moving a mebibyte is expected to take where that cannot be measured: 256 pages of 6 microseconds.
 const FOR_MEBIBYTE: Duration = Duration::from_micros(1_500);
 /// Policy's numbers of why a home is where it is.
 const WHY_TOLD: u8 = 4;
-pub(crate) const WHY_MEMORY: u32 = 5;
+const WHY_MEMORY: u32 = 5;
+const WHY_ROOM: u32 = 6;
+/// Who has got another home as its own was crowded has it for so long at least.
+const REST: Duration = Duration::from_secs(30);
 /// How often the file is written though nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
+
+/// Whether a home is what somebody has told, and not one that was found here.
+pub(crate) fn is_told(told: Told) -> bool {
+    ![WHY_MEMORY, WHY_ROOM].contains(&told.why)
+}
 
 /// What the part in the kernel knows and is told.
 pub(crate) trait Kernel {
@@ -62,7 +71,8 @@ pub(crate) struct Memory {
     saved: i64,
     seed: u64,
     for_mebibyte: Duration,
-    mover: Option<Pages>,
+    crowds: Crowds,
+    pages: Pages,
     log: Log,
     written: Option<Instant>,
 }
@@ -76,8 +86,38 @@ struct Followed {
     sampled: Option<Instant>,
     /// Since when a home is told to it.
     told: Option<Instant>,
+    away: Away,
+    /// When it got another home as its own was crowded. Never again if its memory could not come with it.
+    relocated: Option<Instant>,
+    cannot_leave: bool,
+    /// It was said that it stays in the crowd.
+    stays: bool,
     /// The last thing that was decided, so that the same is not said each second.
     last: Option<(Remedy, u32)>,
+}
+
+/// One look at all.
+struct Look<'a, K> {
+    nq: &'a Nq,
+    kernel: &'a K,
+    now: Instant,
+    /// Since the one before.
+    elapsed: Duration,
+}
+
+impl<K> Look<'_, K> {
+    /// CPUs that were used by who ran for so many nanoseconds, in thousandths.
+    fn thousandths(&self, nanos: u64) -> u64 {
+        nanos * 1000 / (self.elapsed.as_nanos() as u64).max(1)
+    }
+}
+
+/// What comes of looking at one process.
+#[derive(Debug)]
+enum Considered {
+    Decided(Decision),
+    /// It is one of those that had better be at home elsewhere.
+    Crowded(Relocation),
 }
 
 /// A process that used CPUs in the last period.
@@ -86,6 +126,8 @@ struct Busy {
     process: Process,
     ran: [u64; NODES],
     sampled: Option<Instant>,
+    /// It had better be at home there, as its home is crowded.
+    room: Option<Better>,
 }
 
 impl Busy {
@@ -106,7 +148,8 @@ impl Memory {
             saved: 0,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
-            mover: None,
+            crowds: Crowds::default(),
+            pages: Pages::default(),
             log: Log::default(),
             written: None,
         }
@@ -115,7 +158,14 @@ impl Memory {
     /// The scheduler begins, on this machine.
     pub(crate) fn begin(&mut self, machine: &Topology) {
         self.nodes = Nodes::of(machine, machine.online());
+        if !self.nodes.is_single() {
+            let [one, other] = [0, 1].map(|node| self.nodes.get(node).id as u32);
+            if let Some(took) = residency::for_mebibyte(one, other) {
+                self.for_mebibyte = took;
+            }
+        }
         self.followed.clear();
+        self.crowds = Crowds::default();
         self.looked = Instant::now();
     }
 
@@ -124,11 +174,12 @@ impl Memory {
         let begun = cpu_time();
         let now = Instant::now();
         let elapsed = now - std::mem::replace(&mut self.looked, now);
+        let look = Look { nq, kernel, now, elapsed };
         let mut said: Vec<Decision> = self.moved().into_iter().collect();
         if !self.nodes.is_single() {
             self.saved += (elapsed.as_nanos() as u64 * BUDGET / 1000) as i64;
             self.saved = self.saved.min(MOST_SAVED.as_nanos() as i64);
-            said.extend(self.consider_all(nq, kernel, now, elapsed, begun));
+            said.extend(self.consider_all(&look, begun));
         }
         self.log.cpu_ns += cpu_time().saturating_sub(begun).as_nanos() as u64;
         self.log.elapsed_ns = self.began.elapsed().as_nanos() as u64;
@@ -145,18 +196,16 @@ impl Memory {
         lines
     }
 
-    fn consider_all(
-        &mut self,
-        nq: &Nq,
-        kernel: &impl Kernel,
-        now: Instant,
-        elapsed: Duration,
-        begun: Duration,
-    ) -> Vec<Decision> {
+    fn consider_all(&mut self, look: &Look<'_, impl Kernel>, begun: Duration) -> Vec<Decision> {
         let mut said = Vec::new();
-        let (mut busy, mut places) = self.follow(nq, kernel, now, elapsed);
-        // Who was not looked at for longest is first, and of those who has used most.
-        busy.sort_by_key(|one| (one.sampled, std::cmp::Reverse(one.nanos())));
+        let mut crowded: Option<Relocation> = None;
+        let (mut busy, mut places) = self.follow(look);
+        // Those of a crowd are first, if it is not known that they stay; then who was not looked at for longest, and of those who has
+        // used most.
+        let stays = |pid| self.followed.get(&pid).is_some_and(|known| known.stays);
+        busy.sort_by_key(|one| {
+            (one.room.is_none() || stays(one.pid), one.sampled, Reverse(one.nanos()))
+        });
         let mut spent = Duration::ZERO;
         for one in busy {
             if self.saved <= spent.as_nanos() as i64 {
@@ -166,26 +215,32 @@ impl Memory {
             self.seed = self.seed.wrapping_add(1);
             let found = Residency::of(one.pid, self.seed);
             if let Some(known) = self.followed.get_mut(&one.pid) {
-                known.sampled = Some(now);
+                known.sampled = Some(look.now);
+                // Of what cannot be looked at nothing is found the next time.
+                known.stays |= found.is_none();
             }
             if let Some(found) = found {
-                let elapsed = elapsed.as_nanos() as u64;
-                said.extend(self.consider(nq, kernel, now, &one, &found, elapsed, &mut places));
+                match self.consider(look, &one, &found, &mut places) {
+                    Some(Considered::Decided(decision)) => said.push(decision),
+                    Some(Considered::Crowded(other))
+                        if crowded.is_none_or(|best| best.gain() < other.gain()) =>
+                    {
+                        crowded = Some(other);
+                    }
+                    _ => {}
+                }
             }
             spent = cpu_time().saturating_sub(begun);
         }
+        said.extend(crowded.and_then(|one| self.relocate(look, &one)));
         self.saved -= spent.as_nanos() as i64;
         said
     }
 
     /// Who used CPUs since the last look, and how much those used who are at home on each node.
-    fn follow(
-        &mut self,
-        nq: &Nq,
-        kernel: &impl Kernel,
-        now: Instant,
-        elapsed: Duration,
-    ) -> (Vec<Busy>, Vec<Place>) {
+    fn follow(&mut self, look: &Look<'_, impl Kernel>) -> (Vec<Busy>, Vec<Place>) {
+        let Look { nq, kernel, now, .. } = *look;
+        self.crowds.look(nq);
         let mut places: Vec<Place> = (0..nq.nodes.min(NODES as u32))
             .map(|index| {
                 let on = &nq.on_node[index as usize];
@@ -194,7 +249,6 @@ impl Memory {
                 Place { node, used: 0, capacity, load: on.load.into() }
             })
             .collect();
-        let elapsed_ns = (elapsed.as_nanos() as u64).max(1);
         let at = now - self.began;
         let mut busy = Vec::new();
         let mut gone = std::mem::take(&mut self.followed);
@@ -203,9 +257,14 @@ impl Memory {
             let new = || Followed {
                 // Its first home was no choice by memory: it may be left at once.
                 mover: Mover::new(home, Duration::ZERO),
-                ran: process.ran,
+                // It has begun since the last look, or the scheduler has.
+                ran: [0; NODES],
                 sampled: None,
                 told: None,
+                away: Away::default(),
+                relocated: None,
+                cannot_leave: false,
+                stays: false,
                 last: None,
             };
             let mut known = gone.remove(&pid).unwrap_or_else(new);
@@ -217,17 +276,23 @@ impl Memory {
             known.ran = process.ran;
             if known.mover.home() != home {
                 known.mover.set(home, at);
+                known.away = Away::default();
             }
             if known.told.is_some_and(|told| now - told > TOLD_FOR) {
                 known.told = None;
                 kernel.forget(pid);
             }
-            let one = Busy { pid, process, ran, sampled: known.sampled };
-            let uses = one.nanos() * 1000 / elapsed_ns;
+            let mut one = Busy { pid, process, ran, sampled: known.sampled, room: None };
+            let uses = look.thousandths(one.nanos());
+            let at_home = ran.get(process.home as usize).copied().unwrap_or(0);
+            let away = (one.nanos() - at_home) * 1000 / one.nanos().max(1);
+            known.away.look((uses >= LEAST_USE).then_some(away));
+            known.stays &= known.away.for_long().is_some();
             if let Some(place) = places.get_mut(process.home as usize) {
                 place.used += uses;
             }
             if uses >= LEAST_USE {
+                one.room = self.room(look, &one, &known);
                 busy.push(one);
             }
             self.followed.insert(pid, known);
@@ -240,23 +305,35 @@ impl Memory {
         self.nodes.index_of(node_id(nq, node)? as usize).ok()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of the caller's loop")]
+    /// One process, whose memory is there. None where all is well.
     fn consider(
         &mut self,
-        nq: &Nq,
-        kernel: &impl Kernel,
-        now: Instant,
+        look: &Look<'_, impl Kernel>,
         one: &Busy,
         found: &Residency,
-        elapsed: u64,
         places: &mut [Place],
-    ) -> Option<Decision> {
-        let (pid, process) = (one.pid, &one.process);
-        let home = process.home as usize;
-        // Its threads have several homes.
-        if process.at_home.get(home)? * 10 < process.threads * 9 {
+    ) -> Option<Considered> {
+        if self.pages.moves() == Some(one.pid) || !has_one_home(&one.process) {
             return None;
         }
+        let evidence = self.evidence(look.nq, one, found);
+        let at = look.now - self.began;
+        let own = self.index(look.nq, one.process.home)?;
+        let known = self.followed.get_mut(&one.pid)?;
+        let verdict = known.mover.consider(at, &evidence, &self.nodes, &self.weights);
+        let Verdict::Move { to, why } = verdict else {
+            return self.crowded(look, one, found, &evidence).map(Considered::Crowded);
+        };
+        // It stays there until the kernel says that its home is another, if it comes to be.
+        known.mover.set(own, at);
+        let pages: u64 = evidence.pages.iter().sum();
+        let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
+        self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, places)
+            .map(Considered::Decided)
+    }
+
+    /// Where a process's memory is and where it ran, by index of those nodes that can be homes.
+    fn evidence(&self, nq: &Nq, one: &Busy, found: &Residency) -> Evidence {
         let mut evidence = Evidence {
             pages: vec![0; self.nodes.len()],
             cpu_time: vec![Duration::ZERO; self.nodes.len()],
@@ -271,51 +348,57 @@ impl Memory {
                 evidence.cpu_time[index] += Duration::from_nanos(*nanos);
             }
         }
-        let at = now - self.began;
-        let own = self.index(nq, process.home)?;
-        let (may_move, for_mebibyte) = (self.is_free(), self.for_mebibyte);
-        let known = self.followed.get_mut(&pid)?;
-        let Verdict::Move { to, why } =
-            known.mover.consider(at, &evidence, &self.nodes, &self.weights)
-        else {
-            return None;
-        };
-        // It stays there until the kernel says that its home is another, if it comes to be.
-        known.mover.set(own, at);
-        let task = kernel.task(pid)?;
+        evidence
+    }
+
+    /// Most of a process's memory is on another node: so many bytes, that part of all, in thousandths.
+    #[expect(clippy::too_many_arguments, reason = "one step of the caller's")]
+    fn follow_memory(
+        &mut self,
+        look: &Look<'_, impl Kernel>,
+        one: &Busy,
+        bytes: u64,
+        part: u64,
+        to: usize,
+        why: &Why,
+        places: &mut [Place],
+    ) -> Option<Decision> {
+        let (pid, process, nq) = (one.pid, &one.process, look.nq);
+        let home = process.home as usize;
+        let task = look.kernel.task(pid)?;
         if task.why == WHY_TOLD {
             return None;
         }
+        let own = self.index(nq, process.home)?;
         let there = node_index(nq, self.nodes.get(to).id as u32)? as usize;
-        let pages: u64 = evidence.pages.iter().sum();
-        let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
-        let uses = one.nanos() * 1000 / elapsed.max(1);
+        let uses = look.thousandths(one.nanos());
         let situation = Situation {
             home: *places.get(home)?,
             there: *places.get(there)?,
             distance: self.nodes.distance(own, to),
-            bytes: found.bytes / 1000 * part,
+            bytes,
             part,
             uses,
-            ran: Duration::from_nanos(process.ran.iter().sum()),
+            ran: process_time(process),
             may_go: may_run(nq, &task, there),
-            may_move,
-            for_mebibyte,
+            may_move: self.pages.moves().is_none(),
+            for_mebibyte: self.for_mebibyte,
         };
         let choice = Remedy::choose(&situation);
         let (home_id, there_id) = (situation.home.node, situation.there.node);
         let what = match choice.remedy {
             Remedy::Go => {
-                kernel.tell(pid, Told { node: there_id, why: WHY_MEMORY });
-                known.told = Some(now);
+                look.kernel.tell(pid, Told { node: there_id, why: WHY_MEMORY });
+                self.followed.get_mut(&pid)?.told = Some(look.now);
                 places[there].used += uses;
                 places[home].used = places[home].used.saturating_sub(uses);
                 places[there].load += 1000;
                 places[home].load = places[home].load.saturating_sub(1000);
+                self.crowds.goes(home, there, uses);
                 format!("{why}; {choice}")
             }
             Remedy::MovePages => {
-                self.bring(pid, home_id, situation.bytes);
+                self.bring(pid, home_id, bytes);
                 format!("its memory is brought to its home, node {home_id}: {choice}")
             }
             Remedy::Leave => {
@@ -332,12 +415,86 @@ impl Memory {
         }
         Some(Decision { pid, name: name(pid), what })
     }
+
+    /// Where a process had better be at home because its own is crowded.
+    fn room(&self, look: &Look<'_, impl Kernel>, one: &Busy, known: &Followed) -> Option<Better> {
+        known.away.for_long()?;
+        let rests = known.relocated.is_some_and(|at| look.now - at < REST);
+        if known.cannot_leave
+            || rests
+            || !has_one_home(&one.process)
+            || self.pages.moves().is_some()
+        {
+            return None;
+        }
+        let task = look.kernel.task(one.pid).filter(|task| task.why != WHY_TOLD)?;
+        let (home, uses) = (one.process.home as usize, look.thousandths(one.nanos()));
+        self.crowds.better(look.nq, home, uses, |node| may_run(look.nq, &task, node))
+    }
+
+    /// What it would cost it to be there, and what it costs not to be.
+    fn crowded(
+        &self,
+        look: &Look<'_, impl Kernel>,
+        one: &Busy,
+        found: &Residency,
+        evidence: &Evidence,
+    ) -> Option<Relocation> {
+        let better = one.room?;
+        let away = self.followed.get(&one.pid)?.away.for_long()?;
+        let (home, there) = (one.process.home, better.to as u32);
+        let (own, to) = (self.index(look.nq, home)?, self.index(look.nq, there)?);
+        let pages: u64 = evidence.pages.iter().sum();
+        let bytes = found.bytes / 1000 * ((pages - evidence.pages[to]) * 1000 / pages.max(1));
+        let distance = self.nodes.distance(own, to);
+        Some(Relocation {
+            pid: one.pid,
+            better,
+            home: node_id(look.nq, home)?,
+            there: node_id(look.nq, there)?,
+            uses: look.thousandths(one.nanos()),
+            away,
+            bytes,
+            moving: remedy::moving(bytes, self.for_mebibyte),
+            staying: remedy::staying(process_time(&one.process), distance, away),
+        })
+    }
+
+    /// Of those that had better be at home elsewhere, the one that gains most.
+    fn relocate(&mut self, look: &Look<'_, impl Kernel>, one: &Relocation) -> Option<Decision> {
+        // Pages of another one may be on their way since.
+        if self.pages.moves().is_some() {
+            return None;
+        }
+        let known = self.followed.get_mut(&one.pid)?;
+        if !one.gain().is_zero() {
+            look.kernel.tell(one.pid, Told { node: one.there, why: WHY_ROOM });
+            (known.told, known.relocated) = (Some(look.now), Some(look.now));
+            let home = node_index(look.nq, one.home)? as usize;
+            self.crowds.goes(home, one.better.to, one.uses);
+            self.bring(one.pid, one.there, one.bytes);
+        } else if std::mem::replace(&mut known.stays, true) {
+            return None;
+        }
+        Some(Decision { pid: one.pid, name: name(one.pid), what: one.to_string() })
+    }
 }
 
 /// Whether a task may run on any CPU of a node that is online.
 fn may_run(nq: &Nq, task: &Task, node: usize) -> bool {
     let words = nq.node[node].cpus.iter().zip(&task.allowed).zip(&nq.online);
     words.into_iter().any(|((cpus, allowed), online)| cpus & allowed & online != 0)
+}
+
+/// Whether its threads are at home where it is, but for a few. Those of one that has outgrown its node are not.
+fn has_one_home(process: &Process) -> bool {
+    let at_home = process.at_home.get(process.home as usize).copied().unwrap_or(0);
+    u64::from(at_home) * 10 >= u64::from(process.threads) * 9
+}
+
+/// All that a process has used of CPUs.
+fn process_time(process: &Process) -> Duration {
+    Duration::from_nanos(process.ran.iter().sum())
 }
 
 /// CPU time of this thread.
@@ -353,71 +510,16 @@ fn name(pid: u32) -> String {
 
 // ---- moving pages ---------------------------------------------------------------------------------------------------------
 
-/// The thread that moves pages, and what is asked of it.
-#[derive(Debug)]
-struct Pages {
-    sender: SyncSender<Order>,
-    receiver: Receiver<Moved>,
-    is_busy: bool,
-}
-
-#[derive(Debug)]
-struct Order {
-    pid: u32,
-    from: Vec<u32>,
-    to: u32,
-    bytes: u64,
-}
-
-#[derive(Debug)]
-struct Moved {
-    order: Order,
-    took: Duration,
-    /// Pages that stayed, or why none were moved.
-    stayed: Result<u64, String>,
-}
-
-impl Pages {
-    fn new() -> Option<Self> {
-        let (sender, orders) = mpsc::sync_channel::<Order>(1);
-        let (done, receiver) = mpsc::sync_channel(1);
-        let work = move || {
-            for order in orders {
-                let begun = Instant::now();
-                let stayed = residency::bring(order.pid, &order.from, order.to);
-                let stayed = stayed.map_err(|error| error.to_string());
-                if done.send(Moved { took: begun.elapsed(), order, stayed }).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().name("pages".into()).spawn(work).ok()?;
-        Some(Pages { sender, receiver, is_busy: false })
-    }
-}
-
 impl Memory {
-    /// Whether pages could be moved now.
-    fn is_free(&self) -> bool {
-        self.mover.as_ref().is_none_or(|mover| !mover.is_busy)
-    }
-
     /// Has a process's pages moved to a node.
     fn bring(&mut self, pid: u32, to: u32, bytes: u64) {
         let from = self.nodes.iter().map(|node| node.id as u32).collect();
-        if self.mover.is_none() {
-            self.mover = Pages::new();
-        }
-        if let Some(mover) = &mut self.mover {
-            mover.is_busy = mover.sender.try_send(Order { pid, from, to, bytes }).is_ok();
-        }
+        self.pages.bring(Order { pid, from, to, bytes });
     }
 
     /// What has become of an order.
     fn moved(&mut self) -> Option<Decision> {
-        let mover = self.mover.as_mut()?;
-        let Moved { order, took, stayed } = mover.receiver.try_recv().ok()?;
-        mover.is_busy = false;
+        let Moved { order, took, stayed } = self.pages.moved()?;
         let what = match stayed {
             Ok(stayed) => {
                 let mebibytes = (order.bytes >> 20) as u32;
@@ -430,7 +532,12 @@ impl Memory {
                     if stayed == 0 { String::new() } else { format!(", but for {stayed} pages") };
                 format!("its memory was brought to node {} in {took}{left}", order.to)
             }
-            Err(error) => format!("its memory could not be brought to node {}: {error}", order.to),
+            Err(error) => {
+                if let Some(known) = self.followed.get_mut(&order.pid) {
+                    known.cannot_leave = true;
+                }
+                format!("its memory could not be brought to node {}: {error}", order.to)
+            }
         };
         Some(Decision { pid: order.pid, name: name(order.pid), what })
     }

@@ -78,12 +78,8 @@ impl Remedy {
     /// Chooses.
     pub(crate) fn choose(situation: &Situation) -> Choice {
         let Situation { home, there, .. } = situation;
-        let expected = situation.ran.clamp(LEAST, MOST).as_nanos() as u64;
-        let steps = u64::from(situation.distance.saturating_sub(10));
-        let lost = LOST_FOR_TEN * steps / 10 * situation.part / 1000;
-        let staying = Duration::from_nanos(expected / 1000 * lost);
-        let mebibytes = situation.bytes.div_ceil(1 << 20).min(u64::from(u32::MAX)) as u32;
-        let moving = situation.for_mebibyte.saturating_mul(mebibytes);
+        let staying = staying(situation.ran, situation.distance, situation.part);
+        let moving = moving(situation.bytes, situation.for_mebibyte);
         let has_room = there.has_room_for(situation.uses) || there.is_no_fuller_than(home);
         let remedy = if situation.may_go && has_room {
             Remedy::Go
@@ -94,6 +90,20 @@ impl Remedy {
         };
         Choice { remedy, situation: *situation, moving, staying }
     }
+}
+
+/// What being away costs a process that has run for so long, if that part of what it does is away at that distance, in thousandths.
+pub(crate) fn staying(ran: Duration, distance: u32, part: u64) -> Duration {
+    let expected = ran.clamp(LEAST, MOST).as_nanos() as u64;
+    let steps = u64::from(distance.saturating_sub(10));
+    let lost = LOST_FOR_TEN * steps / 10 * part / 1000;
+    Duration::from_nanos(expected / 1000 * lost)
+}
+
+/// What moving so many bytes costs.
+pub(crate) fn moving(bytes: u64, for_mebibyte: Duration) -> Duration {
+    let mebibytes = bytes.div_ceil(1 << 20).min(u64::from(u32::MAX)) as u32;
+    for_mebibyte.saturating_mul(mebibytes)
 }
 
 impl Place {
@@ -108,7 +118,7 @@ impl Place {
 }
 
 /// Thousandths as a number with one digit behind the point.
-fn milli(value: u64) -> String {
+pub(crate) fn milli(value: u64) -> String {
     format!("{}.{}", value / 1000, value % 1000 / 100)
 }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use nearq_processes::proc;
 
@@ -140,21 +141,50 @@ impl Random {
 
 /// The node of each page, or what is wrong with it, below zero.
 fn page_nodes(process: u32, addresses: &[u64]) -> io::Result<Vec<i32>> {
+    pages(process, addresses, None)
+}
+
+/// Moves pages where nodes are given, one for each. The node of each page then, or what is wrong with it.
+fn pages(process: u32, addresses: &[u64], to: Option<&[i32]>) -> io::Result<Vec<i32>> {
+    /// Pages that others have too stay.
+    const MPOL_MF_MOVE: i32 = 2;
+    assert!(to.is_none_or(|to| to.len() == addresses.len()));
     let mut status = vec![-1_i32; addresses.len()];
-    // SAFETY: the kernel reads as many addresses as there are, follows none of them in this process, and writes as many words, which
-    // are there. Without nodes nothing is moved.
+    // SAFETY: the kernel reads as many addresses as there are, and as many nodes if there are any, follows none of the addresses in this
+    // process, and writes as many words, which are there. A page that is moved is as it was.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
             libc::c_long::from(process),
             addresses.len(),
             addresses.as_ptr(),
-            ptr::null::<i32>(),
+            to.map_or(ptr::null(), <[i32]>::as_ptr),
             status.as_mut_ptr(),
-            0,
+            MPOL_MF_MOVE,
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(status) }
+}
+
+/// What it takes to move a mebibyte from one node to another, by one of our own. None where that cannot be.
+pub(crate) fn for_mebibyte(from: u32, to: u32) -> Option<Duration> {
+    const BYTES: usize = 1 << 20;
+    let page = rustix::param::page_size();
+    let memory = vec![1_u8; BYTES + page];
+    let start = memory.as_ptr().addr().next_multiple_of(page);
+    let addresses: Vec<u64> = (start..start + BYTES).step_by(page).map(|at| at as u64).collect();
+    let bring = |node: u32| {
+        let nodes = vec![node.cast_signed(); addresses.len()];
+        let found = pages(0, &addresses, Some(&nodes)).ok()?;
+        (found == nodes).then_some(())
+    };
+    bring(from)?;
+    let begun = Instant::now();
+    bring(to)?;
+    let took = begun.elapsed();
+    // It was there all the time.
+    std::hint::black_box(&memory);
+    Some(took)
 }
 
 /// Moves a process's pages from all nodes but one to that one. How many could not be moved.
@@ -230,5 +260,14 @@ mod tests {
         };
         assert!(found.bytes >= memory.len() as u64 && sum(&found.nodes) >= FEW, "{found:?}");
         assert!(std::hint::black_box(&memory).iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn moving_takes_time_and_is_refused_where_there_is_no_such_node() {
+        let Some(took) = for_mebibyte(0, 0) else {
+            return println!("skipped: pages: this kernel moves none");
+        };
+        assert!(took > Duration::ZERO && took < Duration::from_secs(10));
+        assert_eq!(for_mebibyte(0, 1023), None);
     }
 }

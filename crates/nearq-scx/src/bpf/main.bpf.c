@@ -182,19 +182,20 @@ static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 		return false;
 	}
 	node = nq_node_by_id(&nq, said->node);
-	why = said->why == NQ_WHY_MEMORY ? NQ_WHY_MEMORY : NQ_WHY_TOLD;
+	why = nq_is_told(said->why) ? NQ_WHY_TOLD : said->why;
 	if (node == NQ_NONE || !nq_is_open(&nq, t, node))
 		return false;
-	if (t->homed && t->home == node && (why == NQ_WHY_MEMORY || !nq_told_to_stay(t)))
+	if (t->homed && t->home == node && (!nq_is_told(why) || !nq_told_to_stay(t)))
 		return true;
 	process = bpf_map_lookup_elem(&processes, &tgid);
-	if (process && pid == tgid) {
+	/* Any of its threads hears it for the process: the first one may sleep for ever. */
+	if (process && (pid == tgid || !bpf_map_lookup_elem(&told, &pid))) {
 		process->home = node;
 		process->inherited = false;
 	}
 	if (!t->homed || t->home != node)
 		settle(t, process, node, why);
-	nq_count(&nq, cpu, why == NQ_WHY_MEMORY ? NQ_HOME_MEMORY : NQ_HOME_TOLD);
+	nq_count(&nq, cpu, nq_given_as(why));
 	return true;
 }
 
@@ -209,7 +210,7 @@ static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 p
 
 	if (!t || !parents)
 		return NQ_NONE;
-	if (said && said->why != NQ_WHY_MEMORY)
+	if (said && nq_is_told(said->why))
 		node = nq_node_by_id(&nq, said->node);
 	return nq_inherits(&nq, t, parents, node);
 }
@@ -661,7 +662,7 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 		return 0;
 	/* The memory that it followed is gone. */
 	said = bpf_map_lookup_elem(&told, &tgid);
-	if (said && said->why == NQ_WHY_MEMORY)
+	if (said && !nq_is_told(said->why))
 		bpf_map_delete_elem(&told, &tgid);
 	if (!heed(t, pid, tgid, cpu) && !nq_keeps_home(t)) {
 		process = bpf_map_lookup_elem(&processes, &tgid);

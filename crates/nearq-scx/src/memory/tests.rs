@@ -59,22 +59,28 @@ fn there() -> Residency {
     Residency { nodes: vec![(1, 200)], bytes: 64 << 20 }
 }
 
+fn look<'a>(nq: &'a Nq, kernel: &'a Fake, now: Instant) -> Look<'a, Fake> {
+    Look { nq, kernel, now, elapsed: Duration::from_secs(1) }
+}
+
 /// Looks at a process of one CPU with all its memory on node 1, so many times.
 fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Vec<Decision> {
     let mut said = Vec::new();
-    let second = Duration::from_secs(1);
     let start = Instant::now();
     memory.began = start;
     for time in 1..=times {
-        let now = start + second * time as u32;
+        let now = start + Duration::from_secs(time);
         for (_, process) in &mut kernel.processes {
             process.ran[process.home as usize] += 1_000_000_000;
         }
-        let (busy, mut places) = memory.follow(nq, kernel, now, second);
+        let look = look(nq, kernel, now);
+        let (busy, mut places) = memory.follow(&look);
         for one in busy {
-            let found =
-                memory.consider(nq, kernel, now, &one, &there(), 1_000_000_000, &mut places);
-            said.extend(found);
+            match memory.consider(&look, &one, &there(), &mut places) {
+                Some(Considered::Decided(decision)) => said.push(decision),
+                Some(Considered::Crowded(other)) => panic!("{other}"),
+                None => {}
+            }
         }
     }
     said
@@ -93,7 +99,7 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
     // What was told is forgotten once it has been heard.
     kernel.processes[0].1 = process(1, 9);
     let later = Instant::now() + Duration::from_secs(20);
-    memory.follow(&nq, &kernel, later, Duration::from_secs(1));
+    memory.follow(&look(&nq, &kernel, later));
     assert_eq!(kernel.told.borrow().last(), Some(&(7, None)));
 }
 
@@ -118,13 +124,13 @@ fn who_rests_is_not_looked_at() {
         Fake { processes: vec![(7, process(0, 5)), (8, process(1, 5))], ..Fake::default() };
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    memory.follow(&nq, &kernel, now, second);
-    let (busy, places) = memory.follow(&nq, &kernel, now + second, second);
+    memory.follow(&look(&nq, &kernel, now));
+    let (busy, places) = memory.follow(&look(&nq, &kernel, now + second));
     assert!(busy.is_empty());
     assert_eq!((places.len(), places[0].used, places[0].capacity), (2, 0, 4000));
     // Who is gone is forgotten, and a new one of the same number does not count from below zero.
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
-    let (busy, _) = memory.follow(&nq, &fresh, now + second * 2, second);
+    let (busy, _) = memory.follow(&look(&nq, &fresh, now + second * 2));
     assert!(busy.is_empty() && memory.followed.len() == 1);
 }
 
@@ -133,9 +139,10 @@ fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
     let (mut memory, mut nq) = machine();
     nq.node[1].cpus = [0; 16];
     // Pages are on the move: of somebody else.
-    let (sender, _orders) = mpsc::sync_channel(1);
-    let (_done, receiver) = mpsc::sync_channel(1);
-    memory.mover = Some(Pages { sender, receiver, is_busy: true });
+    let (pages, orders, done) = Pages::pretended();
+    memory.pages = pages;
+    memory.bring(3, 0, 0);
+    let first = orders.try_recv().unwrap();
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
     let said = considered(&mut memory, &nq, &mut kernel, 6);
@@ -146,13 +153,127 @@ fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
         ),
         "{said:?}"
     );
-    memory.mover.as_mut().unwrap().is_busy = false;
+    done.send(Moved { order: first, took: Duration::ZERO, stayed: Ok(9) }).unwrap();
+    assert!(memory.moved().unwrap().what.ends_with("but for 9 pages"));
     memory.followed.clear();
     let said = considered(&mut memory, &nq, &mut kernel, 3);
     assert!(said[0].what.starts_with("its memory is brought to its home, node 0"), "{said:?}");
-    assert!(kernel.told.borrow().is_empty() && !memory.is_free());
-    let order = _orders.try_recv().unwrap();
+    assert!(kernel.told.borrow().is_empty() && memory.pages.moves() == Some(7));
+    let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.from, order.to), (7, vec![0, 1], 0));
+}
+
+/// Three processes that are at home on node 0, each of which was away for a third of the last second, and what those that are looked
+/// at would like.
+fn crowd(
+    memory: &mut Memory,
+    nq: &Nq,
+    kernel: &mut Fake,
+    now: Instant,
+    megabytes: [u64; 3],
+) -> Vec<Relocation> {
+    for (_, process) in &mut kernel.processes {
+        process.ran[0] += 666_000_000;
+        process.ran[1] += 334_000_000;
+    }
+    let look = look(nq, kernel, now);
+    let (busy, mut places) = memory.follow(&look);
+    let mut wishes = Vec::new();
+    for one in busy {
+        let bytes = megabytes[one.pid as usize - 7] << 20;
+        let found = Residency { nodes: vec![(0, 190), (1, 10)], bytes };
+        match memory.consider(&look, &one, &found, &mut places) {
+            Some(Considered::Crowded(wish)) => wishes.push(wish),
+            Some(Considered::Decided(other)) => panic!("{other:?}"),
+            None => {}
+        }
+    }
+    wishes.sort_by_key(|wish| wish.pid);
+    wishes
+}
+
+/// They, on two nodes of two CPUs, of which the other one has a task of its own.
+fn crowded() -> (Memory, Box<Nq>, Fake) {
+    let (memory, mut nq) = machine();
+    for (on, demand) in nq.on_node.iter_mut().zip([3000, 1000]) {
+        (on.capacity, on.demand) = (2 * 1024, demand);
+    }
+    let processes = (7..10).map(|pid| (pid, process(0, 0))).collect();
+    (memory, nq, Fake { processes, task: everywhere(), ..Fake::default() })
+}
+
+#[test]
+fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
+    let (mut memory, nq, mut kernel) = crowded();
+    let (pages, orders, done) = Pages::pretended();
+    memory.pages = pages;
+    let start = memory.began;
+    let at = |second: u64| start + Duration::from_secs(second);
+    assert!(crowd(&mut memory, &nq, &mut kernel, at(1), [8, 4, 8]).is_empty());
+    let wishes = crowd(&mut memory, &nq, &mut kernel, at(3), [8, 4, 8]);
+    assert_eq!(wishes.iter().map(|wish| wish.pid).collect::<Vec<_>>(), [7, 8, 9]);
+    let best = wishes.iter().max_by_key(|wish| wish.gain()).unwrap();
+    assert_eq!((best.pid, best.away, best.bytes >> 10), (8, 334, 3890));
+    let said = memory.relocate(&look(&nq, &kernel, at(3)), best).unwrap();
+    assert!(said.what.starts_with("has its home on node 1 now, and its memory comes with it"));
+    assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: WHY_ROOM }))]);
+    let order = orders.try_recv().unwrap();
+    assert_eq!((order.pid, order.to), (8, 1));
+    // Nobody else while these pages are on their way, and none after: the room is taken.
+    assert!(crowd(&mut memory, &nq, &mut kernel, at(4), [8, 4, 8]).is_empty());
+    assert!(memory.relocate(&look(&nq, &kernel, at(4)), &wishes[0]).is_none());
+    done.send(Moved { order, took: Duration::ZERO, stayed: Ok(0) }).unwrap();
+    assert!(memory.moved().is_some());
+    kernel.processes[1].1.home = 1;
+    kernel.processes[1].1.at_home = process(1, 0).at_home;
+    memory.crowds.goes(0, 1, 1000);
+    assert!(crowd(&mut memory, &nq, &mut kernel, at(5), [8, 4, 8]).is_empty());
+}
+
+#[test]
+fn who_has_been_moved_rests_and_whose_memory_cannot_be_stays() {
+    for fails in [false, true] {
+        let (mut memory, nq, mut kernel) = crowded();
+        kernel.processes.truncate(1);
+        let (pages, orders, done) = Pages::pretended();
+        memory.pages = pages;
+        let start = memory.began;
+        let mut wishes = |second: u64, memory: &mut Memory| {
+            let at = start + Duration::from_secs(second);
+            crowd(memory, &nq, &mut kernel, at, [8, 8, 8]).pop().inspect(|wish| {
+                memory.relocate(&look(&nq, &kernel, at), wish);
+            })
+        };
+        let first = (1..3).filter_map(|second| wishes(second, &mut memory)).count();
+        assert_eq!(first, 1);
+        let stayed = if fails { Err(std::io::Error::from_raw_os_error(1)) } else { Ok(0) };
+        let order = orders.try_recv().unwrap();
+        done.send(Moved { order, took: Duration::ZERO, stayed }).unwrap();
+        memory.moved().unwrap();
+        // It is as it was: somebody has taken it back.
+        assert!((3..32).all(|second| wishes(second, &mut memory).is_none()));
+        assert_eq!(wishes(32, &mut memory).is_some(), !fails);
+    }
+}
+
+#[test]
+fn it_stays_where_moving_costs_more_and_that_is_said_once() {
+    let (mut memory, nq, mut kernel) = crowded();
+    let start = memory.began;
+    let mut said = Vec::new();
+    for second in 1..8 {
+        let at = start + Duration::from_secs(second);
+        for wish in crowd(&mut memory, &nq, &mut kernel, at, [8 << 20; 3]) {
+            said.extend(memory.relocate(&look(&nq, &kernel, at), &wish));
+        }
+    }
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].what.starts_with("stays on node 0, which is crowded"), "{said:?}");
+    assert!(kernel.told.borrow().is_empty());
+    // Nor does one go whose home somebody has told.
+    kernel.task.why = WHY_TOLD;
+    let at = start + Duration::from_secs(9);
+    assert!(crowd(&mut memory, &nq, &mut kernel, at, [8; 3]).is_empty());
 }
 
 #[test]
