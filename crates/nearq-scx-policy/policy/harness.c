@@ -39,6 +39,7 @@ void nqh_begin(struct nq *q, u32 cpu) { nq_begin(q, cpu); }
 u32 nqh_next(struct nq *q, u32 cpu, bool stays, u64 now) { return nq_next(q, cpu, stays, now); }
 bool nqh_anything(struct nq *q, u32 cpu, u64 now) { return nq_anything(q, cpu, now); }
 bool nqh_looks_again(struct nq *q, u32 cpu, u32 llc) { return nq_looks_again(q, cpu, llc); }
+u32 nqh_reconsiders(struct nq *q, struct nq_task *t, u64 touched) { return nq_reconsiders(q, t, touched); }
 bool nqh_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now) { return nq_tick(q, t, cpu, now); }
 void nqh_count(struct nq *q, u32 cpu, u32 event) { nq_count(q, cpu, event); }
 

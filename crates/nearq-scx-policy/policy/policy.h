@@ -692,6 +692,49 @@ NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_pr
 	return best == NQ_NONE ? home : best;
 }
 
+/* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for nothing. */
+#define NQ_YOUNG 200000000ULL
+#define NQ_LITTLE (4ULL << 20)
+
+NQ_FN bool nq_is_young(struct nq_task *t)
+{
+	return t->homed && t->why == NQ_WHY_EXEC && t->home_ns + t->away_ns < NQ_YOUNG;
+}
+
+/* What the CPUs of a node can do, in thousandths of tasks. */
+NQ_FN u64 nq_room(struct nq *q, u32 node)
+{
+	return 1000ULL * nq_read(NQ_ON_NODE(q, node)->capacity) / NQ_UNIT;
+}
+
+/*
+ * Another home for a task that runs, is alone in its process and has begun its program a moment ago, where its own turns out to be crowded by
+ * what began beside it: the nearest node that has room. NQ_NONE if it stays. Counted as if it had been there for long, as others ask in a moment.
+ */
+NQ_LARGE_FN u32 nq_reconsiders(struct nq *q, struct nq_task *t, u64 touched)
+{
+	u32 nodes = q->nodes, home, demand, i;
+
+	if (!t || !nq_is_young(t) || touched >= NQ_LITTLE)
+		return NQ_NONE;
+	home = t->home;
+	demand = nq_read(NQ_ON_NODE(q, home)->demand);
+	/* Half a task, and a quarter of one where it goes, is chance. */
+	if (demand < nq_room(q, home) + 500)
+		return NQ_NONE;
+	nq_for(i, 1, nodes) {
+		u32 node = NQ_NODE(q, home)->near[i & (NQ_NODES - 1)];
+		u32 there = nq_read(NQ_ON_NODE(q, node)->demand);
+
+		if (there + 1000 > nq_room(q, node) + 250 || !nq_is_open(q, t, node))
+			continue;
+		nq_write(NQ_ON_NODE(q, home)->demand, demand - 1000);
+		nq_write(NQ_ON_NODE(q, node)->demand, there + 1000);
+		return node;
+	}
+	return NQ_NONE;
+}
+
 /* The index of a node that the operating system has this number for; NQ_NONE if there is none with CPUs. */
 NQ_LARGE_FN u32 nq_node_by_id(struct nq *q, u32 id)
 {

@@ -19,6 +19,7 @@ mod c {
         pub(super) fn nqh_online(q: *mut Nq, cpu: u32, online: bool);
         pub(super) fn nqh_pick(q: *mut Nq, t: *mut Task, from: u32) -> u32;
         pub(super) fn nqh_pick_for_thread(q: *mut Nq, t: *mut Task, process: *mut Process) -> u32;
+        pub(super) fn nqh_reconsiders(q: *mut Nq, t: *mut Task, touched: u64) -> u32;
         pub(super) fn nqh_node_by_id(q: *mut Nq, id: u32) -> u32;
         pub(super) fn nqh_is_open(q: *mut Nq, t: *mut Task, node: u32) -> bool;
         pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
@@ -454,6 +455,13 @@ impl Policy {
         // SAFETY: as in `pick`.
         let yields = unsafe { c::nqh_tick(&raw mut *self.nq, task, cpu as u32, now) };
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
+    }
+
+    /// Another home for a task that has begun its program a moment ago and touched so many bytes, where its own is crowded. It runs, and
+    /// is alone in its process.
+    pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {
+        // SAFETY: as in `pick`.
+        index(unsafe { c::nqh_reconsiders(&raw mut *self.nq, task, touched) })
     }
 
     /// Something has happened on a CPU.

@@ -128,6 +128,46 @@ fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
 }
 
 #[test]
+fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
+    let mut policy = policy("numa:3 core:2", "");
+    let all = cpus("0-5");
+    let mut tasks: Vec<Task> = [(0, 0), (0, 1), (0, 2), (1, 3)]
+        .map(|(home, cpu)| runs(&mut policy, &all, home, cpu, 0))
+        .into();
+    for task in &mut tasks {
+        let home = task.home as usize;
+        policy.set_home(task, home, Why::Exec);
+    }
+    assert_eq!(policy.reconsiders(&mut tasks[0], 0), None, "nothing is known yet");
+    for tick in 1..=60 {
+        policy.tick(&mut tasks[3], 3, 1_000 * MS + tick * 10 * MS);
+    }
+    let mut fresh = |task: &Task| Task { home_ns: 150 * MS, away_ns: 0, ..*task };
+    let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
+    // Those of node 1 have no reason; one that is told, that may not go there or is old has none either, nor one whose memory is there.
+    assert_eq!(policy.reconsiders(&mut young[3], 0), None);
+    assert_eq!(policy.reconsiders(&mut young[0], 4 << 20), None);
+    for other in [
+        Task { why: Why::Told as u8, ..young[0] },
+        Task { away_ns: 60 * MS, ..young[0] },
+        Task { allowed: std::array::from_fn(|word| if word == 0 { 0b11 } else { 0 }), ..young[0] },
+    ] {
+        assert_eq!(policy.reconsiders(&mut { other }, 0), None);
+    }
+    assert_eq!(
+        policy.reconsiders(&mut young[2], (4 << 20) - 1),
+        Some(1),
+        "the first of those that are as near"
+    );
+    assert_eq!(policy.reconsiders(&mut young[1], 0), None, "one is enough");
+    let demands = [0, 1, 2].map(|node| policy.state().on_node[node].demand);
+    assert!(
+        (1900..2100).contains(&demands[0]) && (1900..2100).contains(&demands[1]),
+        "{demands:?}"
+    );
+}
+
+#[test]
 fn threads_stay_with_their_process_until_its_home_is_full() {
     let mut policy = policy("numa:3 core:2", "");
     let mut process = Process { home: 1, ..Process::default() };

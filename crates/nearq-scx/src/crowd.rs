@@ -1,13 +1,13 @@
-//! Who had better be at home on another node, as his own has had more tasks than CPUs for a while, and another one fewer.
+//! Who had better be at home on another node, as his own has had more tasks than CPUs for half a minute, and another one fewer.
 //!
 //! Homes are picked when programs begin, by the loads of that moment; then some end, and others go on. Of the tasks of a crowded node
 //! one is always away, and that never ends by itself: the memory of all of them is at home, so none follows its memory. Therefore one of
 //! them gets another home and its memory comes with it, if that costs much less than to stay. Where all nodes are full nobody goes:
 //! what he gained another one would lose.
 //!
-//! Loads are chance in part: only what was so at both of the last looks counts.
+//! Moving holds up the process, and others where no CPU is to spare, and most crowds are over soon: so nothing is done before one has lasted. Loads are
+//! chance in part: means of some ten looks are what counts.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -16,67 +16,88 @@ use nearq_scx_policy::layout::{NODES, Nq, UNIT};
 use crate::output::{bytes, time};
 use crate::remedy::milli;
 
-/// So many.
-pub(crate) const LOOKS: usize = 2;
+/// A crowd has lasted after so many looks.
+pub(crate) const LOOKS: u32 = 30;
 /// What staying costs is a guess thrice: that it will use as much CPU time again, that others crowd it as long as that, and that it waits for
 /// memory all the time. So only this part of it counts.
 const DOUBT: u32 = 8;
 /// Who was away for less of its CPU time stays, in thousandths.
 const LEAST_AWAY: u64 = 100;
 
-/// How much of its CPU time a process was away from home between the last looks, in thousandths.
+/// A mean of which a look is an eighth, and which begins with the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Away([Option<u64>; LOOKS]);
+struct Mean {
+    looks: u32,
+    /// In thousandths of what is looked at.
+    fine: u64,
+}
+
+impl Mean {
+    fn look(&mut self, value: u64) {
+        self.fine = if self.looks == 0 { value * 1000 } else { (7 * self.fine + value * 1000) / 8 };
+        self.looks = self.looks.saturating_add(1);
+    }
+
+    fn value(&self) -> u64 {
+        (self.fine + 500) / 1000
+    }
+}
+
+/// How much of its CPU time a process was away from home, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Away(Mean);
 
 impl Away {
-    /// None if it did next to nothing.
+    /// None if it did next to nothing: then it is no part of a crowd.
     pub(crate) fn look(&mut self, part: Option<u64>) {
-        self.0.rotate_left(1);
-        self.0[LOOKS - 1] = part;
+        match part {
+            Some(part) => self.0.look(part),
+            None => self.0 = Mean::default(),
+        }
     }
 
-    /// The mean of them, as those of a crowd are away in turn; none if it rested, or was at home but for a little.
+    /// The mean, as those of a crowd are away in turn; none before it has been there for long, and where it is at home but for a little.
     pub(crate) fn for_long(&self) -> Option<u64> {
-        let sum = self.0.into_iter().sum::<Option<u64>>()?;
-        Some(sum / LOOKS as u64).filter(|mean| *mean >= LEAST_AWAY)
+        let long = self.0.looks >= LOOKS;
+        Some(self.0.value()).filter(|mean| long && *mean >= LEAST_AWAY)
     }
 }
 
-/// CPUs that the tasks want which are at home on a node, and that it has, in thousandths.
+/// What is known of a node; tasks and CPUs in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    demand: u64,
+struct Node {
+    /// Tasks that are at home there and want a CPU.
+    demand: Mean,
     capacity: u64,
+    /// At how many looks in a row it had more of them than CPUs.
+    crowded: u32,
 }
 
-/// What the nodes had to do at the last looks, by the policy's index of nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Crowds {
-    seen: VecDeque<[Work; NODES]>,
+impl Node {
+    fn excess(&self) -> u64 {
+        self.demand.value().saturating_sub(self.capacity)
+    }
+
+    fn room(&self) -> u64 {
+        self.capacity.saturating_sub(self.demand.value())
+    }
 }
+
+/// What the nodes have to do, by the policy's index.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crowds([Node; NODES]);
 
 impl Crowds {
     pub(crate) fn look(&mut self, nq: &Nq) {
-        let work = |node: usize| {
-            let on = &nq.on_node[node];
-            let capacity = u64::from(on.capacity) * 1000 / u64::from(UNIT);
-            Work { demand: on.demand.into(), capacity }
-        };
-        if self.seen.len() == LOOKS {
-            self.seen.pop_front();
+        for (node, on) in self.0.iter_mut().zip(&nq.on_node) {
+            node.capacity = u64::from(on.capacity) * 1000 / u64::from(UNIT);
+            node.demand.look(on.demand.into());
+            node.crowded = if node.excess() > 0 { node.crowded.saturating_add(1) } else { 0 };
         }
-        self.seen.push_back(std::array::from_fn(work));
-    }
-
-    /// The least of something at the last looks; nothing is known before there were enough.
-    fn least(&self, node: usize, of: impl Fn(&Work) -> u64) -> u64 {
-        let enough = self.seen.len() == LOOKS;
-        let all = self.seen.iter().filter_map(|nodes| nodes.get(node));
-        all.map(of).min().filter(|_| enough).unwrap_or(0)
     }
 
     /// Where a process had better be at home that uses so much of CPUs, and by how much fewer tasks would be away then: the
-    /// nearest of the best nodes. None if it would be no better than half of what it uses.
+    /// nearest of the best nodes. None if it would be no better than half of what it uses, or its home is not crowded for long.
     pub(crate) fn better(
         &self,
         nq: &Nq,
@@ -84,32 +105,25 @@ impl Crowds {
         uses: u64,
         may_run: impl Fn(usize) -> bool,
     ) -> Option<Better> {
-        let excess = self.least(home, |work| work.demand.saturating_sub(work.capacity));
+        let own = self.0.get(home).filter(|node| node.crowded >= LOOKS)?;
         let near = nq.node.get(home)?.near.iter().take((nq.nodes as usize).min(NODES)).skip(1);
         let mut best: Option<Better> = None;
         for to in near.map(|node| *node as usize).filter(|node| may_run(*node)) {
-            let room = self.least(to, |work| work.capacity.saturating_sub(work.demand));
-            let helps = excess.min(uses).saturating_sub(uses.saturating_sub(room));
+            let node = self.0.get(to)?;
+            let helps = own.excess().min(uses).saturating_sub(uses.saturating_sub(node.room()));
             if 2 * helps >= uses.max(1) && best.is_none_or(|best| helps > best.helps) {
-                let last = |node: usize| self.seen.back().map_or(0, |nodes| nodes[node].demand);
-                let capacity = |node: usize| self.least(node, |work| work.capacity);
-                best = Some(Better {
-                    to,
-                    helps,
-                    home: [last(home), capacity(home)],
-                    there: [last(to), capacity(to)],
-                });
+                let of = |node: &Node| [node.demand.value(), node.capacity];
+                best = Some(Better { to, helps, home: of(own), there: of(node) });
             }
         }
         best
     }
 
-    /// A process has gone: as if it had been there at all looks, so that not all go at once.
+    /// A process has gone: as if it had been there for long, so that not all go at once.
     pub(crate) fn goes(&mut self, from: usize, to: usize, uses: u64) {
-        for nodes in &mut self.seen {
-            nodes[from].demand = nodes[from].demand.saturating_sub(uses);
-            nodes[to].demand += uses;
-        }
+        let [from, to] = [from, to].map(|node| node.min(NODES - 1));
+        self.0[from].demand.fine = self.0[from].demand.fine.saturating_sub(uses * 1000);
+        self.0[to].demand.fine += uses * 1000;
     }
 }
 
@@ -233,31 +247,40 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_so_at_every_look_does_not_count() {
-        let (mut crowds, nq) = looked(&[3000, 1000]);
-        crowds.look(&machine(&[2000, 1000]));
-        for _ in 1..LOOKS {
+    fn a_crowd_counts_when_it_has_lasted_and_a_moment_does_not_end_it() {
+        let nq = machine(&[3000, 1000]);
+        let better = |crowds: &Crowds| crowds.better(&nq, 0, 1000, |_| true);
+        let mut crowds = Crowds::default();
+        for look in 0..LOOKS {
+            assert_eq!(better(&crowds), None, "after {look}");
             crowds.look(&nq);
-            assert_eq!(crowds.better(&nq, 0, 1000, |_| true), None);
+        }
+        assert!(better(&crowds).is_some());
+        crowds.look(&machine(&[2000, 1000]));
+        assert!(better(&crowds).is_some(), "one look says little");
+        // Who goes takes the room.
+        let mut other = crowds;
+        other.goes(0, 1, 1000);
+        assert_eq!(better(&other), None);
+        // It is over, and begins again.
+        for _ in 0..30 {
+            crowds.look(&machine(&[1000, 1000]));
         }
         crowds.look(&nq);
-        assert!(crowds.better(&nq, 0, 1000, |_| true).is_some());
-        // Who goes takes the room.
-        crowds.goes(0, 1, 1000);
-        assert_eq!(crowds.better(&nq, 0, 1000, |_| true), None);
-        let mut fresh = Crowds::default();
-        fresh.look(&nq);
-        assert_eq!(fresh.better(&nq, 0, 1000, |_| true), None);
+        assert_eq!(better(&crowds), None);
     }
 
     #[test]
-    fn away_is_who_was_between_all_looks_in_the_mean() {
+    fn away_is_who_was_for_long_in_the_mean() {
         let mut away = Away::default();
-        away.look(Some(900));
-        assert_eq!(away.for_long(), None, "only one look yet");
-        away.look(Some(0));
-        assert_eq!(away.for_long(), Some(450));
-        away.look(Some(199));
+        for look in 0..LOOKS {
+            assert_eq!(away.for_long(), None, "after {look}");
+            away.look(Some(if look % 2 == 0 { 900 } else { 0 }));
+        }
+        assert!(away.for_long().is_some_and(|mean| (350..550).contains(&mean)), "{away:?}");
+        for _ in 0..20 {
+            away.look(Some(50));
+        }
         assert_eq!(away.for_long(), None, "too little");
         away.look(None);
         away.look(Some(1000));

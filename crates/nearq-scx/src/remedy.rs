@@ -80,7 +80,8 @@ impl Remedy {
         let Situation { home, there, .. } = situation;
         let staying = staying(situation.ran, situation.distance, situation.part);
         let moving = moving(situation.bytes, situation.for_mebibyte);
-        let has_room = there.has_room_for(situation.uses) || there.is_no_fuller_than(home);
+        let has_room =
+            there.has_room_for(situation.uses) || there.is_no_fuller_with(situation.uses, home);
         let remedy = if situation.may_go && has_room {
             Remedy::Go
         } else if situation.may_move && moving < staying {
@@ -111,9 +112,11 @@ impl Place {
         self.used + uses <= self.capacity * (1000 + TOLERANCE) / 1000
     }
 
-    fn is_no_fuller_than(&self, other: &Place) -> bool {
+    /// Whether it is no fuller than another node if one comes from there that uses so much.
+    fn is_no_fuller_with(&self, uses: u64, other: &Place) -> bool {
         let all = |place: &Place| u128::from(place.load.max(place.used));
-        all(self) * u128::from(other.capacity) <= all(other) * u128::from(self.capacity)
+        let with = all(self) + u128::from(uses);
+        with * u128::from(other.capacity) <= all(other) * u128::from(self.capacity)
     }
 }
 
@@ -195,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_where_it_is_no_fuller_than_at_home() {
+    fn it_goes_where_it_is_no_fuller_with_it_than_at_home() {
         let both = situation();
         let both = Situation { home: full(both.home), there: full(both.there), ..both };
-        assert_eq!(chosen(&both).0, Remedy::Go);
-        // With one more there already it stays, so that not all go at once.
-        let there = Place { load: 7000, ..both.there };
-        assert_eq!(chosen(&Situation { there, ..both }).0, Remedy::MovePages);
+        let home = Place { load: 7000, ..both.home };
+        assert_eq!(chosen(&Situation { home, ..both }).0, Remedy::Go);
+        // It would make a crowd there: then its memory comes.
+        assert_eq!(chosen(&both).0, Remedy::MovePages);
     }
 
     #[test]

@@ -46,7 +46,17 @@ struct cpumask {
 };
 typedef struct cpumask cpumask_t;
 
-struct mm_struct;
+struct percpu_counter {
+	s64 count;
+};
+
+enum {
+	MM_ANONPAGES = 1,
+};
+
+struct mm_struct {
+	struct percpu_counter rss_stat[4];
+};
 
 struct sched_ext_entity {
 	u32 flags;

@@ -437,6 +437,36 @@ static __noinline void account(struct nq_task *t, u32 tgid, u32 cpu)
 		__sync_fetch_and_add(&process->ran[nq_node_of(&nq, cpu) & (NQ_NODES - 1)], used);
 }
 
+/* Bytes that a process has touched of its own, but for what CPUs have not said yet; all there are where the kernel counts otherwise. */
+static __always_inline u64 touched(struct task_struct *p)
+{
+	s64 pages;
+
+	if (!bpf_core_field_exists(p->mm->rss_stat[MM_ANONPAGES].count))
+		return ~0ULL;
+	pages = BPF_CORE_READ(p, mm, rss_stat[MM_ANONPAGES].count);
+	return pages > 0 ? (u64)pages * 4096 : 0;
+}
+
+/* A task that has begun its program a moment ago, and is alone in its process, may have another home while that costs nothing. */
+static __noinline void reconsider(struct nq_task *t, u64 touched, u32 tgid, u32 cpu)
+{
+	struct nq_process *process;
+	u32 home;
+
+	if (!t)
+		return;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (!process || process->threads != 1)
+		return;
+	home = nq_reconsiders(&nq, t, touched);
+	if (home == NQ_NONE)
+		return;
+	process->home = home;
+	settle(t, process, home, NQ_WHY_ROOM);
+	nq_count(&nq, cpu, NQ_HOME_ROOM);
+}
+
 SEC("struct_ops/tick")
 void BPF_PROG(home_tick, struct task_struct *p)
 {
@@ -454,7 +484,8 @@ void BPF_PROG(home_tick, struct task_struct *p)
 			set_slice(p, 0);
 		return;
 	}
-	heed(t, p->pid, p->tgid, cpu);
+	if (!heed(t, p->pid, p->tgid, cpu) && nq_is_young(t))
+		reconsider(t, touched(p), p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
 	account(t, p->tgid, cpu);

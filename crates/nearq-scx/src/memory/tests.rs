@@ -192,6 +192,8 @@ fn crowd(
     wishes
 }
 
+const LASTS: u64 = crate::crowd::LOOKS as u64;
+
 /// They, on two nodes of two CPUs, of which the other one has a task of its own.
 fn crowded() -> (Memory, Box<Nq>, Fake) {
     let (memory, mut nq) = machine();
@@ -209,25 +211,27 @@ fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
     memory.pages = pages;
     let start = memory.began;
     let at = |second: u64| start + Duration::from_secs(second);
-    assert!(crowd(&mut memory, &nq, &mut kernel, at(1), [8, 4, 8]).is_empty());
-    let wishes = crowd(&mut memory, &nq, &mut kernel, at(3), [8, 4, 8]);
+    for second in 1..LASTS {
+        assert!(crowd(&mut memory, &nq, &mut kernel, at(second), [8, 4, 8]).is_empty());
+    }
+    let wishes = crowd(&mut memory, &nq, &mut kernel, at(LASTS), [8, 4, 8]);
     assert_eq!(wishes.iter().map(|wish| wish.pid).collect::<Vec<_>>(), [7, 8, 9]);
     let best = wishes.iter().max_by_key(|wish| wish.gain()).unwrap();
     assert_eq!((best.pid, best.away, best.bytes >> 10), (8, 334, 3890));
-    let said = memory.relocate(&look(&nq, &kernel, at(3)), best).unwrap();
+    let said = memory.relocate(&look(&nq, &kernel, at(LASTS)), best).unwrap();
     assert!(said.what.starts_with("has its home on node 1 now, and its memory comes with it"));
     assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: WHY_ROOM }))]);
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
     // Nobody else while these pages are on their way, and none after: the room is taken.
-    assert!(crowd(&mut memory, &nq, &mut kernel, at(4), [8, 4, 8]).is_empty());
-    assert!(memory.relocate(&look(&nq, &kernel, at(4)), &wishes[0]).is_none());
+    assert!(crowd(&mut memory, &nq, &mut kernel, at(LASTS + 1), [8, 4, 8]).is_empty());
+    assert!(memory.relocate(&look(&nq, &kernel, at(LASTS + 1)), &wishes[0]).is_none());
     done.send(Moved { order, took: Duration::ZERO, stayed: Ok(0) }).unwrap();
     assert!(memory.moved().is_some());
     kernel.processes[1].1.home = 1;
     kernel.processes[1].1.at_home = process(1, 0).at_home;
     memory.crowds.goes(0, 1, 1000);
-    assert!(crowd(&mut memory, &nq, &mut kernel, at(5), [8, 4, 8]).is_empty());
+    assert!(crowd(&mut memory, &nq, &mut kernel, at(LASTS + 2), [8, 4, 8]).is_empty());
 }
 
 #[test]
@@ -244,15 +248,15 @@ fn who_has_been_moved_rests_and_whose_memory_cannot_be_stays() {
                 memory.relocate(&look(&nq, &kernel, at), wish);
             })
         };
-        let first = (1..3).filter_map(|second| wishes(second, &mut memory)).count();
+        let first = (1..=LASTS).filter_map(|second| wishes(second, &mut memory)).count();
         assert_eq!(first, 1);
         let stayed = if fails { Err(std::io::Error::from_raw_os_error(1)) } else { Ok(0) };
         let order = orders.try_recv().unwrap();
         done.send(Moved { order, took: Duration::ZERO, stayed }).unwrap();
         memory.moved().unwrap();
         // It is as it was: somebody has taken it back.
-        assert!((3..32).all(|second| wishes(second, &mut memory).is_none()));
-        assert_eq!(wishes(32, &mut memory).is_some(), !fails);
+        assert!((LASTS + 1..LASTS + 30).all(|second| wishes(second, &mut memory).is_none()));
+        assert_eq!(wishes(LASTS + 30, &mut memory).is_some(), !fails);
     }
 }
 
@@ -261,7 +265,7 @@ fn it_stays_where_moving_costs_more_and_that_is_said_once() {
     let (mut memory, nq, mut kernel) = crowded();
     let start = memory.began;
     let mut said = Vec::new();
-    for second in 1..8 {
+    for second in 1..LASTS + 8 {
         let at = start + Duration::from_secs(second);
         for wish in crowd(&mut memory, &nq, &mut kernel, at, [8 << 20; 3]) {
             said.extend(memory.relocate(&look(&nq, &kernel, at), &wish));
@@ -272,7 +276,7 @@ fn it_stays_where_moving_costs_more_and_that_is_said_once() {
     assert!(kernel.told.borrow().is_empty());
     // Nor does one go whose home somebody has told.
     kernel.task.why = WHY_TOLD;
-    let at = start + Duration::from_secs(9);
+    let at = start + Duration::from_secs(LASTS + 8);
     assert!(crowd(&mut memory, &nq, &mut kernel, at, [8; 3]).is_empty());
 }
 
