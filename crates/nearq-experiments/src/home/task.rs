@@ -74,7 +74,7 @@ pub(super) fn work(
             if matches!(until, Until::Time(_)) && over(passes, now) {
                 break 'passes;
             }
-            if now - looked >= PERIOD {
+            if now.saturating_sub(looked) >= PERIOD {
                 looked = now;
                 account.settle(&memory.pages());
             }
