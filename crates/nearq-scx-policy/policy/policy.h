@@ -692,9 +692,10 @@ NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_pr
 	return best == NQ_NONE ? home : best;
 }
 
-/* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for nothing. */
+/* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for next to nothing: to bring that much takes
+ * some 25 ms. */
 #define NQ_YOUNG 200000000ULL
-#define NQ_LITTLE (4ULL << 20)
+#define NQ_LITTLE (16ULL << 20)
 
 NQ_FN bool nq_is_young(struct nq_task *t)
 {

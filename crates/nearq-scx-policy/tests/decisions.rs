@@ -146,7 +146,7 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
     // Those of node 1 have no reason; one that is told, that may not go there or is old has none either, nor one whose memory is there.
     assert_eq!(policy.reconsiders(&mut young[3], 0), None);
-    assert_eq!(policy.reconsiders(&mut young[0], 4 << 20), None);
+    assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
     for other in [
         Task { why: Why::Told as u8, ..young[0] },
         Task { away_ns: 60 * MS, ..young[0] },
@@ -155,7 +155,7 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
         assert_eq!(policy.reconsiders(&mut { other }, 0), None);
     }
     assert_eq!(
-        policy.reconsiders(&mut young[2], (4 << 20) - 1),
+        policy.reconsiders(&mut young[2], (16 << 20) - 1),
         Some(1),
         "the first of those that are as near"
     );
