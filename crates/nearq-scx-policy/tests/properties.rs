@@ -127,12 +127,12 @@ fn play(machine: &str, ops: &[Op], mut each: impl FnMut(&Model)) -> Model {
 }
 
 /// How long a task may wait: it has its turn when all others are as far as it is, or after two seconds, whatever their weights are; and
-/// then each CPU takes one of those that have waited so long every 20 ms, at the end of a slice.
+/// then each CPU takes one of those that have waited so long every 20 ms, at the end of a slice; the slice that runs then comes on top.
 fn longest_wait(model: &Model) -> u64 {
     let wanting = model.threads.iter().filter(|thread| thread.state != State::Ended).count() as u64;
     // It goes on for up to four slices where an idle CPU was woken for those that wait, which none of them may run on.
     let slice = 4 * model.policy.state().weights.busy_slice + TICK + STEP;
-    2_000 * MS + wanting * (20 * MS + slice)
+    2_000 * MS + (wanting + 1) * (20 * MS + slice)
 }
 
 /// In debug builds a case takes some 10 ms.
