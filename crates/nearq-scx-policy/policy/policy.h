@@ -284,7 +284,9 @@ struct nq_process {
 	u32 threads;
 	/* Whether that is what was told of who forked it: then it is told of its threads too. */
 	u32 inherited;
-	u32 unused;
+	/* When the includer listed it last as one that has run, and how many bytes of its own memory it had touched by then. */
+	u32 listed;
+	u64 touched;
 	u32 at_home[NQ_NODES];
 	/* CPU time by node, in nanoseconds. */
 	u64 ran[NQ_NODES];

@@ -205,7 +205,8 @@ pub struct Process {
     pub home: u32,
     pub threads: u32,
     pub inherited: u32,
-    pub unused: u32,
+    pub listed: u32,
+    pub touched: u64,
     pub at_home: [u32; NODES],
     pub ran: [u64; NODES],
 }

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::mem::{MaybeUninit, offset_of};
 use std::path::Path;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,9 @@ pub(crate) const NAME: &str = "nearq_home";
 /// Where the machine is in the memory that the kernel shares with us, in bytes, and how large that memory is.
 pub(crate) const NQ_AT: usize = offset_of!(types::bss, nq);
 pub(crate) const SHARED: usize = size_of::<types::bss>();
+
+/// How many processes its list of those that ran has room for.
+const RAN: usize = size_of::<types::ran_list>() / size_of::<u32>() - 1;
 
 const _: () = assert!(size_of::<types::nq>() == size_of::<Nq>(), "both are of one header");
 const _: () = assert!(align_of::<Nq>() <= 4096 && NQ_AT.is_multiple_of(align_of::<Nq>()));
@@ -77,6 +81,8 @@ pub(crate) struct Loaded<'a> {
     /// That of the look at programs that begin, and the scheduler's. Dropped before what they link.
     links: Vec<Link>,
     skeleton: MainSkel<'a>,
+    /// The memory that the kernel's part and we share; it lives as long as the skeleton. What is there changes at any time.
+    shared: NonNull<types::bss>,
 }
 
 /// How long the kernel may take to let go of it: it waits for each task.
@@ -96,10 +102,15 @@ impl<'a> Loaded<'a> {
         let bytes = nq.bytes();
         // SAFETY: both are of the same length, as is asserted above, and the target is borrowed for us alone.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-        let skeleton = open.load().map_err(|error| refused("loaded", &error))?;
+        // What no process was listed in.
+        shared.ran.round = 1;
+        let mut skeleton = open.load().map_err(|error| refused("loaded", &error))?;
+        // From here on by that pointer alone, as no reference may last to what others change.
+        let shared = skeleton.maps.bss_data.take().expect("the program has such memory");
+        let shared = NonNull::from(shared);
         let looks =
             skeleton.progs.home_exec.attach().map_err(|error| refused("started", &error))?;
-        let mut loaded = Loaded { links: vec![looks], skeleton };
+        let mut loaded = Loaded { links: vec![looks], skeleton, shared };
         loaded.begin()?;
         Ok(loaded)
     }
@@ -124,11 +135,10 @@ impl<'a> Loaded<'a> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        let shared = self.skeleton.maps.bss_data.as_mut().expect("it has such memory");
+        let shared = self.shared.as_ptr();
         // SAFETY: memory of that type, shared with a program that does not run now: no hook of it is called while it is not the
         // scheduler, and the one that looks at programs does nothing for tasks that the scheduler does not have.
         unsafe {
-            let shared = ptr::from_mut(*shared);
             ptr::copy_nonoverlapping(
                 nq.bytes().as_ptr(),
                 (&raw mut (*shared).nq).cast::<u8>(),
@@ -166,17 +176,11 @@ impl<'a> Loaded<'a> {
         pins::open_to(tellers)
     }
 
-    /// The memory that the kernel's part and we share. What is there changes at any time.
-    fn shared(&self) -> NonNull<types::bss> {
-        let shared: &types::bss = self.skeleton.maps.bss_data.as_ref().expect("it has such memory");
-        NonNull::from(shared)
-    }
-
     /// Why the kernel has let go of it; none as long as it has not.
     pub(crate) fn gone(&self) -> Option<Gone> {
         // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
         // value. The program writes `kind` last.
-        let info = unsafe { &raw const (*self.shared().as_ptr()).exit_info };
+        let info = unsafe { &raw const (*self.shared.as_ptr()).exit_info };
         // SAFETY: as above.
         let kind = unsafe { (&raw const (*info).kind).read_volatile() };
         if kind == 0 {
@@ -195,12 +199,37 @@ impl<'a> Loaded<'a> {
     /// A copy of the machine as the scheduler knows it now.
     pub(crate) fn machine(&self) -> Box<Nq> {
         let mut copy = Nq::zeroed();
+        self.copy_machine(&mut copy);
+        copy
+    }
+
+    /// The same into memory that is there already.
+    pub(crate) fn copy_machine(&self, copy: &mut Nq) {
         // SAFETY: shared memory of that size that lives as long as the skeleton; it is copied as it is, and any bytes are a value.
         unsafe {
-            let from = (&raw const (*self.shared().as_ptr()).nq).cast::<u8>();
-            ptr::copy_nonoverlapping(from, ptr::from_mut(&mut *copy).cast::<u8>(), size_of::<Nq>());
+            let from = (&raw const (*self.shared.as_ptr()).nq).cast::<u8>();
+            ptr::copy_nonoverlapping(from, ptr::from_mut(copy).cast::<u8>(), size_of::<Nq>());
         }
-        copy
+    }
+
+    /// The numbers of those that ran since it was asked last. None if they are more than the list has room for.
+    fn take_list(&self) -> Option<Vec<u32>> {
+        // SAFETY: shared memory that lives as long as the skeleton, of plain numbers that are read and written one by one. `round` is
+        // written here alone.
+        unsafe {
+            let ran = &raw mut (*self.shared.as_ptr()).ran;
+            let round = (&raw const (*ran).round).read_volatile();
+            let next = round.wrapping_add(1);
+            let [written, read] =
+                [next, round].map(|round| &raw mut (*ran).list[round as usize % 2]);
+            (&raw mut (*written).count).write_volatile(0);
+            // Who sees the next round sees its list empty: pairs with the program's read of it, by which it finds the list.
+            fence(Ordering::Release);
+            (&raw mut (*ran).round).write_volatile(next);
+            let count = (&raw const (*read).count).read_volatile() as usize;
+            let first = (&raw const (*read).pids).cast::<u32>();
+            (count <= RAN).then(|| (0..count).map(|at| first.add(at).read_volatile()).collect())
+        }
     }
 
     /// Takes it out of the kernel, which goes on with its own scheduler.
@@ -214,6 +243,14 @@ impl<'a> Loaded<'a> {
 impl Kernel for Loaded<'_> {
     fn processes(&self) -> Vec<(u32, Process)> {
         pins::processes(&self.skeleton.maps.processes)
+    }
+
+    fn ran(&self) -> Option<Vec<(u32, Process)>> {
+        let mut pids = self.take_list()?;
+        pids.sort_unstable();
+        pids.dedup();
+        let known = |pid| Some((pid, pins::process(&self.skeleton.maps.processes, pid)?));
+        Some(pids.into_iter().filter_map(known).collect())
     }
 
     fn task(&self, pid: u32) -> Option<Task> {

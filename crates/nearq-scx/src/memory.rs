@@ -5,8 +5,9 @@
 //! done then; [`Crowds`] says which processes had better be at home elsewhere as their node is crowded for long. A process whose home somebody
 //! has told is left alone, and so is one that has outgrown its node, as its threads have several homes.
 //!
-//! Looking may take a hundredth of a CPU: what is spent beyond is saved in the seconds after. Pages are moved by a thread of its
-//! own, one process at a time, as that may take seconds.
+//! Looking may take a hundredth of a CPU: what is spent beyond is saved in the seconds after. So only those are looked at that have run, and
+//! seldom whose memory was found at home and has not grown since. Pages are moved by a thread of its own, one process at a time, as that may take
+//! seconds.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -41,6 +42,13 @@ const WHY_MEMORY: u32 = 5;
 const WHY_ROOM: u32 = 6;
 /// Who has got another home as its own was crowded has it for so long at least.
 const REST: Duration = Duration::from_secs(30);
+/// Whose memory was at home at the last look, but for this part in thousandths, is not looked at again before that time has passed, or its
+/// memory is more or less by an eighth and this much.
+const SETTLED_BUT_FOR: u64 = 100;
+const SETTLED_FOR: Duration = Duration::from_secs(10);
+const GROWN: u64 = 1 << 20;
+/// How often all processes are gone through, to see which have ended.
+const ALL_EACH: Duration = Duration::from_secs(10);
 /// How often the file is written though nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
@@ -53,6 +61,8 @@ pub(crate) fn is_told(told: Told) -> bool {
 pub(crate) trait Kernel {
     /// All processes that it knows, by number.
     fn processes(&self) -> Vec<(u32, Process)>;
+    /// Those that have run since it was asked last. None if they are too many: then one looks at all.
+    fn ran(&self) -> Option<Vec<(u32, Process)>>;
     /// A process's first thread.
     fn task(&self, pid: u32) -> Option<Task>;
     fn tell(&self, pid: u32, told: Told);
@@ -67,6 +77,8 @@ pub(crate) struct Memory {
     followed: HashMap<u32, Followed>,
     began: Instant,
     looked: Instant,
+    /// When all processes were gone through.
+    saw_all: Option<Instant>,
     /// Nanoseconds that looking may take; below zero after one that took long.
     saved: i64,
     seed: u64,
@@ -82,8 +94,12 @@ pub(crate) struct Memory {
 struct Followed {
     mover: Mover,
     ran: [u64; NODES],
+    /// The last look at which it had run.
+    seen: Instant,
     /// When its memory was looked at.
     sampled: Option<Instant>,
+    /// How much it had touched when its memory was found at home; none as long as it is not, or has not been looked at.
+    settled: Option<u64>,
     /// Since when a home is told to it.
     told: Option<Instant>,
     away: Away,
@@ -94,6 +110,42 @@ struct Followed {
     stays: bool,
     /// The last thing that was decided, so that the same is not said each second.
     last: Option<(Remedy, u32)>,
+}
+
+impl Followed {
+    /// One that was not there at the last look, or the scheduler was not.
+    fn new(home: usize, now: Instant) -> Self {
+        Followed {
+            // Its first home was no choice by memory: it may be left at once.
+            mover: Mover::new(home, Duration::ZERO),
+            ran: [0; NODES],
+            seen: now,
+            sampled: None,
+            settled: None,
+            told: None,
+            away: Away::default(),
+            relocated: None,
+            cannot_leave: false,
+            stays: false,
+            last: None,
+        }
+    }
+
+    /// It has not run since the last look.
+    fn rest(&mut self) {
+        self.away.look(None);
+        self.stays = false;
+    }
+
+    /// Whether its memory is where it was when it was found at home, as far as one can tell without looking.
+    fn is_settled(&self, process: &Process, now: Instant) -> bool {
+        let is_recent = self.sampled.is_some_and(|at| now - at < SETTLED_FOR);
+        let is_as_it_was = |before: u64| {
+            process.touched != u64::MAX
+                && process.touched.abs_diff(before) <= (before / 8).max(GROWN)
+        };
+        is_recent && self.settled.is_some_and(is_as_it_was)
+    }
 }
 
 /// One look at all.
@@ -145,6 +197,7 @@ impl Memory {
             followed: HashMap::new(),
             began: now,
             looked: now,
+            saw_all: None,
             saved: 0,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
@@ -165,6 +218,7 @@ impl Memory {
             }
         }
         self.followed.clear();
+        self.saw_all = None;
         self.crowds = Crowds::default();
         self.looked = Instant::now();
     }
@@ -202,10 +256,11 @@ impl Memory {
         let (mut busy, mut places) = self.follow(look);
         // Those of a crowd are first, if it is not known that they stay; then who was not looked at for longest, and of those who has
         // used most.
-        let stays = |pid| self.followed.get(&pid).is_some_and(|known| known.stays);
-        busy.sort_by_key(|one| {
-            (one.room.is_none() || stays(one.pid), one.sampled, Reverse(one.nanos()))
-        });
+        let would_go = |one: &Busy| {
+            one.room.is_some() && self.followed.get(&one.pid).is_some_and(|known| !known.stays)
+        };
+        busy.retain(|one| would_go(one) || self.is_due(look, one));
+        busy.sort_by_key(|one| (!would_go(one), one.sampled, Reverse(one.nanos())));
         let mut spent = Duration::ZERO;
         for one in busy {
             if self.saved <= spent.as_nanos() as i64 {
@@ -218,6 +273,7 @@ impl Memory {
                 known.sampled = Some(look.now);
                 // Of what cannot be looked at nothing is found the next time.
                 known.stays |= found.is_none();
+                known.settled = found.is_none().then_some(one.process.touched);
             }
             if let Some(found) = found {
                 match self.consider(look, &one, &found, &mut places) {
@@ -249,38 +305,21 @@ impl Memory {
                 Place { node, used: 0, capacity, load: on.load.into() }
             })
             .collect();
-        let at = now - self.began;
         let mut busy = Vec::new();
-        let mut gone = std::mem::take(&mut self.followed);
-        for (pid, process) in kernel.processes() {
+        for (pid, process) in self.those_that_ran(look) {
             let Some(home) = self.index(nq, process.home) else { continue };
-            let new = || Followed {
-                // Its first home was no choice by memory: it may be left at once.
-                mover: Mover::new(home, Duration::ZERO),
-                // It has begun since the last look, or the scheduler has.
-                ran: [0; NODES],
-                sampled: None,
-                told: None,
-                away: Away::default(),
-                relocated: None,
-                cannot_leave: false,
-                stays: false,
-                last: None,
-            };
-            let mut known = gone.remove(&pid).unwrap_or_else(new);
-            let mut ran = [0; NODES];
-            for (since, (now, before)) in ran.iter_mut().zip(process.ran.iter().zip(known.ran)) {
-                // Below what it was: another process of the same number.
-                *since = now.saturating_sub(before);
+            let new = || Followed::new(home, now);
+            let known = self.followed.entry(pid).or_insert_with(new);
+            if process.ran.iter().zip(known.ran).any(|(now, before)| *now < before) {
+                // Another process of the same number.
+                *known = new();
             }
-            known.ran = process.ran;
+            let mut ran = process.ran;
+            ran.iter_mut().zip(known.ran).for_each(|(now, before)| *now -= before);
+            (known.ran, known.seen) = (process.ran, now);
             if known.mover.home() != home {
-                known.mover.set(home, at);
-                known.away = Away::default();
-            }
-            if known.told.is_some_and(|told| now - told > TOLD_FOR) {
-                known.told = None;
-                kernel.forget(pid);
+                known.mover.set(home, now - self.began);
+                (known.away, known.settled) = (Away::default(), None);
             }
             let mut one = Busy { pid, process, ran, sampled: known.sampled, room: None };
             let uses = look.thousandths(one.nanos());
@@ -292,17 +331,45 @@ impl Memory {
                 place.used += uses;
             }
             if uses >= LEAST_USE {
-                one.room = self.room(look, &one, &known);
+                one.room = self.room(look, &one);
                 busy.push(one);
             }
-            self.followed.insert(pid, known);
         }
+        let saw_all = self.saw_all == Some(now);
+        self.followed.retain(|pid, known| {
+            if known.told.is_some_and(|told| now - told > TOLD_FOR) {
+                known.told = None;
+                kernel.forget(*pid);
+            }
+            if known.seen != now {
+                known.rest();
+            }
+            known.seen == now || !saw_all
+        });
         (busy, places)
+    }
+
+    /// Those that ran since the last look; now and then all that there are, whether they ran or not.
+    fn those_that_ran(&mut self, look: &Look<'_, impl Kernel>) -> Vec<(u32, Process)> {
+        let ran = look.kernel.ran();
+        let is_time = self.saw_all.is_none_or(|at| look.now - at >= ALL_EACH);
+        ran.filter(|_| !is_time).unwrap_or_else(|| {
+            self.saw_all = Some(look.now);
+            look.kernel.processes()
+        })
     }
 
     /// The index of a node among those that can be homes here, by the policy's.
     fn index(&self, nq: &Nq, node: u32) -> Option<usize> {
         self.nodes.index_of(node_id(nq, node)? as usize).ok()
+    }
+
+    /// Whether it is worth a look where a process's memory is.
+    fn is_due(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> bool {
+        let is_settled = |known: &Followed| known.is_settled(&one.process, look.now);
+        has_one_home(&one.process)
+            && self.pages.moves() != Some(one.pid)
+            && !self.followed.get(&one.pid).is_some_and(is_settled)
     }
 
     /// One process, whose memory is there. None where all is well.
@@ -313,21 +380,19 @@ impl Memory {
         found: &Residency,
         places: &mut [Place],
     ) -> Option<Considered> {
-        if self.pages.moves() == Some(one.pid) || !has_one_home(&one.process) {
-            return None;
-        }
         let evidence = self.evidence(look.nq, one, found);
         let at = look.now - self.began;
         let own = self.index(look.nq, one.process.home)?;
+        let pages: u64 = evidence.pages.iter().sum();
+        let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
         let known = self.followed.get_mut(&one.pid)?;
+        known.settled = (part <= SETTLED_BUT_FOR).then_some(one.process.touched);
         let verdict = known.mover.consider(at, &evidence, &self.nodes, &self.weights);
         let Verdict::Move { to, why } = verdict else {
             return self.crowded(look, one, found, &evidence).map(Considered::Crowded);
         };
         // It stays there until the kernel says that its home is another, if it comes to be.
         known.mover.set(own, at);
-        let pages: u64 = evidence.pages.iter().sum();
-        let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
         self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, places)
             .map(Considered::Decided)
     }
@@ -417,7 +482,8 @@ impl Memory {
     }
 
     /// Where a process had better be at home because its own is crowded.
-    fn room(&self, look: &Look<'_, impl Kernel>, one: &Busy, known: &Followed) -> Option<Better> {
+    fn room(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> Option<Better> {
+        let known = self.followed.get(&one.pid)?;
         known.away.for_long()?;
         let rests = known.relocated.is_some_and(|at| look.now - at < REST);
         if known.cannot_leave

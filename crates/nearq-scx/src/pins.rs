@@ -269,6 +269,11 @@ pub(crate) fn processes(map: &impl MapCore) -> Vec<(u32, Process)> {
     numbered(map)
 }
 
+/// What is known of one of them. None if it is gone.
+pub(crate) fn process(map: &impl MapCore, pid: u32) -> Option<Process> {
+    plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
+}
+
 /// All that was told, by the number of the process or thread.
 pub(crate) fn all_told(map: &impl MapCore) -> Vec<(u32, Told)> {
     numbered(map)

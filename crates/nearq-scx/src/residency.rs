@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use nearq_processes::proc;
 
 /// Pages asked for at once, and how often at most.
-const SAMPLES: usize = 256;
-const ROUNDS: u64 = 4;
+const SAMPLES: usize = 128;
+const ROUNDS: u64 = 8;
 /// So many pages that are there tell enough; fewer than that tell nothing.
 const ENOUGH: u64 = 64;
 const FEW: u64 = 16;

@@ -244,6 +244,8 @@ impl Session<'_> {
         }
         let mut watch = Watch::new(machine.online());
         let mut next = Instant::now() + PERIOD;
+        // Half a megabyte, for which memory is found once.
+        let mut nq = loaded.machine();
         if let Some(memory) = &mut self.memory {
             memory.begin(machine);
         }
@@ -266,7 +268,7 @@ impl Session<'_> {
                 continue;
             }
             next = Instant::now() + PERIOD;
-            let nq = loaded.machine();
+            loaded.copy_machine(&mut nq);
             if let Some(why) = look_at_cpus(&mut watch, &nq) {
                 return Ok(Next::Again(why));
             }

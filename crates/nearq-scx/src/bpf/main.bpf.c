@@ -72,6 +72,24 @@ struct {
 /* What is known of a process at first: too large for the stack. */
 const struct nq_process no_process = {};
 
+/*
+ * The processes that have used a CPU since user space looked last, so that it need not go through all. In rounds: one list is written while
+ * the other is read. User space alone changes `round`, empties the next list before, and reads the last one after. Who writes while the
+ * round changes may miss it: then a process is in neither list, and in the next one if it goes on.
+ */
+#define RAN 4096
+struct ran_list {
+	/* How many there would be, if there were room. */
+	u32 count;
+	u32 pids[RAN];
+};
+struct {
+	u32 round;
+	/* As user space reads all of this memory at once, its length must be a multiple of eight. */
+	u32 unused;
+	struct ran_list list[2];
+} ran;
+
 /* One of so many wake-ups looks whether a home was told; ticks look too. */
 #define WAKES 16
 
@@ -418,11 +436,37 @@ static __noinline u64 first_of(u32 llc)
 	return first;
 }
 
+/* Bytes that a process has touched of its own, but for what CPUs have not said yet; all there are where the kernel counts otherwise. */
+static __always_inline u64 touched(struct task_struct *p)
+{
+	s64 pages;
+
+	if (!bpf_core_field_exists(p->mm->rss_stat[MM_ANONPAGES].count))
+		return ~0ULL;
+	pages = BPF_CORE_READ(p, mm, rss_stat[MM_ANONPAGES].count);
+	return pages > 0 ? (u64)pages * 4096 : 0;
+}
+
+/* Two of its threads may list a process at once: it is there twice then. */
+static __always_inline void list(struct nq_process *process, struct task_struct *p)
+{
+	u32 round = nq_read(ran.round), at;
+
+	if (process->listed == round)
+		return;
+	process->listed = round;
+	process->touched = touched(p);
+	at = __sync_fetch_and_add(&ran.list[round & 1].count, 1);
+	if (at < RAN)
+		ran.list[round & 1].pids[at] = p->tgid;
+}
+
 /* What a task has used of a CPU is its process's too. Not worth a look-up each time that it sleeps: a millisecond at a time. */
 #define ACCOUNTED 1000000
 
-static __noinline void account(struct nq_task *t, u32 tgid, u32 cpu)
+static __noinline void account(struct nq_task *t, struct task_struct *p, u32 cpu)
 {
+	u32 tgid = p->tgid;
 	struct nq_process *process;
 	u64 used;
 
@@ -433,19 +477,10 @@ static __noinline void account(struct nq_task *t, u32 tgid, u32 cpu)
 		return;
 	t->accounted += used;
 	process = bpf_map_lookup_elem(&processes, &tgid);
-	if (process)
-		__sync_fetch_and_add(&process->ran[nq_node_of(&nq, cpu) & (NQ_NODES - 1)], used);
-}
-
-/* Bytes that a process has touched of its own, but for what CPUs have not said yet; all there are where the kernel counts otherwise. */
-static __always_inline u64 touched(struct task_struct *p)
-{
-	s64 pages;
-
-	if (!bpf_core_field_exists(p->mm->rss_stat[MM_ANONPAGES].count))
-		return ~0ULL;
-	pages = BPF_CORE_READ(p, mm, rss_stat[MM_ANONPAGES].count);
-	return pages > 0 ? (u64)pages * 4096 : 0;
+	if (!process)
+		return;
+	__sync_fetch_and_add(&process->ran[nq_node_of(&nq, cpu) & (NQ_NODES - 1)], used);
+	list(process, p);
 }
 
 /* A task that has begun its program a moment ago, and is alone in its process, may have another home while that costs nothing. */
@@ -488,7 +523,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 		reconsider(t, touched(p), p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
-	account(t, p->tgid, cpu);
+	account(t, p, cpu);
 	/* One that was sent to this CPU as it was idle, and came too late. */
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0 && now - t->began_at >= nq.weights.busy_slice)
 		yields = true;
@@ -533,7 +568,7 @@ void BPF_PROG(home_stopping, struct task_struct *p, bool runnable)
 	if (!t)
 		return;
 	nq_stopping(&nq, t, cpu, time_now());
-	account(t, p->tgid, cpu);
+	account(t, p, cpu);
 }
 
 SEC("struct_ops/update_idle")

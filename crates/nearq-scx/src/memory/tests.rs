@@ -9,6 +9,8 @@ use nearq_topology::CpuSet;
 #[derive(Default)]
 struct Fake {
     processes: Vec<(u32, Process)>,
+    /// Those that ran, if they are not too many to list.
+    ran: Option<Vec<u32>>,
     task: Task,
     told: RefCell<Vec<(u32, Option<Told>)>>,
 }
@@ -16,6 +18,11 @@ struct Fake {
 impl Kernel for Fake {
     fn processes(&self) -> Vec<(u32, Process)> {
         self.processes.clone()
+    }
+
+    fn ran(&self) -> Option<Vec<(u32, Process)>> {
+        let ran = self.ran.as_ref()?;
+        Some(self.processes.iter().filter(|(pid, _)| ran.contains(pid)).copied().collect())
     }
 
     fn task(&self, _: u32) -> Option<Task> {
@@ -76,6 +83,9 @@ fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Ve
         let look = look(nq, kernel, now);
         let (busy, mut places) = memory.follow(&look);
         for one in busy {
+            if !memory.is_due(&look, &one) {
+                continue;
+            }
             match memory.consider(&look, &one, &there(), &mut places) {
                 Some(Considered::Decided(decision)) => said.push(decision),
                 Some(Considered::Crowded(other)) => panic!("{other}"),
@@ -97,7 +107,7 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
     assert!(said[0].what.contains("there is room for it on node 1"), "{said:?}");
     assert_eq!(*kernel.told.borrow(), [(7, Some(Told { node: 1, why: WHY_MEMORY }))]);
     // What was told is forgotten once it has been heard.
-    kernel.processes[0].1 = process(1, 9);
+    kernel.processes[0].1.home = 1;
     let later = Instant::now() + Duration::from_secs(20);
     memory.follow(&look(&nq, &kernel, later));
     assert_eq!(kernel.told.borrow().last(), Some(&(7, None)));
@@ -132,6 +142,85 @@ fn who_rests_is_not_looked_at() {
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
     let (busy, _) = memory.follow(&look(&nq, &fresh, now + second * 2));
     assert!(busy.is_empty() && memory.followed.len() == 1);
+}
+
+#[test]
+fn those_that_ran_are_looked_at_and_now_and_then_all() {
+    let (mut memory, nq) = machine();
+    let mut kernel = Fake {
+        processes: vec![(7, process(0, 5)), (8, process(1, 5))],
+        ran: Some(vec![7, 8]),
+        ..Fake::default()
+    };
+    let start = Instant::now();
+    let at = |second: u64| start + Duration::from_secs(second);
+    memory.follow(&look(&nq, &kernel, at(0)));
+    memory.followed.get_mut(&8).unwrap().told = Some(at(0));
+    memory.followed.get_mut(&8).unwrap().stays = true;
+    // One goes on; the other rests, and then it ends.
+    kernel.processes[0].1.ran[0] += 1_000_000_000;
+    kernel.ran = Some(vec![7]);
+    let (busy, _) = memory.follow(&look(&nq, &kernel, at(1)));
+    assert_eq!(
+        busy.iter().map(|one| (one.pid, one.nanos())).collect::<Vec<_>>(),
+        [(7, 1_000_000_000)]
+    );
+    assert!(!memory.followed[&8].stays && kernel.told.borrow().is_empty());
+    memory.follow(&look(&nq, &kernel, at(4)));
+    assert_eq!(*kernel.told.borrow(), [(8, None)], "told homes are forgotten of who rests too");
+    kernel.processes.pop();
+    memory.follow(&look(&nq, &kernel, at(9)));
+    assert_eq!(memory.followed.len(), 2, "nobody has gone through all since");
+    memory.follow(&look(&nq, &kernel, at(10)));
+    assert_eq!(memory.followed.len(), 1);
+    // More than can be listed.
+    kernel.ran = None;
+    kernel.processes.push((9, process(0, 5)));
+    memory.follow(&look(&nq, &kernel, at(11)));
+    assert_eq!(memory.followed.len(), 2);
+    // Another process of the same number begins anew.
+    kernel.processes[0].1 = process(1, 1_000_000);
+    memory.follow(&look(&nq, &kernel, at(12)));
+    assert_eq!((memory.followed[&7].ran[1], memory.followed[&7].mover.home()), (1_000_000, 1));
+}
+
+#[test]
+fn memory_that_was_found_at_home_is_seldom_looked_at() {
+    let (mut memory, nq) = machine();
+    let mut kernel =
+        Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
+    let start = memory.began;
+    let due = |memory: &mut Memory, kernel: &mut Fake, second: u64, at_home: u64| {
+        kernel.processes[0].1.ran[0] += 1_000_000_000;
+        let look = look(&nq, kernel, start + Duration::from_secs(second));
+        let (busy, mut places) = memory.follow(&look);
+        let is_due = memory.is_due(&look, &busy[0]);
+        if is_due {
+            let nodes = vec![(0, at_home), (1, 200 - at_home)];
+            memory.followed.get_mut(&7).unwrap().sampled = Some(look.now);
+            memory.consider(&look, &busy[0], &Residency { nodes, bytes: 64 << 20 }, &mut places);
+        }
+        is_due
+    };
+    kernel.processes[0].1.touched = 64 << 20;
+    assert!(due(&mut memory, &mut kernel, 1, 150), "a quarter of it is away");
+    assert!(due(&mut memory, &mut kernel, 2, 190));
+    assert!((3..12).all(|second| !due(&mut memory, &mut kernel, second, 190)));
+    assert!(due(&mut memory, &mut kernel, 12, 190), "it is long ago");
+    kernel.processes[0].1.touched = 71 << 20;
+    assert!(!due(&mut memory, &mut kernel, 13, 190));
+    kernel.processes[0].1.touched = 73 << 20;
+    assert!(due(&mut memory, &mut kernel, 14, 190), "it has grown");
+    assert!(!due(&mut memory, &mut kernel, 15, 190));
+    kernel.processes[0].1.touched = u64::MAX;
+    assert!(due(&mut memory, &mut kernel, 16, 190), "nobody knows how much it is");
+    kernel.processes[0].1.touched = 73 << 20;
+    due(&mut memory, &mut kernel, 17, 190);
+    assert!(!due(&mut memory, &mut kernel, 18, 190));
+    // It has another home.
+    kernel.processes[0].1 = Process { touched: 73 << 20, ..process(1, 0) };
+    kernel.processes[0].1.ran[0] = 20_000_000_000;
+    assert!(due(&mut memory, &mut kernel, 19, 190));
 }
 
 #[test]
