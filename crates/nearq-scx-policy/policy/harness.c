@@ -12,6 +12,7 @@ void nqh_online(struct nq *q, u32 cpu, bool online) { nq_online(q, cpu, online);
 u32 nqh_pick(struct nq *q, struct nq_task *t, u32 from) { return nq_pick(q, t, from); }
 u32 nqh_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_process *process) { return nq_pick_for_thread(q, t, process); }
 u32 nqh_node_by_id(struct nq *q, u32 id) { return nq_node_by_id(q, id); }
+bool nqh_is_bound(struct nq *q, struct nq_task *t, u32 home) { return nq_is_bound(q, t, home); }
 bool nqh_is_open(struct nq *q, struct nq_task *t, u32 node) { return nq_is_open(q, t, node); }
 void nqh_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why) { nq_set_home(q, t, home, why); }
 u32 nqh_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said) { return nq_inherits(q, t, parents, said); }

@@ -694,6 +694,25 @@ NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_pr
 	return best == NQ_NONE ? home : best;
 }
 
+/*
+ * Whether a task may run on no other node, of several. Then its home was no choice by load: who bound it there has its memory there, and may
+ * let it go anywhere once it has touched that.
+ */
+NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
+{
+	u32 i;
+
+	if (!t || q->nodes < 2)
+		return false;
+	nq_for(i, 0, NQ_WORDS) {
+		u32 word = i & (NQ_WORDS - 1);
+
+		if (t->allowed[word] & q->online[word] & ~NQ_NODE(q, home)->cpus[word])
+			return false;
+	}
+	return true;
+}
+
 /* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for next to nothing: to bring that much takes
  * some 25 ms. */
 #define NQ_YOUNG 200000000ULL

@@ -21,6 +21,7 @@ mod c {
         pub(super) fn nqh_pick_for_thread(q: *mut Nq, t: *mut Task, process: *mut Process) -> u32;
         pub(super) fn nqh_reconsiders(q: *mut Nq, t: *mut Task, touched: u64) -> u32;
         pub(super) fn nqh_node_by_id(q: *mut Nq, id: u32) -> u32;
+        pub(super) fn nqh_is_bound(q: *mut Nq, t: *mut Task, home: u32) -> bool;
         pub(super) fn nqh_is_open(q: *mut Nq, t: *mut Task, node: u32) -> bool;
         pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
         pub(super) fn nqh_inherits(q: *mut Nq, t: *mut Task, parents: *mut Task, said: u32) -> u32;
@@ -81,7 +82,7 @@ pub enum Why {
     Memory,
     /// Its old home was crowded.
     Room,
-    /// It may not run at its old home any more.
+    /// It may not run elsewhere, or not at its old home any more.
     Affinity,
     /// It was there before the scheduler.
     Found,
@@ -258,6 +259,12 @@ impl Policy {
     pub fn is_open(&mut self, task: &mut Task, node: usize) -> bool {
         // SAFETY: as in `pick`.
         unsafe { c::nqh_is_open(&raw mut *self.nq, task, node as u32) }
+    }
+
+    /// Whether a task may run on that node alone, of several.
+    pub fn is_bound(&mut self, task: &mut Task, home: usize) -> bool {
+        // SAFETY: as in `pick`.
+        unsafe { c::nqh_is_bound(&raw mut *self.nq, task, home as u32) }
     }
 
     /// A task's home is this from now on.

@@ -149,6 +149,7 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
     for other in [
         Task { why: Why::Told as u8, ..young[0] },
+        Task { why: Why::Affinity as u8, ..young[0] },
         Task { away_ns: 60 * MS, ..young[0] },
         Task { allowed: std::array::from_fn(|word| if word == 0 { 0b11 } else { 0 }), ..young[0] },
     ] {
@@ -165,6 +166,22 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
         (1900..2100).contains(&demands[0]) && (1900..2100).contains(&demands[1]),
         "{demands:?}"
     );
+}
+
+#[test]
+fn who_may_run_on_its_home_alone_is_bound_there() {
+    let mut policy = policy("numa:2 core:70", "69-139");
+    let mut is_bound = |cpus: &str, home| {
+        let mut task = Task::default();
+        Policy::allow(&mut task, &self::cpus(cpus));
+        policy.is_bound(&mut task, home)
+    };
+    assert!(is_bound("0-69", 0) && is_bound("100", 1));
+    assert!(!is_bound("0-139", 0) && !is_bound("0-70", 0) && !is_bound("0-69", 1));
+    let mut single = self::policy("numa:1 core:2", "");
+    let mut task = Task::default();
+    Policy::allow(&mut task, &cpus("0"));
+    assert!(!single.is_bound(&mut task, 0), "there is no other");
 }
 
 #[test]

@@ -619,6 +619,8 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 	if (t->homed && !nq_is_open(&nq, t, t->home)) {
 		settle(t, bpf_map_lookup_elem(&processes, &tgid), nq_pick(&nq, t, nq_node_of(&nq, cpu)), NQ_WHY_AFFINITY);
 		nq_count(&nq, cpu, NQ_HOME_AFFINITY);
+	} else if (t->why == NQ_WHY_EXEC && nq_is_bound(&nq, t, t->home)) {
+		t->why = NQ_WHY_AFFINITY;
 	}
 }
 
@@ -737,7 +739,7 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 			process->home = home;
 			process->inherited = false;
 		}
-		settle(t, process, home, NQ_WHY_EXEC);
+		settle(t, process, home, nq_is_bound(&nq, t, home) ? NQ_WHY_AFFINITY : NQ_WHY_EXEC);
 		nq_count(&nq, cpu, NQ_HOME_EXEC);
 	}
 	/* It goes there before it touches memory. */
