@@ -714,8 +714,8 @@ NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
 }
 
 /* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for next to nothing: to bring that much takes
- * some 25 ms. */
-#define NQ_YOUNG 200000000ULL
+ * some 25 ms. What begins beside it, and keeps it from seeing where there is room, takes a while. */
+#define NQ_YOUNG 1000000000ULL
 #define NQ_LITTLE (16ULL << 20)
 
 NQ_FN bool nq_is_young(struct nq_task *t)

@@ -142,7 +142,7 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     for tick in 1..=60 {
         policy.tick(&mut tasks[3], 3, 1_000 * MS + tick * 10 * MS);
     }
-    let mut fresh = |task: &Task| Task { home_ns: 150 * MS, away_ns: 0, ..*task };
+    let mut fresh = |task: &Task| Task { home_ns: 950 * MS, away_ns: 0, ..*task };
     let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
     // Those of node 1 have no reason; one that is told, that may not go there or is old has none either, nor one whose memory is there.
     assert_eq!(policy.reconsiders(&mut young[3], 0), None);

@@ -445,6 +445,7 @@ impl Memory {
             part,
             uses,
             ran: process_time(process),
+            left_crowd: u32::from(task.why) == WHY_ROOM,
             may_go: may_run(nq, &task, there),
             may_move: self.pages.moves().is_none(),
             for_mebibyte: self.for_mebibyte,

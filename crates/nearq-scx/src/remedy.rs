@@ -46,6 +46,8 @@ pub(crate) struct Situation {
     pub(crate) uses: u64,
     /// CPU time that it has used so far.
     pub(crate) ran: Duration,
+    /// It has its home because another one was crowded: to go back for its memory would make the crowd anew.
+    pub(crate) left_crowd: bool,
     /// Whether it may run there; whether its pages may be moved now.
     pub(crate) may_go: bool,
     pub(crate) may_move: bool,
@@ -82,7 +84,7 @@ impl Remedy {
         let moving = moving(situation.bytes, situation.for_mebibyte);
         let has_room =
             there.has_room_for(situation.uses) || there.is_no_fuller_with(situation.uses, home);
-        let remedy = if situation.may_go && has_room {
+        let remedy = if situation.may_go && has_room && !situation.left_crowd {
             Remedy::Go
         } else if situation.may_move && moving < staying {
             Remedy::MovePages
@@ -127,11 +129,14 @@ pub(crate) fn milli(value: u64) -> String {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Situation { home, there, may_go, may_move, bytes: away, .. } = self.situation;
+        let Situation { home, there, left_crowd, may_go, may_move, bytes: away, .. } =
+            self.situation;
         let moving =
             format!("moving {} would take {}", bytes(away), time(self.moving.as_nanos() as u64));
         let staying = format!("staying away costs {}", time(self.staying.as_nanos() as u64));
-        let full = if may_go {
+        let full = if left_crowd {
+            format!("it got its home, node {}, as another one was crowded", home.node)
+        } else if may_go {
             format!(
                 "node {} is full ({} of {} CPUs are used, {} at home)",
                 there.node,
@@ -175,6 +180,7 @@ mod tests {
             part: 1000,
             uses: 1000,
             ran: Duration::from_secs(10),
+            left_crowd: false,
             may_go: true,
             may_move: true,
             for_mebibyte: Duration::from_millis(1),
@@ -205,6 +211,13 @@ mod tests {
         assert_eq!(chosen(&Situation { home, ..both }).0, Remedy::Go);
         // It would make a crowd there: then its memory comes.
         assert_eq!(chosen(&both).0, Remedy::MovePages);
+    }
+
+    #[test]
+    fn who_has_left_a_crowd_does_not_go_back_for_its_memory() {
+        let (remedy, why) = chosen(&Situation { left_crowd: true, ..situation() });
+        assert_eq!(remedy, Remedy::MovePages);
+        assert!(why.starts_with("it got its home, node 0, as another one was crowded; moving"));
     }
 
     #[test]

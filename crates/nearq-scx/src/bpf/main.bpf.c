@@ -519,7 +519,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 			set_slice(p, 0);
 		return;
 	}
-	if (!heed(t, p->pid, p->tgid, cpu) && nq_is_young(t))
+	if (!heed(t, p->pid, p->tgid, cpu) && nq.nodes > 1 && nq_is_young(t))
 		reconsider(t, touched(p), p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
