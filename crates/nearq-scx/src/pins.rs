@@ -271,7 +271,7 @@ pub(crate) fn processes(map: &impl MapCore) -> Vec<(u32, Process)> {
 
 /// What is known of one of them. None if it is gone.
 pub(crate) fn process(map: &impl MapCore, pid: u32) -> Option<Process> {
-    plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
+    one(map, pid)
 }
 
 /// All that was told, by the number of the process or thread.
@@ -286,6 +286,10 @@ fn numbered<T: Plain>(map: &impl MapCore) -> Vec<(u32, T)> {
     all(map).into_iter().filter_map(read).collect()
 }
 
+fn one<T: Plain>(map: &impl MapCore, pid: u32) -> Option<T> {
+    plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
+}
+
 /// What is known of a task; of a thread that does not lead its process if `is_thread`. None if it is gone, or not the scheduler's.
 pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task> {
     let flags =
@@ -297,7 +301,7 @@ pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task
 
 /// What was told of a process or a thread.
 pub(crate) fn told(map: &impl MapCore, pid: u32) -> Option<Told> {
-    plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
+    one(map, pid)
 }
 
 /// Tells a home; with `NO_EXIST` only where none is told.
