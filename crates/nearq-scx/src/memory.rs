@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights, Why};
+use nearq_home::{Evidence, Nodes, Verdict, Weights, Why};
 use nearq_scx_policy::layout::{NODES, Nq, Process, Task, Told, UNIT};
 use nearq_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
@@ -25,6 +25,10 @@ use crate::pages::{Moved, Order, Pages};
 use crate::remedy::{self, Place, Remedy, Situation};
 use crate::residency::{self, Residency};
 use crate::state::{node_id, node_index};
+
+mod followed;
+
+use followed::{Followed, SETTLED_BUT_FOR};
 
 /// Who used less of a CPU in the last period, in thousandths, is not looked at.
 const LEAST_USE: u64 = 50;
@@ -42,11 +46,6 @@ const WHY_MEMORY: u32 = 5;
 const WHY_ROOM: u32 = 6;
 /// Who has got another home as its own was crowded has it for so long at least.
 const REST: Duration = Duration::from_secs(30);
-/// Whose memory was at home at the last look, but for this part in thousandths, is not looked at again before that time has passed, or its
-/// memory is more or less by an eighth and this much.
-const SETTLED_BUT_FOR: u64 = 100;
-const SETTLED_FOR: Duration = Duration::from_secs(10);
-const GROWN: u64 = 1 << 20;
 /// How often all processes are gone through, to see which have ended.
 const ALL_EACH: Duration = Duration::from_secs(10);
 /// How often the file is written though nothing was decided.
@@ -87,65 +86,6 @@ pub(crate) struct Memory {
     pages: Pages,
     log: Log,
     written: Option<Instant>,
-}
-
-/// What is known of a process from one look to the next.
-#[derive(Debug)]
-struct Followed {
-    mover: Mover,
-    ran: [u64; NODES],
-    /// The last look at which it had run.
-    seen: Instant,
-    /// When its memory was looked at.
-    sampled: Option<Instant>,
-    /// How much it had touched when its memory was found at home; none as long as it is not, or has not been looked at.
-    settled: Option<u64>,
-    /// Since when a home is told to it.
-    told: Option<Instant>,
-    away: Away,
-    /// When it got another home as its own was crowded. Never again if its memory could not come with it.
-    relocated: Option<Instant>,
-    cannot_leave: bool,
-    /// It was said that it stays in the crowd.
-    stays: bool,
-    /// The last thing that was decided, so that the same is not said each second.
-    last: Option<(Remedy, u32)>,
-}
-
-impl Followed {
-    /// One that was not there at the last look, or the scheduler was not.
-    fn new(home: usize, now: Instant) -> Self {
-        Followed {
-            // Its first home was no choice by memory: it may be left at once.
-            mover: Mover::new(home, Duration::ZERO),
-            ran: [0; NODES],
-            seen: now,
-            sampled: None,
-            settled: None,
-            told: None,
-            away: Away::default(),
-            relocated: None,
-            cannot_leave: false,
-            stays: false,
-            last: None,
-        }
-    }
-
-    /// It has not run since the last look.
-    fn rest(&mut self) {
-        self.away.look(None);
-        self.stays = false;
-    }
-
-    /// Whether its memory is where it was when it was found at home, as far as one can tell without looking.
-    fn is_settled(&self, process: &Process, now: Instant) -> bool {
-        let is_recent = self.sampled.is_some_and(|at| now - at < SETTLED_FOR);
-        let is_as_it_was = |before: u64| {
-            process.touched != u64::MAX
-                && process.touched.abs_diff(before) <= (before / 8).max(GROWN)
-        };
-        is_recent && self.settled.is_some_and(is_as_it_was)
-    }
 }
 
 /// One look at all.
