@@ -11,16 +11,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
-use common::{cpus, folder, has_two_cpus, name, own_cpus, shell, until, with_variable};
+use common::{
+    cpus, first_child, folder, has_two_cpus, kill, name, own_cpus, shell, until, with_variable,
+};
 use nearq_processes::tree::{Glimpse, STEWARD};
 
 /// By which the processes of a test are known.
 const MARK: &str = "NEARQ_TEST_MARK";
-
-fn kill(pid: u32, signal: i32) {
-    // SAFETY: numbers only; the process is one of this test's.
-    unsafe { libc::kill(pid.cast_signed(), signal) };
-}
 
 /// A tree, all of whose processes end with the test.
 struct Marked {
@@ -210,16 +207,14 @@ fn members_that_are_killed_are_taken_out() {
         view.entries().map(|(_, entry, _)| entry.pid).collect()
     };
     // While they execute one program after the other, so some die with a home just taken or just given back.
+    // The command sleeps once it has begun all of them; then there are more shells only while a loop forks.
     let mut loops = until("forty loops and the command run", || {
+        tree.named("sleep").first()?;
         Some(tree.named("sh")).filter(|loops| loops.len() == 41)
     });
     let mut random = fastrand::Rng::with_seed(11);
     random.shuffle(&mut loops);
-    let command = until("the command is known", || {
-        let children =
-            fs::read_to_string(format!("/proc/{steward}/task/{steward}/children")).ok()?;
-        children.split_whitespace().next()?.parse::<u32>().ok()
-    });
+    let command = until("the command is known", || first_child(steward));
     for pid in loops.iter().filter(|pid| **pid != command) {
         kill(*pid, libc::SIGKILL);
     }

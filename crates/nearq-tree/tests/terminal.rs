@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
-use common::{PATIENCE, has_two_cpus, pretended};
+use common::{PATIENCE, first_child, has_two_cpus, kill, pretended, until};
 
 /// A shell at a terminal.
 struct Terminal {
@@ -176,15 +176,36 @@ fn signals_to_nearq_are_for_the_command() {
         }
         String::from_utf8(line).unwrap()
     };
-    let pid = child.id().cast_signed();
+    let pid = child.id();
     assert_eq!(line(), "begun");
     for _ in 0..3 {
-        // SAFETY: our child, which has not been waited for.
-        unsafe { libc::kill(pid, libc::SIGUSR1) };
+        kill(pid, libc::SIGUSR1);
         assert_eq!(line(), "user");
     }
-    // SAFETY: as above.
-    unsafe { libc::kill(pid, libc::SIGHUP) };
+    kill(pid, libc::SIGHUP);
     assert_eq!(line(), "hup");
     assert_eq!(child.wait().unwrap().code(), Some(43));
+}
+
+/// It may be that nearq has not heard yet that the command has begun: stopped as soon as there is its second process, it has not, nearly always.
+#[test]
+fn a_signal_that_comes_early_waits_for_the_command() {
+    if !has_two_cpus() {
+        return;
+    }
+    let script = "trap 'echo user; exit 7' USR1; echo begun; while :; do sleep 0.02; done";
+    for _ in 0..5 {
+        let mut child = common::shell(&[], script).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let pid = child.id();
+        until("nearq has a second process", || first_child(pid));
+        let mut line = [0; 6];
+        kill(pid, libc::SIGSTOP);
+        output.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"begun\n");
+        kill(pid, libc::SIGUSR1);
+        kill(pid, libc::SIGCONT);
+        let ended = until("it ends", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(7));
+    }
 }

@@ -307,15 +307,15 @@ struct Front {
 
 impl Front {
     fn wait(&mut self) -> Result<End, Failed> {
-        loop {
+        // What the steward says first is that there is a command, or none: until then signals, which are for that, wait in their file.
+        let mut goes_on = self.listen();
+        while goes_on {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
             let ready = system::wait_any(&files, None);
             while let Some(came) = system::next_signal(&self.signals) {
                 self.pass_on(came);
             }
-            if ready[0] && !self.listen() {
-                break;
-            }
+            goes_on = !ready[0] || self.listen();
         }
         system::wait_for(self.steward);
         self.end.take().unwrap_or(Err(Failed::Keep))

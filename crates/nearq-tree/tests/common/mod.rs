@@ -90,6 +90,18 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Sends a signal to a process of the test's own.
+pub fn kill(pid: u32, signal: i32) {
+    // SAFETY: numbers only.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+/// The first of a process's children.
+pub fn first_child(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
 /// The processes that have a variable in their environment with that value.
 pub fn with_variable(name: &str, value: &str) -> Vec<u32> {
     let wanted = format!("{name}={value}");
