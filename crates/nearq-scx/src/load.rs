@@ -249,8 +249,12 @@ impl Kernel for Loaded<'_> {
         let mut pids = self.take_list()?;
         pids.sort_unstable();
         pids.dedup();
-        let known = |pid| Some((pid, pins::process(&self.skeleton.maps.processes, pid)?));
+        let known = |pid| Some((pid, self.process(pid)?));
         Some(pids.into_iter().filter_map(known).collect())
+    }
+
+    fn process(&self, pid: u32) -> Option<Process> {
+        pins::process(&self.skeleton.maps.processes, pid)
     }
 
     fn task(&self, pid: u32) -> Option<Task> {

@@ -46,8 +46,8 @@ const WHY_MEMORY: u32 = 5;
 const WHY_ROOM: u32 = 6;
 /// Who has got another home as its own was crowded has it for so long at least.
 const REST: Duration = Duration::from_secs(30);
-/// How often all processes are gone through, to see which have ended.
-const ALL_EACH: Duration = Duration::from_secs(10);
+/// How often it is seen which of those that are followed have ended.
+const PRUNE_EACH: Duration = Duration::from_secs(10);
 /// How often the file is written though nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
@@ -62,6 +62,8 @@ pub(crate) trait Kernel {
     fn processes(&self) -> Vec<(u32, Process)>;
     /// Those that have run since it was asked last. None if they are too many: then one looks at all.
     fn ran(&self) -> Option<Vec<(u32, Process)>>;
+    /// One of them. None if it has ended.
+    fn process(&self, pid: u32) -> Option<Process>;
     /// A process's first thread.
     fn task(&self, pid: u32) -> Option<Task>;
     fn tell(&self, pid: u32, told: Told);
@@ -76,8 +78,8 @@ pub(crate) struct Memory {
     followed: HashMap<u32, Followed>,
     began: Instant,
     looked: Instant,
-    /// When all processes were gone through.
-    saw_all: Option<Instant>,
+    /// When those that had ended were forgotten.
+    pruned: Instant,
     /// Nanoseconds that looking may take; below zero after one that took long.
     saved: i64,
     seed: u64,
@@ -137,7 +139,7 @@ impl Memory {
             followed: HashMap::new(),
             began: now,
             looked: now,
-            saw_all: None,
+            pruned: now,
             saved: 0,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
@@ -158,9 +160,9 @@ impl Memory {
             }
         }
         self.followed.clear();
-        self.saw_all = None;
         self.crowds = Crowds::default();
         self.looked = Instant::now();
+        self.pruned = self.looked;
     }
 
     /// Looks once. What was decided, as lines.
@@ -246,7 +248,10 @@ impl Memory {
             })
             .collect();
         let mut busy = Vec::new();
-        for (pid, process) in self.those_that_ran(look) {
+        // To go through all takes what some looks may take, so that is not done as long as the list has room.
+        let listed = kernel.ran();
+        let are_all = listed.is_none();
+        for (pid, process) in listed.unwrap_or_else(|| kernel.processes()) {
             let Some(home) = self.index(nq, process.home) else { continue };
             let new = || Followed::new(home, now);
             let known = self.followed.entry(pid).or_insert_with(new);
@@ -275,7 +280,10 @@ impl Memory {
                 busy.push(one);
             }
         }
-        let saw_all = self.saw_all == Some(now);
+        let prunes = now - self.pruned >= PRUNE_EACH;
+        if prunes {
+            self.pruned = now;
+        }
         self.followed.retain(|pid, known| {
             if known.told.is_some_and(|told| now - told > TOLD_FOR) {
                 known.told = None;
@@ -284,19 +292,9 @@ impl Memory {
             if known.seen != now {
                 known.rest();
             }
-            known.seen == now || !saw_all
+            known.seen == now || !are_all && (!prunes || kernel.process(*pid).is_some())
         });
         (busy, places)
-    }
-
-    /// Those that ran since the last look; now and then all that there are, whether they ran or not.
-    fn those_that_ran(&mut self, look: &Look<'_, impl Kernel>) -> Vec<(u32, Process)> {
-        let ran = look.kernel.ran();
-        let is_time = self.saw_all.is_none_or(|at| look.now - at >= ALL_EACH);
-        ran.filter(|_| !is_time).unwrap_or_else(|| {
-            self.saw_all = Some(look.now);
-            look.kernel.processes()
-        })
     }
 
     /// The index of a node among those that can be homes here, by the policy's.

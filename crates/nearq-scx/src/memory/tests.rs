@@ -25,6 +25,10 @@ impl Kernel for Fake {
         Some(self.processes.iter().filter(|(pid, _)| ran.contains(pid)).copied().collect())
     }
 
+    fn process(&self, pid: u32) -> Option<Process> {
+        Some(self.processes.iter().find(|(other, _)| *other == pid)?.1)
+    }
+
     fn task(&self, _: u32) -> Option<Task> {
         Some(self.task)
     }
@@ -145,7 +149,7 @@ fn who_rests_is_not_looked_at() {
 }
 
 #[test]
-fn those_that_ran_are_looked_at_and_now_and_then_all() {
+fn those_that_ran_are_looked_at_and_now_and_then_who_has_ended_is_forgotten() {
     let (mut memory, nq) = machine();
     let mut kernel = Fake {
         processes: vec![(7, process(0, 5)), (8, process(1, 5))],
@@ -170,7 +174,7 @@ fn those_that_ran_are_looked_at_and_now_and_then_all() {
     assert_eq!(*kernel.told.borrow(), [(8, None)], "told homes are forgotten of who rests too");
     kernel.processes.pop();
     memory.follow(&look(&nq, &kernel, at(9)));
-    assert_eq!(memory.followed.len(), 2, "nobody has gone through all since");
+    assert_eq!(memory.followed.len(), 2, "it is not time yet");
     memory.follow(&look(&nq, &kernel, at(10)));
     assert_eq!(memory.followed.len(), 1);
     // More than can be listed.
