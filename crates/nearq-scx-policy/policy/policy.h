@@ -707,7 +707,7 @@ NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
 	nq_for(i, 0, NQ_WORDS) {
 		u32 word = i & (NQ_WORDS - 1);
 
-		if (t->allowed[word] & q->online[word] & ~NQ_NODE(q, home)->cpus[word])
+		if (t->allowed[word] & nq_read(q->online[word]) & ~NQ_NODE(q, home)->cpus[word])
 			return false;
 	}
 	return true;
@@ -718,9 +718,9 @@ NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
 #define NQ_YOUNG 1000000000ULL
 #define NQ_LITTLE (16ULL << 20)
 
-NQ_FN bool nq_is_young(struct nq_task *t)
+NQ_FN bool nq_is_young(struct nq *q, struct nq_task *t)
 {
-	return t->homed && t->why == NQ_WHY_EXEC && t->home_ns + t->away_ns < NQ_YOUNG;
+	return q->nodes > 1 && t->homed && t->why == NQ_WHY_EXEC && t->home_ns + t->away_ns < NQ_YOUNG;
 }
 
 /* What the CPUs of a node can do, in thousandths of tasks. */
@@ -737,7 +737,7 @@ NQ_LARGE_FN u32 nq_reconsiders(struct nq *q, struct nq_task *t, u64 touched)
 {
 	u32 nodes = q->nodes, home, demand, i;
 
-	if (!t || !nq_is_young(t) || touched >= NQ_LITTLE)
+	if (!t || !nq_is_young(q, t) || touched >= NQ_LITTLE)
 		return NQ_NONE;
 	home = t->home;
 	demand = nq_read(NQ_ON_NODE(q, home)->demand);
@@ -1381,11 +1381,12 @@ NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
 	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, best = NQ_NONE;
 	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, nodes = q->nodes, i;
-	u64 here = nq_llc_crowd(q, own), most = 0;
+	u64 here, most = 0;
 
 	if (now - on->relief_at < q->weights.relief_interval)
 		return NQ_NONE;
 	on->relief_at = now;
+	here = nq_llc_crowd(q, own);
 	nq_for(i, 0, llcs) {
 		u32 llc = base + i;
 		u64 crowd = nq_llc_crowd(q, llc);

@@ -1,11 +1,13 @@
 //! Loads that show what a machine's scheduler is worth; nothing here knows which one runs. Each prints lines `WHAT NUMBER`.
 //!
 //! - `stress hard SECONDS [hotplug]`: processes are forked and begin programs, threads sleep and wake each other, some are bound to CPUs,
-//!   some change where they may run, some are nice, and CPUs go offline and come back. Everybody has to go on.
+//!   some change where they may run or are real-time tasks for a moment, some are nice, and CPUs go offline and come back. Everybody
+//!   has to go on.
 //! - `stress overload MILLISECONDS CPUS`: twice as many tasks as the given CPUs begin there and may run anywhere from then on; half of
 //!   them end when two thirds of the time are over. What CPU time did they get, of what they could?
 //! - `stress wakes`: a fixed number of messages between many processes, and between few; how long that takes, and how often CPUs
 //!   changed their task. On an emulated machine that counts instructions, the time is their number.
+//! - `stress class NUMBER real-time|ordinary`: makes a task one of another scheduler's.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -44,9 +46,11 @@ fn main() {
         }
         ["overload", millis, cpus] => overload(&program, number(millis), cpus),
         ["wakes"] => wakes(),
-        _ => {
-            Err("give one of: hard SECONDS [hotplug]; overload MILLISECONDS CPUS; wakes".to_owned())
-        }
+        ["class", task, "real-time"] => set_class(number(task), libc::SCHED_FIFO),
+        ["class", task, "ordinary"] => set_class(number(task), libc::SCHED_OTHER),
+        _ => Err("give one of: hard SECONDS [hotplug]; overload MILLISECONDS CPUS; wakes; \
+                 class NUMBER real-time|ordinary"
+            .to_owned()),
     };
     if let Err(why) = done {
         eprintln!("stress: {why}");
@@ -85,6 +89,7 @@ struct Shared {
     sleeps: AtomicU64,
     masks: AtomicU64,
     hotplugs: AtomicU64,
+    classes: AtomicU64,
     gap: AtomicU64,
 }
 
@@ -148,6 +153,7 @@ fn hard(load: &Hard) -> Result<(), String> {
     if load.hotplug {
         let others = cpus[1..].to_vec();
         start(Box::new(move |shared| plug(shared, &others)));
+        start(Box::new(change_class));
     }
     // Bound to the CPU that never goes offline.
     let (even, nice) = (compete(&shared, cpus[0], 0), compete(&shared, cpus[0], NICE));
@@ -174,6 +180,7 @@ fn hard(load: &Hard) -> Result<(), String> {
         ("sleeps", &shared.sleeps),
         ("masks", &shared.masks),
         ("hotplugs", &shared.hotplugs),
+        ("classes", &shared.classes),
     ];
     for (what, count) in counts {
         println!("{what} {}", count.load(Ordering::Relaxed));
@@ -292,6 +299,42 @@ fn plug(shared: &Shared, cpus: &[usize]) -> Result<(), String> {
         shared.hotplugs.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Another thread is a real-time task again and again, whether it waits, runs or sleeps just then.
+fn change_class(shared: &Shared) -> Result<(), String> {
+    let number = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: it returns a number.
+            number.store(u64::from(unsafe { libc::gettid() }.cast_unsigned()), Ordering::Relaxed);
+            while !shared.is_over() {
+                compute(100);
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        while !shared.is_over() {
+            thread::sleep(Duration::from_millis(3));
+            let task = number.load(Ordering::Relaxed);
+            if task != 0 {
+                set_class(task, libc::SCHED_FIFO)?;
+                set_class(task, libc::SCHED_OTHER)?;
+                shared.classes.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Makes a task one of another scheduler's; needs root.
+fn set_class(task: u64, class: libc::c_int) -> Result<(), String> {
+    let priority = libc::c_int::from(class == libc::SCHED_FIFO);
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the parameters are read by the call.
+    if unsafe { libc::sched_setscheduler(task as libc::pid_t, class, &raw const parameters) } == 0 {
+        return Ok(());
+    }
+    Err(format!("the class of {task}: {}", std::io::Error::last_os_error()))
 }
 
 /// A thread that wants that CPU all the time. Its CPU time.

@@ -24,7 +24,7 @@ fn the_command_from_beginning_to_end() {
     let Some((script, programs)) = prepared() else { return };
     let Some(text) = boot(&script, &["-t", "A"], programs, "command.sh", "") else { return };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
-    assert_eq!(passed, 14, "{text}");
+    assert_eq!(passed, 15, "{text}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
             return;
         };
         let count = |what: &str| figure(&text, what);
-        for what in ["forks", "execs", "exchanges", "sleeps", "masks", "hotplugs"] {
+        for what in ["forks", "execs", "exchanges", "sleeps", "masks", "hotplugs", "classes"] {
             assert!(count(what) > 0.0, "{preset}: no {what}: {text}");
         }
         // By node.
@@ -115,12 +115,10 @@ fn one_node_is_not_harmed() {
     let how = ["-t", "1:1:2:1:1", "-a", "icount:1:5"];
     let Some(text) = boot(&script, &how, programs, "compare.sh", "LOAD=wakes\n") else { return };
     let (stock, home) = text.split_once("scheduler home").expect("both were run");
-    for (what, most) in
-        [("crowd_us", 1.06), ("crowd_switches", 1.05), ("few_us", 1.05), ("few_switches", 1.05)]
-    {
+    for what in ["crowd_us", "crowd_switches", "few_us", "few_switches"] {
         let ratio = figure(home, what) / figure(stock, what);
         println!("{what}, to stock: {ratio:.3}");
-        assert!(ratio <= most, "{what} {ratio}: {text}");
+        assert!(ratio <= 1.05, "{what} {ratio}: {text}");
     }
 }
 

@@ -109,10 +109,9 @@ struct sched_ext_ops {
 	void (*enqueue)(struct task_struct *, u64);
 	void (*dispatch)(s32, struct task_struct *);
 	void (*tick)(struct task_struct *);
-	void (*runnable)(struct task_struct *, u64);
 	void (*running)(struct task_struct *);
 	void (*stopping)(struct task_struct *, bool);
-	void (*quiescent)(struct task_struct *, u64);
+	void (*disable)(struct task_struct *);
 	void (*set_weight)(struct task_struct *, u32);
 	void (*set_cpumask)(struct task_struct *, const struct cpumask *);
 	void (*update_idle)(s32, bool);

@@ -519,7 +519,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 			set_slice(p, 0);
 		return;
 	}
-	if (!heed(t, p->pid, p->tgid, cpu) && nq.nodes > 1 && nq_is_young(t))
+	if (!heed(t, p->pid, p->tgid, cpu) && nq_is_young(&nq, t))
 		reconsider(t, touched(p), p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
@@ -532,15 +532,6 @@ void BPF_PROG(home_tick, struct task_struct *p)
 	idle = NQ_ON_CPU(&nq, cpu)->wakes;
 	if (idle != NQ_NONE)
 		kick(idle, SCX_KICK_IDLE);
-}
-
-SEC("struct_ops/quiescent")
-void BPF_PROG(home_quiescent, struct task_struct *p, u64 flags)
-{
-	struct nq_task *t = task_of(p);
-
-	if (t)
-		nq_quiescent(&nq, t, time_now());
 }
 
 SEC("struct_ops/running")
@@ -564,11 +555,26 @@ void BPF_PROG(home_stopping, struct task_struct *p, bool runnable)
 {
 	struct nq_task *t = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = time_now();
 
 	if (!t)
 		return;
-	nq_stopping(&nq, t, cpu, time_now());
+	nq_stopping(&nq, t, cpu, now);
+	/* Here and not in `quiescent`, which is called next: a hook for each sleep costs more than what it does. */
+	if (!runnable)
+		nq_quiescent(&nq, t, now);
 	account(t, p, cpu);
+}
+
+/* It is the scheduler's no more. One that waited did not stop before, and no other hook says that it waits no more; where it is enqueued anew
+ * instead, it is counted anew. */
+SEC("struct_ops/disable")
+void BPF_PROG(home_disable, struct task_struct *p)
+{
+	struct nq_task *t = task_of(p);
+
+	if (t)
+		nq_quiescent(&nq, t, time_now());
 }
 
 SEC("struct_ops/update_idle")
@@ -779,7 +785,7 @@ struct sched_ext_ops nearq_home = {
 	.tick = (void *)home_tick,
 	.running = (void *)home_running,
 	.stopping = (void *)home_stopping,
-	.quiescent = (void *)home_quiescent,
+	.disable = (void *)home_disable,
 	.set_weight = (void *)home_set_weight,
 	.set_cpumask = (void *)home_set_cpumask,
 	.update_idle = (void *)home_update_idle,

@@ -6,6 +6,8 @@ pins=/sys/fs/bpf/nearq
 is() { [ "$(cat $state)" = "$1" ]; }
 shown() { $scx status 2>&1 | grep -q "$1"; }
 began_anew() { grep -q 'began anew, in .*CPU 5 was offline' /tmp/start; }
+# So many tasks want a CPU, on all nodes, or fewer; the one that asks does too.
+want_at_most() { $scx metrics | awk -v most="$1" '/^nearq_scx_wanting[{]/ { sum += $2 } END { exit !NR || sum > most }'; }
 home_is() { $scx status --task "$1" 2>/dev/null | grep -q "^ *$1 *$1 *$2 "; }
 
 $scx status >/tmp/out 2>&1
@@ -61,6 +63,16 @@ echo "ok: homes are told"
 
 $scx set stay 50ms | grep -q '^stay: 50ms (was 20ms)$' && shown 'stay=50ms' || fail "a weight is set"
 echo "ok: weights are set"
+
+# Two want the same CPU: one waits. It does not count when it is a real-time task, whether it waited or ran before.
+taskset -p 4 "$1" >/dev/null && taskset -p 4 "$2" >/dev/null || fail "no CPU of their own"
+for round in 1 2 3 4 5 6; do
+    /job/stress class "$1" real-time || fail "no real-time task"
+    await want_at_most 6 || fail "it is still counted: $($scx status)"
+    /job/stress class "$1" ordinary || fail "a real-time task for ever"
+done
+taskset -p ff "$1" >/dev/null && taskset -p ff "$2" >/dev/null || fail "not all CPUs again"
+echo "ok: tasks leave the scheduler and come back"
 
 for cpu in 3 6 3; do
     echo 0 >/sys/devices/system/cpu/cpu$cpu/online || fail "CPU $cpu does not go"
