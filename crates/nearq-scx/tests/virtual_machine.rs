@@ -83,6 +83,9 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
             lines.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect()
         };
         let (homes, returned) = (events("home_exec"), events("returned"));
+        println!(
+            "{preset}: programs that began, by their home's node: {homes:?}; strays that returned: {returned:?}"
+        );
         let nodes = if preset == "C" { 4 } else { 2 };
         assert!(homes.len() == nodes && homes.iter().all(|count| *count > 0), "{preset}: {text}");
         assert!(returned.iter().sum::<u64>() > 0, "{preset}: {text}");
