@@ -140,7 +140,8 @@ impl Memory {
             began: now,
             looked: now,
             pruned: now,
-            saved: 0,
+            // Nobody has looked before; and what is on the wrong node is there now, most of it.
+            saved: MOST_SAVED.as_nanos() as i64,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
             crowds: Crowds::default(),

@@ -48,6 +48,7 @@ fn pages_and_tasks_come_together_within_five_seconds() {
         });
         let after: Vec<u64> = after.collect();
         assert_eq!(after.len(), 2, "{text}");
+        println!("together after {after:?} ms");
         assert!(text.contains("there is room for it on node"), "why it went: {text}");
         assert!(text.contains("its memory is brought to its home"), "{text}");
         if after.iter().all(|after| *after <= 5000) {

@@ -381,3 +381,20 @@ fn looking_is_paid_for() {
     assert!(memory.saved <= MOST_SAVED.as_nanos() as i64);
     assert!(memory.log.cpu_ns > 0 && memory.log.looks == 0);
 }
+
+#[test]
+fn the_first_looks_need_not_be_saved_for() {
+    let (mut memory, nq) = machine();
+    let pid = std::process::id();
+    let mut kernel = Fake { processes: vec![(pid, process(1, 0))], ..Fake::default() };
+    let start = Instant::now();
+    for second in 1..=2 {
+        let (_, process) = &mut kernel.processes[0];
+        process.ran[1] += 1_000_000_000;
+        process.touched += 1 << (30 + second);
+        let look = look(&nq, &kernel, start + Duration::from_secs(second));
+        // As on a slow machine.
+        memory.consider_all(&look, cpu_time().saturating_sub(Duration::from_millis(30)));
+        assert_eq!(memory.log.looks, second);
+    }
+}
