@@ -96,10 +96,9 @@ pub fn kill(pid: u32, signal: i32) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
-/// The first of a process's children.
+/// The first process that another one's first thread has started.
 pub fn first_child(pid: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+    nearq_processes::proc::children(pid, pid).first().copied()
 }
 
 /// The processes that have a variable in their environment with that value.
