@@ -1,4 +1,5 @@
-//! A job that says where it has been: `homebody MIB SECONDS` touches so much memory for so long, and prints one line of JSON.
+//! A job that says where it has been: `homebody MIB SECONDS [FILE]` touches so much memory for so long, and until the file is there if
+//! one is named, and prints one line of JSON.
 //!
 //! `cpus`: the CPUs that it might use when it began. `kib`: its memory on each node at the end, by `/proc/self/numa_maps`.
 //! `policies`: the memory policies that are named there. `begin`: when it began, in seconds since the machine started. `nodes`: the node
@@ -8,22 +9,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 const APART: Duration = Duration::from_millis(20);
 
 fn main() {
-    let numbers: Vec<f64> =
-        std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
-    let [mib, seconds, ..] = numbers[..] else { panic!("usage: homebody MIB SECONDS") };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<f64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
+    let [mib, seconds, ..] = numbers[..] else { panic!("usage: homebody MIB SECONDS [FILE]") };
+    // What is no number: `nearq run` appends its inputs, which are numbers.
+    let file = arguments.iter().find(|argument| argument.parse::<f64>().is_err()).map(Path::new);
     let begin = Instant::now();
     let booted = fs::read_to_string("/proc/uptime").unwrap();
     let booted: f64 = booted.split_whitespace().next().unwrap().parse().unwrap();
     let cpus = status("Cpus_allowed_list:");
     let mut memory = vec![0_u8; (mib * 1048576.0) as usize];
     let mut nodes = String::new();
-    while begin.elapsed().as_secs_f64() < seconds {
+    while begin.elapsed().as_secs_f64() < seconds || file.is_some_and(|file| !file.exists()) {
         while begin.elapsed() < APART * (nodes.len() as u32 + 1) {
             for byte in memory.iter_mut().step_by(PAGE) {
                 *byte = byte.wrapping_add(1);

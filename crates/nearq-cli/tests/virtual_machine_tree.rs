@@ -72,9 +72,12 @@ fn each_program_of_a_tree_is_at_home_with_its_memory() {
         assert!(file.exists(), "there is no {}", file.display());
     }
     let work = Folder::new("tree-two");
-    // Eight that work, each on as many CPUs as there are for it; and one that works alone at the end, started by a busy shell.
-    let tree = "for job in 1 2 3 4 5 6 7 8; do ./homebody 16 4 > /tmp/said.$job & done\n\
-                ./nearq homes --json > /tmp/homes\nwait\ncat /tmp/said.*\n\
+    // Eight that work, each on as many CPUs as there are for it, until somebody has looked at all of them. The shell asks the
+    // system who they have become: it waits without another process.
+    let tree = "jobs=\n\
+                for job in 1 2 3 4 5 6 7 8; do ./homebody 16 4 /tmp/homes > /tmp/said.$job & jobs=\"$jobs $!\"; done\n\
+                for job in $jobs; do until read name < /proc/$job/comm && [ $name = homebody ]; do :; done; done\n\
+                ./nearq homes --json > /tmp/looked; mv /tmp/looked /tmp/homes\nwait\ncat /tmp/said.*\n\
                 echo HOMES; cat /tmp/homes; echo; echo END";
     fs::write(work.path("tree.sh"), tree).unwrap();
     let steps = "cd /job\nexport NEARQ_TREE_LIBRARY=/job/libnearq_tree.so\n\
