@@ -212,11 +212,17 @@ pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }
 
-/// Runs a part of the test `name` in a process of its own.
-pub fn command(name: &str, part: &str) -> Command {
+/// Runs a part of `test`, a test function of this program, in a process of its own.
+pub fn command(test: impl Fn(), part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("it has a path"));
+    let name = name_of(&test);
     command.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(PART, part);
     command
+}
+
+/// The name by which the harness knows a test: the function's path without the crate.
+pub fn name_of<F: Fn()>(_: &F) -> &'static str {
+    std::any::type_name::<F>().split_once("::").expect("a function has a path").1
 }
 
 /// Standard output and error, for a message.

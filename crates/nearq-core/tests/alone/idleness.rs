@@ -1,0 +1,174 @@
+//! An idle runtime makes no wake-ups, loses its threads after a while, and leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nearq_core::{Runtime, Scope, Work, Workqueue};
+
+use crate::common::{self, alone, eventually, switches, threads, watch};
+
+fn busy(runtime: &Runtime) -> Vec<Workqueue> {
+    let queues: Vec<_> = [Scope::Cpu, Scope::Cache, Scope::System]
+        .map(|scope| runtime.workqueue("busy").scope(scope).build_in().unwrap())
+        .into_iter()
+        .collect();
+    for queue in &queues {
+        queue.scope(|scope| {
+            for _ in 0..500 {
+                scope.spawn(|| {
+                    std::hint::black_box((0..100).sum::<u64>());
+                });
+            }
+        });
+    }
+    // The monitor has had something to look at, too.
+    queues[0].scope(|scope| {
+        for _ in 0..runtime.parallelism() + 2 {
+            scope.spawn(|| std::thread::sleep(Duration::from_millis(20)));
+        }
+    });
+    queues
+}
+
+#[test]
+fn an_idle_runtime_makes_no_wake_ups() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queues = busy(&runtime);
+    assert!(!threads().is_empty());
+    let mut before = BTreeMap::new();
+    // Until a tenth of a second brings nothing new.
+    eventually("everybody sleeps", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = switches();
+        core::mem::replace(&mut before, now.clone()) == now
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(switches(), before, "context switches of threads of an idle runtime");
+    drop(queues);
+}
+
+#[test]
+fn a_runtime_without_work_has_no_threads() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("unused").build_in().unwrap();
+    assert_eq!((runtime.threads(), threads().len()), (0, 0));
+    queue.set_scope(Scope::Cpu).unwrap();
+    runtime.set_affinity(false);
+    assert_eq!((runtime.threads(), threads().len()), (0, 0));
+}
+
+#[test]
+fn workers_that_sleep_long_end_and_others_come() {
+    let _alone = alone();
+    let stopped = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&stopped);
+    let hook = move |_: &nearq_core::WorkerInfo| {
+        count.fetch_add(1, Ordering::SeqCst);
+    };
+    let builder = Runtime::builder().idle_timeout(Duration::from_millis(20)).on_worker_stop(hook);
+    let runtime = builder.build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queues = busy(&runtime);
+    for round in 0..5 {
+        eventually("the workers have ended", || runtime.threads() == 0);
+        eventually("and their threads", || {
+            threads().into_values().all(|name| name == "nq/monitor")
+        });
+        assert!(runtime.workers().is_empty(), "{:?}", runtime.workers());
+        for queue in &queues {
+            assert_eq!(queue.spawn(move || round).join().unwrap(), round, "a new one comes");
+        }
+    }
+    assert!(stopped.load(Ordering::SeqCst) > 0);
+}
+
+/// Items come exactly when workers give up waiting for them.
+#[test]
+fn items_that_come_while_workers_end() {
+    let _alone = alone();
+    let runtime =
+        Runtime::builder().idle_timeout(Duration::from_micros(300)).spin(0).build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("edge").scope(Scope::Cpu).build_in().unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let own = Arc::clone(&runs);
+    let work = Work::new(move |_: &Work| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    for round in 1..=1500 {
+        assert!(queue.queue(&work));
+        common::eventually("it ran", || runs.load(Ordering::SeqCst) == round && !work.is_running());
+        std::thread::sleep(Duration::from_micros(u64::from(round % 20) * 20));
+    }
+    drop(queue);
+    eventually("all have ended", || runtime.threads() == 0);
+    assert!(runtime.workers().is_empty());
+}
+
+#[test]
+fn the_last_handle_ends_every_thread() {
+    let _alone = alone();
+    let _watchdog = watch(None);
+    for round in 0..50 {
+        let runtime = Runtime::builder().build().unwrap();
+        let queue = runtime
+            .workqueue("short")
+            .scope([Scope::Cpu, Scope::System][round % 2])
+            .build_in()
+            .unwrap();
+        (0..round).for_each(|_| drop(queue.spawn(|| {})));
+        if round % 3 == 0 {
+            // So that the monitor is there, too.
+            queue.scope(|scope| {
+                (0..8).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(1))))
+            });
+        }
+        drop(runtime);
+        drop(queue);
+        // The system forgets a joined thread a moment after the join.
+        eventually("no thread is left", || threads().is_empty());
+    }
+}
+
+#[test]
+fn an_item_may_drop_the_last_handle_of_its_runtime() {
+    let _alone = alone();
+    let _watchdog = watch(None);
+    for _ in 0..20 {
+        let runtime = Runtime::builder().build().unwrap();
+        let queue = runtime.workqueue("last").build_in().unwrap();
+        drop(runtime);
+        let slot = Arc::new(Mutex::new(None));
+        let own = Arc::clone(&slot);
+        let mut guard = slot.lock().unwrap();
+        drop(queue.spawn(move || drop(own.lock().unwrap().take())));
+        *guard = Some(queue);
+        drop(guard);
+        eventually("every thread has ended", || threads().is_empty());
+    }
+}
+
+#[test]
+fn queues_come_and_go_and_leave_nothing() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    for round in 0..500 {
+        let queue = runtime.workqueue("passing").scope(Scope::ALL[round % 6]).build_in().unwrap();
+        let handle = queue.spawn(|| {});
+        if round % 2 == 0 {
+            handle.join().unwrap();
+        }
+    }
+    assert!(
+        runtime.pools().len() <= 1 + 2 * runtime.topology().possible().len(),
+        "{:?}",
+        runtime.pools()
+    );
+    assert!(runtime.threads() <= 4 * runtime.parallelism().max(2), "{}", common::state(&runtime));
+}

@@ -1,0 +1,18 @@
+//! Tests on this machine that look at the whole process: its threads, what they are called, when they end and how soon they run.
+//!
+//! Each takes [`common::alone`] first, so that they run one at a time, or does its work in a child process ([`common::command`]).
+//! None may start a thread of the runtime without it, nor use the default runtime, whose threads stay.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod idleness;
+mod observing;
+mod progress;
+#[cfg(not(miri))]
+mod rescue;
+mod shutdown;
+#[cfg(not(miri))]
+mod stalls;

@@ -1,0 +1,218 @@
+//! What can be seen from outside: thread names, hooks, what a worker does, statistics.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use nearq_core::{LinkStatistics, Runtime, Scope, Work, WorkerState, set_description};
+use nearq_platform::{Linux, Platform};
+
+use crate::common::{PATIENCE, alone, eventually, threads, watch};
+
+fn comm() -> String {
+    std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn threads_are_named_after_pool_and_number() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    for scope in [Scope::Cpu, Scope::System] {
+        let queue = runtime.workqueue("names").scope(scope).helping(false).build_in().unwrap();
+        let name = queue.spawn(comm).join().unwrap();
+        let pool =
+            queue.statistics().iter().find(|link| link.completed + link.started > 0).unwrap().pool;
+        let number = name.strip_prefix(&format!("nq/u{pool}:")).unwrap_or_else(|| panic!("{name}"));
+        number.parse::<u32>().unwrap();
+    }
+    // So much that waits that somebody has to look after it.
+    let queue = runtime.workqueue("names").build_in().unwrap();
+    queue.scope(|scope| {
+        (0..20).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(2))))
+    });
+    assert!(threads().into_values().any(|name| name == "nq/monitor"), "{:?}", threads());
+    for (id, name) in threads() {
+        assert!(name == "nq/monitor" || name.starts_with("nq/u"), "{id}: {name}");
+    }
+}
+
+#[test]
+fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
+    let _alone = alone();
+    let _watchdog = watch(None);
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let (start, stop) = (Arc::clone(&calls), Arc::clone(&calls));
+    let runtime = Runtime::builder()
+        .on_worker_start(move |info| {
+            assert_eq!(comm(), info.name, "by the worker itself");
+            start.lock().unwrap().push(("start", info.name.clone(), info.pod.clone()));
+        })
+        .on_worker_stop(move |info| {
+            assert_eq!(comm(), info.name);
+            stop.lock().unwrap().push(("stop", info.name.clone(), info.pod.clone()));
+        })
+        .build()
+        .unwrap();
+    let allowed = runtime.allowed();
+    let queue = runtime.workqueue("hooked").scope(Scope::System).build_in().unwrap();
+    let name = queue.spawn(comm).join().unwrap();
+    assert!(calls.lock().unwrap().contains(&("start", name.clone(), allowed.clone())));
+    drop(queue);
+    drop(runtime);
+    let calls = calls.lock().unwrap();
+    assert!(calls.contains(&("stop", name, allowed)));
+    let count = |what| calls.iter().filter(|call| call.0 == what).count();
+    assert_eq!(count("start"), count("stop"));
+}
+
+#[test]
+fn a_worker_whose_hook_panics_works_all_the_same() {
+    let _alone = alone();
+    let runtime = Runtime::builder()
+        .on_worker_start(|_| panic!("on purpose: a hook"))
+        .on_worker_stop(|_| panic!("on purpose: a hook"))
+        .build()
+        .unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("hooked").build_in().unwrap();
+    for number in 0..10 {
+        assert_eq!(queue.spawn(move || number).join().unwrap(), number);
+    }
+    drop(queue);
+}
+
+fn doing(runtime: &Runtime, description: &str) -> Option<WorkerState> {
+    runtime.workers().into_iter().find(|worker| worker.description == description)
+}
+
+#[test]
+fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("shown").build_in().unwrap();
+    set_description("not a worker: nothing happens");
+    let ((said, hear), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let mut first = true;
+    let work = Work::new(move |_: &Work| {
+        if first {
+            set_description("reading");
+            set_description("writing ä block of five thousand bytes");
+        }
+        first = false;
+        said.send(Linux::thread_id(Linux::current_thread())).unwrap();
+        gate.recv_timeout(PATIENCE).unwrap();
+    });
+    queue.queue(&work);
+    let thread = hear.recv_timeout(PATIENCE).unwrap();
+    // Cut to 31 bytes.
+    let worker = doing(&runtime, "writing ä block of five thousa").expect("cut");
+    assert!(!worker.idle);
+    assert_eq!(worker.thread_id, Some(thread));
+    let function = worker.function.expect("it runs");
+    assert!(function.contains("observing") && function.contains("closure"), "{function}");
+    go.send(()).unwrap();
+    eventually("the description is gone", || {
+        runtime.workers().iter().all(|w| w.description.is_empty())
+    });
+    eventually("it sleeps", || runtime.workers().iter().all(|w| w.idle && w.function.is_none()));
+    queue.queue(&work);
+    hear.recv_timeout(PATIENCE).unwrap();
+    assert!(
+        runtime.workers().iter().all(|worker| worker.description.is_empty()),
+        "of the last execution"
+    );
+    go.send(()).unwrap();
+}
+
+#[test]
+fn a_description_goes_even_if_the_item_panics() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("shown").build_in().unwrap();
+    let panics = queue.spawn(|| {
+        set_description("about to panic");
+        panic!("on purpose: described")
+    });
+    assert_eq!(panics.join().unwrap_err().message(), Some("on purpose: described"));
+    eventually("the description is gone", || doing(&runtime, "about to panic").is_none());
+}
+
+fn sum(links: &[LinkStatistics], field: impl Fn(&LinkStatistics) -> u64) -> u64 {
+    links.iter().map(field).sum()
+}
+
+#[test]
+fn statistics_are_plausible() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("counted").scope(Scope::System).build_in().unwrap();
+    assert_eq!(sum(&queue.statistics(), |link| link.started), 0);
+    let burn = Duration::from_millis(50);
+    queue
+        .spawn(move || {
+            let me = Linux::current_thread();
+            let begin = Linux::cpu_time(me).unwrap();
+            while Linux::cpu_time(me).unwrap() < begin + burn {
+                std::hint::spin_loop();
+            }
+        })
+        .join()
+        .unwrap();
+    eventually("the time is counted", || {
+        queue.statistics().iter().map(|link| link.cpu_time).sum::<Duration>() >= burn
+    });
+    let time: Duration = queue.statistics().iter().map(|link| link.cpu_time).sum();
+    assert!(time < burn * 3 / 2, "{time:?}");
+    for _ in 0..10 {
+        drop(queue.spawn(|| panic!("on purpose: counted")));
+    }
+    let (go, gate) = mpsc::channel::<()>();
+    let ((said, hear), gate) = (mpsc::channel(), Arc::new(Mutex::new(gate)));
+    let waits = queue.spawn(move || {
+        said.send(()).unwrap();
+        gate.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    });
+    hear.recv_timeout(PATIENCE).unwrap();
+    eventually("all but one have ended", || sum(&queue.statistics(), |link| link.completed) == 11);
+    eventually("one runs", || sum(&queue.statistics(), |link| link.started) == 12);
+    assert_eq!(sum(&queue.statistics(), |link| link.panicked), 10);
+    go.send(()).unwrap();
+    waits.join().unwrap();
+    eventually("it has ended", || sum(&queue.statistics(), |link| link.completed) == 12);
+    eventually("nothing runs", || sum(&queue.statistics(), |link| link.started) == 12);
+    // What slept costs nothing.
+    let time: Duration = queue.statistics().iter().map(|link| link.cpu_time).sum();
+    assert!(time < burn * 2, "{time:?}");
+}
+
+#[test]
+fn pools_are_shared_by_equal_attributes_and_shown() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let make =
+        |nice| runtime.workqueue("shared").scope(Scope::System).nice(nice).build_in().unwrap();
+    let queues = [make(0), make(0), make(5)];
+    for queue in &queues {
+        queue.spawn(|| {}).join().unwrap();
+    }
+    let pools = runtime.pools();
+    assert_eq!(pools.len(), 2, "{pools:?}");
+    assert_eq!(pools.iter().map(|pool| pool.nice).collect::<Vec<_>>(), [0, 5]);
+    assert!(
+        pools.iter().all(|pool| pool.workers >= 1 && pool.pod == runtime.allowed() && !pool.strict)
+    );
+    let nice = |queue: &nearq_core::Workqueue| {
+        queue.spawn(|| Linux::nice(Linux::current_thread()).unwrap()).join().unwrap()
+    };
+    let own = Linux::nice(Linux::current_thread()).unwrap();
+    assert_eq!([nice(&queues[0]), nice(&queues[1])], [own; 2], "nice 0 is what the process has");
+    assert_eq!(nice(&queues[2]), 5);
+    eventually("all sleep", || {
+        runtime.pools().iter().all(|pool| pool.idle == pool.workers && pool.ready == 0)
+    });
+    assert_eq!(runtime.threads(), runtime.workers().len());
+}

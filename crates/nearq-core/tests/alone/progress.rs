@@ -1,0 +1,293 @@
+//! Work gets started whatever the items do: sleep, block, fill every thread; and never more runs at once than there are
+//! CPUs, where nobody sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Work, Workqueue};
+use nearq_platform::{Linux, Platform};
+
+use crate::common::{self, Gate, PATIENCE, alone, watch};
+
+/// Spawns so many items that sleep until the gate opens, and waits until they have started.
+fn fill(queue: &Workqueue, count: usize, gate: &Gate) -> Vec<JoinHandle<()>> {
+    let (sender, receiver) = mpsc::channel();
+    let handles = (0..count)
+        .map(|_| {
+            let (gate, sender) = (gate.clone(), sender.clone());
+            queue.spawn(move || {
+                sender.send(()).unwrap();
+                gate.wait();
+            })
+        })
+        .collect();
+    (0..count).for_each(|_| receiver.recv_timeout(PATIENCE).unwrap());
+    handles
+}
+
+/// A time in which another worker is there: 10 ms by the rule, what the machine needs to notice, and room for a
+/// machine that has other things to do.
+const SOON: Duration = Duration::from_millis(250);
+
+#[test]
+fn an_item_starts_although_every_worker_sleeps_in_one() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let gate = Gate::default();
+    // More than there are CPUs: each beyond them had to be found out.
+    let sleepers = fill(&queue, runtime.parallelism() + 3, &gate);
+    let mut times = Vec::new();
+    for _ in 0..11 {
+        let begin = Instant::now();
+        queue.spawn(|| {}).join().unwrap();
+        times.push(begin.elapsed());
+    }
+    times.sort_unstable();
+    println!("another item was started and had ended after {times:?}");
+    assert!(times[5] < Duration::from_millis(50), "{times:?}");
+    gate.open();
+    for handle in sleepers {
+        handle.join().unwrap();
+    }
+}
+
+#[test]
+fn each_of_many_sleepers_starts_in_turn() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    for scope in [Scope::Cpu, Scope::System] {
+        let queue = runtime.workqueue("sleepers").scope(scope).build_in().unwrap();
+        let gate = Gate::default();
+        let begin = Instant::now();
+        let sleepers = fill(&queue, 20, &gate);
+        println!("{scope}: 20 sleepers had started after {:?}", begin.elapsed());
+        gate.open();
+        for handle in sleepers {
+            handle.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_threads_holds() {
+    let _alone = alone();
+    const LIMIT: u32 = 4;
+    let runtime = Runtime::builder().thread_limit(LIMIT).build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("limited").build_in().unwrap();
+    let (gate, started) = (Gate::default(), Arc::new(AtomicU32::new(0)));
+    let handles: Vec<_> = (0..10)
+        .map(|_| {
+            let (gate, started) = (gate.clone(), Arc::clone(&started));
+            queue.spawn(move || {
+                started.fetch_add(1, Ordering::SeqCst);
+                gate.wait();
+            })
+        })
+        .collect();
+    common::eventually("every thread has an item", || started.load(Ordering::SeqCst) == LIMIT);
+    let end = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < end {
+        assert!(runtime.threads() <= LIMIT as usize);
+        let workers = common::threads().into_values().filter(|name| name != "nq/monitor").count();
+        assert!(workers <= LIMIT as usize, "{:?}", common::threads());
+        assert_eq!(started.load(Ordering::SeqCst), LIMIT);
+        std::thread::yield_now();
+    }
+    gate.open();
+    for handle in handles {
+        handle.join().unwrap();
+    }
+    assert_eq!(started.load(Ordering::SeqCst), 10);
+}
+
+/// Runs items so short and so many that workers take them in large batches.
+fn warm_up(queue: &Workqueue) {
+    let short: Vec<_> = (0..2000).map(|_| queue.spawn(|| {})).collect();
+    for handle in short {
+        handle.join().unwrap();
+    }
+}
+
+#[test]
+fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
+    let _alone = alone();
+    let runtime = Runtime::builder().spin(0).build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let cpu = runtime.allowed().first().unwrap();
+    let before = Linux::affinity(Linux::current_thread()).unwrap();
+    for (what, scope, strict) in [
+        ("one CPU, strict", Scope::Cpu, true),
+        ("one CPU, helped", Scope::Cpu, false),
+        ("all CPUs", Scope::System, false),
+    ] {
+        let queue = runtime.workqueue(what).scope(scope).strict(strict).build_in().unwrap();
+        for round in 0..5 {
+            warm_up(&queue);
+            // The monitor and the workers go to sleep.
+            common::eventually("all are asleep", || {
+                runtime.workers().iter().all(|worker| worker.idle)
+            });
+            std::thread::sleep(Duration::from_millis(40));
+            // On the worker's CPU: it does not run before everything is queued, and takes it all at once.
+            Linux::set_affinity(Linux::current_thread(), &CpuSet::single(cpu)).unwrap();
+            let gate = Gate::default();
+            let own = gate.clone();
+            let blocker = queue.spawn(move || own.wait());
+            let begin = Instant::now();
+            let others: Vec<_> = (0..8).map(|_| queue.spawn(move || begin.elapsed())).collect();
+            let late = loop {
+                if others.iter().all(JoinHandle::is_finished) {
+                    break None;
+                }
+                if begin.elapsed() > SOON {
+                    break Some(others.iter().filter(|other| !other.is_finished()).count());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            Linux::set_affinity(Linux::current_thread(), &before).unwrap();
+            gate.open();
+            blocker.join().unwrap();
+            assert_eq!(late, None, "{what}, round {round}: items wait behind one that blocks");
+        }
+    }
+}
+
+#[test]
+fn items_behind_a_blocker_that_follows_short_ones_are_not_held() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    for scope in [Scope::Cpu, Scope::System] {
+        let queue = runtime.workqueue("mixed").scope(scope).build_in().unwrap();
+        for round in 0..20 {
+            let gate = Gate::default();
+            let mut handles = Vec::new();
+            let begin = Instant::now();
+            for number in 0..400 {
+                let own = gate.clone();
+                handles.push(queue.spawn(move || {
+                    if number % 133 == 100 {
+                        own.wait();
+                    }
+                }));
+            }
+            let blocked = |handles: &[JoinHandle<()>]| {
+                handles.iter().filter(|handle| !handle.is_finished()).count()
+            };
+            while blocked(&handles) > 3 && begin.elapsed() < SOON {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let left = blocked(&handles);
+            gate.open();
+            for handle in handles {
+                handle.join().unwrap();
+            }
+            assert_eq!(left, 3, "{scope}, round {round}: only the blockers are left");
+        }
+    }
+}
+
+/// Counts who is inside, and remembers the most.
+#[derive(Default)]
+struct Crowd {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    /// Visits during which one more was there than there are CPUs, or several.
+    crowded: AtomicUsize,
+}
+
+impl Crowd {
+    fn visit(&self, time: Duration, places: usize) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        if inside > places {
+            self.crowded.fetch_add(1, Ordering::SeqCst);
+        }
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn no_more_run_at_once_than_there_are_cpus() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let places = runtime.parallelism();
+    let _watchdog = watch(Some(&runtime));
+    let queues = [Scope::Cpu, Scope::System, Scope::Cache]
+        .map(|scope| runtime.workqueue("crowd").scope(scope).build_in().unwrap());
+    // Everybody has a worker, and nobody is stuck for want of one.
+    for queue in &queues {
+        queue.spawn(|| {}).join().unwrap();
+    }
+    let crowd = Arc::new(Crowd::default());
+    // Items that exist beforehand: where workers free memory, they wait for the allocator's lock, whose holder may not run because the
+    // machine is busy with others. Then somebody may take their place.
+    let done = Arc::new(AtomicUsize::new(0));
+    let works: Vec<_> = (0..3000)
+        .map(|_| {
+            let (crowd, done) = (Arc::clone(&crowd), Arc::clone(&done));
+            Work::new(move |_: &Work| {
+                crowd.visit(Duration::from_micros(100), places);
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    for (number, work) in works.iter().enumerate() {
+        queues[number % 3].queue(work);
+    }
+    common::eventually("all have run", || done.load(Ordering::SeqCst) == works.len());
+    let [most, crowded] = [&crowd.most, &crowd.crowded].map(|count| count.load(Ordering::SeqCst));
+    println!("{most} at once on {places} CPUs; {crowded} visits with more than one for each");
+    // Without a limit there would be one for each CPU of each queue, and helpers, all the time.
+    assert!(most <= places + 1, "{most} at once on {places} CPUs");
+    assert!(crowded <= 300, "{crowded} of 3000 visits found more than {places} there");
+}
+
+#[test]
+fn every_queue_gets_its_turn_beside_one_that_never_ends() {
+    let _alone = alone();
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let places = runtime.parallelism();
+    let greedy = runtime.workqueue("greedy").scope(Scope::System).build_in().unwrap();
+    let modest = runtime.workqueue("modest").scope(Scope::Cpu).build_in().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let crowd = Arc::new(Crowd::default());
+    // Items that are always followed by others.
+    let works: Vec<_> = (0..4 * runtime.parallelism())
+        .map(|_| {
+            let crowd = Arc::clone(&crowd);
+            Work::new(move |_: &Work| crowd.visit(Duration::from_micros(50), places))
+        })
+        .collect();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for work in &works {
+                    greedy.queue(work);
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let mut times: Vec<_> = (0..50)
+            .map(|_| {
+                let begin = Instant::now();
+                modest.spawn(|| {}).join().unwrap();
+                begin.elapsed()
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        times.sort_unstable();
+        println!("beside a greedy queue: median {:?}, worst {:?}", times[25], times[49]);
+        assert!(times[25] < Duration::from_millis(50), "{times:?}");
+    });
+}

@@ -1,0 +1,131 @@
+//! Stalls on Linux: where threads sleep, and who hears of it.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use nearq_core::{Activity, Runtime, Stall};
+
+use crate::common::{self, PATIENCE, alone, command, part, said, watch};
+
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Two workers asleep in a channel, and an item behind them, until `seen` says that it is enough.
+fn stall(runtime: &Runtime, seen: impl FnOnce()) {
+    let queue = runtime.workqueue("stalled").build_in().unwrap();
+    let (gates, handles): (Vec<_>, Vec<_>) = (0..3)
+        .map(|_| {
+            let (sender, receiver) = mpsc::channel::<()>();
+            let handle = queue.spawn(move || {
+                nearq_core::set_description("for somebody");
+                let _ = receiver.recv();
+            });
+            (sender, handle)
+        })
+        .unzip();
+    seen();
+    drop(gates);
+    for handle in handles {
+        handle.join().unwrap();
+    }
+}
+
+#[test]
+fn it_is_said_which_thread_runs_what_and_where_it_sleeps() {
+    let _alone = alone();
+    let (sender, receiver) = mpsc::channel::<Stall>();
+    let sender = Mutex::new(sender);
+    let builder = Runtime::builder().thread_limit(2).stall_after(PERIOD).on_stall(move |stall| {
+        let _ = sender.lock().unwrap().send(stall.clone());
+    });
+    let runtime = builder.build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    stall(&runtime, || {
+        let stall = receiver.recv_timeout(PATIENCE).unwrap();
+        println!("{stall}");
+        assert!(stall.lasts >= PERIOD && stall.refused && stall.waiting == 1, "{stall:?}");
+        let threads = common::threads();
+        assert_eq!(stall.busy.len(), 2);
+        for worker in &stall.busy {
+            assert_eq!(threads.get(&worker.thread_id.unwrap()), Some(&worker.thread));
+            assert_eq!((worker.activity, &*worker.description), (Activity::Sleeps, "for somebody"));
+            assert!(worker.function.contains("stalls::stall"), "{}", worker.function);
+            assert!(worker.runs.is_some());
+            if let Some(place) = &worker.place {
+                assert!(place.contains("futex") || place.starts_with("system call"), "{place}");
+            } else {
+                println!("this system does not tell where threads sleep");
+            }
+        }
+        let again = receiver.recv_timeout(PATIENCE).unwrap();
+        assert!(again.lasts >= 2 * PERIOD, "{again:?}");
+    });
+}
+
+/// Hears what is said through `tracing`.
+struct Ear(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Ear {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "nearq"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        let mut text = Text(format!("{} ", event.metadata().level()));
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// What a process says on standard error that stalls without a callback; with somebody who hears it, or not.
+fn says(part: &str) -> String {
+    let output = command(tracing_hears_it_or_standard_error, part).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn tracing_hears_it_or_standard_error() {
+    let Some(part) = part() else {
+        let alone = says("alone");
+        assert!(alone.contains("nearq: pool 0 (CPUs"), "{alone}");
+        assert!(alone.contains("has started nothing for"), "{alone}");
+        let heard = says("heard");
+        assert!(!heard.contains("has started nothing"), "{heard}");
+        return;
+    };
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    if part == "heard" {
+        tracing::subscriber::set_global_default(Ear(Arc::clone(&heard))).unwrap();
+    }
+    let runtime = Runtime::builder().thread_limit(2).stall_after(PERIOD).build().unwrap();
+    stall(&runtime, || std::thread::sleep(PERIOD * 5 / 2));
+    drop(runtime);
+    let heard = heard.lock().unwrap();
+    if part == "heard" {
+        assert!(!heard.is_empty());
+        let wanted = ["WARN ", "pool=0 ", "waiting=1 ", "has started nothing for", "for somebody"];
+        for line in &*heard {
+            assert!(wanted.iter().all(|part| line.contains(part)), "{line}");
+        }
+    } else {
+        assert!(heard.is_empty());
+    }
+}

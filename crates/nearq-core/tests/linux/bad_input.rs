@@ -1,0 +1,231 @@
+//! What is wrong is refused, in words that name the value and what is allowed, and nothing is half-changed.
+
+use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue};
+
+use crate::common::{command, part, said};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().unwrap()
+}
+
+/// The text has each of the words.
+#[track_caller]
+fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+    assert!(!text.contains('\n'), "one line: {text}");
+}
+
+/// A number that no CPU of the machine has.
+fn beyond(runtime: &Runtime) -> usize {
+    runtime.topology().possible().last().unwrap() + 1
+}
+
+#[test]
+fn a_cpu_that_does_not_exist() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("cpus").build_in().unwrap();
+    let work = Work::new(|_: &Work| {});
+    let cpu = beyond(&runtime);
+    let possible = runtime.topology().possible().to_list();
+    let error = queue.queue_on(cpu, &work).unwrap_err();
+    says(&error, &[&cpu.to_string(), &possible]);
+    assert!(!work.is_pending(), "nothing was queued");
+    says(&queue.queue_on(usize::MAX, &work).unwrap_err(), &[&usize::MAX.to_string()]);
+    let mask: CpuSet = [0, cpu].into_iter().collect();
+    says(&queue.set_cpumask(mask.clone()).unwrap_err(), &[&cpu.to_string(), &possible]);
+    let refused = runtime.workqueue("masked").cpumask(mask).build_in().unwrap_err();
+    assert_eq!(refused, Error::NoSuchCpu { cpu, possible: runtime.topology().possible().clone() });
+}
+
+#[test]
+fn a_node_that_does_not_exist() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("nodes").build_in().unwrap();
+    let work = Work::new(|_: &Work| {});
+    let node = runtime.topology().nodes()[0].id.to_string();
+    says(&queue.queue_on_node(99, &work).unwrap_err(), &["99", &node]);
+    assert!(!work.is_pending(), "nothing was queued");
+}
+
+#[test]
+fn a_mask_without_cpus_or_outside_what_is_allowed() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("masks").build_in().unwrap();
+    assert_eq!(queue.set_cpumask(CpuSet::new()), Err(Error::EmptyMask));
+    says(&Error::EmptyMask, &["mask", "at least one CPU"]);
+    assert_eq!(
+        runtime.workqueue("empty").cpumask(CpuSet::new()).build_in().unwrap_err(),
+        Error::EmptyMask
+    );
+    let outside = runtime.topology().possible().difference(&runtime.allowed());
+    if outside.is_empty() {
+        println!("skipped in part: the process may use every CPU");
+    } else {
+        let error = queue.set_cpumask(outside.clone()).unwrap_err();
+        says(&error, &[&outside.to_list(), &runtime.allowed().to_list()]);
+    }
+}
+
+#[test]
+fn a_nice_value_out_of_range() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("nice").build_in().unwrap();
+    for nice in [20, -21, i32::MAX, i32::MIN] {
+        assert_eq!(queue.set_nice(nice), Err(Error::NiceOutOfRange(nice)));
+        says(&Error::NiceOutOfRange(nice), &[&nice.to_string(), "-20", "19"]);
+        assert!(runtime.workqueue("nice").nice(nice).build_in().is_err());
+    }
+}
+
+#[test]
+fn nothing_is_half_changed() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("whole").scope(Scope::Cpu).nice(3).build_in().unwrap();
+    let (attributes, pods) = (queue.attributes(), queue.pods());
+    let refused = queue.change(|attributes| {
+        attributes.scope = Some(Scope::System);
+        attributes.strict = true;
+        attributes.localize = true;
+        attributes.nice = 20;
+    });
+    assert_eq!(refused, Err(Error::NiceOutOfRange(20)));
+    let cpu = beyond(&runtime);
+    let refused = queue.change(|attributes| {
+        attributes.nice = 4;
+        attributes.cpumask = Some(CpuSet::single(cpu));
+    });
+    assert!(refused.is_err());
+    assert_eq!(queue.attributes(), attributes);
+    assert_eq!(queue.pods(), pods);
+    assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "and it works");
+}
+
+#[test]
+fn a_limit_of_no_threads() {
+    let error = Runtime::builder().thread_limit(0).build().unwrap_err();
+    assert_eq!(error, Error::NoThreads);
+    says(&error, &["0 threads", "1"]);
+}
+
+#[test]
+fn max_active_is_cut_to_what_is_allowed() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("active").max_active(0).build_in().unwrap();
+    assert_eq!(queue.max_active(), 1024, "0 is the default");
+    queue.set_max_active(100_000).unwrap();
+    assert_eq!(queue.max_active(), 2048);
+    queue.set_max_active(1).unwrap();
+    assert_eq!(queue.max_active(), 1);
+    let odd = runtime.workqueue("much").max_active(usize::MAX).build_in().unwrap();
+    assert_eq!(odd.max_active(), 2048);
+}
+
+#[test]
+fn too_large_a_limit_is_told_once() {
+    if part().is_some() {
+        let runtime = runtime();
+        for asked in [4000, 5000] {
+            runtime.workqueue("much").max_active(asked).build_in().unwrap();
+        }
+        return;
+    }
+    let output = command(too_large_a_limit_is_told_once, "child").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains("max_active")).collect();
+    assert_eq!(warnings.len(), 1, "{}", said(&output));
+    assert!(warnings[0].contains("4000") && warnings[0].contains("2048"), "{warnings:?}");
+}
+
+#[test]
+fn the_default_scope_from_outside() {
+    match part().as_deref() {
+        None => {
+            for (value, part) in [
+                ("numa", "good"),
+                ("cahce", "bad"),
+                ("", "bad"),
+                ("cache_shard ", "bad"),
+                ("CPU", "bad"),
+            ] {
+                let output = command(the_default_scope_from_outside, part)
+                    .env("NEARQ_DEFAULT_SCOPE", value)
+                    .output()
+                    .unwrap();
+                assert!(output.status.success(), "{value:?}: {}", said(&output));
+            }
+        }
+        Some("good") => {
+            let runtime = Runtime::try_default().unwrap();
+            assert_eq!(runtime.default_scope(), Scope::Numa);
+            let queue = Workqueue::builder("default").build().unwrap();
+            assert_eq!(queue.scope_in_words(), "default (numa)");
+        }
+        Some(_) => {
+            let value = std::env::var("NEARQ_DEFAULT_SCOPE").unwrap();
+            for _ in 0..2 {
+                let error = Runtime::try_default().unwrap_err();
+                assert_eq!(error, Error::UnknownScope(value.clone()));
+                says(&error, &[&format!("`{value}`"), "cache_shard", "system"]);
+            }
+            assert!(Workqueue::builder("default").build().is_err());
+            let panic = std::panic::catch_unwind(Runtime::default).unwrap_err();
+            assert!(panic.downcast_ref::<String>().unwrap().contains(&value));
+            // What names its scope itself does not care.
+            Runtime::builder().default_scope(Scope::Cache).build().unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_scope_that_an_error_names_is_accepted() {
+    match part().as_deref() {
+        None => {
+            let text = Error::UnknownScope("x".into()).to_string();
+            let (_, names) = text.split_once("the scopes are ").unwrap();
+            for name in names.replace(" and ", ", ").split(", ") {
+                let output = command(every_scope_that_an_error_names_is_accepted, "child")
+                    .env("NEARQ_DEFAULT_SCOPE", name)
+                    .output()
+                    .unwrap();
+                assert!(output.status.success(), "{name:?}: {}", said(&output));
+            }
+        }
+        Some(_) => drop(Runtime::try_default().unwrap()),
+    }
+}
+
+#[test]
+fn affinity_from_outside() {
+    match part().as_deref() {
+        None => {
+            for value in ["off", "on", "maybe", ""] {
+                let output = command(affinity_from_outside, value)
+                    .env("NEARQ_AFFINITY", value)
+                    .output()
+                    .unwrap();
+                assert!(output.status.success(), "{value:?}: {}", said(&output));
+            }
+        }
+        Some("off") => {
+            let queue = Workqueue::builder("off").scope(Scope::Cache).strict(true).build().unwrap();
+            assert!(!queue.runtime().affinity());
+            assert_eq!(queue.scope_in_words(), "cache (off)");
+            assert_eq!(queue.pods(), [queue.effective_cpumask()], "one pod of all CPUs");
+            let default = Workqueue::builder("default").build().unwrap();
+            assert_eq!(default.scope_in_words(), "default (cache_shard) (off)");
+            queue.runtime().set_affinity(true);
+            assert_eq!(queue.scope_in_words(), "cache");
+            queue.set_affinity(false).unwrap();
+            assert_eq!(queue.scope_in_words(), "cache (off)");
+            assert_eq!(queue.spawn(|| 1).join().unwrap(), 1);
+        }
+        Some("on") => assert!(Runtime::try_default().unwrap().affinity()),
+        Some(value) => {
+            let error = Runtime::try_default().unwrap_err();
+            says(&error, &["NEARQ_AFFINITY", &format!("`{value}`"), "`on`", "`off`"]);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Cancelling, disabling and waiting for items, on this machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nearq_core::{Error, Runtime, Work, Workqueue};
+
+use crate::common;
+
+/// A runtime of its own, and a queue on it.
+fn queue(max_active: usize) -> Workqueue {
+    let runtime = Runtime::builder().build().unwrap();
+    runtime.workqueue("cancelling").max_active(max_active).build().unwrap()
+}
+
+/// An item that counts its runs, and blocks in each until told.
+struct Gate {
+    work: Work,
+    entered: Arc<AtomicU32>,
+    open: Arc<AtomicU32>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let (entered, open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (own, until) = (Arc::clone(&entered), Arc::clone(&open));
+        let work = Work::new(move |_: &Work| {
+            own.fetch_add(1, Ordering::SeqCst);
+            while until.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        Gate { work, entered, open }
+    }
+
+    /// One whose item runs on the queue.
+    fn entered(queue: &Workqueue) -> Self {
+        let gate = Self::new();
+        assert!(queue.queue(&gate.work));
+        common::eventually("it runs", || gate.entered.load(Ordering::SeqCst) == 1);
+        gate
+    }
+
+    fn open(&self) {
+        self.open.store(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Gate {
+    /// A test that fails does not wait for ever.
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// A thread that waits for an item; gives that time to happen.
+fn waiter(work: &Work) -> std::thread::JoinHandle<Result<bool, Error>> {
+    let (work, (sender, receiver)) = (work.clone(), std::sync::mpsc::channel());
+    let waiter = std::thread::spawn(move || {
+        sender.send(()).unwrap();
+        work.flush()
+    });
+    receiver.recv().unwrap();
+    // Nothing tells that it waits. A thread that has begun gets that far in microseconds, on a busy machine in milliseconds.
+    std::thread::sleep(Duration::from_millis(200));
+    waiter
+}
+
+/// An item that counts its runs.
+fn counter() -> (Work, Arc<AtomicU32>) {
+    let runs = Arc::new(AtomicU32::new(0));
+    let own = Arc::clone(&runs);
+    let work = Work::new(move |_: &Work| {
+        own.fetch_add(1, Ordering::SeqCst);
+    });
+    (work, runs)
+}
+
+#[test]
+fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
+    let queue = queue(1);
+    let gate = Gate::entered(&queue);
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let works: Vec<Work> = (0..4)
+        .map(|number| {
+            let order = Arc::clone(&order);
+            Work::new(move |_: &Work| order.lock().unwrap().push(number))
+        })
+        .collect();
+    for work in &works {
+        assert!(queue.queue(work));
+    }
+    assert_eq!(queue.inactive(), 4);
+    assert!(works[0].cancel());
+    assert!(!works[0].cancel(), "only once");
+    assert!(!works[0].is_pending());
+    assert_eq!(queue.inactive(), 3);
+    assert!(queue.queue(&works[0]), "again, behind the others");
+    assert!(!queue.queue(&works[0]));
+    assert!(works[0].cancel());
+    assert!(queue.queue(&works[0]), "and once more");
+    assert!(works[2].cancel());
+    gate.open();
+    works[0].flush().unwrap();
+    assert_eq!(*order.lock().unwrap(), [1, 3, 0]);
+    // An execution is counted a moment after it has ended.
+    common::eventually("four executions", || common::completed(&queue) == 4);
+}
+
+/// The second cancelled queueing goes by a node of its own, which has a reference of the item.
+#[test]
+fn what_was_cancelled_again_and_again_is_freed() {
+    for max_active in [1, 8] {
+        let queue = queue(max_active);
+        let gates: Vec<_> = (0..max_active).map(|_| Gate::entered(&queue)).collect();
+        let captured = Arc::new(());
+        let alive = Arc::downgrade(&captured);
+        let work = Work::new(move |_: &Work| drop(Arc::clone(&captured)));
+        for _ in 0..3 {
+            assert!(queue.queue(&work));
+            assert!(work.cancel());
+        }
+        drop(work);
+        gates.iter().for_each(Gate::open);
+        queue.flush().unwrap();
+        drop(queue);
+        common::eventually("the item is freed", || alive.strong_count() == 0);
+    }
+}
+
+#[test]
+fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_again() {
+    let runtime = Runtime::builder().thread_limit(1).build().unwrap();
+    let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
+    let wide = runtime.workqueue("wide").build().unwrap();
+    let gate = Gate::entered(&narrow);
+    let ((work, runs), (behind, _)) = (counter(), counter());
+    narrow.queue(&work);
+    narrow.queue(&behind);
+    assert!(work.cancel());
+    gate.open();
+    // Whoever lets it in has come by the cancelled one before.
+    behind.flush().unwrap();
+    // Let in at once, and waiting for the only worker.
+    let gate = Gate::entered(&wide);
+    assert!(wide.queue(&work) && work.cancel());
+    assert_eq!((wide.inactive(), narrow.inactive()), (0, 0));
+    assert!(wide.queue(&work));
+    gate.open();
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    common::eventually("two executions", || common::completed(&wide) == 2);
+}
+
+#[test]
+fn a_cancelled_item_frees_its_place_at_once_and_the_queue_ends() {
+    let (work, runs) = counter();
+    let runtime = Runtime::builder().build().unwrap();
+    for _ in 0..2000 {
+        let queue = runtime.workqueue("short-lived").max_active(2).build().unwrap();
+        queue.queue(&work);
+        work.cancel();
+        drop(queue);
+        assert!(!work.is_pending() && !work.is_running());
+    }
+    assert!(runs.load(Ordering::SeqCst) <= 2000);
+}
+
+#[test]
+fn an_item_that_queues_itself_cannot_escape() {
+    let queue = Arc::new(queue(0));
+    for _ in 0..100 {
+        let runs = Arc::new(AtomicU32::new(0));
+        let (again, own) = (Arc::clone(&queue), Arc::clone(&runs));
+        let work = Work::new(move |work: &Work| {
+            own.fetch_add(1, Ordering::SeqCst);
+            again.queue(work);
+        });
+        queue.queue(&work);
+        common::eventually("it runs", || runs.load(Ordering::SeqCst) > 3);
+        work.cancel_sync().unwrap();
+        let seen = runs.load(Ordering::SeqCst);
+        assert!(!work.is_pending() && !work.is_running());
+        std::thread::yield_now();
+        assert_eq!(runs.load(Ordering::SeqCst), seen);
+    }
+}
+
+#[test]
+fn a_disabled_item_refuses_until_it_is_enabled_as_often() {
+    let queue = queue(0);
+    let (work, runs) = counter();
+    assert!(!work.disable());
+    assert!(!work.disable_sync().unwrap());
+    assert!(work.is_disabled());
+    assert!(!queue.queue(&work));
+    assert!(!work.enable());
+    assert!(!queue.enable_and_queue(&Work::clone(&work)) || runs.load(Ordering::SeqCst) <= 1);
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert!(!work.is_disabled());
+    assert!(queue.queue(&work));
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn disabling_takes_a_queueing_back() {
+    let queue = queue(1);
+    let gate = Gate::entered(&queue);
+    let (work, runs) = counter();
+    queue.queue(&work);
+    assert!(work.disable());
+    assert!(!queue.queue(&work));
+    assert!(!gate.work.disable(), "it runs, and is not pending");
+    gate.open();
+    gate.work.flush().unwrap();
+    assert!(work.enable() && gate.work.enable());
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
+    let queue = Arc::new(queue(0));
+    let (work, runs) = counter();
+    assert!(!work.flush().unwrap(), "idle");
+    queue.queue(&work);
+    work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // One that requeues itself for ever keeps nobody waiting.
+    let again = Arc::clone(&queue);
+    let endless = Work::new(move |work: &Work| {
+        again.queue(work);
+    });
+    queue.queue(&endless);
+    for _ in 0..1000 {
+        endless.flush().unwrap();
+    }
+    endless.cancel_sync().unwrap();
+    assert!(!endless.flush().unwrap());
+}
+
+#[test]
+fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution() {
+    let queue = queue(1);
+    let gate = Gate::entered(&queue);
+    let waiter = waiter(&gate.work);
+    for _ in 0..3 {
+        assert!(queue.queue(&gate.work));
+        assert!(gate.work.cancel());
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let waits = gate.work.is_running() && !waiter.is_finished();
+    // Who comes after the cancelled ones waits for what runs, and what is queued behind it.
+    assert!(queue.queue(&gate.work));
+    let last = gate.work.flushed();
+    gate.open();
+    assert!(waits, "what it waited for still ran");
+    assert!(waiter.join().unwrap().unwrap());
+    assert!(queue.spawn_future(last).join().unwrap().unwrap());
+    assert_eq!(gate.entered.load(Ordering::SeqCst), 2);
+    // Nothing of that is left over for the next one.
+    assert!(!gate.work.flush().unwrap());
+    queue.queue(&gate.work);
+    gate.work.flush().unwrap();
+    assert_eq!(gate.entered.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_cancel_ends_the_waiting_for_what_was_queued() {
+    let queue = queue(1);
+    let gate = Gate::entered(&queue);
+    let (work, runs) = counter();
+    queue.queue(&work);
+    let waiter = waiter(&work);
+    assert!(!waiter.is_finished());
+    assert!(work.cancel());
+    assert_eq!(waiter.join().unwrap(), Ok(true));
+    gate.open();
+    gate.work.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn who_would_wait_for_himself_is_told() {
+    let queue = Arc::new(queue(1));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (behind, _) = counter();
+    let own = Arc::clone(&queue);
+    let work = Work::new(move |work: &Work| {
+        own.queue(&behind);
+        sender
+            .send((work.flush(), work.cancel_sync(), work.disable_sync(), behind.flush()))
+            .unwrap();
+    });
+    queue.queue(&work);
+    let (flush, cancel, disable, other) = receiver.recv().unwrap();
+    for outcome in [flush, cancel, disable, other] {
+        assert!(matches!(outcome, Err(Error::Deadlock(_))), "{outcome:?}");
+    }
+    work.flush().unwrap();
+    assert!(!work.is_disabled());
+}
+
+#[test]
+fn of_those_that_have_all_places_the_last_one_may_not_wait_for_who_is_held_back() {
+    let queue = Arc::new(queue(3));
+    let (held_back, runs) = counter();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let ready = Arc::new(std::sync::Barrier::new(4));
+    let waiters: Vec<Work> = (0..3)
+        .map(|_| {
+            let (ready, sender, held_back) =
+                (Arc::clone(&ready), sender.clone(), held_back.clone());
+            Work::new(move |_: &Work| {
+                ready.wait();
+                // Queued by the main thread.
+                ready.wait();
+                sender.send(held_back.flush()).unwrap();
+            })
+        })
+        .collect();
+    for work in &waiters {
+        queue.queue(work);
+    }
+    ready.wait();
+    assert!(queue.queue(&held_back));
+    assert_eq!(queue.inactive(), 1);
+    ready.wait();
+    let mut outcomes: Vec<_> = (0..3).map(|_| receiver.recv().unwrap()).collect();
+    // The one that is refused ends, and makes the place for which the others wait.
+    outcomes.sort_by_key(Result::is_ok);
+    assert!(matches!(outcomes[0], Err(Error::Deadlock(_))), "{outcomes:?}");
+    assert_eq!(outcomes[1..], [Ok(true), Ok(true)]);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
+    let queues: Arc<Vec<Workqueue>> = Arc::new((0..3).map(|number| queue(number * 2)).collect());
+    let running = Arc::new(AtomicU32::new(0));
+    let runs = Arc::new(AtomicU32::new(0));
+    let (inside, count, from) = (Arc::clone(&running), Arc::clone(&runs), Arc::clone(&queues));
+    let work = Work::new(move |work: &Work| {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one execution at a time");
+        let run = count.fetch_add(1, Ordering::SeqCst);
+        if run % 3 == 0 {
+            from[run as usize % 2].queue(work);
+        }
+        if run % 7 == 0 {
+            work.cancel();
+        }
+        inside.fetch_sub(1, Ordering::SeqCst);
+    });
+    common::from_all_sides(5000, |dice| match dice % 8 {
+        0..=3 => _ = queues[dice as usize / 8 % 3].queue(&work),
+        4 | 5 => _ = work.cancel(),
+        6 => _ = work.flush().unwrap(),
+        _ => _ = work.cancel_sync().unwrap(),
+    });
+    work.cancel_sync().unwrap();
+    assert!(!work.is_pending() && !work.is_running());
+    let before = runs.load(Ordering::SeqCst);
+    queues[0].queue(&work);
+    work.flush().unwrap();
+    assert!(runs.load(Ordering::SeqCst) > before);
+    work.cancel_sync().unwrap();
+}

@@ -1,0 +1,408 @@
+//! Futures on a queue's workers: woken from anywhere, cancelled, panicking, and when their queue is dropped.
+
+use std::cell::UnsafeCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Workqueue};
+
+use crate::common::{eventually, watch};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().unwrap()
+}
+
+/// A queue whose pool has one CPU, and so one worker.
+fn narrow(runtime: &Runtime) -> Workqueue {
+    let first = runtime.allowed().first().unwrap();
+    let narrow =
+        runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
+    narrow.scope(Scope::System).build_in().unwrap()
+}
+
+/// What somebody waits for.
+#[derive(Clone, Default)]
+struct Signal(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
+
+impl Signal {
+    fn fire(&self) {
+        self.0.0.store(true, Ordering::Release);
+        let waker = self.0.1.lock().unwrap().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.0.1.lock().unwrap().is_some()
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            *self.0.1.lock().unwrap() = Some(context.waker().clone());
+            if self.0.0.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Lets others run, once.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A future that waits for a signal, and has been polled.
+fn waiting(queue: &Workqueue) -> (Signal, JoinHandle<u32>) {
+    let signal = Signal::default();
+    let own = signal.clone();
+    let handle = queue.spawn_future(async move {
+        own.wait().await;
+        7
+    });
+    eventually("it waits", || signal.is_waited_for());
+    (signal, handle)
+}
+
+#[test]
+fn they_await_closures_and_each_other() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("futures").build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    for round in 0..500_u64 {
+        let own = Arc::clone(&queue);
+        let handle = queue.spawn_future(async move {
+            let inner = own.spawn_future(async move { round + 1 });
+            let closure = own.spawn(move || round + 2);
+            let sum = inner.await.unwrap() + closure.await.unwrap();
+            yield_now().await;
+            sum
+        });
+        assert_eq!(handle.join().unwrap(), 2 * round + 3);
+    }
+    // A chain, each one woken by the one before.
+    let mut last = queue.spawn_future(async { 0_u32 });
+    for _ in 0..1000 {
+        let before = last;
+        last = queue.spawn_future(async move { before.await.unwrap() + 1 });
+    }
+    assert_eq!(last.join().unwrap(), 1000);
+}
+
+#[test]
+fn dropped_handles_leave_them_alone_and_nothing_leaks() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("dropped").build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let tail = Arc::new(AtomicU32::new(0));
+    for _ in 0..2000 {
+        let own = Arc::clone(&tail);
+        drop(queue.spawn_future(async move {
+            yield_now().await;
+            own.fetch_add(1, Ordering::Relaxed);
+            own
+        }));
+    }
+    eventually("all have run", || tail.load(Ordering::Relaxed) == 2000);
+    drop(queue);
+    assert_eq!(Arc::strong_count(&tail), 1);
+}
+
+/// Counts its polls in plain memory, and notices two at once.
+struct Alone {
+    within: Arc<AtomicBool>,
+    polls: UnsafeCell<u64>,
+    seen: Arc<AtomicU64>,
+    end: Arc<AtomicU64>,
+}
+
+// SAFETY: the cell is touched in `poll` only, which has it exclusively.
+unsafe impl Send for Alone {}
+
+impl Future for Alone {
+    type Output = u64;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u64> {
+        assert!(!self.within.swap(true, Ordering::Relaxed), "it is polled twice at once");
+        // SAFETY: this is the only poll, or the assertion has failed.
+        let polls = unsafe { &mut *self.polls.get() };
+        *polls += 1;
+        std::hint::black_box(context.waker().clone());
+        // What the wakers wrote before they woke.
+        let end = self.end.load(Ordering::Relaxed);
+        self.seen.store(end, Ordering::Relaxed);
+        self.within.store(false, Ordering::Relaxed);
+        if end == u64::MAX { Poll::Ready(*polls) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn woken_by_many_threads_it_is_polled_by_one_at_a_time_and_no_wake_is_lost() {
+    const WAKES: u64 = 20_000;
+    let runtime = runtime();
+    let queue = runtime.workqueue("woken").scope(Scope::Cpu).build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let (end, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (within, slot) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+    let mut future =
+        Alone { within, polls: UnsafeCell::new(0), seen: Arc::clone(&seen), end: Arc::clone(&end) };
+    let given = Arc::clone(&slot);
+    let handle = queue.spawn_future(poll_fn(move |context| {
+        given.lock().unwrap().get_or_insert_with(|| context.waker().clone());
+        Pin::new(&mut future).poll(context)
+    }));
+    eventually("it has been polled", || slot.lock().unwrap().is_some());
+    let waker = slot.lock().unwrap().clone().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..WAKES {
+                    waker.wake_by_ref();
+                }
+            });
+        }
+        // This one's wakes each cause, or join, a poll that sees what was written.
+        for number in 1..500 {
+            end.store(number, Ordering::Relaxed);
+            let own = waker.clone();
+            own.wake();
+            while seen.load(Ordering::Relaxed) < number {
+                std::thread::yield_now();
+            }
+        }
+    });
+    end.store(u64::MAX, Ordering::Relaxed);
+    waker.wake_by_ref();
+    let polls = handle.join().unwrap();
+    assert!((2..=3 * WAKES + 600).contains(&polls), "{polls}");
+    // After its end.
+    waker.wake_by_ref();
+    drop(queue);
+    waker.wake();
+}
+
+#[test]
+fn who_yields_without_end_lets_others_run() {
+    let runtime = runtime();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let stop = Arc::new(AtomicBool::new(false));
+    let turns: Vec<_> = (0..4).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    let yielders: Vec<_> = turns
+        .iter()
+        .map(|turns| {
+            let (turns, stop) = (Arc::clone(turns), Arc::clone(&stop));
+            queue.spawn_future(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for round in 0..200 {
+        assert_eq!(queue.spawn(move || round).join().unwrap(), round);
+    }
+    eventually("each has many turns", || {
+        turns.iter().all(|turns| turns.load(Ordering::Relaxed) > 1000)
+    });
+    // One after the other: at any time they have had nearly as many turns.
+    let now: Vec<_> = turns.iter().map(|turns| turns.load(Ordering::Relaxed)).collect();
+    let (least, most) = (now.iter().min().unwrap(), now.iter().max().unwrap());
+    stop.store(true, Ordering::Relaxed);
+    for handle in yielders {
+        handle.join().unwrap();
+    }
+    assert!(most - least < most / 2 + 1000, "{now:?}");
+}
+
+#[test]
+fn who_waits_for_a_wake_has_no_place_under_the_limit() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("one").max_active(1).build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let waiting: Vec<_> = (0..20).map(|_| waiting(&queue)).collect();
+    assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
+    assert_eq!(queue.inactive(), 0);
+    for (signal, _) in &waiting {
+        signal.fire();
+    }
+    for (_, handle) in waiting {
+        assert_eq!(handle.join().unwrap(), 7);
+    }
+}
+
+#[test]
+fn panics_reach_the_joiner_and_are_counted() {
+    let runtime = runtime();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let handle = queue.spawn_future(async {
+        yield_now().await;
+        panic!("on purpose: a future");
+    });
+    let error = handle.join().unwrap_err();
+    assert_eq!(error.message(), Some("on purpose: a future"));
+    assert_eq!(queue.spawn_future(async { 4 }).join().unwrap(), 4, "the worker lives on");
+    eventually("it is counted", || {
+        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 1
+    });
+}
+
+#[test]
+fn cancelled_in_each_state() {
+    let runtime = runtime();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    // It waits for a wake: a worker drops it.
+    let tail = Arc::new(());
+    let own = Arc::clone(&tail);
+    let handle = queue.spawn_future(async move {
+        std::future::pending::<()>().await;
+        drop(own);
+    });
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(handle.cancel());
+    assert!(handle.join().unwrap_err().is_cancelled());
+    assert_eq!(Arc::strong_count(&tail), 1);
+    // It is being polled.
+    let (begun, has_begun) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let own = Arc::clone(&tail);
+    let handle = queue.spawn_future(async move {
+        begun.send(()).unwrap();
+        gate.recv().unwrap();
+        std::future::pending::<()>().await;
+        drop(own);
+    });
+    has_begun.recv().unwrap();
+    assert!(handle.cancel());
+    assert!(!handle.is_finished(), "not while it is polled");
+    assert_eq!(Arc::strong_count(&tail), 2);
+    open.send(()).unwrap();
+    assert!(handle.join().unwrap_err().is_cancelled());
+    assert_eq!(Arc::strong_count(&tail), 1);
+    // It has ended.
+    let handle = queue.spawn_future(async { 1 });
+    eventually("it has ended", || handle.is_finished());
+    assert!(!handle.cancel());
+    assert_eq!(handle.join().unwrap(), 1);
+}
+
+#[test]
+fn a_queue_that_is_dropped_does_not_wait_for_sleepers_and_their_wake_cancels_them() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    let queue = runtime.workqueue("gone").build_in().unwrap();
+    let ((first, handle), (second, other)) = (waiting(&queue), waiting(&queue));
+    let (_third, lonely) = waiting(&queue);
+    drop(queue);
+    assert!(!handle.is_finished());
+    first.fire();
+    assert!(handle.is_finished(), "in the thread that wakes it");
+    assert!(handle.join().unwrap_err().is_cancelled());
+    // By its handle, and without one.
+    assert!(lonely.cancel());
+    assert!(lonely.join().unwrap_err().is_cancelled());
+    drop(other);
+    second.fire();
+    // A runtime of its own ends with its queue, although a future sleeps.
+    let own = Runtime::builder().build().unwrap();
+    let queue = own.workqueue("last").build_in().unwrap();
+    drop(own);
+    let (signal, handle) = waiting(&queue);
+    drop(queue);
+    signal.fire();
+    assert!(handle.join().unwrap_err().is_cancelled());
+}
+
+#[test]
+fn a_drop_runs_what_is_queued_and_what_that_wakes() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    for _ in 0..200 {
+        let queue = runtime.workqueue("drained").build_in().unwrap();
+        let closure = queue.spawn(|| {
+            std::thread::sleep(Duration::from_micros(50));
+            1
+        });
+        let waits = queue.spawn_future(async move { closure.await.unwrap() + 1 });
+        let chained = queue.spawn_future(async move {
+            let value = waits.await.unwrap();
+            yield_now().await;
+            value + 1
+        });
+        drop(queue);
+        assert!(chained.is_finished(), "each was woken by an item of the queue");
+        assert_eq!(chained.join().unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_wake_that_meets_the_drop_of_the_queue() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    let (mut done, mut cancelled) = (0, 0);
+    for round in 0..1500 {
+        let queue = runtime.workqueue("race").build_in().unwrap();
+        let (signal, handle) = waiting(&queue);
+        let waker = std::thread::spawn(move || {
+            for _ in 0..round % 50 {
+                std::hint::spin_loop();
+            }
+            signal.fire();
+        });
+        for _ in 0..(round * 7) % 400 {
+            std::hint::spin_loop();
+        }
+        drop(queue);
+        waker.join().unwrap();
+        match handle.join() {
+            Ok(value) => {
+                assert_eq!(value, 7);
+                done += 1;
+            }
+            Err(error) => {
+                assert!(error.is_cancelled());
+                cancelled += 1;
+            }
+        }
+    }
+    println!("{done} done, {cancelled} cancelled");
+}
+
+#[test]
+fn a_queue_that_one_of_its_futures_drops() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    for _ in 0..100 {
+        let queue = runtime.workqueue("own").build_in().unwrap();
+        let (signal, sleeper) = waiting(&queue);
+        let slot = Arc::new(Mutex::new(None::<Workqueue>));
+        let own = Arc::clone(&slot);
+        let go = Signal::default();
+        let start = go.clone();
+        let handle = queue.spawn_future(async move {
+            start.wait().await;
+            let queue = own.lock().unwrap().take();
+            drop(queue);
+            yield_now().await;
+            5
+        });
+        *slot.lock().unwrap() = Some(queue);
+        go.fire();
+        assert_eq!(handle.join().unwrap(), 5, "its own wakes come from within");
+        signal.fire();
+        assert!(sleeper.join().unwrap_err().is_cancelled());
+    }
+}

@@ -1,0 +1,333 @@
+//! Sets of spawned closures and futures, cancelled closures, and scopes within items of the same queue.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use nearq_core::{CpuSet, JoinSet, Runtime, Scope, Work, Workqueue};
+
+use crate::common::{PATIENCE, eventually, watch};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().unwrap()
+}
+
+/// A queue whose pool has one CPU, and so one worker; and what opens the gate at which that worker stands.
+fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
+    let first = runtime.allowed().first().unwrap();
+    let narrow = runtime.workqueue("blocked").cpumask(CpuSet::single(first)).strict(true);
+    let queue = narrow.max_active(1).helping(false).scope(Scope::System).build_in().unwrap();
+    let (open, gate) = mpsc::channel::<()>();
+    let (begun, has_begun) = mpsc::channel();
+    drop(queue.spawn(move || {
+        begun.send(()).unwrap();
+        let _ = gate.recv();
+    }));
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    (queue, open)
+}
+
+#[test]
+fn in_the_order_in_which_they_end() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("order").max_active(16).build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let mut set = queue.join_set();
+    assert!(set.is_empty() && set.join_next().is_none() && set.try_join_next().is_none());
+    let gates: Vec<_> = (0..6_usize)
+        .map(|number| {
+            let (open, gate) = mpsc::channel::<()>();
+            set.spawn(move || {
+                gate.recv().unwrap();
+                number
+            });
+            open
+        })
+        .collect();
+    assert_eq!(set.len(), 6);
+    for number in [3, 0, 5, 1, 4, 2] {
+        assert!(set.try_join_next().is_none());
+        gates[number].send(()).unwrap();
+        assert_eq!(set.join_next().unwrap().unwrap(), number);
+    }
+    assert!(set.is_empty());
+}
+
+#[test]
+fn many_members_of_both_kinds_and_their_panics() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("many").build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let mut set = JoinSet::new(&queue);
+    for number in 0..10_000_u64 {
+        match number % 3 {
+            0 => set.spawn(move || number),
+            1 => set.spawn_future(async move { number }),
+            _ => set.spawn(move || {
+                assert!(number != 8, "on purpose: member {number}");
+                number
+            }),
+        }
+    }
+    let (mut sum, mut panics) = (0, 0);
+    while let Some(result) = set.join_next() {
+        match result {
+            Ok(number) => sum += number,
+            Err(error) => {
+                assert_eq!(error.message(), Some("on purpose: member 8"));
+                panics += 1;
+            }
+        }
+    }
+    assert_eq!((sum, panics), (9_999 * 5_000 - 8, 1));
+}
+
+#[test]
+fn awaited_on_the_queue_itself() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("awaited").build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    for _ in 0..100 {
+        let own = Arc::clone(&queue);
+        let sum = queue.spawn_future(async move {
+            let mut set = own.join_set();
+            for number in 1..=50_u32 {
+                set.spawn(move || number);
+            }
+            let mut sum = 0;
+            while let Some(result) = set.next_joined().await {
+                sum += result.unwrap();
+            }
+            sum
+        });
+        assert_eq!(sum.join().unwrap(), 1275);
+    }
+}
+
+#[test]
+fn joined_within_the_only_worker() {
+    let runtime = runtime();
+    let first = runtime.allowed().first().unwrap();
+    let queue = runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true);
+    let queue = Arc::new(queue.helping(false).build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    let own = Arc::clone(&queue);
+    let handle = queue.spawn(move || {
+        let mut set = own.join_set();
+        (0..20).for_each(|number| set.spawn(move || number));
+        core::iter::from_fn(|| set.join_next()).map(Result::unwrap).sum::<u32>()
+    });
+    assert_eq!(handle.join().unwrap(), 190);
+}
+
+#[test]
+fn cancelled_closures_are_dropped_at_once() {
+    let runtime = runtime();
+    let (queue, open) = blocked(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let (tail, ran) = (Arc::new(()), Arc::new(AtomicU32::new(0)));
+    let spawn = || {
+        let (own, ran) = (Arc::clone(&tail), Arc::clone(&ran));
+        queue.spawn(move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+            drop(own);
+        })
+    };
+    let handles: Vec<_> = (0..100).map(|_| spawn()).collect();
+    let last = spawn();
+    for handle in &handles {
+        assert!(handle.cancel());
+        assert!(handle.is_finished());
+    }
+    assert_eq!(Arc::strong_count(&tail), 2, "all but the last one's");
+    for (number, handle) in handles.into_iter().enumerate() {
+        if number % 2 == 0 {
+            assert!(handle.join().unwrap_err().is_cancelled());
+        }
+    }
+    open.send(()).unwrap();
+    last.join().unwrap();
+    drop(queue);
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn cancelled_against_the_start() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("race").build_in().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let ran = Arc::new(AtomicU32::new(0));
+    let mut cancelled = 0;
+    const COUNT: u32 = 20_000;
+    for round in 0..COUNT {
+        let own = Arc::clone(&ran);
+        let handle = queue.spawn(move || own.fetch_add(1, Ordering::Relaxed));
+        for _ in 0..round % 300 {
+            std::hint::spin_loop();
+        }
+        let said = handle.cancel();
+        cancelled += u32::from(said);
+        assert_eq!(handle.join().is_err(), said);
+    }
+    println!("{cancelled} of {COUNT} cancelled");
+    assert_eq!(ran.load(Ordering::Relaxed) + cancelled, COUNT);
+}
+
+#[test]
+fn sets_cancel_what_has_not_started() {
+    let runtime = runtime();
+    let (queue, open) = blocked(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let ran = Arc::new(AtomicU32::new(0));
+    let mut set = queue.join_set();
+    for number in 0..50 {
+        let ran = Arc::clone(&ran);
+        let run = move || ran.fetch_add(1, Ordering::Relaxed);
+        if number % 2 == 0 { set.spawn(run) } else { set.spawn_future(async move { run() }) }
+    }
+    set.cancel_all();
+    open.send(()).unwrap();
+    for _ in 0..50 {
+        assert!(set.join_next().unwrap().unwrap_err().is_cancelled());
+    }
+    assert!(set.join_next().is_none());
+    drop(set);
+    // A set that is dropped: what runs goes on, what has not started is gone.
+    let (begun, has_begun) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let (go, signal) = std::sync::mpsc::channel::<std::task::Waker>();
+    let mut set = queue.join_set();
+    let own = Arc::clone(&ran);
+    let mut polls = 0;
+    set.spawn_future(std::future::poll_fn(move |context| {
+        polls += 1;
+        if polls == 1 {
+            go.send(context.waker().clone()).unwrap();
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(own.fetch_add(1000, Ordering::Relaxed))
+    }));
+    let waker = signal.recv_timeout(PATIENCE).unwrap();
+    let own = Arc::clone(&ran);
+    set.spawn(move || {
+        begun.send(()).unwrap();
+        gate.recv().unwrap();
+        own.fetch_add(100, Ordering::Relaxed)
+    });
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    for number in 0..50 {
+        let ran = Arc::clone(&ran);
+        let run = move || ran.fetch_add(1, Ordering::Relaxed);
+        if number % 2 == 0 { set.spawn(run) } else { set.spawn_future(async move { run() }) }
+    }
+    drop(set);
+    open.send(()).unwrap();
+    waker.wake();
+    eventually("what had begun ends", || ran.load(Ordering::Relaxed) == 1100);
+    drop(queue);
+    assert_eq!(ran.load(Ordering::Relaxed), 1100);
+}
+
+// ---- scopes within items of the same queue ---------------------------------------------------------------------
+
+#[test]
+fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("one").max_active(1).build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    let own = Arc::clone(&queue);
+    let order = queue
+        .spawn(move || {
+            let order = std::sync::Mutex::new(Vec::new());
+            own.scope(|scope| {
+                let (own, order) = (&own, &order);
+                for number in 0..20 {
+                    scope.spawn(move || {
+                        order.lock().unwrap().push(number);
+                        if number == 5 {
+                            // Deeper, and more of the outer one.
+                            own.scope(|inner| {
+                                inner.spawn(|| order.lock().unwrap().push(100));
+                                inner.spawn(|| order.lock().unwrap().push(101));
+                            });
+                            scope.spawn(|| order.lock().unwrap().push(200));
+                        }
+                    });
+                }
+            });
+            order.into_inner().unwrap()
+        })
+        .join()
+        .unwrap();
+    let expected: Vec<_> = (0..=5).chain([100, 101]).chain(6..20).chain([200]).collect();
+    assert_eq!(order, expected);
+    assert_eq!(queue.spawn(|| 6).join().unwrap(), 6, "what was left behind does nothing");
+}
+
+#[test]
+fn scopes_within_items_that_have_all_the_places() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("few").max_active(3).build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    for _ in 0..50 {
+        let count = Arc::new(AtomicU32::new(0));
+        let mut set = queue.join_set();
+        for _ in 0..6 {
+            let (own, count) = (Arc::clone(&queue), Arc::clone(&count));
+            set.spawn(move || {
+                own.scope(|scope| {
+                    for _ in 0..10 {
+                        scope.spawn(|| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            });
+        }
+        while let Some(result) = set.join_next() {
+            result.unwrap();
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 60);
+    }
+}
+
+#[test]
+fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("endless").max_active(1).build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    let own = Arc::clone(&queue);
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_: &Work| {
+        let mut sum = 0_u32;
+        for _ in 0..5000 {
+            own.scope(|scope| scope.spawn(|| sum += 1));
+        }
+        sender.send((sum, own.inactive())).unwrap();
+    });
+    queue.queue(&work);
+    let (sum, left) = receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(sum, 5000);
+    assert!(left <= 2048, "{left}");
+}
+
+#[test]
+fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("panics").max_active(1).build_in().unwrap());
+    let _watchdog = watch(Some(&runtime));
+    let own = Arc::clone(&queue);
+    let error = queue
+        .spawn(move || {
+            own.scope(|scope| {
+                scope.spawn(|| std::thread::sleep(Duration::from_millis(1)));
+                scope.spawn(|| panic!("on purpose: within"));
+            });
+        })
+        .join()
+        .unwrap_err();
+    assert_eq!(error.message(), Some("on purpose: within"));
+    eventually("the closure and the item are counted", || {
+        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 2
+    });
+}

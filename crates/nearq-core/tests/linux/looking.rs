@@ -1,0 +1,120 @@
+//! What runs and what waits is seen, by the names of functions.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nearq_core::{Runtime, Work, Workqueue};
+
+/// Waits until `there` says so.
+fn until(what: &str, mut there: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_mins(1);
+    while !there() {
+        assert!(std::time::Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn held_queue(runtime: &Runtime, name: &str) -> (Workqueue, mpsc::Sender<()>) {
+    let queue = runtime.workqueue(name).max_active(1).build_in().unwrap();
+    let (go, wait) = mpsc::channel::<()>();
+    queue.spawn(move || wait.recv().is_ok());
+    until("it begins", || runtime.running().len() == 1);
+    (queue, go)
+}
+
+fn pending_of_test(_: &Work) {}
+
+#[test]
+fn what_runs_is_seen_with_its_queue_and_for_how_long() {
+    let runtime = Runtime::builder().build().unwrap();
+    assert!(runtime.running().is_empty());
+    let (queue, go) = held_queue(&runtime, "held");
+    std::thread::sleep(Duration::from_millis(10));
+    let running = runtime.running();
+    let [item] = &running[..] else { panic!("{running:?}") };
+    assert_eq!(item.queue, Some((queue.handle().id(), "held".to_owned())));
+    assert!(item.function.contains("held_queue"));
+    assert!(item.at_most >= Duration::from_millis(10) && item.thread.starts_with("nq/u"));
+    assert!(!item.rescuer && item.thread_id.is_some());
+    drop(go);
+    queue.flush().unwrap();
+    until("it ends", || runtime.running().is_empty());
+}
+
+#[test]
+fn what_is_held_back_is_seen_and_what_was_cancelled_is_not() {
+    let runtime = Runtime::builder().build().unwrap();
+    let (queue, go) = held_queue(&runtime, "held");
+    let works: Vec<Work> = (0..10).map(|_| Work::new(pending_of_test)).collect();
+    for work in &works {
+        assert!(queue.queue(work));
+    }
+    let spawned = queue.spawn(|| ());
+    let (rows, more) = runtime.waiting();
+    assert!(!more);
+    let mut seen: Vec<_> = rows.iter().map(|row| (row.count, row.inactive)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(1, true), (10, true)]);
+    assert!(rows.iter().any(|row| row.function.contains("pending_of_test")));
+    assert!(rows.iter().all(|row| row.queue.1 == "held" && row.oldest.is_none()));
+    for work in &works[..4] {
+        assert!(work.cancel());
+    }
+    // One that is queued again goes by a node that stands in for its own.
+    assert!(queue.queue(&works[0]));
+    let (rows, _) = runtime.waiting();
+    let pending = rows.iter().find(|row| row.function.contains("pending_of_test")).unwrap();
+    assert_eq!(pending.count, 7);
+    drop(go);
+    spawned.join().unwrap();
+    queue.flush().unwrap();
+    assert!(runtime.waiting().0.is_empty());
+}
+
+#[test]
+fn what_waits_for_a_worker_is_seen_and_how_long() {
+    let runtime = Runtime::builder().thread_limit(1).build().unwrap();
+    let _timing = runtime.time_items();
+    let (first, go) = held_queue(&runtime, "first");
+    let second = runtime.workqueue("second").build_in().unwrap();
+    let works: Vec<Work> = (0..600).map(|_| Work::new(pending_of_test)).collect();
+    for work in &works {
+        assert!(second.queue(work));
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    let (rows, more) = runtime.waiting();
+    assert!(more, "no more than 512 are looked at");
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.count, row.inactive, row.queue.1.as_str()), (512, false, "second"));
+    assert!(row.oldest.unwrap() >= Duration::from_millis(5));
+    let hand = second.handle().in_hand();
+    assert_eq!((hand.running, hand.waiting, hand.inactive), (0, 600, 0));
+    drop(go);
+    second.flush().unwrap();
+    first.flush().unwrap();
+}
+
+#[test]
+fn looking_while_all_goes_on_loses_nothing() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("busy").max_active(4).build_in().unwrap();
+    let works: Vec<Work> = (0..100).map(|_| Work::new(|_| ())).collect();
+    std::thread::scope(|threads| {
+        let looker = threads.spawn(|| {
+            (0..300).map(|_| runtime.waiting().0.len() + runtime.running().len()).sum::<usize>()
+        });
+        while !looker.is_finished() {
+            for (index, work) in works.iter().enumerate() {
+                queue.queue(work);
+                if index % 7 == 0 {
+                    work.cancel();
+                }
+            }
+        }
+    });
+    for work in &works {
+        work.flush().unwrap();
+    }
+    queue.flush().unwrap();
+    assert_eq!(queue.inactive(), 0);
+}

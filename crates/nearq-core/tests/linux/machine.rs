@@ -1,0 +1,290 @@
+//! The machine changes while the runtime works: affinity and quota are followed. And: a process may exit at any time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nearq_core::{CpuSet, Runtime, Scope, Workqueue};
+use nearq_platform::{Linux, Platform};
+
+use crate::common::{self, command, part, said, within};
+
+/// Changes are followed within a second of work being there; a second more for a machine that is busy.
+const FOLLOWED: Duration = Duration::from_secs(2);
+
+/// Runs items until `holds`; says how long it took.
+fn work_until(queue: &Workqueue, what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    within(FOLLOWED, what, || {
+        queue.spawn(|| {}).join().unwrap();
+        holds()
+    })
+}
+
+fn set_mask(process: u32, cpus: &CpuSet) -> bool {
+    let list = cpus.to_list();
+    let outcome = Command::new("taskset").args(["-pc", &list, &process.to_string()]).output();
+    outcome.is_ok_and(|output| output.status.success())
+}
+
+/// A line of the child's, after its test harness's own.
+fn hear(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
+    loop {
+        let line = lines.next().expect("the child says something").unwrap();
+        if let Some((_, told)) = line.split_once("child: ") {
+            return told.to_owned();
+        }
+    }
+}
+
+fn tell(child: &mut Child, line: &str) {
+    writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
+}
+
+#[test]
+fn an_affinity_that_shrinks_and_grows_is_followed() {
+    if part().is_some() {
+        return follow();
+    }
+    let all = Runtime::builder().build().unwrap().allowed();
+    if all.len() < 2 {
+        println!("skipped: needs two CPUs, may use {all}");
+        return;
+    }
+    let one = CpuSet::single(all.last().unwrap());
+    let mut child = command(an_affinity_that_shrinks_and_grows_is_followed, "child")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = child.stdout.take().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut lines = BufReader::new(out).lines();
+        for _ in 0..4 {
+            sender.send(hear(&mut lines)).unwrap();
+        }
+        // The rest, so that nobody writes into a closed pipe.
+        lines.for_each(drop);
+    });
+    let next = || receiver.recv_timeout(common::PATIENCE).expect("the child answers");
+    assert_eq!(next(), all.to_list());
+    if !set_mask(child.id(), &one) {
+        println!("skipped: needs the command taskset (apt-get install util-linux)");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let _ = reader.join();
+        return;
+    }
+    tell(&mut child, &one.to_list());
+    println!("shrunk: {}", next());
+    assert!(set_mask(child.id(), &all));
+    tell(&mut child, &all.to_list());
+    println!("grown: {}", next());
+    tell(&mut child, "end");
+    assert_eq!(next(), "ended");
+    assert!(child.wait().unwrap().success());
+    reader.join().unwrap();
+}
+
+/// The child: follows what it is told, and says how long it took.
+fn follow() {
+    let runtime = Runtime::builder().build().unwrap();
+    let (queue, strict) = (
+        runtime.workqueue("follows").scope(Scope::Cache).build_in().unwrap(),
+        runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap(),
+    );
+    println!("child: {}", queue.effective_cpumask());
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        if line == "end" {
+            break;
+        }
+        let wanted: CpuSet = line.parse().unwrap();
+        // The monitor tells one queue after the other.
+        let time = work_until(&queue, "the mask follows", || {
+            queue.effective_cpumask() == wanted && strict.effective_cpumask() == wanted
+        });
+        assert_eq!(runtime.parallelism(), wanted.len());
+        assert_eq!(strict.pods().len(), wanted.len());
+        for _ in 0..20 {
+            let cpu = strict.spawn(Linux::current_cpu).join().unwrap();
+            assert!(wanted.contains(cpu), "an item ran on {cpu}");
+        }
+        println!("child: {time:?}");
+    }
+    println!("child: ended");
+}
+
+#[test]
+fn a_change_while_everybody_is_busy_loses_nothing() {
+    if part().is_none() {
+        let output =
+            command(a_change_while_everybody_is_busy_loses_nothing, "child").output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        return;
+    }
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("busy").scope(Scope::Cpu).max_active(100).build_in().unwrap();
+    let all = runtime.allowed();
+    let _watchdog = common::watch(Some(&runtime));
+    let mut handles = Vec::new();
+    for round in 0..200_usize {
+        handles.extend((0..50_usize).map(|number| queue.spawn(move || number)));
+        // The process's first thread, as `taskset -p` does it.
+        let cpu = all.iter().nth(round % all.len()).unwrap();
+        let mask = if round % 3 == 0 { all.clone() } else { CpuSet::single(cpu) };
+        let _ = set_first(&mask);
+        runtime.refresh();
+        assert!(queue.effective_cpumask().is_subset(&all));
+    }
+    let sum: usize = handles.into_iter().map(|handle| handle.join().unwrap()).sum();
+    assert_eq!(sum, 200 * (0..50).sum::<usize>());
+}
+
+/// Restricts the process's first thread.
+fn set_first(cpus: &CpuSet) -> bool {
+    set_mask(std::process::id(), cpus)
+}
+
+/// A cgroup of our own with a CPU quota, in whichever hierarchy can be written to.
+struct Cgroup {
+    path: PathBuf,
+    quota: &'static str,
+    procs: &'static str,
+}
+
+impl Cgroup {
+    fn new() -> Option<Self> {
+        let name = format!("nearq-test-{}", std::process::id());
+        for (root, quota) in
+            [("/sys/fs/cgroup", "cpu.max"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us")]
+        {
+            let path = PathBuf::from(root).join(&name);
+            if std::fs::create_dir(&path).is_err() {
+                continue;
+            }
+            let cgroup = Cgroup { path, quota, procs: "cgroup.procs" };
+            if cgroup.path.join(quota).exists() {
+                return Some(cgroup);
+            }
+        }
+        None
+    }
+
+    fn set(&self, quota: Option<u32>) -> bool {
+        let text = match (self.quota, quota) {
+            ("cpu.max", None) => "max 100000".to_owned(),
+            ("cpu.max", Some(quota)) => format!("{quota} 100000"),
+            (_, None) => "-1".to_owned(),
+            (_, Some(quota)) => quota.to_string(),
+        };
+        std::fs::write(self.path.join(self.quota), text).is_ok()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while std::fs::remove_dir(&self.path).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_quota_that_is_set_and_lifted_is_followed() {
+    if part().is_some() {
+        let runtime = Runtime::builder().build().unwrap();
+        let queue = runtime.workqueue("quota").build_in().unwrap();
+        println!("child: {}", runtime.parallelism());
+        for line in std::io::stdin().lines() {
+            let wanted: usize = line.unwrap().parse().unwrap();
+            let time =
+                work_until(&queue, "the quota is followed", || runtime.parallelism() == wanted);
+            println!("child: {time:?}");
+        }
+        return;
+    }
+    let all = Runtime::builder().build().unwrap().parallelism();
+    let Some(cgroup) = Cgroup::new().filter(|cgroup| cgroup.set(None)) else {
+        println!("skipped: no cgroup with a CPU controller that can be written to (needs root)");
+        return;
+    };
+    if all < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let mut child = command(a_quota_that_is_set_and_lifted_is_followed, "child")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    hear(&mut lines);
+    if std::fs::write(cgroup.path.join(cgroup.procs), child.id().to_string()).is_err() {
+        println!("skipped: a process cannot be moved into a cgroup");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return;
+    }
+    // Half a CPU more than one needs two.
+    for (quota, wanted) in [(Some(60_000), 1), (Some(150_000), 2), (Some(100_000), 1), (None, all)]
+    {
+        assert!(cgroup.set(quota));
+        tell(&mut child, &wanted.to_string());
+        println!("{quota:?}: {wanted} at once after {}", hear(&mut lines));
+    }
+    drop(child.stdin.take());
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn exit_with_items_running_neither_crashes_nor_hangs() {
+    if let Some(part) = part() {
+        let queue = nearq_core::system_unbound();
+        let own = Runtime::builder().build().unwrap();
+        let other = own.workqueue("own").scope(Scope::Cpu).build_in().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        for number in 0..200_u32 {
+            let sender = sender.clone();
+            let item = move || {
+                let _ = sender.send(());
+                if number % 10 == 0 {
+                    std::thread::sleep(Duration::from_mins(1));
+                }
+                std::hint::black_box((0..10_000).sum::<u64>());
+            };
+            drop(if number % 2 == 0 { queue.spawn(item) } else { other.spawn(item) });
+        }
+        receiver.recv().unwrap();
+        if part == "worker" {
+            // From within a worker, while others run.
+            drop(queue.spawn(|| std::process::exit(7)));
+            std::thread::sleep(Duration::from_mins(1));
+        }
+        std::process::exit(7);
+    }
+    for round in 0..50 {
+        let part = if round % 5 == 0 { "worker" } else { "main" };
+        let mut child = command(exit_with_items_running_neither_crashes_nor_hangs, part)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if begin.elapsed() > common::PATIENCE {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("round {round}: the process does not end");
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        };
+        assert_eq!(status.code(), Some(7), "round {round}: {status}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Tests on this machine that run side by side: each has a runtime of its own and does not care what else the process does.
+//!
+//! A test that looks at all threads of the process belongs in `tests/alone`, one that forks in `tests/forks`, and one that changes
+//! the process, its environment or its limits does so in a child process ([`common::command`]).
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_input;
+mod cancelling;
+mod delayed;
+mod flushing;
+mod futures;
+mod join_set;
+mod live;
+mod looking;
+mod machine;
+mod model;
+#[cfg(not(miri))]
+mod priorities;
+mod queueing;
+mod spawning;
+mod system_queues;
+mod timing;
+mod without_proc;

@@ -1,0 +1,460 @@
+//! High and low priority on Linux: what the kernel says of the workers, of the timer and of the monitor; what happens where a nice
+//! value is refused.
+//!
+//! Tests that need the privilege to be favoured say so and end where it is missing; those in which it is refused give it up in a
+//! process of their own.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system_highpri};
+use nearq_platform::{Linux, Platform, SchedPolicy, Scheduling};
+
+use crate::common::{self, command, eventually, part, said, threads, watch};
+
+/// The shortest slice, which favoured workers have.
+const SHORT: Duration = Duration::from_micros(100);
+
+/// What `/proc` and the kernel say of a thread: its nice value by the one and the other, whether it is of the idle class, its slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    nice: i32,
+    idle: bool,
+    slice: Duration,
+}
+
+/// What is told of a thread of this process.
+fn told(thread: u64) -> Option<Told> {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    // The name may hold anything; what follows it are numbers. The first of them is field 3.
+    let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let nice: i32 = fields[19 - 3].parse().ok()?;
+    let policy: i32 = fields[41 - 3].parse().ok()?;
+    // SAFETY: validity: all zero is a value of every field. Aliasing and thread: a local value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: validity: `attributes` is `size` bytes that the kernel may write. Aliasing: the only reference is
+    // the one passed. Thread: any may ask about any.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
+    if returned != 0 {
+        return None;
+    }
+    if (attributes.sched_nice, attributes.sched_policy) != (nice, policy.unsigned_abs()) {
+        // It has changed between the two: they say the same the next time, or this never ends.
+        return told(thread);
+    }
+    let slice = Duration::from_nanos(attributes.sched_runtime);
+    Some(Told { nice, idle: policy == libc::SCHED_IDLE, slice })
+}
+
+/// What is told of the caller.
+fn own() -> Told {
+    told(Linux::thread_id(Linux::current_thread())).expect("the caller is alive")
+}
+
+/// What is told of a worker of the queue.
+fn worker_of(queue: &Workqueue) -> Told {
+    queue.spawn(own).join().expect("no panic")
+}
+
+/// What is told of the first worker of `second`, which is started by an item of `first`.
+fn started_by(first: &Workqueue, second: &Workqueue) -> Told {
+    let (sender, receiver) = mpsc::channel();
+    first.scope(|scope| {
+        scope.spawn(|| drop(second.spawn(move || sender.send(own()).unwrap())));
+    });
+    receiver.recv().expect("the item runs")
+}
+
+/// What a thread has that is like the caller, but with that nice value and slice; the kernel may have no slices of threads (before 6.12).
+fn like_caller(nice: i32, slice: Option<Duration>) -> Told {
+    let own = own();
+    let slice = slice.filter(|_| !own.slice.is_zero()).unwrap_or(own.slice);
+    Told { nice, idle: own.idle, slice }
+}
+
+fn may_be_favoured() -> bool {
+    let may = Linux::attainable_nice(-20) == -20;
+    if !may {
+        println!("skipped: needs CAP_SYS_NICE, or RLIMIT_NICE of 40");
+    }
+    may
+}
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().expect("the machine is known")
+}
+
+fn build(settings: WorkqueueBuilder) -> Workqueue {
+    settings.build_in().expect("can be done")
+}
+
+// ---- with the privilege, or without need for it --------------------------------------------------------------------
+
+#[test]
+fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    let ordinary = own();
+    let plain = build(runtime.workqueue("plain"));
+    assert_eq!(worker_of(&plain), ordinary);
+    assert_eq!(plain.effective_nice(), ordinary.nice);
+
+    let less = build(runtime.workqueue("less").nice(7));
+    assert_eq!(less.effective_nice(), 7, "known before there is a worker");
+    assert_eq!(worker_of(&less), like_caller(7, None));
+
+    let slice = Duration::from_millis(5);
+    let long = build(runtime.workqueue("long").slice(slice));
+    assert_eq!(worker_of(&long), like_caller(ordinary.nice, Some(slice)));
+
+    let idle = build(runtime.workqueue("idle").nice(3).slice(slice).idle());
+    assert_eq!(idle.effective_nice(), 19);
+    let seen = worker_of(&idle);
+    assert!(seen.idle && seen.nice == 19, "{seen:?}");
+}
+
+#[test]
+fn high_priority_is_nice_minus_20() {
+    if !may_be_favoured() {
+        return;
+    }
+    let before = own();
+    for per_cpu in [false, true] {
+        let runtime = runtime();
+        let _watchdog = watch(Some(&runtime));
+        let queue = build(runtime.workqueue("urgent").per_cpu(per_cpu).highpri());
+        assert_eq!((queue.attributes().nice, queue.attributes().slice), (-20, None));
+        assert_eq!(queue.effective_nice(), -20, "a try tells");
+        assert_eq!(own(), before, "which leaves the caller as it was");
+        assert_eq!(worker_of(&queue), like_caller(-20, None));
+        assert_eq!(queue.effective_nice(), -20);
+    }
+}
+
+#[test]
+fn each_of_them_is_changed_live() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    for kind in 0..3 {
+        let settings = runtime.workqueue("live");
+        let queue = build(settings.per_cpu(kind == 1).ordered(kind == 2));
+        let slice = Duration::from_millis(2);
+        for _ in 0..3 {
+            queue.set_nice(4).unwrap();
+            assert_eq!(worker_of(&queue), like_caller(4, None));
+            queue.set_slice(slice).unwrap();
+            assert_eq!(worker_of(&queue), like_caller(4, Some(slice)));
+            queue.set_idle(true).unwrap();
+            assert!(worker_of(&queue).idle);
+            assert_eq!((queue.attributes().nice, queue.attributes().slice), (4, Some(slice)));
+            queue.set_idle(false).unwrap();
+            assert_eq!(worker_of(&queue), like_caller(4, Some(slice)), "as before");
+            queue.set_slice(None).unwrap();
+            queue.set_nice(0).unwrap();
+            assert_eq!(worker_of(&queue), own());
+        }
+    }
+}
+
+#[test]
+fn equal_priorities_share_pools_and_others_do_not() {
+    let runtime = runtime();
+    let slice = Duration::from_millis(1);
+    let of = |settings: WorkqueueBuilder| {
+        let before = runtime.pools().len();
+        let queue = build(settings.strict(true).scope(nearq_core::Scope::System));
+        (queue, runtime.pools().len() - before)
+    };
+    let name = |name| runtime.workqueue(name);
+    let steps = [
+        (of(name("plain")), 1),
+        (of(name("sliced").slice(slice)), 1),
+        (of(name("other").slice(2 * slice)), 1),
+        (of(name("same").slice(slice)), 0),
+        (of(name("less").nice(2).slice(slice)), 1),
+        (of(name("idle").idle()), 1),
+        (of(name("idle with nice").nice(2).slice(slice).idle()), 0),
+        (of(name("least").nice(19)), 1),
+    ];
+    for ((queue, made), pools) in &steps {
+        assert_eq!(made, pools, "{queue:?}");
+    }
+    let pools = runtime.pools();
+    let rows: Vec<_> = pools.iter().map(|pool| (pool.nice, pool.idle_class, pool.slice)).collect();
+    let (one, two) = (Some(slice), Some(2 * slice));
+    let wanted = [
+        (0, false, None),
+        (0, false, one),
+        (0, false, two),
+        (2, false, one),
+        (19, true, None),
+        (19, false, None),
+    ];
+    assert_eq!(rows, wanted);
+}
+
+/// An item of one queue starts the workers of another: they are not favoured as it is.
+#[test]
+fn workers_have_nothing_of_the_worker_that_starts_them() {
+    if !may_be_favoured() {
+        return;
+    }
+    let ordinary = own();
+    let kinds: [fn(WorkqueueBuilder) -> WorkqueueBuilder; 4] = [
+        WorkqueueBuilder::highpri,
+        WorkqueueBuilder::idle,
+        |queue| queue.nice(19),
+        |queue| queue.slice(Duration::from_millis(50)),
+    ];
+    for kind in kinds {
+        let runtime = runtime();
+        let _watchdog = watch(Some(&runtime));
+        let first = build(kind(runtime.workqueue("first")));
+        let second = build(runtime.workqueue("second"));
+        assert_eq!(started_by(&first, &second), ordinary, "{:?}", first.attributes());
+    }
+}
+
+/// The number of this process's only thread of that name.
+fn named(name: &str) -> Option<u64> {
+    threads().into_iter().find(|(_, its)| its == name).map(|(id, _)| id)
+}
+
+#[test]
+fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
+    if !may_be_favoured() {
+        return;
+    }
+    // In a process of its own: no other test has a timer or a monitor there.
+    if part().is_none() {
+        let output =
+            command(the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue, "it")
+                .output()
+                .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        return;
+    }
+    let ordinary = own();
+    let _watchdog = watch(None);
+    let runtime = runtime();
+    let cpu = runtime.allowed().first().expect("there is one");
+    let plain = build(runtime.workqueue("plain").per_cpu(true));
+    // Its worker sleeps in an item while another one waits: the monitor is needed.
+    let nap = || Work::new(|_: &Work| std::thread::sleep(Duration::from_millis(50)));
+    let naps = [nap(), nap(), nap()];
+    for nap in &naps {
+        assert!(plain.queue_on(cpu, nap).unwrap());
+    }
+    eventually("there is a monitor", || named("nq/monitor").is_some());
+    let monitor = named("nq/monitor").unwrap();
+    eventually("it is an ordinary thread", || told(monitor) == Some(ordinary));
+    let later = Work::new(|_: &Work| {});
+    assert!(plain.queue_delayed(&later, Duration::from_millis(1)));
+    eventually("there is a timer", || named("nq/timer").is_some());
+    let timer = named("nq/timer").unwrap();
+    eventually("it has run", || !later.is_pending());
+    assert_eq!(told(timer), Some(ordinary));
+
+    let urgent = build(runtime.workqueue("urgent").highpri());
+    let favoured = like_caller(-20, None);
+    assert_eq!(told(monitor), Some(favoured), "when the queue was made");
+    assert_eq!(told(timer), Some(ordinary), "nothing urgent is delayed");
+    assert!(urgent.queue_delayed(&later, Duration::from_millis(1)));
+    eventually("the timer follows", || told(timer) == Some(favoured));
+    drop((plain, urgent));
+    drop(runtime);
+
+    // A monitor that is started after the queue was made.
+    let runtime = self::runtime();
+    let plain = build(runtime.workqueue("plain").per_cpu(true));
+    let urgent = build(runtime.workqueue("urgent").nice(-7));
+    for nap in &naps {
+        assert!(plain.queue_on(cpu, nap).unwrap());
+    }
+    let favoured = like_caller(-7, None);
+    eventually("it begins so", || {
+        named("nq/monitor").is_some_and(|monitor| told(monitor) == Some(favoured))
+    });
+    drop((plain, urgent));
+}
+
+#[test]
+fn the_system_queue_has_no_threads_before_it_is_used() {
+    if part().is_none() {
+        let output =
+            command(the_system_queue_has_no_threads_before_it_is_used, "it").output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        return;
+    }
+    let queue = system_highpri();
+    assert_eq!((queue.name(), queue.is_per_cpu()), ("events_highpri", true));
+    assert_eq!((queue.attributes().nice, queue.max_active()), (-20, 1024));
+    // What is made, asked and changed starts nobody.
+    let _ = queue.effective_nice();
+    let other = Workqueue::builder("other").per_cpu(true).build().unwrap();
+    other.spawn(|| ()).join().unwrap();
+    assert!(threads().into_values().all(|name| !name.ends_with('H')), "{:?}", threads());
+    let cpu = queue.runtime().allowed().first().expect("there is one");
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_| {
+        let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        sender.send(comm.trim_end().to_owned()).unwrap();
+    });
+    assert!(queue.queue_on(cpu, &work).unwrap());
+    let name = receiver.recv().unwrap();
+    assert!(name.starts_with(&format!("nq/{cpu}:")) && name.ends_with('H'), "{name}");
+}
+
+#[test]
+fn a_slice_out_of_range() {
+    let runtime = runtime();
+    let queue = build(runtime.workqueue("sliced").slice(SHORT));
+    let least = Duration::from_nanos(99_999);
+    for slice in [Duration::ZERO, least, Duration::from_millis(101), Duration::MAX] {
+        assert_eq!(queue.set_slice(slice), Err(Error::SliceOutOfRange(slice)));
+        assert!(runtime.workqueue("refused").slice(slice).build_in().is_err());
+    }
+    assert_eq!(queue.attributes().slice, Some(SHORT), "nothing was changed");
+    let text = Error::SliceOutOfRange(least).to_string();
+    assert!(text.contains("99.999µs") && text.contains("0.1 ms") && text.contains("100 ms"));
+}
+
+// ---- without the privilege -----------------------------------------------------------------------------------------
+
+/// Gives up the privilege to be favoured, but for what `RLIMIT_NICE` of `limit` allows. False where that cannot be had.
+fn give_up(limit: u64) -> bool {
+    let wanted = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: validity: a limit that is read. Thread and aliasing: as for any.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const wanted) } != 0 {
+        println!("skipped: needs root, or RLIMIT_NICE of at least {limit}");
+        return false;
+    }
+    // SAFETY: changes who this process is; there is nothing that relies on that.
+    let root = unsafe { libc::geteuid() } == 0;
+    // SAFETY: as above.
+    let given_up = !root || unsafe { libc::setuid(65_534) } == 0;
+    assert!(given_up, "{}", std::io::Error::last_os_error());
+    assert_eq!(Linux::attainable_nice(-20), (20 - limit as i32).min(own().nice));
+    true
+}
+
+/// Runs `part` of `test` in a process of its own; its warnings.
+fn warnings(test: impl Fn(), part: &str) -> Vec<String> {
+    let output = command(test, part).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = String::from_utf8(output.stderr).unwrap();
+    println!("{lines}");
+    lines.lines().filter(|line| line.starts_with("nearq: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why() {
+    if part().is_some() {
+        if !give_up(0) {
+            return;
+        }
+        let runtime = runtime();
+        let ordinary = own();
+        let urgent = build(runtime.workqueue("urgent").highpri());
+        let favoured = build(runtime.workqueue("favoured").nice(-5));
+        assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
+        let slow = like_caller(ordinary.nice, Some(SHORT));
+        for _ in 0..3 {
+            // Several workers of each; and the timer, which is refused too.
+            let handles: Vec<_> = (0..8)
+                .map(|_| {
+                    urgent.spawn(|| {
+                        std::thread::sleep(Duration::from_millis(2));
+                        own()
+                    })
+                })
+                .collect();
+            assert!(handles.into_iter().all(|handle| handle.join().unwrap() == slow));
+            assert_eq!(worker_of(&favoured), slow);
+            let later = Work::new(|_: &Work| {});
+            assert!(urgent.queue_delayed(&later, Duration::from_millis(1)));
+            eventually("it has run", || !later.is_pending());
+        }
+        assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
+        eventually("the timer has what is allowed", || {
+            named("nq/timer").is_some_and(|timer| told(timer) == Some(slow))
+        });
+        assert_eq!(own(), ordinary);
+        println!("tried");
+        return;
+    }
+    let lines =
+        warnings(where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why, "refused");
+    if lines.is_empty() {
+        return;
+    }
+    assert_eq!(lines.len(), 2, "one for each nice value: {lines:?}");
+    for (nice, needs) in [(-20, 40), (-5, 25)] {
+        let parts = [
+            format!("nice {nice}:"),
+            "Permission denied".into(),
+            format!("needs CAP_SYS_NICE, or RLIMIT_NICE of at least {needs}"),
+            format!("its workers have nice {} and slices of 100µs instead", own().nice),
+        ];
+        assert!(
+            lines.iter().any(|line| parts.iter().all(|part| line.contains(part))),
+            "{parts:?} in {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn where_a_part_is_allowed_workers_have_that() {
+    if part().is_some() {
+        // Nice -5.
+        if !give_up(25) {
+            return;
+        }
+        let runtime = runtime();
+        let urgent = build(runtime.workqueue("urgent").highpri());
+        let allowed = build(runtime.workqueue("allowed").nice(-4));
+        assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
+        assert_eq!(worker_of(&urgent), like_caller(-5, Some(SHORT)));
+        assert_eq!(worker_of(&allowed), like_caller(-4, None));
+        assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
+        // An ordinary worker is one also if an idle one starts it.
+        let idle = build(runtime.workqueue("idle").idle());
+        let plain = build(runtime.workqueue("plain"));
+        assert_eq!(started_by(&idle, &plain), own());
+        return;
+    }
+    let lines = warnings(where_a_part_is_allowed_workers_have_that, "part");
+    assert!(lines.len() <= 1 && lines.iter().all(|line| line.contains("nice -20:")), "{lines:?}");
+}
+
+#[test]
+fn nothing_is_said_of_what_is_not_refused() {
+    if part().is_some() {
+        if !give_up(0) {
+            return;
+        }
+        let runtime = runtime();
+        for settings in [
+            runtime.workqueue("less").nice(5),
+            runtime.workqueue("idle").idle(),
+            runtime.workqueue("sliced").slice(Duration::from_millis(1)),
+        ] {
+            let queue = build(settings);
+            let begin = Instant::now();
+            assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
+            assert!(begin.elapsed() < common::PATIENCE);
+        }
+        return;
+    }
+    assert_eq!(warnings(nothing_is_said_of_what_is_not_refused, "quiet"), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_platform_tells_is_what_proc_tells() {
+    let Scheduling { policy, nice, slice } = Linux::scheduling(Linux::current_thread()).unwrap();
+    let own = own();
+    assert_eq!((policy == SchedPolicy::Idle, nice), (own.idle, own.nice));
+    assert_eq!(slice.unwrap_or_default(), own.slice);
+}

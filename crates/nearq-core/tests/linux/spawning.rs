@@ -1,0 +1,340 @@
+//! Closures that run once: joined, awaited, dropped, panicking, borrowing, and from within workers.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use nearq_core::{CpuSet, Runtime, Scope, Work, Workqueue};
+
+use crate::common::{self, PATIENCE, watch};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().unwrap()
+}
+
+fn queue() -> Workqueue {
+    runtime().workqueue("spawning").build_in().unwrap()
+}
+
+/// A queue whose pool has one CPU, and so one worker.
+fn narrow(runtime: &Runtime) -> Workqueue {
+    let first = runtime.allowed().first().unwrap();
+    let narrow =
+        runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
+    narrow.scope(Scope::System).build_in().unwrap()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn joined_and_awaited() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    for number in 0..2000 {
+        assert_eq!(queue.spawn(move || number * 2).join().unwrap(), number * 2);
+        assert_eq!(block_on(queue.spawn(move || number.to_string())).unwrap(), number.to_string());
+    }
+    let sum = block_on(async {
+        let (first, second) = (queue.spawn(|| 1), queue.spawn(|| 2));
+        let third = queue.spawn(|| 4).await.unwrap();
+        first.await.unwrap() + second.await.unwrap() + third
+    });
+    assert_eq!(sum, 7);
+}
+
+#[test]
+fn what_the_closure_wrote_is_seen_after_the_join() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    for round in 0..2000 {
+        let word = Arc::new(AtomicU64::new(0));
+        let own = Arc::clone(&word);
+        let handle = queue.spawn(move || own.store(round, Ordering::Relaxed));
+        handle.join().unwrap();
+        assert_eq!(word.load(Ordering::Relaxed), round);
+    }
+}
+
+#[test]
+fn dropped_handles_leave_the_closures_alone_and_nothing_leaks() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    let tail = Arc::new(AtomicU64::new(0));
+    for number in 0..5000 {
+        let own = Arc::clone(&tail);
+        let handle = queue.spawn(move || {
+            own.fetch_add(1, Ordering::Relaxed);
+            own
+        });
+        if number % 3 == 0 {
+            while !handle.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        drop(handle);
+    }
+    drop(queue);
+    assert_eq!(tail.load(Ordering::Relaxed), 5000);
+    assert_eq!(Arc::strong_count(&tail), 1);
+}
+
+#[test]
+fn a_panic_reaches_who_joins_with_its_message() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    let panic = queue.spawn(|| panic!("on purpose: {}", 1 + 1)).join().unwrap_err();
+    assert_eq!(panic.message(), Some("on purpose: 2"));
+    assert_eq!(panic.to_string(), "the closure panicked: on purpose: 2");
+    let panic = block_on(queue.spawn(|| -> u32 { std::panic::panic_any(7_u8) })).unwrap_err();
+    assert_eq!(panic.message(), None);
+    assert_eq!(*panic.into_panic().unwrap().into_payload().downcast::<u8>().unwrap(), 7);
+    drop(queue.spawn(|| panic!("on purpose, and nobody asks")));
+    for _ in 0..100 {
+        assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers live on");
+    }
+    common::eventually("the panics are counted", || {
+        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 3
+    });
+}
+
+/// Panics when it is dropped.
+struct Bomb(Arc<AtomicU32>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("on purpose: what a closure captured panics when it is dropped");
+    }
+}
+
+#[test]
+fn what_panics_when_it_is_dropped_does_not_end_a_worker() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let drops = Arc::new(AtomicU32::new(0));
+    // A result that nobody takes.
+    let bomb = Bomb(Arc::clone(&drops));
+    let (sender, gate) = mpsc::channel::<()>();
+    let handle = queue.spawn(move || {
+        let _ = gate.recv();
+        bomb
+    });
+    drop(handle);
+    sender.send(()).unwrap();
+    common::eventually("the result was dropped", || drops.load(Ordering::SeqCst) == 1);
+    // The captured, with the last handle of an item that runs.
+    let bomb = Bomb(Arc::clone(&drops));
+    let (sender, gate) = mpsc::channel::<()>();
+    let work = Work::new(move |_: &Work| {
+        let _ = (&bomb, gate.recv());
+    });
+    queue.queue(&work);
+    drop(work);
+    sender.send(()).unwrap();
+    common::eventually("the function was dropped", || drops.load(Ordering::SeqCst) == 2);
+    assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
+    let alive = runtime.workers().len();
+    common::eventually("every worker that is alive is there", || common::threads().len() >= alive);
+    drop(queue);
+}
+
+#[test]
+fn joining_within_the_only_worker() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = Arc::new(narrow(&runtime));
+    let _watchdog = watch(Some(&runtime));
+    fn deep(queue: &Arc<Workqueue>, depth: u32) -> u32 {
+        if depth == 0 {
+            return 0;
+        }
+        let own = Arc::clone(queue);
+        queue.spawn(move || deep(&own, depth - 1)).join().unwrap() + 1
+    }
+    for _ in 0..20 {
+        assert_eq!(deep(&queue, 8), 8);
+    }
+    // And with others that wait beside it.
+    let own = Arc::clone(&queue);
+    let sum: u32 = queue
+        .spawn(move || {
+            let handles: Vec<_> = (0..10_u32).map(|number| own.spawn(move || number)).collect();
+            handles.into_iter().map(|handle| handle.join().unwrap()).sum()
+        })
+        .join()
+        .unwrap();
+    assert_eq!(sum, 45);
+}
+
+#[test]
+fn scopes_borrow_and_nest_in_workers() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let text = "borrowed".to_owned();
+    let mut numbers = vec![0_u32; 64];
+    let lengths = Mutex::new(Vec::new());
+    queue.scope(|scope| {
+        for (at, number) in numbers.iter_mut().enumerate() {
+            let (lengths, text, queue) = (&lengths, &text, &queue);
+            scope.spawn(move || {
+                let mut halves = [0; 2];
+                // A scope within a worker, on the same queue: others take its place meanwhile.
+                queue.scope(|inner| {
+                    for half in &mut halves {
+                        inner.spawn(move || *half = at as u32);
+                    }
+                });
+                *number = halves.iter().sum();
+                lengths.lock().unwrap().push(text.len());
+            });
+        }
+    });
+    assert_eq!(numbers, (0..64).map(|at| 2 * at).collect::<Vec<_>>());
+    assert_eq!(lengths.into_inner().unwrap(), [8; 64]);
+}
+
+#[test]
+fn closures_of_a_scope_spawn_more_of_them() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    for _ in 0..50 {
+        let count = AtomicU32::new(0);
+        let value = queue.scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..4 {
+                        scope.spawn(|| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+            "returned"
+        });
+        assert_eq!((value, count.load(Ordering::Relaxed)), ("returned", 16));
+    }
+    assert_eq!(queue.scope(|_| 5), 5, "an empty one");
+}
+
+#[test]
+fn a_panic_in_a_scope_is_counted() {
+    let _watch = watch(None);
+    let queue = queue();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        queue.scope(|scope| {
+            scope.spawn(|| {});
+            scope.spawn(|| panic!("on purpose: one of two"));
+        });
+    }));
+    let message = outcome.unwrap_err();
+    assert_eq!(message.downcast_ref::<&str>(), Some(&"on purpose: one of two"));
+    let sum = |count: fn(&nearq_core::LinkStatistics) -> u64| -> u64 {
+        queue.statistics().iter().map(count).sum()
+    };
+    common::eventually("both are counted", || sum(|link| link.completed) == 2);
+    assert_eq!(sum(|link| link.panicked), 1);
+}
+
+#[test]
+fn a_panic_leaves_a_scope_after_all_have_ended() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    let message =
+        |panic: Box<dyn std::any::Any + Send>| (*panic.downcast::<&str>().unwrap()).to_owned();
+    for own in [false, true] {
+        let ended = AtomicU32::new(0);
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            queue.scope(|scope| {
+                for number in 0..20 {
+                    let ended = &ended;
+                    scope.spawn(move || {
+                        if number == 3 {
+                            ended.fetch_add(1, Ordering::Relaxed);
+                            panic!("on purpose: a closure");
+                        }
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                assert!(!own, "on purpose: the scope's function");
+            });
+        }))
+        .unwrap_err();
+        assert_eq!(ended.load(Ordering::Relaxed), 20, "nobody still borrows");
+        let expected =
+            if own { "on purpose: the scope's function" } else { "on purpose: a closure" };
+        assert_eq!(message(panic), expected);
+    }
+}
+
+#[test]
+fn a_thread_of_the_program_may_wait_while_workers_wait_too() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for number in 0..200_u32 {
+                    let (left, right) = (queue.spawn(move || number), queue.spawn(|| 1));
+                    assert_eq!(right.join().unwrap() + left.join().unwrap(), number + 1);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_item_runs_where_it_was_queued_for() {
+    let runtime = Runtime::builder().build().unwrap();
+    let _watchdog = watch(Some(&runtime));
+    let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_: &Work| {
+        sender.send(<nearq_platform::Linux as nearq_platform::Platform>::current_cpu()).unwrap();
+    });
+    let cpus: Vec<_> = runtime.allowed().iter().collect();
+    for round in 0..100 {
+        let cpu = cpus[round % cpus.len()];
+        assert!(strict.queue_on(cpu, &work).unwrap());
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(cpu));
+    }
+    let node = runtime.topology().nodes()[0].clone();
+    for _ in 0..20 {
+        assert!(strict.queue_on_node(node.id, &work).unwrap());
+        assert!(node.cpus.contains(receiver.recv_timeout(PATIENCE).unwrap()));
+    }
+    // Localised: where it was queued, although the pod is wider. A worker cannot be kept there, so: nearly always.
+    let local = runtime.workqueue("local").scope(Scope::System).localize(true).build_in().unwrap();
+    let rounds = 200;
+    let mut there = 0;
+    for round in 0..rounds {
+        let cpu = cpus[round % cpus.len()];
+        assert!(local.queue_on(cpu, &work).unwrap());
+        there += usize::from(receiver.recv_timeout(PATIENCE) == Ok(cpu));
+    }
+    assert!(there > rounds * 8 / 10, "{there} of {rounds} on the CPU that queued them");
+}

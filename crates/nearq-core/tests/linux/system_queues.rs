@@ -1,0 +1,55 @@
+//! The system queues are the kernel's: names, kinds and limits.
+
+use nearq_core::{
+    Runtime, system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
+};
+
+#[test]
+fn they_are_as_in_the_kernel() {
+    let rows = [
+        (system_percpu(), "events", true, 1024, false),
+        (system_highpri(), "events_highpri", true, 1024, false),
+        (system_unbound(), "events_unbound", false, 2048, false),
+        (system_long(), "events_long", true, 1024, false),
+        (system_unbound_long(), "events_dfl_long", false, 2048, false),
+        (system_freezable(), "events_freezable", true, 1024, true),
+    ];
+    for (queue, name, per_cpu, max_active, freezable) in rows {
+        assert_eq!(queue.name(), name);
+        assert_eq!(queue.is_per_cpu(), per_cpu, "{name}");
+        assert_eq!(queue.max_active(), max_active, "{name}");
+        assert_eq!(queue.is_freezable(), freezable, "{name}");
+        assert!(!queue.is_ordered());
+        assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "{name}");
+    }
+    // Frozen is what is freezable, and nothing else.
+    let runtime = Runtime::default();
+    runtime.freeze().unwrap();
+    let held = system_freezable().spawn(|| 6);
+    assert_eq!(system_percpu().spawn(|| 7).join().unwrap(), 7);
+    assert!(!held.is_finished());
+    runtime.thaw();
+    assert_eq!(held.join().unwrap(), 6);
+}
+
+/// On Linux itself: items run on the CPU that is named, and their worker has its name.
+#[test]
+fn an_item_runs_on_its_cpu_in_a_worker_of_that_name() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for cpu in &Runtime::default().allowed() {
+        let sender = sender.clone();
+        let work = nearq_core::Work::new(move |_| {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name));
+                line.expect("the kernel tells it").trim().to_owned()
+            };
+            sender.send((field("Name:"), field("Cpus_allowed_list:"))).unwrap();
+        });
+        assert!(system_percpu().queue_on(cpu, &work).unwrap());
+        let (name, allowed) = receiver.recv().unwrap();
+        assert!(name.starts_with(&format!("nq/{cpu}:")), "{name}");
+        assert_eq!(allowed, cpu.to_string());
+    }
+}

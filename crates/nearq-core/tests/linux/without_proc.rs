@@ -1,0 +1,61 @@
+//! Where /proc is not mounted nobody can tell what threads do: the hint still works, something starts every 10 ms, and the person who runs
+//! the program is told once.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nearq_core::{Runtime, blocking};
+
+use crate::common::name_of;
+
+#[test]
+fn detection_degrades_to_hints_and_that_is_said_once() {
+    let own = std::env::current_exe().expect("the test has a name");
+    let hidden =
+        "mount -t tmpfs none /proc 2>/dev/null || { echo no mount; exit 0; }; exec \"$0\" \"$@\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", hidden])
+        .arg(own)
+        .args(["--exact", name_of(&a_program_without_proc), "--ignored", "--nocapture"])
+        .output();
+    let output = match output {
+        Ok(output) if !String::from_utf8_lossy(&output.stdout).contains("no mount") => output,
+        _ => {
+            println!("skipped: needs unshare (util-linux) and the right to mount");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    if said.contains("unshare failed") {
+        println!("skipped: needs the right to make a mount namespace");
+        return;
+    }
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}{said}");
+    let lines = said.lines().filter(|line| line.contains("nearq::blocking")).count();
+    assert_eq!(lines, 1, "{said}");
+    assert!(said.contains("/proc"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process without /proc"]
+fn a_program_without_proc() {
+    let runtime = Runtime::builder().build().expect("the machine is known without /proc");
+    let queue = runtime.workqueue("blind").build_in().unwrap();
+    for hint in [false, true] {
+        let sleep = move || {
+            let sleep = || std::thread::sleep(Duration::from_millis(400));
+            if hint { blocking(sleep) } else { sleep() }
+        };
+        let sleepers: Vec<_> = (0..runtime.parallelism()).map(|_| queue.spawn(sleep)).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        let begin = Instant::now();
+        queue.spawn(|| {}).join().unwrap();
+        let waited = begin.elapsed();
+        println!("hint {hint}: {waited:?}");
+        assert!(waited < Duration::from_millis(300), "hint {hint}: {waited:?}");
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Concurrency management on simulated machines: workers that sleep are replaced, those that only wait for a CPU are not, and per-CPU
+//! pools keep one worker that runs. Virtual time, so that bounds are exact.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nearq_core::{Runtime, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::{Instant, Platform, ThreadSpec};
+use nearq_sim::{Sim, Simulation, compute};
+use nearq_topology::Topology;
+
+fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+fn runtime() -> Runtime<Sim> {
+    Runtime::<Sim>::builder_in().build().expect("the machine is known")
+}
+
+/// Runs `program` on a simulated machine, to its end and without a warning.
+fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'static) -> R {
+    simulate_counted(text, seed, program).0
+}
+
+/// As [`simulate`]; beside the result how often atomics were accessed.
+fn simulate_counted<R: 'static>(
+    text: &str,
+    seed: u64,
+    program: impl FnOnce() -> R + 'static,
+) -> (R, u64) {
+    let machine = Topology::from_synthetic(text).expect("well formed");
+    let outcome = Simulation::new(machine, seed).run(program);
+    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
+    let report = outcome.report();
+    (outcome.result.unwrap_or_else(|| panic!("{report}")), outcome.accesses)
+}
+
+/// Has every CPU's worker asleep in an item, then says how long each of `count` items takes from being queued to its start.
+fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
+    let runtime = runtime();
+    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let mut latencies = Vec::new();
+    for _ in 0..count {
+        let sleepers: Vec<_> = (0..asleep)
+            .map(|_| {
+                let runtime = runtime.clone();
+                queue.spawn(move || {
+                    if hint {
+                        runtime.blocking(|| Sim::sleep(us(200_000)));
+                    } else {
+                        Sim::sleep(us(200_000));
+                    }
+                })
+            })
+            .collect();
+        Sim::sleep(us(20_000));
+        let queued = Sim::now();
+        latencies.push(queue.spawn(move || Sim::now() - queued).join().unwrap());
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        // All is quiet.
+        Sim::sleep(us(100_000));
+    }
+    latencies
+}
+
+#[test]
+fn another_worker_starts_within_milliseconds_where_all_sleep() {
+    for (machine, cpus) in [("l3:1 core:2 pu:1", 2), ("pack:2 l3:2 core:4 pu:1", 16)] {
+        let (latencies, accesses) =
+            simulate_counted(machine, 1, move || replaced_after(cpus, 20, false));
+        println!("{machine}: {latencies:?}, {accesses} accesses");
+        // Who could help looks once, not all the time.
+        assert!(accesses < 1_000_000, "{accesses} accesses while all sleep");
+        // A look, at most, and a wake-up.
+        assert!(latencies.iter().all(|latency| *latency < us(3_500)), "{latencies:?}");
+    }
+}
+
+#[test]
+fn with_the_hint_another_worker_starts_at_once() {
+    let latencies = simulate("l3:1 core:4 pu:1", 1, || replaced_after(4, 10, true));
+    assert!(latencies.iter().all(|latency| *latency < us(200)), "{latencies:?}");
+}
+
+/// Items that compute, and every so often one that sleeps: how long all took, beside the CPU time over the CPUs.
+fn mixed(runtime: &Runtime<Sim>, queue: &Workqueue<Sim>, cpus: u32, hint: bool) -> f64 {
+    const ITEMS: u32 = 20_000;
+    const EVERY: u32 = 32;
+    let begin = Sim::now();
+    let items: Vec<_> = (0..ITEMS)
+        .map(|number| {
+            let runtime = runtime.clone();
+            queue.spawn(move || {
+                compute(us(50));
+                match (number % EVERY == EVERY - 1, hint) {
+                    (true, true) => runtime.blocking(|| Sim::sleep(us(20_000))),
+                    (true, false) => Sim::sleep(us(20_000)),
+                    (false, _) => {}
+                }
+            })
+        })
+        .collect();
+    for item in items {
+        item.join().unwrap();
+    }
+    let ideal = us(50) * ITEMS / cpus;
+    // The last sleeper alone takes 20 ms, whoever runs the rest.
+    let took = (Sim::now() - begin).saturating_sub(us(20_000));
+    took.as_secs_f64() / ideal.as_secs_f64()
+}
+
+#[test]
+fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
+    for (hint, bound) in [(false, 1.3), (true, 1.2)] {
+        let ratio = simulate("l3:1 core:2 pu:1", 1, move || {
+            let runtime = runtime();
+            let queue = runtime.workqueue("mixed").build_in().unwrap();
+            mixed(&runtime, &queue, 2, hint)
+        });
+        println!("hint {hint}: {ratio:.2} times the ideal");
+        assert!(ratio < bound, "hint {hint}: {ratio:.2} times the ideal");
+    }
+}
+
+#[test]
+fn after_items_that_slept_no_more_run_than_there_are_cpus() {
+    let most = simulate("l3:1 core:2 pu:1", 1, || {
+        let runtime = runtime();
+        let queue = runtime.workqueue("mixed").build_in().unwrap();
+        mixed(&runtime, &queue, 2, false);
+        let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        // Long enough for the surplus to go, two looks for each.
+        let items: Vec<_> = (0..4_000)
+            .map(|number| {
+                let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+                queue.spawn(move || {
+                    let running = now.fetch_add(1, Ordering::Relaxed) + 1;
+                    if number > 3_000 {
+                        most.fetch_max(running, Ordering::Relaxed);
+                    }
+                    compute(us(100));
+                    now.fetch_sub(1, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        for item in items {
+            item.join().unwrap();
+        }
+        most.load(Ordering::Relaxed)
+    });
+    assert!(most <= 3, "{most} at once on 2 CPUs");
+}
+
+#[test]
+fn workers_that_wait_for_a_cpu_are_not_replaced() {
+    let threads = simulate("l3:1 core:2 pu:1", 1, || {
+        let runtime = runtime();
+        let queue = runtime.workqueue("crowded").build_in().unwrap();
+        // Others want the CPUs as well: each worker runs a tenth of the time.
+        let others: Vec<_> = (0..18)
+            .map(|_| Sim::spawn(ThreadSpec::default(), || compute(us(400_000))).expect("room"))
+            .collect();
+        let items: Vec<_> = (0..400).map(|_| queue.spawn(|| compute(us(100)))).collect();
+        let mut most = 0;
+        for item in items {
+            item.join().unwrap();
+            most = most.max(runtime.threads());
+        }
+        others.into_iter().for_each(Sim::join);
+        most
+    });
+    // By the rule that something starts every 10 ms there may be some more than CPUs, but not one for each look.
+    assert!(threads <= 6, "{threads} threads");
+}
+
+/// What the workers of one CPU did: how many at once at most, and each item's wait.
+#[derive(Debug, Default)]
+struct OnOneCpu {
+    now: u32,
+    most: u32,
+    waits: Vec<Duration>,
+}
+
+#[test]
+fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
+    let seen = simulate("l3:1 core:4 pu:1", 1, || {
+        let runtime = runtime();
+        let queue = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+        let seen = Arc::new(Mutex::<_, Sim>::new_in(OnOneCpu::default()));
+        let items: Vec<_> = (0..60)
+            .map(|number| {
+                let seen = Arc::clone(&seen);
+                let queued = Sim::now();
+                let item = move || {
+                    let mut guard = seen.lock();
+                    guard.now += 1;
+                    guard.most = guard.most.max(guard.now);
+                    guard.waits.push(Sim::now() - queued);
+                    drop(guard);
+                    compute(us(300));
+                    if number < 20 {
+                        // It does not count while it sleeps.
+                        seen.lock().now -= 1;
+                        Sim::sleep(us(50_000));
+                        seen.lock().now += 1;
+                        compute(us(10));
+                    }
+                    seen.lock().now -= 1;
+                };
+                let work = Arc::new(Mutex::<_, Sim>::new_in(Some(item)));
+                let work = nearq_core::Work::new_in(move |_: &nearq_core::Work<Sim>| {
+                    let item = work.lock().take();
+                    item.expect("once")();
+                });
+                queue.queue_on(2, &work).unwrap();
+                work
+            })
+            .collect();
+        for item in &items {
+            item.flush().unwrap();
+        }
+        let statistics = queue.statistics();
+        let wakeups: u64 = statistics.iter().map(|link| link.concurrency_wakeups).sum();
+        assert!(wakeups >= 5, "{wakeups}");
+        core::mem::take(&mut *seen.lock())
+    });
+    // 60 items of 0.3 ms, and each of 20 sleepers costs a detection: 2 ms, and another worker's start.
+    let last = *seen.waits.iter().max().unwrap();
+    assert!(last < us(80_000), "{last:?}");
+    // All 20 wake up in turn; those that are back finish their item.
+    assert!(seen.most <= 4, "{seen:?}");
+}
+
+#[test]
+fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
+    for (limit, bound) in [(10_000, 40_000), (0, u64::MAX)] {
+        let (wait, hogs, counted) = simulate("l3:1 core:2 pu:1", 1, move || {
+            let runtime =
+                Runtime::<Sim>::builder_in().cpu_intensive_after(us(limit)).build().unwrap();
+            let queue = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+            let hog = nearq_core::Work::new_in(|_: &nearq_core::Work<Sim>| compute(us(400_000)));
+            queue.queue_on(1, &hog).unwrap();
+            Sim::sleep(us(500));
+            let queued = Sim::now();
+            let started = Arc::new(Mutex::<_, Sim>::new_in(None::<Instant>));
+            let short = {
+                let started = Arc::clone(&started);
+                nearq_core::Work::new_in(move |_: &nearq_core::Work<Sim>| {
+                    started.lock().get_or_insert(Sim::now());
+                })
+            };
+            queue.queue_on(1, &short).unwrap();
+            short.flush().unwrap();
+            hog.flush().unwrap();
+            Sim::sleep(us(10_000));
+            let counted: u64 = queue.statistics().iter().map(|link| link.cpu_intensive).sum();
+            let wait = started.lock().expect("it ran") - queued;
+            (wait, runtime.cpu_hogs(), counted)
+        });
+        println!("limit {limit}: {wait:?}, {hogs:?}");
+        assert!(wait < us(bound.min(1_000_000)), "{wait:?}");
+        assert_eq!(hogs.len(), usize::from(limit != 0), "{hogs:?}");
+        assert_eq!(counted, u64::from(limit != 0));
+        assert!(hogs.iter().all(|(name, times)| name.contains("concurrency") && *times == 1));
+    }
+}
+
+#[test]
+fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
+    let wait = simulate("l3:1 core:2 pu:1", 1, || {
+        let runtime = runtime();
+        let long = runtime.workqueue("long").per_cpu(true).cpu_intensive(true);
+        let long = long.max_active(1).build_in().unwrap();
+        let short = runtime.workqueue("short").per_cpu(true).build_in().unwrap();
+        let running = Arc::new(AtomicU32::new(0));
+        let hogs: Vec<_> = (0..2)
+            .map(|_| {
+                let running = Arc::clone(&running);
+                let hog = nearq_core::Work::new_in(move |_: &nearq_core::Work<Sim>| {
+                    assert_eq!(running.fetch_add(1, Ordering::Relaxed), 0, "max_active");
+                    compute(us(50_000));
+                    running.fetch_sub(1, Ordering::Relaxed);
+                });
+                long.queue_on(1, &hog).unwrap();
+                hog
+            })
+            .collect();
+        Sim::sleep(us(500));
+        let queued = Sim::now();
+        let started = Arc::new(Mutex::<_, Sim>::new_in(None));
+        let item = {
+            let started = Arc::clone(&started);
+            nearq_core::Work::new_in(move |_: &nearq_core::Work<Sim>| {
+                started.lock().get_or_insert(Sim::now());
+            })
+        };
+        short.queue_on(1, &item).unwrap();
+        item.flush().unwrap();
+        for hog in &hogs {
+            hog.flush().unwrap();
+        }
+        let started = started.lock().expect("it ran");
+        started - queued
+    });
+    // As soon as the system lets the woken worker run beside the other one.
+    assert!(wait < us(8_000), "{wait:?}");
+}
+
+#[test]
+fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
+    simulate("l3:1 core:1 pu:1", 1, || {
+        let runtime = runtime();
+        assert_eq!(runtime.blocking(|| runtime.blocking(|| 7)), 7);
+        let queue = runtime.workqueue("nested").build_in().unwrap();
+        let outer = {
+            let runtime = runtime.clone();
+            queue.spawn(move || {
+                runtime.blocking(|| {
+                    runtime.blocking(|| Sim::sleep(us(1_000)));
+                    // Still away: the other item has the CPU.
+                    Sim::sleep(us(50_000));
+                });
+            })
+        };
+        Sim::sleep(us(5_000));
+        let queued = Sim::now();
+        let wait = queue.spawn(move || Sim::now() - queued).join().unwrap();
+        assert!(wait < us(200), "{wait:?}");
+        outer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_knows_that_a_worker_sleeps_may_tell() {
+    let [told, not] = [true, false].map(|tell| {
+        simulate("l3:1 core:2 pu:1", 1, move || {
+            let runtime = runtime();
+            let queue = runtime.workqueue("told").build_in().unwrap();
+            let sleepers: Vec<_> = (0..2).map(|_| queue.spawn(|| Sim::sleep(us(60_000)))).collect();
+            Sim::sleep(us(1_000));
+            let queued = Sim::now();
+            let next = queue.spawn(move || Sim::now() - queued);
+            if tell {
+                // The monitor takes note of the clocks when it is woken.
+                Sim::sleep(us(100));
+                for worker in runtime.workers() {
+                    runtime.note_blocked(worker.thread_id.unwrap_or(0));
+                }
+            }
+            let latency = next.join().unwrap();
+            for sleeper in sleepers {
+                sleeper.join().unwrap();
+            }
+            latency
+        })
+    });
+    println!("told: {told:?}, not: {not:?}");
+    assert!(told < us(300) && not > told, "{told:?} {not:?}");
+}

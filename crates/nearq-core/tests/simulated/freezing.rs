@@ -1,0 +1,196 @@
+//! Freezing and thawing, on simulated machines.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nearq_core::{Error, JoinHandle, Runtime, Work, Workqueue};
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
+use nearq_topology::Topology;
+
+fn simulation(seed: u64) -> Simulation {
+    Simulation::new(Topology::from_synthetic("numa:2 l3:1 core:2").expect("well formed"), seed)
+}
+
+fn runtime() -> Runtime<Sim> {
+    Runtime::<Sim>::builder_in().build().expect("the machine is known")
+}
+
+fn freezable(runtime: &Runtime<Sim>, name: &str) -> Workqueue<Sim> {
+    runtime.workqueue(name).freezable(true).build_in().expect("can be done")
+}
+
+#[test]
+fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
+    let outcome = simulation(1).run(|| {
+        let runtime = runtime();
+        let queues = [
+            freezable(&runtime, "unbound"),
+            runtime.workqueue("percpu").per_cpu(true).freezable(true).build_in().unwrap(),
+            runtime.workqueue("ordered").ordered(true).freezable(true).build_in().unwrap(),
+        ];
+        let other = runtime.workqueue("other").build_in().unwrap();
+        assert!(queues.iter().all(Workqueue::is_freezable) && !other.is_freezable());
+        let long =
+            queues.each_ref().map(|queue| queue.spawn(|| Sim::sleep(Duration::from_millis(5))));
+        Sim::sleep(Duration::from_millis(1));
+        let begin = Sim::now();
+        runtime.freeze().unwrap();
+        assert!(long.iter().all(JoinHandle::is_finished));
+        assert!(Sim::now() - begin > Duration::from_millis(3));
+        assert!(runtime.is_frozen());
+        runtime.freeze().unwrap();
+        let late = freezable(&runtime, "late");
+        let held: Vec<_> = queues.iter().chain([&late]).map(|queue| queue.spawn(|| {})).collect();
+        queues[0].set_max_active(3).unwrap();
+        other.spawn(|| {}).join().unwrap();
+        Sim::sleep(Duration::from_millis(50));
+        assert!(held.iter().all(|handle| !handle.is_finished()));
+        for queue in queues.iter().chain([&late]) {
+            assert_eq!(queue.inactive(), 1);
+            assert!(queue.limits().iter().all(|row| row.limit == 0 && row.active == 0));
+        }
+        runtime.thaw();
+        assert!(!runtime.is_frozen());
+        for handle in held {
+            handle.join().unwrap();
+        }
+        runtime.thaw();
+        assert!(queues[0].limits().iter().all(|row| row.limit == 3), "min_active is 3 as well");
+    });
+    outcome.expect();
+}
+
+#[test]
+fn an_item_of_a_freezable_queue_cannot_freeze_and_others_can() {
+    let outcome = simulation(1).run(|| {
+        let runtime = runtime();
+        let (queue, other) =
+            (freezable(&runtime, "own"), runtime.workqueue("other").build_in().unwrap());
+        let own = runtime.clone();
+        let error = queue.spawn(move || own.freeze()).join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Deadlock(_)));
+        assert!(error.to_string().contains("freezable"), "{error}");
+        assert!(!runtime.is_frozen());
+        let own = runtime.clone();
+        other.spawn(move || own.freeze()).join().unwrap().unwrap();
+        assert!(runtime.is_frozen());
+        let own = runtime.clone();
+        other.spawn(move || own.thaw()).join().unwrap();
+        queue.spawn(|| {}).join().unwrap();
+    });
+    outcome.expect();
+}
+
+/// Four threads queue without a pause while others freeze and thaw: nothing runs between.
+fn under_load(seed: u64) {
+    let mut faults = Faults::NONE;
+    if seed.is_multiple_of(2) {
+        faults = Faults::ALL;
+        faults.preempted_one_in = 50;
+        faults.preemption = Duration::from_millis(1);
+    }
+    let schedule =
+        [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }][seed as usize % 3];
+    let outcome = simulation(seed).faults(faults).schedule(schedule).run(move || {
+        let runtime = runtime();
+        let max_active = [1, 2, 100, 1024][seed as usize % 4];
+        let builder = runtime.workqueue("loaded").freezable(true).max_active(max_active);
+        let queue = Arc::new(builder.build_in().expect("can be done"));
+        let (started, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut issuers = Vec::new();
+        while issuers.len() < 4 {
+            let (queue, counts) = (Arc::clone(&queue), (Arc::clone(&started), Arc::clone(&ended)));
+            let main = move || {
+                let work = Work::new_in(|_: &Work<Sim>| {});
+                for _ in 0..100 {
+                    let (started, ended) = counts.clone();
+                    drop(queue.spawn(move || {
+                        started.fetch_add(1, Ordering::SeqCst);
+                        compute(Duration::from_micros(2));
+                        ended.fetch_add(1, Ordering::SeqCst);
+                    }));
+                    queue.queue(&work);
+                }
+            };
+            issuers.extend(Sim::spawn(ThreadSpec::default(), main));
+        }
+        for _ in 0..10 {
+            Sim::sleep(Duration::from_micros(30));
+            runtime.freeze().expect("not from inside");
+            let before = started.load(Ordering::SeqCst);
+            assert_eq!(before, ended.load(Ordering::SeqCst), "seed {seed}: something runs");
+            Sim::sleep(Duration::from_micros(100));
+            assert_eq!(before, started.load(Ordering::SeqCst), "seed {seed}: something started");
+            runtime.thaw();
+        }
+        issuers.into_iter().for_each(Sim::join);
+        drop(queue);
+        assert_eq!(ended.load(Ordering::SeqCst), 400, "seed {seed}");
+    });
+    assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
+    outcome.expect();
+}
+
+#[test]
+fn nothing_starts_while_frozen_however_it_is_queued() {
+    (0..48).for_each(under_load);
+}
+
+#[test]
+fn two_who_freeze_and_one_who_thaws() {
+    let outcome = simulation(2).run(|| {
+        let runtime = runtime();
+        let queue = freezable(&runtime, "own");
+        let long = queue.spawn(|| Sim::sleep(Duration::from_millis(20)));
+        Sim::sleep(Duration::from_millis(1));
+        let freezers = [(); 2].map(|()| {
+            let runtime = runtime.clone();
+            Sim::spawn(ThreadSpec::default(), move || runtime.freeze().unwrap()).expect("room")
+        });
+        Sim::sleep(Duration::from_millis(1));
+        assert!(runtime.is_frozen());
+        let begin = Sim::now();
+        runtime.thaw();
+        freezers.into_iter().for_each(Sim::join);
+        assert!(Sim::now() - begin < Duration::from_millis(5), "they wait no longer");
+        assert!(!long.is_finished());
+        queue.spawn(|| {}).join().unwrap();
+    });
+    outcome.expect();
+}
+
+/// Who thaws has the queue in hand while its last handle goes.
+#[test]
+fn a_queue_is_dropped_while_others_freeze_and_thaw() {
+    for seed in 0..150 {
+        let outcome = simulation(seed).schedule(Schedule::Random).run(|| {
+            let runtime = runtime();
+            let queue = freezable(&runtime, "own");
+            drop(queue.spawn(|| {}));
+            let other = {
+                let runtime = runtime.clone();
+                let main = move || {
+                    for _ in 0..4 {
+                        runtime.freeze().expect("not from inside");
+                        runtime.thaw();
+                    }
+                };
+                Sim::spawn(ThreadSpec::default(), main).expect("room")
+            };
+            drop(queue);
+            // Somebody else's memory may be there then.
+            drop((0..3).map(|_| freezable(&runtime, "next")).collect::<Vec<_>>());
+            Sim::join(other);
+        });
+        assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
+        outcome.expect();
+    }
+}

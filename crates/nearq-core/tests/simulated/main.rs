@@ -1,0 +1,19 @@
+//! Everything that runs on simulated machines alone. A run is a function of its seed wherever the test runs: each object has its own
+//! cache lines, and the simulation that a thread runs is that thread's own.
+
+mod concurrency;
+mod freezing;
+mod limits;
+mod ordered;
+mod per_cpu;
+mod promises;
+mod simulated;
+mod simulated_crowd;
+mod simulated_futures;
+mod simulated_homes;
+mod simulated_priorities;
+mod simulated_rescue;
+mod simulated_stalls;
+
+#[global_allocator]
+static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

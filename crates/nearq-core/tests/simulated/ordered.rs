@@ -1,0 +1,166 @@
+//! Ordered queues: one item at a time in the order of queueing, under load, through live changes, and with faults.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_core::{Error, Runtime, Scope, Work, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
+use nearq_topology::{CpuSet, Topology};
+
+const ISSUERS: usize = 6;
+const ITEMS: usize = 60;
+
+/// Who queued an item, and the number that it has for him.
+type Started = Arc<std::sync::Mutex<Vec<(usize, usize)>>>;
+
+fn issue(queue: &Workqueue<Sim>, issuer: usize, number: usize, started: &Started) {
+    let started = Arc::clone(started);
+    drop(queue.spawn(move || {
+        // Held for as long as the item runs: one that runs beside it would find it taken.
+        let mut started = started.try_lock().expect("one at a time");
+        started.push((issuer, number));
+        compute(Duration::from_micros(number as u64 % 4));
+        if number.is_multiple_of(13) {
+            Sim::sleep(Duration::from_micros(100));
+        }
+    }));
+}
+
+/// Six threads queue while the mask and the nice value change: what each of them queued starts in its order.
+fn under_changes(seed: u64) {
+    let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
+    let mut faults = Faults::NONE;
+    if !seed.is_multiple_of(3) {
+        faults = Faults::ALL;
+        faults.preempted_one_in = 100;
+        faults.preemption = Duration::from_millis(1);
+    }
+    let schedule =
+        [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }][seed as usize % 3];
+    let all = machine.possible().clone();
+    let outcome = Simulation::new(machine, seed).faults(faults).schedule(schedule).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let builder = runtime.workqueue("ordered").ordered(true).scope(Scope::Cache);
+        let queue = Arc::new(builder.build_in().expect("can be done"));
+        let started = Started::default();
+        let mut issuers = Vec::new();
+        while issuers.len() < ISSUERS {
+            let (queue, started, issuer) =
+                (Arc::clone(&queue), Arc::clone(&started), issuers.len());
+            let main = move || {
+                for number in 0..ITEMS {
+                    issue(&queue, issuer, number, &started);
+                    if number % 7 == issuer {
+                        Sim::sleep(Duration::from_micros(30));
+                    }
+                }
+            };
+            // The machine refuses some.
+            issuers.extend(Sim::spawn(ThreadSpec::default(), main));
+        }
+        for change in 0..20 {
+            Sim::sleep(Duration::from_micros(40));
+            queue.set_nice(change % 3).expect("can be done");
+            let mask: CpuSet =
+                all.iter().filter(|cpu| !(cpu + change as usize).is_multiple_of(3)).collect();
+            // The machine may have taken all of them.
+            let _ = queue.set_cpumask((change % 2 == 0).then_some(mask));
+        }
+        issuers.into_iter().for_each(Sim::join);
+        drop(queue);
+        drop(runtime);
+        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
+    });
+    assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
+    let started = outcome.expect();
+    assert_eq!(started.len(), ISSUERS * ITEMS, "seed {seed}");
+    for issuer in 0..ISSUERS {
+        let own = started.iter().filter(|(by, _)| *by == issuer).map(|(_, number)| *number);
+        assert!(own.eq(0..ITEMS), "seed {seed}: {started:?}");
+    }
+}
+
+#[test]
+fn nothing_is_overtaken_through_changes_and_faults() {
+    (0..18).for_each(under_changes);
+}
+
+/// One thread on each CPU in turn, each after the other: the order is known over all of them.
+#[test]
+fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
+    let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 5).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue("ordered").ordered(true).build_in().expect("can be done");
+        let started = Started::default();
+        for number in 0..200 {
+            let cpu = number * 5 % 8;
+            Sim::set_affinity(Sim::current_thread(), &CpuSet::single(cpu)).expect("allowed");
+            if number.is_multiple_of(10) {
+                let mask = [None, Some("0-3".parse().unwrap()), Some("2-7".parse().unwrap())];
+                queue.set_cpumask(mask[number / 10 % 3].clone()).expect("can be done");
+            }
+            issue(&queue, 0, number, &started);
+        }
+        drop(queue);
+        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
+    });
+    assert!(outcome.expect().into_iter().map(|(_, number)| number).eq(0..200));
+}
+
+#[test]
+fn an_item_that_queues_itself_again_lets_the_others_go_first() {
+    let machine = Topology::from_synthetic("core:4").expect("well formed");
+    let outcome = Simulation::new(machine, 5).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue("ordered").ordered(true).build_in().expect("can be done");
+        let queue = Arc::new(queue);
+        let order: Arc<Mutex<Vec<usize>, Sim>> = Arc::new(Mutex::new_in(Vec::new()));
+        let (own, log) = (Arc::downgrade(&queue), Arc::clone(&order));
+        let again = Work::new_in(move |work: &Work<Sim>| {
+            Sim::sleep(Duration::from_micros(500));
+            log.lock().push(0);
+            if log.lock().len() < 4 {
+                own.upgrade().expect("alive").queue(work);
+            }
+        });
+        queue.queue(&again);
+        for number in 1..3 {
+            let order = Arc::clone(&order);
+            drop(queue.spawn(move || order.lock().push(number)));
+        }
+        // Two more rounds; the last handle of the queue must not be the item's.
+        Sim::sleep(Duration::from_millis(10));
+        core::mem::take(&mut *order.lock())
+    });
+    assert_eq!(outcome.expect(), [0, 1, 2, 0]);
+}
+
+#[test]
+fn an_ordered_queue_has_no_limit_to_set() {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 5).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let ordered = || runtime.workqueue("ordered").ordered(true);
+        assert_eq!(ordered().max_active(2).build_in().map(drop), Err(Error::Ordered("max_active")));
+        assert_eq!(ordered().min_active(1).build_in().map(drop), Err(Error::Ordered("min_active")));
+        let both = ordered().per_cpu(true).build_in().map(drop);
+        assert_eq!(both, Err(Error::PerCpu("ordered")));
+        let queue = ordered().max_active(1).build_in().expect("it is 1");
+        assert!(queue.is_ordered() && queue.max_active() == 1);
+        assert_eq!(queue.set_max_active(1), Err(Error::Ordered("max_active")));
+        assert_eq!(queue.set_min_active(0), Err(Error::Ordered("min_active")));
+        assert_eq!(queue.scope_in_words(), "ordered");
+        let text = queue.set_max_active(5).unwrap_err().to_string();
+        assert!(text.contains("one item at a time"), "{text}");
+    });
+    outcome.expect();
+}

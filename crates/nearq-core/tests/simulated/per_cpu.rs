@@ -1,0 +1,235 @@
+//! Per-CPU queues on simulated machines: where items run, what can be set, and what becomes of them when CPUs go.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_core::{Attributes, Domain, Error, Runtime, Scope, Work, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Sim, Simulation, compute};
+use nearq_topology::{CpuSet, Limits, Topology};
+
+fn machine(text: &str) -> Topology {
+    Topology::from_synthetic(text).expect("well formed")
+}
+
+/// What an item saw: the CPU it was queued for, and the one it ran on.
+type Seen = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
+
+fn runtime() -> Runtime<Sim> {
+    Runtime::<Sim>::builder_in().build().expect("the machine is known")
+}
+
+fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
+    runtime.workqueue("percpu").per_cpu(true).build_in().expect("can be done")
+}
+
+fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
+    let seen = Arc::clone(seen);
+    Work::new_in(move |_: &Work<Sim>| {
+        compute(Duration::from_micros(3));
+        seen.lock().push((queued, Sim::current_cpu()));
+    })
+}
+
+#[test]
+fn items_run_on_the_cpu_that_queued_them_or_that_was_named() {
+    let outcome = Simulation::new(machine("pack:2 l3:2 core:2 pu:2"), 3).run(|| {
+        let runtime = runtime();
+        let queue = Arc::new(queue(&runtime));
+        let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+        let issuers: Vec<_> = (0..16)
+            .map(|cpu| {
+                let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
+                let main = move || {
+                    for round in 0..20 {
+                        // Two at a time: nobody may come from another CPU to help.
+                        let other = (cpu + round) % 16;
+                        assert!(queue.queue(&witness(&seen, cpu)));
+                        assert!(queue.queue_on(other, &witness(&seen, other)).unwrap());
+                        Sim::sleep(Duration::from_micros(5));
+                    }
+                };
+                let affinity = Some(CpuSet::single(cpu));
+                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+            })
+            .collect();
+        issuers.into_iter().for_each(Sim::join);
+        drop(queue);
+        core::mem::take(&mut *seen.lock())
+    });
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+    let seen = outcome.expect();
+    assert_eq!(seen.len(), 16 * 20 * 2);
+    for (queued, ran) in seen {
+        assert_eq!(queued, ran);
+    }
+}
+
+#[test]
+fn the_limit_is_for_each_cpu() {
+    let outcome = Simulation::new(machine("numa:2 core:2"), 3).run(|| {
+        let runtime = runtime();
+        let queue = runtime.workqueue("percpu").per_cpu(true).max_active(2).build_in().unwrap();
+        let works: Vec<_> = (0..12)
+            .map(|_| Work::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_millis(200))))
+            .collect();
+        for (number, work) in works.iter().enumerate() {
+            assert!(queue.queue_on(number % 4, work).unwrap());
+        }
+        // Each CPU has one that sleeps, and gets a second worker for the other one.
+        Sim::sleep(Duration::from_millis(100));
+        for (cpu, row) in queue.limits().into_iter().enumerate() {
+            assert_eq!((row.domain, row.cpus), (Domain::Cpu(cpu), CpuSet::single(cpu)));
+            assert_eq!((row.limit, row.active, row.inactive), (2, 2, 1));
+        }
+        assert_eq!(works.iter().filter(|work| work.is_running()).count(), 8);
+        queue.set_max_active(3).unwrap();
+        Sim::sleep(Duration::from_millis(50));
+        assert_eq!(works.iter().filter(|work| work.is_running()).count(), 12);
+    });
+    outcome.expect();
+}
+
+#[test]
+fn queues_of_one_nice_value_share_the_pools_of_cpus_and_no_others() {
+    let outcome = Simulation::new(machine("core:2"), 3).run(|| {
+        let runtime = runtime();
+        let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap();
+        let queues = [queue(&runtime), queue(&runtime)];
+        for queue in queues.iter().chain([&strict]) {
+            for cpu in 0..2 {
+                let ran = Arc::new(Mutex::<_, Sim>::new_in(None));
+                let seen = Arc::clone(&ran);
+                let work =
+                    Work::new_in(move |_: &Work<Sim>| *seen.lock() = Some(Sim::current_cpu()));
+                queue.queue_on(cpu, &work).unwrap();
+                Sim::sleep(Duration::from_millis(1));
+                assert_eq!(*ran.lock(), Some(cpu));
+            }
+        }
+        let bound: Vec<_> = runtime.pools().into_iter().filter(|pool| pool.bound).collect();
+        assert_eq!(bound.len(), 2, "one for each CPU: {bound:?}");
+        assert_eq!(runtime.pools().len(), 4);
+        // A change of nice is a change of pools.
+        queues[0].set_nice(5).unwrap();
+        assert_eq!(runtime.pools().len(), 6);
+        assert_eq!(queues[0].pods(), [0, 1].map(CpuSet::single));
+    });
+    outcome.expect();
+}
+
+#[test]
+fn workers_are_named_after_their_cpu() {
+    let names = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = Arc::clone(&names);
+    Simulation::new(machine("core:3"), 3)
+        .run(move || {
+            let runtime = Runtime::<Sim>::builder_in()
+                .on_worker_start(move |info| told.lock().unwrap().push(info.name.clone()))
+                .build()
+                .unwrap();
+            let queue = queue(&runtime);
+            queue.queue_on(2, &Work::new_in(|_: &Work<Sim>| {})).unwrap();
+            Sim::sleep(Duration::from_millis(1));
+        })
+        .expect();
+    assert_eq!(*names.lock().unwrap(), ["nq/2:0"]);
+}
+
+#[test]
+fn what_cannot_be_set_is_refused_and_says_what_can() {
+    let outcome = Simulation::new(machine("numa:2 core:1"), 3).run(|| {
+        let runtime = runtime();
+        let percpu = || runtime.workqueue("percpu").per_cpu(true);
+        let refused = |what| Err(Error::PerCpu(what));
+        assert_eq!(percpu().scope(Scope::Numa).build_in().map(drop), refused("a scope"));
+        assert_eq!(percpu().min_active(1).build_in().map(drop), refused("min_active"));
+        let queue = percpu().nice(3).build_in().unwrap();
+        assert!(queue.is_per_cpu());
+        assert_eq!(queue.scope_in_words(), "per-cpu");
+        assert_eq!(queue.set_scope(Scope::Cpu), refused("a scope"));
+        assert_eq!(queue.set_strict(true), refused("strict"));
+        assert_eq!(queue.set_localize(true), refused("localize"));
+        assert_eq!(queue.set_helping(false), refused("helping"));
+        assert_eq!(queue.set_affinity(false), refused("affinity"));
+        assert_eq!(queue.set_cpumask(CpuSet::single(0)), refused("a CPU mask"));
+        assert_eq!(queue.set_min_active(1), refused("min_active"));
+        let work = Work::new_in(|_: &Work<Sim>| {});
+        assert_eq!(queue.queue_on_node(0, &work).map(drop), refused("a node"));
+        assert!(!work.is_pending());
+        assert_eq!(queue.attributes(), Attributes { nice: 3, ..Attributes::default() });
+        queue.set_nice(4).unwrap();
+        queue.set_slice(std::time::Duration::from_millis(1)).unwrap();
+        queue.set_idle(true).unwrap();
+        queue.set_max_active(7).unwrap();
+        let text = queue.set_scope(Scope::Cpu).unwrap_err().to_string();
+        assert!(
+            text.contains("a scope") && text.contains("nice, idle, slice and max_active can"),
+            "{text}"
+        );
+    });
+    outcome.expect();
+}
+
+#[test]
+fn while_a_cpu_is_offline_its_items_run_elsewhere_and_come_back_with_it() {
+    for started_before in [false, true] {
+        let outcome = Simulation::new(machine("core:4"), 3).run(move || {
+            let runtime = runtime();
+            let queue = queue(&runtime);
+            let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+            let ran = |expected: fn(usize) -> bool| {
+                queue.queue_on(3, &witness(&seen, 3)).unwrap();
+                Sim::sleep(Duration::from_millis(2));
+                let (_, cpu) = seen.lock().pop().expect("it has run");
+                assert!(expected(cpu), "it ran on CPU {cpu}");
+            };
+            if started_before {
+                ran(|cpu| cpu == 3);
+            }
+            Sim::set_online(3, false).unwrap();
+            runtime.refresh();
+            ran(|cpu| cpu < 3);
+            Sim::set_online(3, true).unwrap();
+            runtime.refresh();
+            ran(|cpu| cpu == 3);
+            // Nobody has told the runtime.
+            Sim::set_online(3, false).unwrap();
+            ran(|cpu| cpu < 3);
+            Sim::set_online(3, true).unwrap();
+            ran(|cpu| cpu == 3);
+        });
+        outcome.expect();
+    }
+}
+
+#[test]
+fn a_cpu_that_the_process_may_not_use_is_stood_for_by_others() {
+    let outcome = Simulation::new(machine("core:4"), 3).run(|| {
+        let all = machine("core:4").possible().clone();
+        let mut limits = Limits::unlimited(all.clone());
+        limits.cpuset = Some("0-1".parse().unwrap());
+        Sim::set_limits(limits);
+        let runtime = runtime();
+        let queue = queue(&runtime);
+        let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+        queue.queue_on(3, &witness(&seen, 3)).unwrap();
+        Sim::sleep(Duration::from_millis(2));
+        let (_, cpu) = seen.lock().pop().expect("it has run");
+        assert!(cpu < 2, "{cpu}");
+        Sim::set_limits(Limits::unlimited(all));
+        Sim::sleep(Duration::from_millis(2));
+        queue.queue_on(3, &witness(&seen, 3)).unwrap();
+        Sim::sleep(Duration::from_millis(2));
+        assert_eq!(seen.lock().pop(), Some((3, 3)));
+    });
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+    outcome.expect();
+}

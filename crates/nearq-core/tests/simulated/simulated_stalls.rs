@@ -1,0 +1,194 @@
+//! Stalls on simulated machines: when they are reported, to whom, and what is said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_core::{Activity, Runtime, RuntimeBuilder, Stall, set_description_in};
+use nearq_lock::Mutex;
+use nearq_platform::{Instant, Platform};
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::Topology;
+
+type Told = Arc<Mutex<Vec<(Instant, Stall)>, Sim>>;
+
+const PERIOD: Duration = Duration::from_millis(50);
+/// The monitor looks every 10 ms where nothing moves for long.
+const LATE: Duration = Duration::from_millis(12);
+
+fn simulation(seed: u64) -> Simulation {
+    Simulation::new(Topology::from_synthetic("core:2").expect("well formed"), seed)
+}
+
+/// Two threads at most, and a note of each report.
+fn builder(told: &Told) -> RuntimeBuilder<Sim> {
+    let told = Arc::clone(told);
+    Runtime::<Sim>::builder_in().thread_limit(2).stall_after(PERIOD).on_stall(move |stall| {
+        told.lock().push((Sim::now(), stall.clone()));
+    })
+}
+
+fn told() -> Told {
+    Arc::new(Mutex::new_in(Vec::new()))
+}
+
+#[test]
+fn a_stall_is_told_once_a_period_as_long_as_it_lasts() {
+    for seed in 0..5 {
+        let outcome = simulation(seed).run(|| {
+            let told = told();
+            let runtime = builder(&told).build().expect("is known");
+            let queue = runtime.workqueue("stuck").build_in().expect("can be done");
+            let begin = Sim::now();
+            let asleep = [(); 2].map(|()| {
+                queue.spawn(|| {
+                    set_description_in::<Sim>("waits for the others");
+                    Sim::sleep(Duration::from_millis(280));
+                })
+            });
+            let rest = [(); 3].map(|()| queue.spawn(|| ()));
+            for handle in asleep.into_iter().chain(rest) {
+                handle.join().expect("no panic");
+            }
+            // Nothing waits any more.
+            Sim::sleep(Duration::from_millis(200));
+            let told = core::mem::take(&mut *told.lock());
+            (begin, told)
+        });
+        assert!(outcome.warnings.is_empty(), "who is told says it himself: {:?}", outcome.warnings);
+        let (begin, told) = outcome.expect();
+        assert_eq!(told.len(), 5, "seed {seed}: {told:?}");
+        for (count, (at, stall)) in (1..).zip(&told) {
+            let after = *at - begin;
+            let due = PERIOD * count;
+            assert!(
+                due <= after && after < due + LATE * count,
+                "seed {seed}: {count}. after {after:?}"
+            );
+            assert!(stall.lasts >= due && stall.lasts <= after, "{stall:?}");
+            assert_eq!((stall.nice, stall.waiting, stall.idle), (0, 3, 0), "{stall:?}");
+            assert!(stall.refused, "the limit of threads: {stall:?}");
+            assert_eq!((stall.busy.len(), stall.more_busy), (2, 0));
+            for worker in &stall.busy {
+                assert_eq!(worker.activity, Activity::Sleeps, "{stall:?}");
+                assert_eq!(worker.description, "waits for the others");
+                assert!(worker.function.contains("a_stall_is_told"), "{}", worker.function);
+                let runs = worker.runs.expect("it has a place");
+                assert!(runs <= after && runs + LATE >= stall.lasts, "{runs:?} of {after:?}");
+            }
+        }
+        let text = told[0].1.to_string();
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        assert!(first.starts_with("pool 0 (CPUs 0-1, nice 0) has started nothing for 5"), "{text}");
+        assert!(first.contains(", and at least 3 items wait; no thread can be started"), "{text}");
+        for line in lines {
+            assert!(
+                line.starts_with("  nq/u0:") && line.contains(concat!(": ", module_path!(), "::")),
+                "{text}"
+            );
+            assert!(line.contains(" for at least "), "{text}");
+            assert!(line.ends_with(", sleeps: waits for the others"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_callback_that_panics_is_called_again() {
+    let outcome = simulation(1).run(|| {
+        let told = told();
+        let own = Arc::clone(&told);
+        let runtime = builder(&told).on_stall(move |stall| {
+            own.lock().push((Sim::now(), stall.clone()));
+            std::panic::resume_unwind(Box::new("of the callback"));
+        });
+        let runtime = runtime.build().expect("is known");
+        let queue = runtime.workqueue("stuck").build_in().expect("can be done");
+        let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(130))));
+        for handle in handles {
+            handle.join().expect("no panic");
+        }
+        told.lock().len()
+    });
+    assert_eq!(outcome.expect(), 2);
+}
+
+#[test]
+fn where_something_is_started_nothing_is_told() {
+    let outcome = simulation(2).run(|| {
+        let told = told();
+        let runtime = builder(&told).build().expect("is known");
+        let queue = runtime.workqueue("slow").build_in().expect("can be done");
+        // Work waits all the time, and something starts every 20 ms.
+        let handles: Vec<_> =
+            (0..40).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(40)))).collect();
+        for handle in handles {
+            handle.join().expect("no panic");
+        }
+        // And where it is switched off.
+        let quiet = builder(&told).stall_after(Duration::ZERO).build().expect("is known");
+        let queue = quiet.workqueue("stuck").build_in().expect("can be done");
+        let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(300))));
+        for handle in handles {
+            handle.join().expect("no panic");
+        }
+        core::mem::take(&mut *told.lock())
+    });
+    assert_eq!(outcome.expect(), []);
+}
+
+/// A runtime of the given setting whose work waits for so long; what is warned of.
+fn warned(setting: &'static str, waits: Duration) -> Vec<String> {
+    let outcome = simulation(3).setting("NEARQ_STALL_AFTER", setting).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().thread_limit(2).build()?;
+        let queue = runtime.workqueue("stuck").build_in()?;
+        let handles = [(); 3].map(|()| queue.spawn(move || Sim::sleep(waits)));
+        for handle in handles {
+            handle.join().expect("no panic");
+        }
+        Ok::<_, nearq_core::Error>(())
+    });
+    let mut warnings = outcome.warnings.clone();
+    if let Err(error) = outcome.expect() {
+        warnings.push(error.to_string());
+    }
+    warnings
+}
+
+#[test]
+fn where_nobody_listens_it_is_a_warning_and_the_environment_says_when() {
+    let warnings = warned("0.05", Duration::from_millis(120));
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings.iter().all(|line| line.contains("has started nothing for")), "{warnings:?}");
+    assert_eq!(warned("0", Duration::from_secs(100)), [""; 0]);
+    let standard = warned(" 30 ", Duration::from_secs(65));
+    assert_eq!(standard.len(), 2, "{standard:?}");
+    for wrong in ["soon", "-1", "", "1e300", "NaN"] {
+        let warnings = warned(wrong, Duration::ZERO);
+        let text = format!(
+            "NEARQ_STALL_AFTER is `{wrong}`; it may be a number of seconds, or 0 for never"
+        );
+        assert_eq!(warnings, [text]);
+    }
+}
+
+#[test]
+fn a_worker_that_has_said_that_it_blocks_is_named_as_well() {
+    let outcome = simulation(4).run(|| {
+        let told = told();
+        let runtime = builder(&told).build().expect("is known");
+        let queue = runtime.workqueue("said").build_in().expect("can be done");
+        let handles = [(); 3].map(|()| {
+            let own = runtime.clone();
+            queue.spawn(move || own.blocking(|| Sim::sleep(Duration::from_millis(80))))
+        });
+        for handle in handles {
+            handle.join().expect("no panic");
+        }
+        core::mem::take(&mut *told.lock())
+    });
+    let told = outcome.expect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let busy = &told[0].1.busy;
+    assert_eq!(busy.len(), 2);
+    assert!(busy.iter().all(|worker| worker.activity == Activity::Sleeps && worker.runs.is_none()));
+}
