@@ -1,13 +1,12 @@
 //! An idle runtime makes no wake-ups, loses its threads after a while, and leaves nothing behind.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work, Workqueue};
 
-use crate::common::{self, alone, eventually, switches, threads, watch};
+use crate::common::{self, all_asleep, alone, eventually, switches, threads, watch};
 
 fn busy(runtime: &Runtime) -> Vec<Workqueue> {
     let queues: Vec<_> = [Scope::Cpu, Scope::Cache, Scope::System]
@@ -39,13 +38,7 @@ fn an_idle_runtime_makes_no_wake_ups() {
     let _watchdog = watch(Some(&runtime));
     let queues = busy(&runtime);
     assert!(!threads().is_empty());
-    let mut before = BTreeMap::new();
-    // Until a tenth of a second brings nothing new.
-    eventually("everybody sleeps", || {
-        std::thread::sleep(Duration::from_millis(100));
-        let now = switches();
-        core::mem::replace(&mut before, now.clone()) == now
-    });
+    let before = all_asleep();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(switches(), before, "context switches of threads of an idle runtime");
     drop(queues);

@@ -185,7 +185,7 @@ impl Group {
             };
             for root in roots {
                 for parent in [Path::new(root).join(path), Path::new(root).to_owned()] {
-                    let group = parent.join(format!("nearq-test-{}", std::process::id()));
+                    let group = parent.join(format!("nearq-test-pids-{}", std::process::id()));
                     match std::fs::create_dir(&group) {
                         Ok(()) if group.join("pids.max").exists() => return Ok(Group(group)),
                         Ok(()) => {
@@ -290,9 +290,8 @@ fn idle_ones_make_no_wake_ups() {
         .map(|number| runtime.workqueue(format!("{number}")).rescuer(true).build_in().unwrap())
         .collect();
     join_all(queues.iter().map(|queue| queue.spawn(|| {})).collect());
-    // The monitor's last looks.
-    std::thread::sleep(Duration::from_millis(200));
-    let before = common::switches();
+    // After the monitor's last looks.
+    let before = common::all_asleep();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(common::switches(), before);
     assert_eq!(queues.iter().map(rescued).sum::<u64>(), 0);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nearq_core::{Error, Runtime, Work, Workqueue};
+use nearq_platform::{Linux, Platform};
 
 use crate::common;
 
@@ -54,16 +55,15 @@ impl Drop for Gate {
     }
 }
 
-/// A thread that waits for an item; gives that time to happen.
+/// A thread that waits for an item, when it waits.
 fn waiter(work: &Work) -> std::thread::JoinHandle<Result<bool, Error>> {
     let (work, (sender, receiver)) = (work.clone(), std::sync::mpsc::channel());
     let waiter = std::thread::spawn(move || {
-        sender.send(()).unwrap();
+        sender.send(Linux::thread_id(Linux::current_thread())).unwrap();
         work.flush()
     });
-    receiver.recv().unwrap();
-    // Nothing tells that it waits. A thread that has begun gets that far in microseconds, on a busy machine in milliseconds.
-    std::thread::sleep(Duration::from_millis(200));
+    let thread = receiver.recv().unwrap();
+    common::eventually("it waits", || common::sleeps(thread));
     waiter
 }
 

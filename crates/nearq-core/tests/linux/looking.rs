@@ -5,20 +5,13 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Work, Workqueue};
 
-/// Waits until `there` says so.
-fn until(what: &str, mut there: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + Duration::from_mins(1);
-    while !there() {
-        assert!(std::time::Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use crate::common::eventually;
 
 fn held_queue(runtime: &Runtime, name: &str) -> (Workqueue, mpsc::Sender<()>) {
     let queue = runtime.workqueue(name).max_active(1).build_in().unwrap();
     let (go, wait) = mpsc::channel::<()>();
     queue.spawn(move || wait.recv().is_ok());
-    until("it begins", || runtime.running().len() == 1);
+    eventually("it begins", || runtime.running().len() == 1);
     (queue, go)
 }
 
@@ -38,7 +31,7 @@ fn what_runs_is_seen_with_its_queue_and_for_how_long() {
     assert!(!item.rescuer && item.thread_id.is_some());
     drop(go);
     queue.flush().unwrap();
-    until("it ends", || runtime.running().is_empty());
+    eventually("it ends", || runtime.running().is_empty());
 }
 
 #[test]

@@ -157,7 +157,7 @@ struct Cgroup {
 
 impl Cgroup {
     fn new() -> Option<Self> {
-        let name = format!("nearq-test-{}", std::process::id());
+        let name = format!("nearq-test-quota-{}", std::process::id());
         for (root, quota) in
             [("/sys/fs/cgroup", "cpu.max"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us")]
         {
@@ -253,7 +253,8 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
             let item = move || {
                 let _ = sender.send(());
                 if number % 10 == 0 {
-                    std::thread::sleep(Duration::from_mins(1));
+                    // An exit that waited for it would be noticed.
+                    std::thread::sleep(2 * common::PATIENCE);
                 }
                 std::hint::black_box((0..10_000).sum::<u64>());
             };
@@ -263,7 +264,7 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
         if part == "worker" {
             // From within a worker, while others run.
             drop(queue.spawn(|| std::process::exit(7)));
-            std::thread::sleep(Duration::from_mins(1));
+            std::thread::sleep(2 * common::PATIENCE);
         }
         std::process::exit(7);
     }

@@ -437,7 +437,8 @@ fn nothing_is_said_of_what_is_not_refused() {
         }
         let runtime = runtime();
         for settings in [
-            runtime.workqueue("less").nice(5),
+            // Less favoured than this process, or as much where that is as little as there is.
+            runtime.workqueue("less").nice(own().nice.max(5)),
             runtime.workqueue("idle").idle(),
             runtime.workqueue("sliced").slice(Duration::from_millis(1)),
         ] {

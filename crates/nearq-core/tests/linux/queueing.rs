@@ -2,13 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work, Workqueue};
 
-use crate::common;
-
-const WATCHDOG: Duration = Duration::from_secs(30);
+use crate::common::{self, PATIENCE};
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
@@ -27,7 +24,7 @@ fn an_item_runs_and_can_be_queued_again() {
     for expected in 1..=1000 {
         // It may still be in the middle of its last instructions, but it is not pending.
         assert!(queue.queue(&work));
-        assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(expected));
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(expected));
     }
 }
 
@@ -80,7 +77,7 @@ fn the_function_may_queue_its_own_item() {
         }
     });
     assert!(queue.queue(&work));
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(()));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(()));
     drop(work);
 }
 
@@ -101,7 +98,7 @@ fn the_function_may_drop_the_last_handle_of_its_own_item() {
     queue.queue(&work);
     *guard = Some(work);
     drop(guard);
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(2), "the function is alive while it runs");
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(2), "the function is alive while it runs");
     drop(queue);
     assert_eq!(Arc::strong_count(&tail), 1, "and freed after it");
 }
@@ -118,16 +115,16 @@ fn a_panic_is_counted_and_the_item_runs_again() {
         assert_ne!(runs, 1, "the first run panics, as it should");
     });
     queue.queue(&work);
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(1));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(1));
     while work.is_running() {
         std::thread::yield_now();
     }
     queue.queue(&work);
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(2));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(2));
     while work.is_running() {
         std::thread::yield_now();
     }
-    let deadline = std::time::Instant::now() + WATCHDOG;
+    let deadline = std::time::Instant::now() + PATIENCE;
     while queue.statistics().iter().map(|link| link.completed).sum::<u64>() != 2 {
         assert!(std::time::Instant::now() < deadline, "{:?}", queue.statistics());
     }
@@ -221,8 +218,8 @@ fn max_active_bounds_what_runs_at_once() {
             sender.send(()).unwrap();
         }));
     }
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(()), "two items run together now");
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(()));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(()), "two items run together now");
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(()));
 }
 
 #[test]
@@ -259,5 +256,5 @@ fn dropping_a_queue_from_its_own_item_does_not_wait_for_itself() {
     }));
     *guard = Some(queue);
     drop(guard);
-    assert_eq!(receiver.recv_timeout(WATCHDOG), Ok(()));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(()));
 }

@@ -156,8 +156,11 @@ fn what_panics_when_it_is_dropped_does_not_end_a_worker() {
     sender.send(()).unwrap();
     common::eventually("the function was dropped", || drops.load(Ordering::SeqCst) == 2);
     assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
-    let alive = runtime.workers().len();
-    common::eventually("every worker that is alive is there", || common::threads().len() >= alive);
+    let alive: Vec<_> = runtime.workers().into_iter().map(|worker| worker.thread_id).collect();
+    common::eventually("every worker that is alive is there", || {
+        let threads = common::threads();
+        alive.iter().all(|id| id.is_some_and(|id| threads.contains_key(&id)))
+    });
     drop(queue);
 }
 
