@@ -81,7 +81,7 @@ pub const KNOBS: &[Knob] = &[
         "affinity",
         YES_NO,
         "Whether the scope is heeded; 0 is one pod of all CPUs",
-        "no_numa (until Linux 6.4)",
+        "/sys/devices/virtual/workqueue/NAME/numa (removed in Linux 6.6)",
         "Workqueue::set_affinity",
     ),
     queue(
@@ -182,7 +182,7 @@ pub const KNOBS: &[Knob] = &[
         "affinity",
         YES_NO,
         "Whether scopes are heeded at all",
-        ["workqueue.disable_numa (until Linux 6.4)", "NEARQ_AFFINITY", "Runtime::set_affinity"],
+        ["workqueue.disable_numa (removed in Linux 6.6)", "NEARQ_AFFINITY", "Runtime::set_affinity"],
     ),
     process(
         "cpumask",

@@ -483,7 +483,7 @@ pub struct LinkStatistics {
     /// Executions that ended in a panic; they count as completed too.
     pub panicked: u64,
     /// CPU time of the workers while they served this link. Counted when a worker pauses, at the latest every
-    /// 10 ms between two items; a worker that served several links in that time divides it by the number of items.
+    /// millisecond between two items; a worker that served several links in that time divides it by the number of items.
     pub cpu_time: Duration,
     /// How often a worker was brought back into its pod before an item.
     pub repatriated: u64,
