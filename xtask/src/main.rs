@@ -3,6 +3,7 @@
 //! Exit status: 0 where all is well, 1 where a check found something, 2 for a check that there is not. A check that
 //! cannot run here prints one line that begins with `skipped:`, and all is well.
 
+mod figures;
 mod house;
 mod licences;
 mod metadata;
@@ -15,6 +16,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHECK
   licences   every package that is built has a licence that is allowed
   house      crates use each other only as the house's plan allows
+  figures    every figure in the prose about results is one that is recorded, and every result is in the table
   slice      the platform costs at most 2 % more instructions than code written for Linux by hand (needs valgrind)";
 
 fn main() -> ExitCode {
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let check = match arguments.as_slice() {
         ["licences"] => licences::check,
         ["house"] => house::check,
+        ["figures"] => figures::check,
         ["slice"] => slice::check,
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

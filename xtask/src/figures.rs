@@ -1,0 +1,273 @@
+//! Every figure in the prose comes from a recorded result. `docs/results/figures` lists the sentences and table rows that
+//! quote results, and for each figure where it is recorded; this check computes it again, and refuses numbers that no line of
+//! that file accounts for.
+//!
+//! The file is a list of lines:
+//!
+//! ```text
+//! # a comment
+//! document README.md
+//! : text of a sentence or row, with {} for each figure that is computed and {32 parameter} for one that is given
+//! : a second line of the same text
+//! = [dispatch | outside | nearq spawn | ns_per_item]
+//! given hardware
+//! : 2x EPYC 7551
+//! ```
+//!
+//! `: ` begins a text, or continues the one on the line before. Each `=` line gives the figure for the next `{}`
+//! ([`expression`] says how). A figure agrees if it is the computed value rounded to the digits that are written, or to the unit
+//! that ends the line (`to 1000`). `given CATEGORY` begins a list of phrases, one a line, whose numbers come from elsewhere;
+//! `document` ends it, and a list that begins before the first `document` is for all of them.
+
+mod entries;
+mod expression;
+mod prose;
+mod records;
+
+use entries::{Entry, Part};
+use prose::Prose;
+use records::Records;
+use std::path::Path;
+
+/// The lists of sentences, and of results with their commands.
+const ENTRIES: &str = "docs/results/figures";
+const COMMANDS: &str = "docs/results/commands";
+/// Where results are, and the page whose table has each of them with its command.
+const RESULTS: &str = "docs/results";
+const TABLE: &str = "docs/results/README.md";
+/// The prose outside of the folder of results.
+const OTHERS: [&str; 1] = ["README.md"];
+
+/// Checks all documents and the table of results.
+pub(crate) fn check() -> Result<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| {
+        std::fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let mut documents = Vec::new();
+    for name in names(&root, "md")?
+        .iter()
+        .map(|name| format!("{RESULTS}/{name}"))
+        .chain(OTHERS.map(String::from))
+    {
+        let text = read(&name)?;
+        documents.push(Prose::new(&name, &text));
+    }
+    let entries = entries::parse(&read(ENTRIES)?).map_err(|error| format!("{ENTRIES}:{error}"))?;
+    let mut records = Records::new(&root.join(RESULTS));
+    let (mut findings, computed) = compare(&documents, &entries, &mut records);
+    findings.extend(table(&read(COMMANDS)?, &read(TABLE)?, &names(&root, "txt")?));
+    if findings.is_empty() {
+        Ok(format!(
+            "{computed} figures of {} documents are those of the recorded results",
+            documents.len()
+        ))
+    } else {
+        Err(findings.join("\n"))
+    }
+}
+
+/// The files of the folder of results whose name ends so, in order.
+fn names(root: &Path, extension: &str) -> Result<Vec<String>, String> {
+    let folder =
+        std::fs::read_dir(root.join(RESULTS)).map_err(|error| format!("{RESULTS}: {error}"))?;
+    let mut names = Vec::new();
+    for file in folder {
+        let path = file.map_err(|error| format!("{RESULTS}: {error}"))?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What is wrong in the documents, and how many figures were computed.
+fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> (Vec<String>, usize) {
+    let mut findings = Vec::new();
+    let mut computed = 0;
+    let mut covered: Vec<Vec<std::ops::Range<usize>>> = vec![Vec::new(); documents.len()];
+    for entry in entries {
+        let mut places = 0;
+        for (document, covered) in documents.iter().zip(&mut covered) {
+            if entry.document.as_ref().is_some_and(|name| *name != document.name) {
+                continue;
+            }
+            for place in document.find(&entry.parts) {
+                places += 1;
+                for (part, range) in entry.parts.iter().zip(place) {
+                    match part {
+                        Part::Text(_) if entry.given => covered.push(range),
+                        Part::Text(_) => {}
+                        Part::Given(_) => covered.push(range),
+                        Part::Figure(figure) => {
+                            computed += 1;
+                            if let Err(problem) = agrees(figure, document.text(&range), records) {
+                                let line = document.line(range.start);
+                                findings.push(format!("{}:{line}: {problem}", document.name));
+                            }
+                            covered.push(range);
+                        }
+                    }
+                }
+            }
+        }
+        let problem = match places {
+            0 => "is not in",
+            2.. if !entry.given => "is more than once in",
+            _ => continue,
+        };
+        let place = entry.document.as_deref().unwrap_or("any document");
+        findings.push(format!(
+            "{ENTRIES}:{}: this text {problem} {place}: {}",
+            entry.line, entry.source
+        ));
+    }
+    for (document, covered) in documents.iter().zip(&covered) {
+        for number in document.numbers() {
+            if !covered.iter().any(|range| range.start <= number.start && number.end <= range.end) {
+                let (line, figure) = (document.line(number.start), document.text(&number));
+                let around = document.around(&number);
+                findings.push(format!(
+                    "{}:{line}: {figure} has no recorded result and is not listed as given: … {around} …",
+                    document.name
+                ));
+            }
+        }
+    }
+    (findings, computed)
+}
+
+/// Whether a figure as it is written is the computed one, rounded.
+fn agrees(figure: &entries::Figure, written: &str, records: &mut Records) -> Result<(), String> {
+    let value = figure.expression.value(records).map_err(|error| format!("{written}: {error}"))?;
+    let number = prose::value(written).ok_or_else(|| format!("{written} is no number"))?;
+    let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let unit =
+        figure.unit.unwrap_or_else(|| 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX)));
+    // A value half-way between two may be rounded either way.
+    if (number - value).abs() <= unit * 0.500_000_1 {
+        return Ok(());
+    }
+    let rounded = (value / unit).round() * unit;
+    Err(format!(
+        "{written} is written, {rounded:.decimals$} is recorded ({value}): {}",
+        figure.source
+    ))
+}
+
+/// What is wrong with the table of results: each recorded text has a line with its command, by the list of commands.
+fn table(commands: &str, table: &str, texts: &[String]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for line in commands.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, _, arguments @ ..] = words.as_slice() else {
+            findings.push(format!("{COMMANDS}: no command: {line}"));
+            continue;
+        };
+        let (file, command) = (format!("({name}.txt)"), format!("`nearq {}`", arguments.join(" ")));
+        if !table.lines().any(|row| row.contains(&file) && row.contains(&command)) {
+            findings.push(format!("{TABLE}: no row of the table has {file} with {command}"));
+        }
+        if !texts.contains(&format!("{name}.txt")) {
+            findings.push(format!("{COMMANDS}: {name} is not recorded"));
+        }
+    }
+    for text in texts {
+        if !table.lines().any(|row| row.starts_with('|') && row.contains(&format!("({text})"))) {
+            findings.push(format!("{TABLE}: no row of the table has ({text})"));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "# Costs\n\nA spawn takes 77 ns,\n-12.5 % less than the 88 of others, with `--threads 2` on an EPYC 7551.\n";
+    const ENTRIES: &str = "\
+given hardware
+: EPYC 7551
+document costs.md
+: A spawn takes {} ns, {} % less than the {88 published} of others
+= [dispatch | outside | nearq spawn | ns_per_item]
+= ([dispatch | outside | nearq spawn | ns_per_item] / 88 - 1) * 100
+";
+
+    fn records() -> Records {
+        let mut records = Records::new(Path::new("/nowhere"));
+        let row = |median: f64| serde_json::json!({"scenario": "outside", "row": "nearq spawn", "metric": "ns_per_item", "median": median});
+        records.insert("dispatch", serde_json::json!({"parameters": {}, "rows": [row(77.0)]}));
+        records
+    }
+
+    fn findings(document: &str, entries: &str) -> Vec<String> {
+        let entries = entries::parse(entries).expect("entries");
+        compare(&[Prose::new("costs.md", document)], &entries, &mut records()).0
+    }
+
+    #[test]
+    fn figures_that_are_recorded_are_accepted() {
+        assert_eq!(findings(DOCUMENT, ENTRIES), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_wrong_figure_is_found_with_its_line_and_the_recorded_one() {
+        let found = findings(&DOCUMENT.replace("-12.5", "-13.5"), ENTRIES);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("costs.md:4: -13.5 is written, -12.5 is recorded"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_record_that_changed_makes_the_prose_wrong() {
+        let entries = entries::parse(ENTRIES).expect("entries");
+        let mut records = records();
+        let row = serde_json::json!({"scenario": "outside", "row": "nearq spawn", "metric": "ns_per_item", "median": 80.0});
+        records.insert("dispatch", serde_json::json!({"rows": [row]}));
+        let (found, computed) =
+            compare(&[Prose::new("costs.md", DOCUMENT)], &entries, &mut records);
+        assert_eq!((found.len(), computed), (2, 2), "{found:?}");
+    }
+
+    #[test]
+    fn a_number_that_no_entry_accounts_for_is_found() {
+        let found = findings(&format!("{DOCUMENT}\nFour runs took 3.5 s.\n"), ENTRIES);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("costs.md:6: 3.5 has no recorded result"), "{found:?}");
+    }
+
+    #[test]
+    fn an_entry_whose_text_is_gone_is_found() {
+        let found = findings(&DOCUMENT.replace("A spawn takes", "Spawning takes"), ENTRIES);
+        assert!(
+            found[0].starts_with("docs/results/figures:4: this text is not in costs.md"),
+            "{found:?}"
+        );
+        // And its figures are not accounted for any more.
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn a_given_phrase_covers_no_part_of_a_longer_number() {
+        let found =
+            findings("8 writers, 48 writers, 1.8 writers.", "given parameter\n: 8 writers\n");
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn a_result_without_a_row_in_the_table_is_found() {
+        let commands = "lock  here  bench lock\nnuma  here  bench numa --files 12\n";
+        let rows = "| [lock.txt](lock.txt) | `nearq bench lock` |\n| [numa.txt](numa.txt) | `nearq bench numa` |\n";
+        let texts = ["lock.txt", "numa.txt", "old.txt"].map(String::from);
+        let found = table(commands, rows, &texts);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].contains("`nearq bench numa --files 12`") && found[1].contains("(old.txt)"),
+            "{found:?}"
+        );
+    }
+}
