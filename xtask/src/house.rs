@@ -7,7 +7,7 @@ use crate::metadata::{self, Package, Workspace};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 19] = [
+const PLAN: [Room; 20] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &[], &[]),
@@ -29,6 +29,7 @@ const PLAN: [Room; 19] = [
         &["nearq"],
     ),
     ("nearq", &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"], &[]),
+    ("nearq-report", &["nearq-platform", "nearq-sim", "nearq-topology"], &[]),
     (
         "nearq-experiments",
         &[
@@ -37,6 +38,7 @@ const PLAN: [Room; 19] = [
             "nearq-lock",
             "nearq-platform",
             "nearq-processes",
+            "nearq-report",
             "nearq-scx-policy",
             "nearq-sim",
             "nearq-topology",
@@ -53,6 +55,7 @@ const PLAN: [Room; 19] = [
             "nearq-home",
             "nearq-platform",
             "nearq-processes",
+            "nearq-report",
             "nearq-topology",
             "nearq-tree",
         ],

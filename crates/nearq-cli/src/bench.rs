@@ -1,13 +1,12 @@
 //! `nearq bench`: the experiments, each with its options.
 
-use crate::machine::on_help;
 use crate::output::{self, Failure, failed};
 use clap::{Args, Subcommand};
-use nearq_experiments::report::{Outputs, Report, Target};
 use nearq_experiments::{
-    BlockingOptions, Common, DispatchOptions, Error, HERE, HighpriOptions, HomeOptions,
-    LockOptions, NumaOptions, Progress, ScopesOptions,
+    BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, LockOptions,
+    NumaOptions, ScopesOptions,
 };
+use nearq_report::{Error, HERE, Machine, Outputs, Progress, Report, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -178,7 +177,7 @@ pub(crate) enum Experiment {
 #[derive(Args, Debug)]
 pub(crate) struct Shared {
     /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
-    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = on_help())]
+    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     on: String,
 
     /// End within 30 seconds

@@ -9,7 +9,6 @@ mod dump;
 mod get;
 mod homes;
 mod knobs;
-mod machine;
 mod metrics;
 mod output;
 mod ps;

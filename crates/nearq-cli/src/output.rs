@@ -7,7 +7,7 @@ pub(crate) use nearq_command::Failure;
 pub(crate) use nearq_command::output::{print, print_bytes, try_print};
 
 /// An experiment that cannot be made, or failed.
-pub(crate) fn failed(error: nearq_experiments::Error) -> Failure {
+pub(crate) fn failed(error: nearq_report::Error) -> Failure {
     Failure::with_status(error.exit_status(), error)
 }
 

@@ -3,8 +3,8 @@
 use crate::output::{Failure, failed};
 use crate::soak;
 use clap::{Args, Subcommand};
-use nearq_experiments::report::{Outputs, Target};
-use nearq_experiments::{Progress, SensitivityOptions, sensitivity};
+use nearq_experiments::{SensitivityOptions, sensitivity};
+use nearq_report::{Outputs, Progress, Target};
 use std::path::PathBuf;
 
 const SENSITIVITY_EXAMPLES: &str = "\

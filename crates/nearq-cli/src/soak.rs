@@ -2,8 +2,8 @@
 
 use crate::output::{Failure, print};
 use clap::Args;
-use nearq_experiments::Progress;
 use nearq_experiments::soak::{ManyOptions, SeedOptions, Verdict, run_many, run_seed};
+use nearq_report::Progress;
 
 pub(crate) const EXAMPLES: &str = "\
 A seed stands for a machine, a program that queues, joins, changes and drops things in several threads, faults (threads

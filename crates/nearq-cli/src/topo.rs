@@ -1,9 +1,8 @@
 //! `nearq topo`: a machine as text, JSON or a picture.
 
-use crate::machine::on_help;
 use crate::output::{self, Failure, failed};
 use clap::Args;
-use nearq_experiments::{HERE, Machine};
+use nearq_report::{HERE, Machine};
 use nearq_topology::render::{self, View};
 use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPUS, Scope};
 use std::path::PathBuf;
@@ -31,7 +30,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
-    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = on_help())]
+    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     on: String,
 
     /// Print JSON: arrays of cpus, cores, llcs, nodes and distances, the pods by scope, and the limits

@@ -22,8 +22,7 @@ use clap::Args;
 use nearq_command::signals;
 use nearq_control::client::Client;
 use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSettings};
-use nearq_experiments::Progress;
-use nearq_experiments::report::Watch;
+use nearq_report::{Progress, Watch};
 
 use crate::attach;
 use crate::output::{Failure, print};

@@ -74,7 +74,7 @@ impl Host for Linux {
     type Bell = EventBell;
 
     fn used_by(_threads: &[Self::Thread]) -> Duration {
-        crate::usage::cpu_time()
+        nearq_report::usage::cpu_time()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The experiments of nearq: the questions of the documents that it grew out of, asked again on any machine, and
 //! comparisons with other pools.
 //!
-//! Each experiment is a function that takes options and a [`Progress`] and returns a [`Report`](report::Report):
+//! Each experiment is a function that takes options and a [`Progress`] and returns a [`Report`](nearq_report::Report):
 //! numbers in one JSON shape, tables beside the published figures, and a picture.
 
 // The experiments and the pools they compare with are Linux programs: they measure real threads and real time.
@@ -13,43 +13,38 @@ pub mod allocator;
 pub mod blocking;
 mod declared_memory;
 pub mod dispatch;
-mod error;
 pub mod executor;
 pub mod highpri;
 pub mod home;
 pub mod host;
 pub mod lock;
-mod machine;
 pub mod mailbox;
 pub mod numa;
 mod options;
 mod ours;
 pub mod payload;
 pub mod peers;
-mod progress;
-pub mod report;
+pub mod plots;
 pub mod scopes;
 pub mod sensitivity;
 pub mod simulated;
 pub mod soak;
 pub mod store;
-mod usage;
 
 pub use allocator::Allocator;
 pub use blocking::{BlockingOptions, blocking};
 pub use declared_memory::DeclaredMemory;
 pub use dispatch::{DispatchOptions, dispatch};
-pub use error::Error;
 pub use highpri::{HighpriOptions, highpri};
 pub use home::{HomeOptions, home};
 pub use lock::{LockOptions, lock};
-pub use machine::{HERE, Machine};
 pub use numa::{NumaOptions, numa};
 pub use options::Common;
 pub use ours::{scopes, scopes_on};
-pub use progress::Progress;
 pub use scopes::ScopesOptions;
 pub use sensitivity::{SensitivityOptions, sensitivity};
+
+use nearq_report::{Error, HERE, Machine, Progress};
 
 #[cfg(test)]
 #[global_allocator]

@@ -1,7 +1,6 @@
 //! What the experiments have in common in what they can be told.
 
-use crate::machine::HERE;
-use crate::{Error, Machine};
+use crate::{Error, HERE, Machine};
 use std::time::Duration;
 
 /// What every experiment can be told.

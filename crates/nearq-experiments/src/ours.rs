@@ -2,11 +2,11 @@
 
 use crate::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement, Queues};
 use crate::host::{Census, Host, Role};
-use crate::report::Report;
 use crate::scopes::{MakeQueues, ScopesOptions, run_on, simulate_on};
 use crate::{Error, Machine, Progress};
 use nearq::{LinkStatistics, Runtime, Work, Workqueue};
 use nearq_platform::Linux;
+use nearq_report::Report;
 use std::sync::Arc;
 
 /// Runs `nearq bench scopes`.
@@ -100,7 +100,7 @@ impl<H: Host> Item for Queued<H> {
 mod tests {
     use super::*;
     use crate::Common;
-    use crate::report::metric;
+    use nearq_report::metric;
     use std::time::Duration;
 
     fn short() -> Common {

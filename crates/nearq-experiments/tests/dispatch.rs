@@ -1,7 +1,7 @@
 //! `dispatch` on simulated machines: a run is a function of the machine and the seed.
 
-use nearq_experiments::report::{Report, metric};
-use nearq_experiments::{Common, DispatchOptions, Progress, dispatch};
+use nearq_experiments::{Common, DispatchOptions, dispatch};
+use nearq_report::{Progress, Report, metric};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

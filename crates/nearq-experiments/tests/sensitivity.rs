@@ -1,7 +1,7 @@
 //! Conclusions under varied costs, on a machine small enough for a test.
 
-use nearq_experiments::report::{Report, metric};
-use nearq_experiments::{Progress, SensitivityOptions, sensitivity};
+use nearq_experiments::{SensitivityOptions, sensitivity};
+use nearq_report::{Progress, Report, metric};
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

@@ -1,8 +1,8 @@
 //! The fault soak of the runtime: random programs on simulated machines on which things go wrong. A seed that fails here fails
 //! in the same way each time it is run; the message says how to look at it.
 
-use nearq_experiments::Progress;
 use nearq_experiments::soak::{ManyOptions, SeedOptions, Summary, run_many, run_seed};
+use nearq_report::Progress;
 
 #[global_allocator]
 static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;

@@ -2,8 +2,8 @@
 //!
 //! `cargo test -p nearq-experiments --features broken --test soak_finds`
 
-use nearq_experiments::Progress;
 use nearq_experiments::soak::{ManyOptions, SeedOptions, run_many, run_seed};
+use nearq_report::Progress;
 
 #[global_allocator]
 static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;

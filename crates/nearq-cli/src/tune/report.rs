@@ -1,8 +1,8 @@
 //! What is said at the end: a table, what follows from it, and the same as JSON in the shape of the experiments.
 
 use nearq_command::screen::plain;
-use nearq_experiments::report::metric::{self, Metric};
-use nearq_experiments::report::{Collector, Environment, Report, Table, rounded};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Collector, Environment, HERE, Report, Table, rounded};
 use serde_json::{Value, json};
 
 use super::Settled;
@@ -163,7 +163,7 @@ impl Facts<'_> {
         });
         Report {
             experiment: "tune",
-            machine: nearq_experiments::HERE.into(),
+            machine: HERE.into(),
             // The process that is measured is one of the others.
             environment: Environment { others_percent: None, ..environment },
             parameters,

@@ -35,10 +35,10 @@ pub use ways::{Block, Sleeps, Way};
 pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Environment, Report, Watch, metric};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
+use nearq_report::{Collector, Environment, Report, Watch, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use ours::Nearq;

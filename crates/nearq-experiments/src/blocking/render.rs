@@ -4,9 +4,9 @@ use super::Facts;
 use super::bare::{BARE, ENOUGH, IDEAL};
 use super::ours::{HINTED, PLAIN};
 use super::ways::Way;
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row, Table, find, rounded};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Table, find, rounded};
 
 /// The rows of a scenario: as they came, the ideal last.
 fn names(rows: &[Row], way: Way) -> Vec<&str> {
@@ -54,7 +54,7 @@ fn table(rows: &[Row], way: Way, facts: &Facts<'_>) -> Option<Table> {
         let seconds = found(metric::ELAPSED).map_or("-".into(), |summary| {
             format!("{:.3} ±{:.3}", summary.median, summary.deviation)
         });
-        let ratio = |pick: fn(crate::report::Summary) -> f64| {
+        let ratio = |pick: fn(nearq_report::Summary) -> f64| {
             found(metric::RATIO).map_or("-".into(), |summary| format!("{:.2}", pick(summary)))
         };
         table.row(vec![

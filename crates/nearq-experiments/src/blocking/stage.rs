@@ -2,8 +2,9 @@
 
 use super::threads::Sampler;
 use super::work;
-use crate::{Error, dispatch, usage};
+use crate::{Error, dispatch};
 use nearq_platform::{Linux, Platform as _};
+use nearq_report::usage;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
 use std::thread;

@@ -2,7 +2,7 @@
 
 use super::ours::{HINTED, PLAIN};
 use super::ways::Way;
-use crate::report::{Row, find, metric};
+use nearq_report::{Row, find, metric};
 use serde::Serialize;
 
 /// Our rows, and what the median of their ratios to the ideal shall not exceed.
@@ -40,7 +40,7 @@ pub fn judge(rows: &[Row]) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Collector;
+    use nearq_report::Collector;
 
     #[test]
     fn the_median_of_the_ratios_decides_and_the_disk_has_no_goal() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::find;
+use nearq_report::find;
 
 fn short(machine: &str) -> BlockingOptions {
     let common = Common { machine: machine.into(), runs: Some(2), ..Common::default() };

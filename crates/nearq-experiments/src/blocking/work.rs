@@ -4,8 +4,8 @@
 //! be done in the time of one. So what is fixed is the number of rounds of a loop whose every step needs the one before.
 
 use crate::Error;
-use crate::report::Summary;
 use nearq_platform::{Linux, Platform as _};
+use nearq_report::Summary;
 use nearq_topology::CpuSet;
 use std::hint::black_box;
 use std::thread;

@@ -27,10 +27,10 @@ pub use stage::Stage;
 pub use targets::{Goal, Shards, judge, judge_shards};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Environment, Report, Row, Watch, find, metric};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
+use nearq_report::{Collector, Environment, Report, Row, Watch, find, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use ours::Requeue;

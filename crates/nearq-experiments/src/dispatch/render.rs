@@ -6,9 +6,9 @@ use super::published::SOURCE;
 use super::targets::{Goal, Shards};
 use super::{Checks, coinciding, issuers};
 use crate::Machine;
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row, Table, find, rounded};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Table, find, rounded};
 use nearq_topology::Scope;
 
 /// The rows of a scenario, in order.

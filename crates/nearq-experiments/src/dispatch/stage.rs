@@ -3,8 +3,8 @@
 
 use crate::Error;
 use crate::peers;
-use crate::usage;
 use nearq_platform::{Linux, Platform};
+use nearq_report::usage;
 use nearq_sim::Sim;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::contestant::Load;
 use super::published;
 use crate::Machine;
-use crate::report::metric::{self, Metric};
-use crate::report::{Row, find};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Row, find};
 use nearq_topology::Scope;
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Collector;
+    use nearq_report::Collector;
 
     #[test]
     fn shards_are_judged_where_there_are_any() {

@@ -1,8 +1,8 @@
 //! What follows from the rows: how many times as long one waits as the other, and whether that reaches the goals.
 
 use super::contestant::row;
-use crate::report::metric::{self, Metric};
-use crate::report::{Collector, Row, find};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Collector, Row, find};
 use serde::Serialize;
 
 /// How many times as long one row waits as another.

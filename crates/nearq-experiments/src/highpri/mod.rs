@@ -30,13 +30,13 @@ pub(crate) use limits::room;
 pub use samples::{Figures, Sample, Samples, TOP};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Environment, Report, Watch, metric};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use contestant::{Contestant, Privilege};
 use crowd::Crowd;
 use issuer::Plan;
 use nearq_platform::Linux;
+use nearq_report::{Collector, Environment, Report, Watch, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use serde_json::json;

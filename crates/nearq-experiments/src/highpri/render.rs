@@ -4,9 +4,9 @@ use super::conclusions::{Ratio, SOURCE};
 use super::contestant::{Contestant, row};
 use super::{Measured, Samples, Task, crowd, stage};
 use crate::Machine;
-use crate::report::curves::{Curve, Curves, draw};
-use crate::report::metric::{self, Metric};
-use crate::report::{Environment, Row, Table, find};
+use crate::plots::curves::{Curve, Curves, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Table, find};
 use std::rc::Rc;
 
 /// The columns.

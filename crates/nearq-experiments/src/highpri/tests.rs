@@ -1,7 +1,7 @@
 //! The experiment as a whole: a short run here, and simulated ones.
 
 use super::*;
-use crate::report::metric::Metric;
+use nearq_report::metric::Metric;
 use serde_json::Value;
 
 const ROWS_OF_OURS: [&str; 4] = ["normal", "high", "high+slice", "high delayed"];

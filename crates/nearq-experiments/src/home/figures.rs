@@ -4,8 +4,8 @@ use super::Ran;
 use super::account::Told;
 use super::plan::{GRACE, Plan, Row, Scenario};
 use super::published;
-use crate::report::metric::{self, Metric};
-use crate::report::{Collector, Row as Figure, find};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Collector, Row as Figure, find};
 
 /// Nanoseconds as seconds.
 pub(super) fn seconds(nanoseconds: u64) -> f64 {

@@ -3,8 +3,8 @@
 use super::figures::mean_of;
 use super::plan::{Plan, Row, Scenario};
 use super::published;
-use crate::report::Row as Figure;
-use crate::report::metric::{self, Metric};
+use nearq_report::Row as Figure;
+use nearq_report::metric::{self, Metric};
 use serde::Serialize;
 
 /// A goal, and what was reached.
@@ -90,8 +90,8 @@ mod tests {
     use super::super::plan::Size;
     use super::*;
     use crate::Machine;
-    use crate::report::Collector;
     use nearq_home::Nodes;
+    use nearq_report::Collector;
 
     #[test]
     fn means_decide_and_one_node_has_no_goals() {

@@ -31,11 +31,11 @@ pub use goals::Goal;
 pub use real::Child;
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Environment, Report, Watch};
 use crate::{Error, Machine, Progress};
 use account::Told;
 use nearq_home::Nodes;
 use nearq_processes::proc::available_memory;
+use nearq_report::{Collector, Environment, Report, Watch};
 use plan::{Plan, Row, Scenario, Size};
 use scheduler::Scheduler;
 use serde_json::json;

@@ -2,7 +2,7 @@
 //! node affine one, means and deviations of ten measurements.
 
 use super::plan::Row;
-use crate::report::metric::{self, Metric};
+use nearq_report::metric::{self, Metric};
 
 /// Where the figures are from, for a table.
 pub(super) const SOURCE: &str = "E. Focht, \"node affine NUMA scheduler extension\", 18 July 2003, Linux 2.6.0-test1, NEC TX7 with 8 Itanium 2 and 4 nodes";

@@ -6,9 +6,9 @@ use super::plan::{GRACE, Plan, Row, Scenario};
 use super::scheduler::Scheduler;
 use super::task::ELEMENT;
 use super::{Facts, Ran, published};
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row as Figure, Table, find, rounded};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row as Figure, Table, find, rounded};
 
 /// Up to so many tasks the table of each task is shown, and for a number that was asked for alone.
 const SHOWN: usize = 16;

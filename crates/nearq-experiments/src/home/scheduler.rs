@@ -73,11 +73,18 @@ impl Scheduler {
 /// The machine with the node affine scheduler, or why that cannot be.
 #[cfg(feature = "home-scheduler")]
 pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
-    machine.clone().under_home_scheduler().map_err(|error| error.to_string())
+    nearq_scx_policy::Home::new(machine.topology()).map_err(|error| error.to_string())?;
+    Ok(machine.clone().setting_up(|simulation| {
+        simulation.scheduler(|machine| {
+            nearq_scx_policy::Home::new(machine).expect("the machine was tried")
+        })
+    }))
 }
 
 /// The machine with the node affine scheduler, or why that cannot be.
 #[cfg(not(feature = "home-scheduler"))]
 pub(super) fn under_home(_: &Machine) -> Result<Machine, String> {
-    Err("this nearq was built without it; with a C compiler: cargo build --release -p nearq-cli --features home-scheduler".into())
+    Err("this nearq-bench was built without it; with a C compiler: \
+         cargo run --release -p nearq-bench --features home-scheduler -- bench home"
+        .into())
 }

@@ -1,7 +1,7 @@
 //! Small runs of the whole experiment on simulated machines.
 
 use super::*;
-use crate::report::metric;
+use nearq_report::metric;
 
 fn options(machine: &str, scenario: &str) -> HomeOptions {
     let common =

@@ -4,8 +4,8 @@ use super::contestant::{AUTO, NUMA, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIV
 use super::load::{Load, scenario};
 use super::published;
 use super::sample::Sample;
-use crate::report::metric::{self, Metric};
-use crate::report::{Collector, Row, Summary, find};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Collector, Row, Summary, find};
 
 /// A metric, and how it is read off a sample.
 type Reading<T> = (Metric, fn(&Sample) -> T);

@@ -3,8 +3,8 @@
 use super::contestant::{AUTO, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE, STD};
 use super::figures::{self, beside};
 use super::load::{Load, Place};
-use crate::report::Row;
-use crate::report::metric::{self, Metric};
+use nearq_report::Row;
+use nearq_report::metric::{self, Metric};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -183,7 +183,7 @@ pub(super) fn judge(
 mod tests {
     use super::super::load::scenario;
     use super::*;
-    use crate::report::Collector;
+    use nearq_report::Collector;
 
     fn rows(figures: &[(&str, usize, Metric, [f64; 3])]) -> Vec<Row> {
         let mut collector = Collector::default();

@@ -4,10 +4,10 @@ use super::contestant::{AUTO, NUMA, PLAIN};
 use super::figures::{of, variation};
 use super::load::{Load, Place, described};
 use super::{Facts, LONG, published, stage::Stage};
-use crate::report::curves::{Curve, Curves, draw_all};
-use crate::report::metric::{self, Metric};
-use crate::report::{Environment, Row, Table, rounded};
+use crate::plots::curves::{Curve, Curves, draw_all};
 use nearq_platform::Linux;
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Table, rounded};
 
 /// A number of acquisitions, in thousands with as many digits as help.
 fn thousands(per_second: f64) -> String {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::metric;
+use nearq_report::metric;
 
 fn short(machine: &str, writers: &[usize]) -> LockOptions {
     let common = Common {

@@ -20,8 +20,8 @@ pub use declared::Declared;
 pub use job::{Job, Kind};
 
 use crate::options::{Common, within};
-use crate::report::{Collector, Environment, Report, Row, Summary, Watch, find, metric};
-use crate::{Error, Machine, Progress, usage};
+use crate::{Error, Machine, Progress};
+use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find, metric, usage};
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! The tables and the picture of `numa`, beside what was published in 2013.
 
 use super::{COMPARED, Declared, Facts, HOMES, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES};
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row, Summary, Table, find, rounded};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Summary, Table, find, rounded};
 
 /// Seconds of a kernel build (allmodconfig, -j20, two Opterons) before the change of 2013: five runs.
 pub(super) const PUBLISHED_BEFORE: [f64; 5] = [1396.126, 1397.621, 1399.636, 1397.463, 1395.543];

@@ -7,8 +7,8 @@ use super::judgement::{Judgement, judge};
 use super::simulated::{Job, MakeQueues, measure};
 use super::{DOCUMENTS_MACHINE, Experiment, ScopesOptions};
 use crate::options::Common;
-use crate::report::{Collector, metric};
 use crate::{Error, Machine};
+use nearq_report::{Collector, metric};
 use std::time::Duration;
 
 /// What of the declared work can be varied.

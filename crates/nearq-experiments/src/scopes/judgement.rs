@@ -7,8 +7,8 @@
 
 use super::configuration::Planned;
 use super::scenario::{Scenario, published};
-use crate::report::metric;
-use crate::report::{Row, find};
+use nearq_report::metric;
+use nearq_report::{Row, find};
 use serde::Serialize;
 
 /// Published gaps below this say little, in percent.
@@ -101,8 +101,8 @@ fn published_gap(scenario: &str, configuration: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::Machine;
-    use crate::report::Collector;
     use crate::scopes::{plan, scaled};
+    use nearq_report::Collector;
 
     /// The rows in which every configuration has `bandwidth(scenario, configuration)`.
     fn judged(bandwidth: impl Fn(&str, &str) -> f64) -> Vec<Judgement> {

@@ -34,10 +34,11 @@ use crate::executor::{Executor, MOST_ACTIVE, Queues};
 use crate::host::Census;
 use crate::options::{Common, within};
 use crate::payload::Speeds;
-use crate::report::{Collector, Environment, Report, Watch, metric};
 use crate::store::{FileStore, MemoryStore, Store};
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
+use nearq_report::{Collector, Environment, Report, Watch, metric};
+use nearq_sim::Fair;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -361,7 +362,13 @@ pub(crate) fn simulate_on(
             "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
         )));
     }
-    let machine = &machine.clone().waking_within_cache(options.wake_within_cache);
+    let mut machine = machine.clone();
+    if options.wake_within_cache {
+        machine = machine.setting_up(|simulation| {
+            simulation.scheduler(|_| Fair::new().waking_within_cache(true))
+        });
+    }
+    let machine = &machine;
     let mut declared = Declared::at(model.clock_mhz());
     if let Some(percent) = options.item_percent {
         within("--item-work", percent, 1, MOST_ITEM_PERCENT)?;

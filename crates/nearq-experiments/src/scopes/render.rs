@@ -5,9 +5,9 @@ use super::declared::Declared;
 use super::judgement::Judgement;
 use super::scenario::{Scenario, published};
 use super::{Conditions, Times};
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Row, Summary, Table, find, plus_minus};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Row, Summary, Table, find, plus_minus};
 
 /// What the tables and the picture are made from, beside the rows.
 pub(super) struct Facts<'f> {

@@ -3,7 +3,7 @@
 use super::question::{Answer, Conclusion};
 use super::variation::{Factor, difference};
 use crate::Machine;
-use crate::report::Summary;
+use nearq_report::Summary;
 
 /// What came out for one experiment.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ pub use question::{Answer, Bound, Conclusion, Question, Setting};
 pub use variation::Factor;
 
 use crate::options::within;
-use crate::report::{Collector, Environment, Report, metric};
 use crate::{Error, Machine, Progress};
+use nearq_report::{Collector, Environment, Report, metric};
 use serde_json::json;
 use variation::{check_names, difference, factors};
 

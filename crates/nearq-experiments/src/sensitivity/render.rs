@@ -3,8 +3,8 @@
 use super::findings::{Cell, Findings, Line, Verdict};
 use super::question::Bound;
 use super::variation::difference;
-use crate::report::heat::{Heat, draw};
-use crate::report::{Table, rounded};
+use crate::plots::heat::{Heat, draw};
+use nearq_report::{Table, rounded};
 use std::ops::Range;
 
 /// What the columns of a table stand for: less, and more.

@@ -14,9 +14,9 @@ pub use scene::{Fillers, Scene};
 
 use super::{BlockingOptions, Stage as _};
 use crate::dispatch::Stage as _;
-use crate::report::{Collector, Report, Row, Watch, find, metric};
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
+use nearq_report::{Collector, Report, Row, Watch, find, metric};
 use nearq_topology::{CpuSet, Scope};
 use serde::Serialize;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! The table and the picture of the detection.
 
 use super::{CASES, Goal, Plan, SCENARIO};
-use crate::report::metric::{self, Metric};
-use crate::report::plot::{Bar, Bars, draw};
-use crate::report::{Environment, Row, Table, find, rounded};
+use crate::plots::bars::{Bar, Bars, draw};
+use nearq_report::metric::{self, Metric};
+use nearq_report::{Environment, Row, Table, find, rounded};
 
 /// Everything for people.
 pub(super) fn text(

@@ -238,7 +238,7 @@ impl Memory for Walked {
     }
 
     fn user_and_system(&self) -> (Duration, Option<Duration>) {
-        let (user, system) = crate::usage::user_and_system();
+        let (user, system) = nearq_report::usage::user_and_system();
         (user, Some(system))
     }
 }

@@ -1,8 +1,7 @@
 //! Where a report goes. The files are opened before the experiment starts, so that a path that cannot be written
 //! is refused at once and not after minutes; what they hold is replaced only when there is a result.
 
-use super::Report;
-use crate::Error;
+use crate::{Error, Report};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -130,7 +129,7 @@ impl Drop for OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Watch;
+    use crate::Watch;
 
     fn report() -> Report {
         Report {

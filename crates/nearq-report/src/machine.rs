@@ -1,15 +1,15 @@
-//! The machine that an experiment runs on, real or simulated: what `--on` means, the CPUs that may be used, and the
-//! pods of every scope.
+//! The machine that is measured or shown, real or simulated: what `--on` means, the CPUs that may be used, and the pods of
+//! every scope.
 
 use crate::Error;
 use nearq_platform::{Linux, Platform as _};
-use nearq_sim::{Fair, MachineError, Simulation};
+use nearq_sim::{MachineError, Simulation};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
 
 /// The machine that the command runs on.
 pub const HERE: &str = "here";
 
-/// The machine that an experiment runs on.
+/// The machine that is measured or shown.
 #[derive(Clone, Debug)]
 pub struct Machine {
     name: String,
@@ -18,9 +18,7 @@ pub struct Machine {
     parallelism: usize,
     limits: Option<Limits>,
     simulated: Option<nearq_sim::Machine>,
-    wakes_within_cache: bool,
-    #[cfg(feature = "home-scheduler")]
-    under_home_scheduler: bool,
+    set_up: fn(Simulation) -> Simulation,
 }
 
 impl Machine {
@@ -64,9 +62,7 @@ impl Machine {
             usable,
             limits: Some(limits),
             simulated: None,
-            wakes_within_cache: false,
-            #[cfg(feature = "home-scheduler")]
-            under_home_scheduler: false,
+            set_up: |simulation| simulation,
         })
     }
 
@@ -90,9 +86,7 @@ impl Machine {
             usable,
             limits: None,
             simulated: None,
-            wakes_within_cache: false,
-            #[cfg(feature = "home-scheduler")]
-            under_home_scheduler: false,
+            set_up: |simulation| simulation,
         }
     }
 
@@ -102,6 +96,22 @@ impl Machine {
             "{HERE}, one of {}, the path of an hwloc XML file, sysfs:DIR with a folder that holds a machine's /sys, \
              or a synthetic description such as \"pack:2 numa:2 l3:2 core:4 pu:2\"",
             Self::NAMES.join(", ")
+        )
+    }
+
+    /// What `--on` takes, as a paragraph for the help of a command.
+    pub fn help() -> String {
+        let names = Self::NAMES.iter().map(|name| format!("  {name}\n"));
+        format!(
+            "The machine:
+  here          this machine
+  FILE          an hwloc XML file, as written by `lstopo FILE.xml`
+  sysfs:DIR     a folder that a machine's /sys was unpacked into
+  \"TYPE:N ...\"  a description in hwloc's synthetic form, outermost first,
+                such as \"pack:2 numa:2 l3:2 core:4 pu:2\"
+or one of these, simulated with the costs of the real one:
+{}All but `here` are simulated; they have 1 to 4096 CPUs.",
+            names.collect::<String>()
         )
     }
 
@@ -133,33 +143,15 @@ impl Machine {
     /// The simulated machine, ready to run a program for a seed; `None` for the real one.
     pub fn simulation(&self, seed: u64) -> Option<Simulation> {
         let limits = Limits::unlimited(self.usable.clone());
-        let simulation = Simulation::on(self.simulated.as_ref()?, seed).limits(limits);
-        let within = self.wakes_within_cache;
-        #[cfg(feature = "home-scheduler")]
-        if self.under_home_scheduler {
-            let make = |machine: &Topology| nearq_scx_policy::Home::new(machine);
-            return Some(simulation.scheduler(move |machine| make(machine).expect("it was tried")));
-        }
-        Some(simulation.scheduler(move |_| Fair::new().waking_within_cache(within)))
+        Some((self.set_up)(Simulation::on(self.simulated.as_ref()?, seed).limits(limits)))
     }
 
-    /// The same machine with a simulated scheduler that wakes threads up within their last-level cache: see
-    /// [`Fair::waking_within_cache`].
+    /// The same machine, each of whose simulations goes through `set_up` before it runs: to have another scheduler, for
+    /// example.
     #[must_use]
-    pub fn waking_within_cache(mut self, within: bool) -> Self {
-        self.wakes_within_cache = within;
+    pub fn setting_up(mut self, set_up: fn(Simulation) -> Simulation) -> Self {
+        self.set_up = set_up;
         self
-    }
-
-    /// The same machine with the node affine scheduler, if it is simulated.
-    ///
-    /// # Errors
-    /// It is too large for that.
-    #[cfg(feature = "home-scheduler")]
-    pub fn under_home_scheduler(mut self) -> Result<Self, nearq_scx_policy::TooLarge> {
-        nearq_scx_policy::Home::new(&self.topology)?;
-        self.under_home_scheduler = true;
-        Ok(self)
     }
 
     /// What is simulated, for people: what it is, its clock, and what everything costs on it, one

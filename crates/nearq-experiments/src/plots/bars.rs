@@ -1,6 +1,5 @@
 //! Pictures of results in bars. The plotting library is young, so it is used in this file, `curves` and `heat` alone.
 
-use super::Summary;
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::BarPlot;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
@@ -8,6 +7,7 @@ use kuva::render::annotations::ReferenceLine;
 use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
+use nearq_report::Summary;
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito), on white.
 const COLOURS: [&str; 8] =

@@ -16,23 +16,23 @@ fn times(usage: &libc::rusage) -> (Duration, Duration) {
 }
 
 /// Context switches of the process so far, wanted and unwanted, all threads together.
-pub(crate) fn switches() -> u64 {
+pub fn switches() -> u64 {
     let usage = of(libc::RUSAGE_SELF);
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
 /// User and system time of the process so far, all threads together.
-pub(crate) fn user_and_system() -> (Duration, Duration) {
+pub fn user_and_system() -> (Duration, Duration) {
     times(&of(libc::RUSAGE_SELF))
 }
 
 /// User and system time of the processes that this one has started and waited for, and that these have.
-pub(crate) fn of_children() -> (Duration, Duration) {
+pub fn of_children() -> (Duration, Duration) {
     times(&of(libc::RUSAGE_CHILDREN))
 }
 
-/// Both together.
-pub(crate) fn cpu_time() -> Duration {
+/// User and system time of the process so far, added.
+pub fn cpu_time() -> Duration {
     let (user, system) = user_and_system();
     user + system
 }

@@ -1,0 +1,5 @@
+//! Pictures of results, as SVG.
+
+pub mod bars;
+pub mod curves;
+pub mod heat;

@@ -1,0 +1,191 @@
+//! A report, and what its numbers are collected in.
+
+use crate::metric::Metric;
+use crate::{Environment, Summary};
+use serde::Serialize;
+use serde_json::Value;
+
+/// One number of the result: a metric of a row in a scenario, over several runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The load, for example `HIGH` or `idle`.
+    pub scenario: String,
+    /// The contestant or configuration, for example `rayon` or `cache+strict`.
+    pub row: String,
+    /// The metric's name.
+    pub metric: &'static str,
+    /// The metric's unit.
+    pub unit: &'static str,
+    /// The runs.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// The figure of the published document, where it has one.
+    pub published: Option<f64>,
+}
+
+/// The result of an experiment; serialised, it is the JSON that all experiments share.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// The machine that it ran on; `here` for the real one.
+    pub machine: String,
+    /// The conditions.
+    pub environment: Environment,
+    /// What the experiment was told to do, and what it found out about the machine beforehand.
+    pub parameters: Value,
+    /// The numbers.
+    pub rows: Vec<Row>,
+    /// The same for people: tables and remarks, ready to print.
+    #[serde(skip)]
+    pub text: String,
+    /// The picture.
+    #[serde(skip)]
+    pub svg: String,
+}
+
+impl Report {
+    /// The summary of one number.
+    pub fn find(&self, scenario: &str, row: &str, metric: Metric) -> Option<&Row> {
+        find(&self.rows, scenario, row, metric)
+    }
+
+    /// The JSON, indented.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has text keys and finite numbers only")
+    }
+}
+
+/// The summary of one number among `rows`.
+pub fn find<'r>(rows: &'r [Row], scenario: &str, row: &str, metric: Metric) -> Option<&'r Row> {
+    rows.iter()
+        .find(|found| found.scenario == scenario && found.row == row && found.metric == metric.name)
+}
+
+/// Collects the runs of every number, in the order in which the numbers first appear.
+#[derive(Debug, Default)]
+pub struct Collector {
+    numbers: Vec<Number>,
+}
+
+#[derive(Debug)]
+struct Number {
+    scenario: String,
+    row: String,
+    metric: Metric,
+    runs: Vec<f64>,
+    published: Option<f64>,
+}
+
+impl Collector {
+    /// Adds one run of a number.
+    pub fn add(&mut self, scenario: &str, row: &str, metric: Metric, value: f64) {
+        self.number(scenario, row, metric).runs.push(value);
+    }
+
+    /// Says what the document published for a number.
+    pub fn publish(&mut self, scenario: &str, row: &str, metric: Metric, value: f64) {
+        self.number(scenario, row, metric).published = Some(value);
+    }
+
+    fn number(&mut self, scenario: &str, row: &str, metric: Metric) -> &mut Number {
+        let at = self
+            .numbers
+            .iter()
+            .position(|n| n.scenario == scenario && n.row == row && n.metric == metric);
+        let at = at.unwrap_or_else(|| {
+            let (scenario, row) = (scenario.to_owned(), row.to_owned());
+            self.numbers.push(Number { scenario, row, metric, runs: Vec::new(), published: None });
+            self.numbers.len() - 1
+        });
+        &mut self.numbers[at]
+    }
+
+    /// The rows of a report; numbers without a run are left out.
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |number: &Number| {
+            Some(Row {
+                scenario: number.scenario.clone(),
+                row: number.row.clone(),
+                metric: number.metric.name,
+                unit: number.metric.unit,
+                summary: Summary::of(&number.runs)?,
+                published: number.published,
+            })
+        };
+        self.numbers.iter().filter_map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Watch, metric};
+    use std::collections::BTreeSet;
+
+    fn keys(value: &Value) -> BTreeSet<&str> {
+        value.as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_json_has_the_one_shape() {
+        let mut collector = Collector::default();
+        collector.add("HIGH", "cache", metric::THROUGHPUT, 10.0);
+        collector.add("HIGH", "cache", metric::THROUGHPUT, 20.0);
+        collector.publish("HIGH", "cache", metric::THROUGHPUT, 1166.4);
+        collector.add("HIGH", "cache_shard", metric::CPU_PERCENT, 99.0);
+        collector.publish("HIGH", "never run", metric::CPU_PERCENT, 1.0);
+        let report = Report {
+            experiment: "scopes",
+            machine: "here".into(),
+            environment: Watch::start(2).finish(),
+            parameters: serde_json::json!({"quick": true}),
+            rows: collector.rows(),
+            text: "for people".into(),
+            svg: "<svg/>".into(),
+        };
+        let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(
+            keys(&json),
+            BTreeSet::from(["experiment", "machine", "environment", "parameters", "rows"])
+        );
+        assert_eq!(
+            keys(&json["environment"]),
+            BTreeSet::from([
+                "kernel",
+                "cpu_model",
+                "cpus",
+                "governor",
+                "boost",
+                "steal_percent",
+                "others_percent",
+                "load"
+            ])
+        );
+        let rows = json["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2);
+        let expected = [
+            "scenario",
+            "row",
+            "metric",
+            "unit",
+            "median",
+            "mean",
+            "deviation",
+            "min",
+            "max",
+            "runs",
+            "published",
+        ];
+        assert_eq!(keys(&rows[0]), BTreeSet::from(expected));
+        assert_eq!(keys(&rows[1]), BTreeSet::from(expected));
+        assert_eq!(rows[0]["metric"], "throughput_mib_s");
+        assert_eq!(
+            (&rows[0]["median"], &rows[0]["published"]),
+            (&Value::from(15.0), &Value::from(1166.4))
+        );
+        assert_eq!((&rows[1]["published"], &rows[1]["runs"]), (&Value::Null, &Value::from(1)));
+        assert_eq!(report.find("HIGH", "cache", metric::THROUGHPUT).unwrap().summary.runs, 2);
+        assert!(report.find("LOW", "cache", metric::THROUGHPUT).is_none());
+    }
+}
