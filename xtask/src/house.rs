@@ -7,7 +7,7 @@ use crate::metadata::{self, Package, Workspace};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 20] = [
+const PLAN: [Room; 21] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &[], &[]),
@@ -51,7 +51,6 @@ const PLAN: [Room; 20] = [
         &[
             "nearq-command",
             "nearq-control",
-            "nearq-experiments",
             "nearq-home",
             "nearq-platform",
             "nearq-processes",
@@ -60,6 +59,11 @@ const PLAN: [Room; 20] = [
             "nearq-tree",
         ],
         &["nearq"],
+    ),
+    (
+        "nearq-bench",
+        &["nearq-command", "nearq-experiments", "nearq-processes", "nearq-report"],
+        &[],
     ),
     ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &[]),
     (

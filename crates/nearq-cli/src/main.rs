@@ -4,8 +4,8 @@
 //! standard error that names the value and what is allowed.
 
 mod attach;
-mod bench;
 mod dump;
+mod experiments;
 mod get;
 mod homes;
 mod knobs;
@@ -14,22 +14,16 @@ mod output;
 mod ps;
 mod run;
 mod set;
-mod sim;
-mod soak;
 mod top;
 mod topo;
 mod trace;
 mod tune;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use nearq_command::arguments;
 use output::Failure;
+use std::env;
 use std::process::ExitCode;
-
-/// Simulated runs are repeatable with it; everything else gets what the C library gives.
-#[global_allocator]
-static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 
 /// Work queues that run work near its data: look at a machine and into programs, tune them, and measure.
 #[derive(Debug, Parser)]
@@ -84,15 +78,9 @@ enum Command {
     /// List all that can be set, with its names in the kernel, the environment and the API
     Knobs(knobs::Options),
     /// Run an experiment and print its table
-    Bench {
-        #[command(subcommand)]
-        experiment: bench::Experiment,
-    },
+    Bench(experiments::Options),
     /// Question the simulated machine, and what was found on it
-    Sim {
-        #[command(subcommand)]
-        question: sim::Question,
-    },
+    Sim(experiments::Options),
 }
 
 fn main() -> ExitCode {
@@ -112,10 +100,10 @@ fn main() -> ExitCode {
             Command::Tune(options) => tune::run(&options),
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
-            Command::Bench { experiment } => bench::run(&experiment),
-            Command::Sim { question } => sim::run(&question),
+            Command::Bench(_) | Command::Sim(_) => experiments::run(),
         },
-        Err(error) => refused(&error),
+        Err(_) if experiments::help_is_asked_for(env::args_os().skip(1)) => experiments::run(),
+        Err(error) => arguments::refused_by(&Cli::command(), &error),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,52 +115,6 @@ fn report(failure: Failure) -> ExitCode {
     failure.report("nearq")
 }
 
-/// Prints help and version; everything else is made into one line.
-fn refused(error: &clap::Error) -> Result<(), Failure> {
-    arguments::refused(error, commands, |kind, line| {
-        if kind == ErrorKind::InvalidUtf8 {
-            return format!("{}: arguments must be UTF-8", not_utf8());
-        }
-        let command = command_of(std::env::args().skip(1));
-        format!("{line}; `{command} --help` says what is allowed")
-    })
-}
-
-/// The first argument that is not UTF-8, in quotes.
-fn not_utf8() -> String {
-    let argument = std::env::args_os().find(|argument| argument.to_str().is_none());
-    format!("\"{}\"", argument.unwrap_or_default().as_encoded_bytes().escape_ascii())
-}
-
-/// `nearq bench scopes`: as much of a command as there is among the arguments.
-fn command_of(arguments: impl IntoIterator<Item = String>) -> String {
-    let mut command = Cli::command();
-    let mut words = vec![command.get_name().to_owned()];
-    for argument in arguments {
-        let Some(inner) = command.find_subcommand(&argument).cloned() else { break };
-        command = inner;
-        words.push(argument);
-    }
-    words.join(" ")
-}
-
-/// `topo, bench scopes, bench dispatch, ...`: the commands that there are.
-fn commands() -> String {
-    let mut names = Vec::new();
-    for command in Cli::command().get_subcommands() {
-        let inner: Vec<String> = command
-            .get_subcommands()
-            .filter(|inner| !inner.is_hide_set())
-            .map(|inner| format!("`{} {}`", command.get_name(), inner.get_name()))
-            .collect();
-        if inner.is_empty() {
-            names.push(format!("`{}`", command.get_name()));
-        }
-        names.extend(inner);
-    }
-    names.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,14 +122,6 @@ mod tests {
     #[test]
     fn the_options_are_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_command_is_known_by_its_arguments() {
-        let command = |line: &str| command_of(line.split_whitespace().map(String::from));
-        assert_eq!(command("bench scopes --runs"), "nearq bench scopes");
-        assert_eq!(command("topo topo"), "nearq topo");
-        assert_eq!(command("--colour topo"), "nearq");
     }
 
     #[test]
@@ -204,8 +138,8 @@ mod tests {
     #[test]
     fn all_commands_are_listed() {
         assert_eq!(
-            commands(),
-            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
+            arguments::commands_of(&Cli::command()),
+            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench`, `sim`"
         );
     }
 }

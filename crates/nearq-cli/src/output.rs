@@ -1,4 +1,4 @@
-//! What the command prints and writes besides plain text, and how what experiments say ends it.
+//! What the command prints and writes besides plain text, and how an error of a measurement ends it.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 pub(crate) use nearq_command::Failure;
 pub(crate) use nearq_command::output::{print, print_bytes, try_print};
 
-/// An experiment that cannot be made, or failed.
+/// A machine that there is not, or a measurement that failed.
 pub(crate) fn failed(error: nearq_report::Error) -> Failure {
     Failure::with_status(error.exit_status(), error)
 }

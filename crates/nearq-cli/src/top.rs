@@ -27,7 +27,7 @@ mod chooser;
 mod columns;
 mod format;
 #[cfg(test)]
-#[path = "../tests/common/invented.rs"]
+#[path = "../tests/command/top/invented.rs"]
 mod invented;
 mod keys;
 mod model;

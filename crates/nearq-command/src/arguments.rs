@@ -29,6 +29,60 @@ pub fn refused(
     })
 }
 
+/// [`refused`] for a command with subcommands: the line names those that there are, or ends with the command whose `--help`
+/// says what is allowed.
+///
+/// # Errors
+/// The refusal.
+pub fn refused_by(command: &clap::Command, error: &clap::Error) -> Result<(), Failure> {
+    refused(
+        error,
+        || commands_of(command),
+        |kind, line| {
+            if kind == ErrorKind::InvalidUtf8 {
+                return format!("{}: arguments must be UTF-8", not_utf8());
+            }
+            let named = named_by(command, std::env::args().skip(1));
+            format!("{line}; `{named} --help` says what is allowed")
+        },
+    )
+}
+
+/// The first argument that is not UTF-8, in quotes.
+fn not_utf8() -> String {
+    let argument = std::env::args_os().find(|argument| argument.to_str().is_none());
+    format!("\"{}\"", argument.unwrap_or_default().as_encoded_bytes().escape_ascii())
+}
+
+/// `nearq bench scopes`: as much of a command as there is among the arguments.
+fn named_by(command: &clap::Command, arguments: impl IntoIterator<Item = String>) -> String {
+    let mut command = command;
+    let mut words = vec![command.get_name().to_owned()];
+    for argument in arguments {
+        let Some(inner) = command.find_subcommand(&argument) else { break };
+        command = inner;
+        words.push(argument);
+    }
+    words.join(" ")
+}
+
+/// `` `topo`, `bench scopes`, `bench dispatch` ``: the commands that there are.
+pub fn commands_of(command: &clap::Command) -> String {
+    let mut names = Vec::new();
+    for command in command.get_subcommands() {
+        let inner: Vec<String> = command
+            .get_subcommands()
+            .filter(|inner| !inner.is_hide_set())
+            .map(|inner| format!("`{} {}`", command.get_name(), inner.get_name()))
+            .collect();
+        if inner.is_empty() {
+            names.push(format!("`{}`", command.get_name()));
+        }
+        names.extend(inner);
+    }
+    names.join(", ")
+}
+
 /// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
 fn one_line(text: &str) -> String {
     let marks = ["\n\nUsage:", "\n\nFor more information"];
@@ -88,6 +142,28 @@ mod tests {
             refusal("some --file x"),
             "the following required arguments were not provided: --count <count> (MissingRequiredArgument)"
         );
+    }
+
+    fn with_inner() -> Command {
+        let bench = Command::new("bench").subcommands([
+            Command::new("scopes"),
+            Command::new("dispatch"),
+            Command::new("child").hide(true),
+        ]);
+        Command::new("nearq").subcommands([Command::new("topo"), bench])
+    }
+
+    #[test]
+    fn the_command_is_known_by_its_arguments() {
+        let named = |line: &str| named_by(&with_inner(), line.split(' ').map(String::from));
+        assert_eq!(named("bench scopes --runs"), "nearq bench scopes");
+        assert_eq!(named("topo topo"), "nearq topo");
+        assert_eq!(named("--colour topo"), "nearq");
+    }
+
+    #[test]
+    fn all_commands_but_hidden_ones_are_listed() {
+        assert_eq!(commands_of(&with_inner()), "`topo`, `bench scopes`, `bench dispatch`");
     }
 
     #[test]

@@ -1,0 +1,74 @@
+//! `nearq-bench`: the commands `nearq bench` and `nearq sim`.
+//!
+//! `nearq` hands its arguments on to it, so it calls itself `nearq`, takes the same arguments and ends with the same statuses. It
+//! is a program of its own because it is built with every pool, lock and plotting library that the experiments use.
+
+mod bench;
+mod nearq;
+mod sim;
+mod soak;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use nearq_command::{Failure, arguments};
+use std::process::ExitCode;
+
+/// Simulated runs are repeatable with it; everything else gets what the C library gives.
+#[global_allocator]
+static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+
+/// The experiments of nearq, on this machine and on simulated ones.
+#[derive(Debug, Parser)]
+#[command(name = "nearq", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run an experiment and print its table
+    Bench {
+        #[command(subcommand)]
+        experiment: bench::Experiment,
+    },
+    /// Question the simulated machine, and what was found on it
+    Sim {
+        #[command(subcommand)]
+        question: sim::Question,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(Cli { command: Command::Bench { experiment } }) => bench::run(&experiment),
+        Ok(Cli { command: Command::Sim { question } }) => sim::run(&question),
+        Err(error) => arguments::refused_by(&Cli::command(), &error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report("nearq"),
+    }
+}
+
+/// An experiment that cannot be made, or failed.
+fn failed(error: nearq_report::Error) -> Failure {
+    Failure::with_status(error.exit_status(), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn all_commands_are_listed() {
+        assert_eq!(
+            arguments::commands_of(&Cli::command()),
+            "`bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! `nearq sim soak`: random programs over the runtime on simulated machines on which things go wrong.
+
+use clap::Args;
+use nearq_command::Failure;
+use nearq_command::output::print;
+use nearq_experiments::soak::{ManyOptions, SeedOptions, Verdict, run_many, run_seed};
+use nearq_report::Progress;
+
+pub(crate) const EXAMPLES: &str = "\
+A seed stands for a machine, a program that queues, joins, changes and drops things in several threads, faults (threads
+refused, preempted for long, woken for no reason, timers late, CPUs offline, limits that shrink) and a schedule. While it
+runs, and after it, everything that the runtime promises is checked. A seed that fails does so in the same way each
+time; the trace says who did what and when. Lines with a star are the program's own.
+
+Examples:
+  nearq sim soak
+  nearq sim soak --seeds 100000 --from 5000
+  nearq sim soak --seed 4711 --trace | less
+
+Exit status: 0; 1 if a seed failed; 2 for input that cannot be used.";
+
+/// What `nearq sim soak` can be told.
+#[derive(Args, Debug)]
+pub(crate) struct Soak {
+    /// Run this seed alone
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+
+    /// Show the seed's program in words, and what happened
+    #[arg(long, requires = "seed")]
+    trace: bool,
+
+    /// Run so many seeds, 1 or more
+    #[arg(long, value_name = "N", value_parser = some, allow_negative_numbers = true, default_value_t = 2000)]
+    seeds: u64,
+
+    /// Begin with this seed
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true, default_value_t = 0)]
+    from: u64,
+}
+
+impl Soak {
+    /// Carries it out.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match self.seed {
+            Some(seed) => self.run_one(seed),
+            None => self.run_many(),
+        }
+    }
+
+    fn run_one(&self, seed: u64) -> Result<(), Failure> {
+        let verdict = run_seed(seed, &SeedOptions { trace: self.trace, ..SeedOptions::default() });
+        if self.trace {
+            let mut text = format!("{}\n", verdict.plan);
+            for line in &verdict.trace {
+                text.push_str(line);
+                text.push('\n');
+            }
+            print(&text)?;
+        }
+        print(&format!("{verdict}\n"))?;
+        if verdict.passed() { Ok(()) } else { Err(Failure::run(format!("seed {seed} fails"))) }
+    }
+
+    fn run_many(&self) -> Result<(), Failure> {
+        if self.from.checked_add(self.seeds).is_none() {
+            return Err(Failure::input(format!(
+                "--from {} and --seeds {}: the last seed would be above {}",
+                self.from,
+                self.seeds,
+                u64::MAX
+            )));
+        }
+        let options =
+            ManyOptions { seeds: self.seeds, from: self.from, until_failure: false, broken: None };
+        let summary = run_many(&options, &Progress::stderr());
+        for verdict in &summary.failures {
+            print(&format!("{verdict}\n  to see how: {}\n", replay(verdict)))?;
+        }
+        print(&format!("{summary}\n"))?;
+        match summary.failures.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure::run(format!("a promise was not kept: {}", replay(first)))),
+        }
+    }
+}
+
+/// The command that shows how a seed fails.
+fn replay(verdict: &Verdict) -> String {
+    format!("nearq sim soak --seed {} --trace", verdict.seed())
+}
+
+/// A seed.
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("give a whole number, 0 to {}", u64::MAX))
+}
+
+/// How many seeds.
+fn some(text: &str) -> Result<u64, String> {
+    let seeds = text.parse().ok().filter(|seeds| *seeds > 0);
+    seeds.ok_or_else(|| "give a whole number, 1 or more".into())
+}

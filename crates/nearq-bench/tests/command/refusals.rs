@@ -1,0 +1,132 @@
+//! Bad input for the experiments: one clear line that names the value and what is allowed, exit status 2, and nothing half-done.
+
+use crate::common::{Folder, errors, nearq, refuses};
+use std::fs;
+
+/// Checks that the line names all of `parts`.
+fn names(arguments: &[&str], parts: &[&str]) {
+    let line = refuses(arguments);
+    for part in parts {
+        assert!(line.contains(part), "nearq {arguments:?} does not name {part}: {line}");
+    }
+}
+
+#[test]
+fn no_command_shows_the_help() {
+    for arguments in [&[][..], &["bench"], &["sim"]] {
+        let output = nearq().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains("Usage: nearq"), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn unknown_commands_and_options() {
+    let commands = ["`bench scopes`", "`bench dispatch`"];
+    names(&["frobnicate"], &["'frobnicate'", commands[0], commands[1]]);
+    names(&["bench", "luck"], &["'luck'", commands[0], commands[1]]);
+    names(&["bench", "scopes", "--quick=yes"], &["'yes'", "`nearq bench scopes --help`"]);
+}
+
+#[test]
+fn files_that_cannot_be_written() {
+    let missing = "/no such folder/file";
+    for experiment in ["scopes", "dispatch"] {
+        for option in ["--json", "--svg"] {
+            names(
+                &["bench", experiment, "--quick", option, missing],
+                &[option, missing, "cannot be written"],
+            );
+        }
+    }
+    names(&["bench", "scopes", "--file", missing], &["--file", missing, "cannot be written"]);
+}
+
+#[test]
+fn numbers_of_the_experiments() {
+    for (experiment, option, values) in [
+        ("scopes", "--issuers", &["0", "-1", "4097", "x"][..]),
+        ("scopes", "--in-flight", &["0", "-1", "4097", ""]),
+        ("scopes", "--item-work", &["-1", "x", ""]),
+        ("scopes", "--runs", &["0", "1001", "two"]),
+        ("scopes", "--duration", &["0", "-1", "3601", "NaN", "inf", "1e300", "2s"]),
+        ("dispatch", "--idle-samples", &["0", "100001", "1.5"]),
+        ("dispatch", "--items", &["0", "-5", "1000001", "many"]),
+        ("dispatch", "--runs", &["0", "-7", "99999999999999999999"]),
+        ("lock", "--writers", &["0", "-1", "4097", "x", ""]),
+        ("lock", "--outside", &["-1", "1000001", "x"]),
+        ("lock", "--runs", &["0", "1001"]),
+        ("home", "--tasks", &["0", "-1", "4097", "x", ""]),
+        ("home", "--problem-size", &["0", "999", "1000000001", "x"]),
+        ("home", "--passes", &["0", "-1", "1000001", "all"]),
+        ("home", "--duration", &["5"]),
+    ] {
+        for value in values {
+            names(&["bench", experiment, option, value], &[option, value, "give "]);
+        }
+    }
+}
+
+#[test]
+fn words_of_the_lock_experiment() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["bench", "lock"], arguments].concat(), parts);
+    };
+    refused(&["--writers", "1,2,0"], &["--writers 0", "from 1 to 4096"]);
+    refused(&["--writers", "2,x"], &["'x'", "--writers"]);
+    refused(&["--writers", "4,2,4"], &["--writers 4", "each number once"]);
+    refused(&["--section", "wide"], &["--section \"wide\"", "short, long or both"]);
+    refused(&["--place", "here"], &["--place \"here\"", "compact or spread"]);
+    refused(&["--shape", "tree"], &["--shape \"tree\"", "torture", "epoll", "shared-dir"]);
+    refused(&["--shape", "epoll", "--section", "long"], &["--section \"long\"", "no sections"]);
+    refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "epyc-7551-2s"]);
+}
+
+#[test]
+fn words_of_the_home_experiment() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["bench", "home"], arguments].concat(), parts);
+    };
+    refused(&["--scenario", "storm"], &["--scenario \"storm\"", "numa-test, displace or overload"]);
+    refused(&["--tasks", "4,8,4"], &["--tasks 4", "each number once"]);
+    refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "tx7-itanium2"]);
+    names(&["bench", "home-child", "{}"], &["home-child is for `nearq bench home` alone"]);
+}
+
+#[test]
+fn experiments_on_machines_that_are_none() {
+    for experiment in ["scopes", "dispatch"] {
+        for name in ["cray-1", "nosuch.xml", "", "sysfs:/no/such/folder", "core:0", "core:99999"] {
+            names(&["bench", experiment, "--on", name], &["--on", name]);
+        }
+        names(&["bench", experiment, "--on", "cray-1"], &["here", "ryzen-3900x", "sysfs:DIR"]);
+        names(&["bench", experiment, "--on", "core:99999"], &["4096"]);
+    }
+}
+
+#[test]
+fn sensitivity_refuses_what_it_cannot_do() {
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        names(&[&["sim", "sensitivity"], arguments].concat(), parts);
+    };
+    refused(&["--experiment", "luck"], &["--experiment luck", "dispatch", "all"]);
+    refused(&["--on", "here"], &["--on here", "simulated", "grace-72"]);
+    refused(&["--on", "cray-1"], &["cray-1", "grace-72"]);
+    refused(&["--on", "core:2", "--experiment", "dispatch"], &["core:2", "nothing to conclude"]);
+    refused(&["--costs", "same_llc,luck"], &["--costs luck", "same_llc", "wake_up"]);
+    for runs in ["0", "-1", "1001", "many"] {
+        refused(&["--runs", runs], &["--runs", runs, "give "]);
+    }
+    refused(&["--json", "/no such folder/file"], &["--json /no such folder", "cannot be written"]);
+    names(&["sim", "weather"], &["'weather'", "`sim sensitivity`"]);
+}
+
+#[test]
+fn a_refused_experiment_leaves_no_file_and_changes_none() {
+    let folder = Folder::new("refused");
+    let (new, old) = (folder.path("new.json"), folder.path("old.svg"));
+    fs::write(&old, "as it was").unwrap();
+    refuses(&["bench", "scopes", "--issuers", "0", "--json", &new, "--svg", &old]);
+    assert!(!fs::exists(&new).unwrap());
+    assert_eq!(fs::read_to_string(&old).unwrap(), "as it was");
+}

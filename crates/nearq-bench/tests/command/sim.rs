@@ -1,0 +1,32 @@
+//! `nearq sim`: short runs through the command.
+
+use crate::common::{Folder, errors, nearq, prints};
+use serde_json::Value;
+
+#[test]
+fn sensitivity_prints_a_table_and_writes_json_and_a_picture() {
+    let folder = Folder::new("sensitivity");
+    let (json, svg) = (folder.path("sensitivity.json"), folder.path("sensitivity.svg"));
+    let output = nearq()
+        .args(["sim", "sensitivity", "--on", "l3:2 core:2", "--experiment", "dispatch", "--quick"])
+        .args(["--costs", "wake_up,other_llc", "--runs", "1", "--json", &json, "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("wake_up = ") && text.contains("moves"), "{text}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(json["experiment"], "sensitivity");
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "as it is, and two costs less and more");
+    assert!(rows.iter().all(|row| row["metric"] == "margin" && row["unit"] == "ratio"));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
+fn the_help_says_what_can_be_told() {
+    let text = prints(&["sim", "sensitivity", "--help"]);
+    for part in ["--on", "--experiment", "--costs", "--quick", "--json", "--svg", "Examples:"] {
+        assert!(text.contains(part), "{part} is missing from\n{text}");
+    }
+}

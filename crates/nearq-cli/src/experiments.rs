@@ -1,0 +1,282 @@
+//! `nearq bench` and `nearq sim`: another program, `nearq-bench`, takes this one's place with the same arguments, as building it
+//! takes longer than all the rest.
+//!
+//! It is looked for beside this program, then in the folders of PATH. Where this program was started by `cargo run` and lies where
+//! cargo has put it, cargo is told to build `nearq-bench` first, in the same profile and target directory: it is there in a fresh
+//! checkout, and never older than its sources.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use nearq_processes::jobs::find;
+
+use crate::output::Failure;
+
+/// The program.
+const NEARQ_BENCH: &str = "nearq-bench";
+/// What it has, by the first argument.
+const COMMANDS: [&str; 2] = ["bench", "sim"];
+/// A file that cargo makes in each target directory.
+const TAG: &str = "CACHEDIR.TAG";
+
+/// What these commands can be told: `nearq-bench` knows, `--help` included.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Options {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Whether the arguments are `help bench` or the like.
+pub(crate) fn help_is_asked_for(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.next().is_some_and(|first| first == "help")
+        && arguments.next().is_some_and(|second| COMMANDS.iter().any(|name| second == *name))
+}
+
+/// Becomes `nearq-bench`, with this program's arguments; comes back where that fails.
+pub(crate) fn run() -> Result<(), Failure> {
+    let own = env::current_exe()
+        .map_err(|error| Failure::run(format!("this program cannot be found: {error}")))?;
+    if let Some(build) = Build::of(&own, |name| env::var_os(name)) {
+        build.run()?;
+    }
+    let program = program(&own, env::var_os("PATH").as_deref())?;
+    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    Err(Failure::run(format!("{}: {error}", program.display())))
+}
+
+/// The file of `nearq-bench`: beside `own`, or else in the folders of `path`.
+fn program(own: &Path, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
+    let beside = own.with_file_name(NEARQ_BENCH);
+    let found = find(beside.as_os_str().as_bytes(), None)
+        .or_else(|_| find(NEARQ_BENCH.as_bytes(), path))
+        .map_err(|_| {
+            Failure::input(format!(
+                "`bench` and `sim` need the program {NEARQ_BENCH}, which is neither {} nor in a folder of PATH; where the sources \
+                 are, `cargo build --release --package {NEARQ_BENCH}` makes it",
+                beside.display()
+            ))
+        })?;
+    Ok(OsString::from_vec(found.into_bytes()).into())
+}
+
+/// How cargo is told to build `nearq-bench` beside this program.
+#[derive(Debug, PartialEq)]
+struct Build {
+    cargo: OsString,
+    profile: OsString,
+    /// The target directory, and the target if it was named.
+    folder: PathBuf,
+    target: Option<OsString>,
+}
+
+impl Build {
+    /// What `cargo run` has told this program, if that has started it.
+    fn of(own: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let cargo = variable("CARGO")?;
+        // Set by `cargo run` of another package too, whose target directory is not ours.
+        if variable("CARGO_MANIFEST_DIR")? != env!("CARGO_MANIFEST_DIR") {
+            return None;
+        }
+        // TARGET-DIRECTORY/PROFILE/nearq or TARGET-DIRECTORY/TARGET/PROFILE/nearq; in the second case cargo may tag both folders.
+        let profile = own.parent()?;
+        let above = profile.parent()?;
+        let is_tagged = |folder: &&Path| folder.join(TAG).is_file();
+        let (folder, target) = match above.parent().filter(is_tagged) {
+            Some(folder) => (folder, Some(above.file_name()?.to_owned())),
+            None => (Some(above).filter(is_tagged)?, None),
+        };
+        let profile = match profile.file_name()? {
+            debug if debug == "debug" => OsStr::new("dev"),
+            other => other,
+        };
+        Some(Self { cargo, profile: profile.to_owned(), folder: folder.to_owned(), target })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.args(["build", "--color", "never", "--package", NEARQ_BENCH]);
+        command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+        command.arg("--profile").arg(&self.profile).arg("--target-dir").arg(&self.folder);
+        if let Some(target) = &self.target {
+            command.arg("--target").arg(target);
+        }
+        command
+    }
+
+    /// Builds it. Nothing is said where there is nothing to do.
+    fn run(&self) -> Result<(), Failure> {
+        let failed = |why: &dyn std::fmt::Display| {
+            Failure::run(format!("{NEARQ_BENCH} is not built: {why}"))
+        };
+        let mut cargo = self
+            .command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&format!("{}: {error}", self.cargo.display())))?;
+        let said = cargo.stderr.take().expect("it is piped");
+        // A line that cannot be read is the last one; the status says how it ended.
+        relay(BufReader::new(said).lines().map_while(Result::ok), &mut io::stderr());
+        let status = cargo.wait().map_err(|error| failed(&error))?;
+        if status.success() { Ok(()) } else { Err(failed(&format!("`cargo build`: {status}"))) }
+    }
+}
+
+/// Passes on what cargo says while it builds, after a line that says what is built; that it has finished is left out.
+fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
+    let mut is_first = true;
+    for line in said.filter(|line| !line.trim_start().starts_with("Finished")) {
+        let note = if std::mem::take(&mut is_first) {
+            format!("nearq: cargo builds {NEARQ_BENCH}, which `bench` and `sim` need\n")
+        } else {
+            String::new()
+        };
+        // Where nobody reads it, it is built all the same.
+        let _ = writeln!(out, "{note}{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A folder of its own, removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("nearq-experiments-{name}-{}", std::process::id());
+            let folder = Self(env::temp_dir().join(name));
+            fs::create_dir_all(&folder.0).unwrap();
+            folder
+        }
+
+        /// Makes a folder with a tag.
+        fn tagged(&self, name: &str) -> PathBuf {
+            let folder = self.0.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(TAG), "").unwrap();
+            folder
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn under_cargo(name: &str) -> Option<OsString> {
+        match name {
+            "CARGO" => Some("/bin/cargo".into()),
+            "CARGO_MANIFEST_DIR" => Some(env!("CARGO_MANIFEST_DIR").into()),
+            _ => None,
+        }
+    }
+
+    fn program_file(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // A program that there is already, as one that is written cannot be executed while another thread forks.
+        std::os::unix::fs::symlink("/bin/sh", path).unwrap();
+    }
+
+    #[test]
+    fn it_is_found_beside_the_command_and_then_in_path() {
+        let folder = Folder::new("found");
+        let own = folder.0.join("bin/nearq");
+        let (beside, far) = (folder.0.join("bin/nearq-bench"), folder.0.join("far/nearq-bench"));
+        let path = OsString::from(format!("/nowhere:{}", folder.0.join("far").display()));
+        let line = program(&own, Some(&path)).unwrap_err().to_string();
+        for part in
+            [beside.to_str().unwrap(), "PATH", "cargo build --release --package nearq-bench"]
+        {
+            assert!(line.contains(part) && !line.contains('\n'), "{part} is missing from {line}");
+        }
+        program_file(&far);
+        assert_eq!(program(&own, Some(&path)).unwrap(), far);
+        assert!(program(&own, Some(OsStr::new("/nowhere"))).is_err());
+        program_file(&beside);
+        assert_eq!(program(&own, Some(&path)).unwrap(), beside);
+    }
+
+    #[test]
+    fn cargo_is_told_the_profile_and_the_target_directory_of_the_command() {
+        let folder = Folder::new("cargo");
+        let target = folder.tagged("built");
+        let build = |own: &str| Build::of(&target.join(own), under_cargo);
+        let expected = |profile: &str, target_name: Option<&str>| Build {
+            cargo: "/bin/cargo".into(),
+            profile: profile.into(),
+            folder: target.clone(),
+            target: target_name.map(OsString::from),
+        };
+        assert_eq!(build("release/nearq"), Some(expected("release", None)));
+        assert_eq!(build("debug/nearq"), Some(expected("dev", None)));
+        let musl = "x86_64-unknown-linux-musl";
+        assert_eq!(build(&format!("{musl}/debug/nearq")), Some(expected("dev", Some(musl))));
+        folder.tagged(&format!("built/{musl}"));
+        assert_eq!(build(&format!("{musl}/fast/nearq")), Some(expected("fast", Some(musl))));
+        let command = expected("release", Some(musl)).command();
+        let arguments: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
+        let line = arguments.join(" ");
+        for part in [
+            "build ",
+            "--package nearq-bench",
+            "nearq-cli/Cargo.toml",
+            "--profile release",
+            &format!("--target-dir {}", target.display()),
+            &format!("--target {musl}"),
+        ] {
+            assert!(line.contains(part), "{part} is missing from {line}");
+        }
+    }
+
+    #[test]
+    fn without_cargo_run_nothing_is_built() {
+        let folder = Folder::new("installed");
+        let own = folder.tagged("target").join("release/nearq");
+        assert!(Build::of(&own, under_cargo).is_some());
+        assert_eq!(Build::of(&own, |_| None), None);
+        let other = |name: &str| {
+            if name == "CARGO_MANIFEST_DIR" { Some("/other".into()) } else { under_cargo(name) }
+        };
+        assert_eq!(Build::of(&own, other), None, "another package was run");
+        assert_eq!(Build::of(&folder.0.join("bin/nearq"), under_cargo), None, "it is installed");
+        assert_eq!(Build::of(Path::new("/nearq"), under_cargo), None);
+    }
+
+    #[test]
+    fn what_cargo_says_has_one_line_before_it_and_nothing_to_do_is_silent() {
+        let relayed = |lines: &[&str]| {
+            let mut out = Vec::new();
+            relay(lines.iter().map(ToString::to_string), &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let finished = "    Finished `release` profile [optimized] target(s) in 0.06s";
+        assert_eq!(relayed(&[finished]), "");
+        assert_eq!(
+            relayed(&["   Compiling aes", "   Compiling nearq-bench", finished]),
+            "nearq: cargo builds nearq-bench, which `bench` and `sim` need\n   Compiling aes\n   Compiling nearq-bench\n"
+        );
+    }
+
+    #[test]
+    fn help_of_the_commands_is_asked_for_in_two_ways() {
+        let asked = |line: &str| help_is_asked_for(line.split(' ').map(OsString::from));
+        assert!(asked("help bench") && asked("help sim soak"));
+        assert!(
+            !asked("help") && !asked("help topo") && !asked("topo bench") && !asked("benchmark")
+        );
+    }
+}

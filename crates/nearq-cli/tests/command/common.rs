@@ -1,0 +1,90 @@
+//! Running the built command, and looking at what it left behind. Which command, the root of each test program says: `PROGRAM`.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use serde_json::Value;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The command, ready for arguments. It ends by signals, also where this test is run in the background of a shell's script, which
+/// has INT and QUIT ignored.
+pub(crate) fn nearq() -> Command {
+    let mut command = Command::new(crate::PROGRAM);
+    command.stdin(Stdio::null());
+    let heed_signals = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
+            // SAFETY: numbers only, and a call that is allowed between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: it makes that call and nothing else.
+    unsafe { command.pre_exec(heed_signals) };
+    command
+}
+
+/// Runs it with arguments that are fine, and gives back what it printed.
+pub(crate) fn prints(arguments: &[&str]) -> String {
+    let output = nearq().args(arguments).output().expect("the command starts");
+    assert!(output.status.success(), "nearq {arguments:?}: {}", errors(&output));
+    assert_eq!(errors(&output), "", "nearq {arguments:?} has nothing to complain about");
+    String::from_utf8(output.stdout).expect("the command prints UTF-8")
+}
+
+/// Runs `nearq topo --json` with more arguments.
+pub(crate) fn topo_json(arguments: &[&str]) -> Value {
+    let text = prints(&[&["topo", "--json"], arguments].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
+}
+
+/// Runs it with arguments that cannot be used: it prints nothing, says so in one line, and ends with status 2.
+pub(crate) fn refuses(arguments: &[&str]) -> String {
+    let output = nearq().args(arguments).output().expect("the command starts");
+    let line = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "nearq {arguments:?}: {line}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nearq {arguments:?}");
+    let one_line = line.ends_with('\n') && line.lines().count() == 1;
+    assert!(one_line && line.starts_with("nearq: "), "nearq {arguments:?}: {line}");
+    line
+}
+
+/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
+pub(crate) fn skipped(what: &str, why: &str, how: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}; to have it: {how}");
+}
+
+/// What it wrote to standard error.
+pub(crate) fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The length of an array in a JSON object.
+pub(crate) fn length(json: &Value, name: &str) -> usize {
+    json[name].as_array().unwrap_or_else(|| panic!("{name} is no array in {json}")).len()
+}
+
+/// A folder below the build's temporary one, removed when dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder; `name` must be used by one test alone.
+    pub(crate) fn new(name: &str) -> Self {
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the build's temporary folder can be written");
+        Self(folder)
+    }
+
+    /// The path of a file in it, as an argument.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("the build's folder has a plain name").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

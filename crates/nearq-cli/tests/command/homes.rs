@@ -1,0 +1,87 @@
+//! `nearq homes`, and `nearq run --tree` where all CPUs are of one node; with several nodes they are tried in a virtual machine
+//! (`virtual_machine_tree.rs`), and on pretended ones in the tests of `nearq-tree`.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn nearq(arguments: &[&str]) -> Output {
+    Command::new(crate::PROGRAM).args(arguments).output().expect("it can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn has_one_node() -> bool {
+    let nodes = fs::read_to_string("/sys/devices/system/node/has_cpu").unwrap_or_default();
+    let one = !nodes.contains([',', '-']);
+    if !one {
+        println!(
+            "skipped: one node: this machine has several; to have it: run it on a smaller one"
+        );
+    }
+    one
+}
+
+#[test]
+fn who_lives_where_can_be_asked_by_people_and_programs() {
+    let output = nearq(&["homes"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("NODE  CPUS  BUSY"), "{shown}");
+    let output = nearq(&["homes", "--all", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let nodes = value["nodes"].as_array().expect("there are nodes");
+    assert!(!nodes.is_empty() && nodes.iter().all(|node| node["cpus"].is_array()));
+    let own = value["processes"].as_array().unwrap().iter();
+    let own = own.filter(|process| process["pid"] == std::process::id()).collect::<Vec<_>>();
+    assert_eq!(own.len(), 1, "{value}");
+    assert!(own[0]["bytes"].as_array().is_some_and(|bytes| bytes.len() == nodes.len()));
+}
+
+#[test]
+fn on_one_node_the_command_runs_as_it_is() {
+    if !has_one_node() {
+        return;
+    }
+    let output = nearq(&[
+        "run",
+        "--tree",
+        "--verbose",
+        "--",
+        "sh",
+        "-c",
+        "echo $LD_PRELOAD$NEARQ_TREE; exit 5",
+    ]);
+    assert_eq!((output.status.code(), text(&output.stdout).trim()), (Some(5), ""));
+    assert_eq!(text(&output.stderr).matches("one node").count(), 1);
+    let output = nearq(&["run", "--tree", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.signal(), Some(15));
+    assert!(nearq(&["homes"]).stdout.starts_with(b"This machine has one node"));
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_in_a_line() {
+    for (arguments, status, reason) in [
+        (&["run", "--tree"][..], 2, "no command"),
+        (&["run", "--tree", "--", "no-such-command-anywhere"], 127, "there is no such command"),
+        (&["run", "--tree", "--", "/etc/passwd"], 126, "cannot be executed"),
+        (&["run", "--tree", "--home", "4711", "--", "true"], 2, "there is no such node"),
+        (&["run", "--tree", "--jobs", "3", "--", "true"], 2, "cannot be used with"),
+        (&["run", "--choose", "fork", "true", ":::", "1"], 2, "--tree"),
+        (&["run", "--tree", "--choose", "never", "--", "true"], 2, "exec, fork, lazy"),
+    ] {
+        let output = nearq(arguments);
+        let complained = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complained}");
+        assert!(
+            complained.contains(reason) && complained.lines().count() == 1,
+            "{arguments:?}: {complained}"
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! `nearq ps`, `dump`, `get`, `set` and `metrics` asked of a process that is served over a real socket.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+use crate::common::{errors, nearq, refuses, skipped};
+use crate::served::{Served, WICKED, dump, statistics};
+use nearq_control::metrics;
+use nearq_control::protocol::{Dump, GetDump, Settings};
+use serde_json::Value;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
+}
+
+/// What is printed has no character that would steer a terminal.
+fn harmless(text: &str) {
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+}
+
+#[test]
+fn ps_lists_the_process() {
+    let served = Served::start("ps");
+    let pid = std::process::id().to_string();
+    let output = served.nearq().arg("ps").output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    harmless(&text);
+    let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let line = text.lines().map(words).find(|words| words[0] == pid).expect("it is listed");
+    // Root also sees whose it is.
+    let at = line.iter().position(|word| word == "full").expect("the access");
+    assert!(at == 1 || at == 2, "{line:?}");
+    assert_eq!(line[at + 1..at + 4], ["5", "12", "/usr/bin/invented"]);
+
+    let output = served.nearq().args(["ps", "--json"]).output().unwrap();
+    let rows = json(&String::from_utf8(output.stdout).unwrap());
+    let row = rows.as_array().unwrap().iter().find(|row| row["pid"] == std::process::id()).unwrap();
+    assert_eq!(row["process"]["queues"], 5);
+    assert!(row["socket"].as_str().unwrap().ends_with(&format!("/nearq/{pid}")), "{row}");
+    assert!(row["user"].is_string() && row.get("error").is_none(), "{row}");
+}
+
+#[test]
+fn dump_shows_the_sections_and_tells_all_as_json() {
+    let served = Served::start("dump");
+    let text = served.prints(&["dump"]);
+    harmless(&text);
+    let titles = [
+        "Affinity Scopes",
+        "Worker Pools",
+        "Workqueue CPU -> pool",
+        "Workqueue -> rescuer",
+        "Unbound workqueue -> node_nr/max_active",
+        "Homes",
+        "Running",
+    ];
+    let found: Vec<&str> = text
+        .lines()
+        .zip(text.lines().skip(1))
+        .filter(|(_, line)| !line.is_empty() && line.bytes().all(|byte| byte == b'='))
+        .map(|(title, _)| title)
+        .collect();
+    assert_eq!(found, titles);
+    for part in ["CACHE (default)", "pool[08]", "twin #4 ", "invented::encrypt", "  1.5us "] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(!text.contains("invented::store"));
+    let more = served.prints(&["dump", "--items", "--locks"]);
+    assert!(
+        more.contains("\nWaiting\n=======\n") && more.contains("31       - invented::store"),
+        "{more}"
+    );
+    assert!(more.contains("\nMutexes\n=======\n"), "{more}");
+    assert!(served.prints(&["dump", "--masks"]).contains("allowed_cpus=0000000f"));
+
+    let told: Dump = serde_json::from_str(&served.prints(&["dump", "--json", "--items"])).unwrap();
+    assert_eq!(told, dump(&GetDump { items: true, locks: false }));
+}
+
+#[test]
+fn get_shows_tables_or_one_bare_value() {
+    let served = Served::start("get");
+    let text = served.prints(&["get"]);
+    harmless(&text);
+    let titles: Vec<&str> = text.lines().filter(|line| line.starts_with("queue ")).collect();
+    assert_eq!(titles.len(), 5, "{text}");
+    assert!(text.starts_with("process\n  KEY "), "{text}");
+    assert!(text.contains("\n  affinity_scope  rw    default     default (cache)\n"), "{text}");
+
+    assert_eq!(served.prints(&["get", "crypt", "affinity_scope"]), "default (cache)\n");
+    assert_eq!(served.prints(&["get", "#4", "cpumask"]), "0-7 (000000ff)\n");
+    assert_eq!(served.prints(&["get", "default_affinity_scope"]), "cache\n");
+    // A queue has the name of a key: the queue is meant, unless it is said otherwise.
+    assert!(served.prints(&["get", "spin"]).starts_with("queue spin (#2)\n"));
+    assert_eq!(served.prints(&["get", "spin", "--process"]), "512\n");
+    let process = served.prints(&["get", "--process"]);
+    assert!(process.starts_with("process\n") && !process.contains("queue"), "{process}");
+
+    let all: Settings = serde_json::from_str(&served.prints(&["get", "--json"])).unwrap();
+    assert_eq!(all.queues.len(), 5);
+    assert_eq!(all.queues[4].name, WICKED);
+    let one = json(&served.prints(&["get", "crypt", "affinity_scope", "--json"]));
+    assert_eq!(one["configured"], "default");
+}
+
+#[test]
+fn get_refuses_in_words() {
+    let served = Served::start("get-refusals");
+    let line = served.refuses(2, &["get", "nosuch"]);
+    assert!(line.contains("no queue `nosuch`; there are crypt, spin, twin"), "{line}");
+    assert!(line.contains("nor has the process a setting"), "{line}");
+    harmless(&line);
+    let line = served.refuses(2, &["get", "nosuch", "nice"]);
+    assert!(line.contains("no queue `nosuch`") && !line.contains("nor has"), "{line}");
+    let line = served.refuses(2, &["get", "crypt", "colour"]);
+    assert!(line.contains("`colour`") && line.contains("affinity_scope, cpumask, nice"), "{line}");
+    let line = served.refuses(2, &["get", "twin"]);
+    assert!(line.contains("#3, #4"), "{line}");
+    let line = served.refuses(2, &["get", "colour", "--process"]);
+    assert!(line.contains("default_affinity_scope, spin"), "{line}");
+}
+
+#[test]
+fn set_changes_and_says_what_is_in_effect() {
+    let served = Served::start("set");
+    let text = served.prints(&["set", "crypt", "nice=-5", "affinity_scope=numa"]);
+    assert_eq!(text, "nice            -5\naffinity_scope  numa\n");
+    let text = served.prints(&["set", "crypt", "affinity_scope=default"]);
+    assert_eq!(text, "affinity_scope  default (cache)\n");
+    assert_eq!(
+        served.prints(&["set", "default_affinity_scope=smt"]),
+        "default_affinity_scope  smt\n"
+    );
+    assert_eq!(served.prints(&["set", "crypt", "cpumask="]), "cpumask  0-7 (000000ff)\n");
+    let now = json(&served.prints(&["set", "#4", "nice=7", "--json"]));
+    assert_eq!(now.as_array().map(Vec::len), Some(1));
+    assert_eq!((&now[0]["key"], &now[0]["effective"]), (&"nice".into(), &"7".into()));
+
+    let world = served.world();
+    let value = |queue: &str, key: &str| world.values[&(queue.to_owned(), key.to_owned())].clone();
+    let values = [
+        value("#1", "nice"),
+        value("#1", "affinity_scope"),
+        value("#4", "nice"),
+        value("#3", "nice"),
+    ];
+    assert_eq!(values, ["-5", "default", "7", "0"]);
+    assert_eq!(value("", "default_affinity_scope"), "smt");
+}
+
+#[test]
+fn set_refuses_in_words_and_changes_nothing() {
+    let served = Served::start("set-refusals");
+    let before = served.world().values.clone();
+    for (arguments, parts) in [
+        (&["set", "nosuch", "nice=1"][..], &["no queue `nosuch`", "crypt"][..]),
+        (&["set", "twin", "nice=1"], &["#3, #4"]),
+        (&["set", "crypt", "nice=3", "colour=1"], &["`colour`", "nice"]),
+        (&["set", "crypt", "nice=wrong"], &["nice cannot be `wrong`: give something right"]),
+        (&["set", "crypt"], &["nothing to change; give KEY=VALUE"]),
+        (&["set", "crypt", "nice"], &["`nice` is no change"]),
+        (&["set", "nice=1", "nice=2"], &["nice is given twice"]),
+        (&["set"], &["required", "KEY=VALUE"]),
+    ] {
+        let line = served.refuses(2, arguments);
+        for part in parts {
+            assert!(line.contains(part), "nearq {arguments:?} does not say {part}: {line}");
+        }
+    }
+    // What would need more rights is no mistake of the caller's.
+    let line = served.refuses(1, &["set", "crypt", "nice=forbidden"]);
+    assert!(line.contains("NEARQ_CONTROL=full"), "{line}");
+    assert_eq!(served.world().values, before);
+}
+
+#[test]
+fn metrics_are_those_of_the_library() {
+    let served = Served::start("metrics");
+    // What it costs to be asked is the server's own to say.
+    let without = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.contains("nearq_control_cpu_seconds"));
+        lines.map(String::from).collect()
+    };
+    let library = |timing| without(metrics::text(statistics(timing)));
+    assert!(without(served.prints(&["metrics"])) == library(false));
+    assert_eq!(served.world().timed, 0, "nothing is timed unless that is asked for");
+    assert!(without(served.prints(&["metrics", "--time", "1"])) == library(true));
+    assert_eq!(served.world().timed, 1);
+    for seconds in ["0", "-1", "1.5", "3601", ""] {
+        let time = format!("--time={seconds}");
+        assert!(served.refuses(2, &["metrics", &time]).contains("from 1 to 3600"));
+    }
+}
+
+#[test]
+fn another_reader_of_openmetrics_understands_the_text() {
+    const READER: &str = "import sys\n\
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
+        print(sorted(s.name for f in read(sys.stdin.read()) for s in f.samples if s.labels.get('id') == '2'))";
+    let python = |program: &str| {
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let there = python("import prometheus_client.openmetrics.parser").output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        let how = "pip install prometheus-client, or the package python3-prometheus-client";
+        return skipped(
+            "reading metrics with Prometheus's own client",
+            "python3 does not have it",
+            how,
+        );
+    }
+    let text = Served::start("openmetrics").prints(&["metrics", "--time", "1"]);
+    let mut reader = python(READER).spawn().unwrap();
+    reader.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = reader.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let names = String::from_utf8(output.stdout).unwrap();
+    for name in
+        ["nearq_queue_items_started_total", "nearq_queue_wait_seconds_bucket", "nearq_queue_info"]
+    {
+        assert!(names.contains(&format!("'{name}'")), "{name} is missing in {names}");
+    }
+}
+
+#[test]
+fn what_a_process_does_not_have_is_said() {
+    let served = Served::start("mutexes-only");
+    served.world().mutexes_only = true;
+    for command in ["dump", "metrics"] {
+        let line = served.refuses(2, &[command]);
+        assert!(line.contains("no runtime, only mutexes"), "{line}");
+    }
+    // The process's own settings are there all the same.
+    assert_eq!(served.prints(&["get", "spin"]), "512\n");
+    let line = served.refuses(2, &["get", "crypt", "nice"]);
+    assert!(line.contains("no runtime, only mutexes"), "{line}");
+}
+
+#[test]
+fn processes_that_cannot_be_looked_into() {
+    for command in [&["dump"][..], &["get"], &["metrics"]] {
+        for pid in ["0", "-1", "x", "99999999999", ""] {
+            let line = refuses(&[command, &["--", pid]].concat());
+            assert!(line.contains("`nearq ps` lists them"), "{line}");
+        }
+        // Numbers of processes end at 2^22.
+        let line = refuses(&[command, &["4194305"]].concat());
+        assert!(line.contains("no process 4194305") && line.contains("`nearq ps`"), "{line}");
+        // This test serves nothing there.
+        let pid = std::process::id().to_string();
+        let output =
+            nearq().args(command).arg(pid).env("XDG_RUNTIME_DIR", "/nowhere").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains("does not listen"), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn help_explains_every_column() {
+    for (command, words) in [
+        ("ps", &["ACCESS", "QUEUES", "WORKERS", "NEARQ_CONTROL"][..]),
+        (
+            "dump",
+            &["allowed_cpus", "idle/workers", "ready", "dfl", "at most", "--items", "--locks"],
+        ),
+        ("get", &["CONFIGURED", "EFFECTIVE", "MODE", "--process"]),
+        ("set", &["0xff", "KEY=VALUE", "NEARQ_CONTROL=full", "#3"]),
+        ("metrics", &["--time", "docs/metrics.md"]),
+        ("knobs", &["--markdown", "kernel", "environment"]),
+    ] {
+        let text = crate::common::prints(&[command, "--help"]);
+        for word in words.iter().chain(&["Examples:"]) {
+            assert!(text.contains(word), "nearq {command} --help does not say {word}:\n{text}");
+        }
+    }
+}

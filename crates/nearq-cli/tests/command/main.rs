@@ -1,0 +1,25 @@
+//! The command `nearq`, as people and scripts run it: one program of tests, one module for each part of the command.
+
+mod common;
+#[path = "../../../nearq-command/tests/guest/mod.rs"]
+mod guest;
+mod invented;
+mod served;
+
+mod experiments;
+mod homes;
+mod inspect;
+mod inspect_running;
+mod refusals;
+mod run;
+mod run_ends;
+mod top;
+mod topo;
+mod trace;
+mod tune;
+mod virtual_machine;
+mod virtual_machine_homes;
+mod virtual_machine_tree;
+
+/// The program that is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nearq");

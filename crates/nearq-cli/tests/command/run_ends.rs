@@ -1,0 +1,234 @@
+//! How `nearq run` ends: by signals, by limits of the system, by a reader who goes away; and that nothing of it lives on.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
+use crate::common::{Folder, errors, nearq, skipped};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A loaded machine is slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until there is an answer.
+fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the process lives: one that nobody has waited for does not.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// The words of a file, once there are so many.
+fn words(path: &str, count: usize) -> Vec<String> {
+    wait_for(path, || {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        (words.len() >= count).then_some(words)
+    })
+}
+
+fn send(signal: &str, child: &Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+}
+
+/// Two jobs, each a shell with a child and a grandchild; all six write their numbers into the file.
+fn two_trees(pids: &str) -> Child {
+    let inner = format!("sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait");
+    let script = format!("echo $$ >> {pids}; sh -c '{inner}'; true");
+    let mut command = nearq();
+    command.args(["run", "-j2", "sh", "-c", &script, ":::", "1", "2"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_signal_ends_all_jobs_and_then_the_command() {
+    let folder = Folder::new("run-signals");
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3)] {
+        let pids = folder.path(signal);
+        let mut child = two_trees(&pids);
+        let all = words(&pids, 6);
+        send(signal, &child);
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(number), "{status}");
+        let left: Vec<&String> = all.iter().filter(|pid| lives(pid)).collect();
+        assert!(left.is_empty(), "{left:?} live on after SIG{signal}");
+    }
+}
+
+#[test]
+fn jobs_may_end_in_order_and_those_that_do_not_are_killed() {
+    let folder = Folder::new("run-order-of-ends");
+    let (ready, done) = (folder.path("ready"), folder.path("done"));
+    let script = format!(
+        "if [ $0 = 1 ]; then trap 'echo $$ >> {done}; exit 0' TERM; else trap '' TERM; fi
+         echo $$ >> {ready}; while :; do sleep 0.05; done"
+    );
+    let mut command = nearq();
+    command.args(["run", "-j2", "sh", "-c", &script, ":::", "1", "2"]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let all = words(&ready, 2);
+    send("TERM", &child);
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert_eq!(words(&done, 1).len(), 1);
+    assert!(!all.iter().any(|pid| lives(pid)));
+}
+
+#[test]
+fn a_kill_leaves_nothing_behind() {
+    let folder = Folder::new("run-kill");
+    let pids = folder.path("pids");
+    let mut child = two_trees(&pids);
+    let all = words(&pids, 6);
+    send("KILL", &child);
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    for pid in all {
+        wait_for("the processes end", || (!lives(&pid)).then_some(()));
+    }
+}
+
+#[test]
+fn who_is_stopped_stops_its_jobs_and_both_go_on() {
+    let folder = Folder::new("run-stop");
+    let (pids, pipe) = (folder.path("pids"), folder.path("pipe"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // One process, which waits for somebody to write: a shell may stand in the middle of starting another one.
+    let script = format!("echo $$ >> {pids}; exec cat {pipe}");
+    let mut child = nearq().args(["run", "sh", "-c", &script, ":::", "1"]).spawn().unwrap();
+    let job = words(&pids, 1).remove(0);
+    let own = child.id().to_string();
+    let is = |pid: &str, wanted: char| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        (state(&stat) == Some(wanted)).then_some(())
+    };
+    send("TSTP", &child);
+    wait_for("the command stops", || is(&own, 'T'));
+    wait_for("the job stops", || is(&job, 'T'));
+    send("CONT", &child);
+    fs::write(&pipe, "").unwrap();
+    let status = wait_for("both go on", || child.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn signals_that_are_ignored_stay_so() {
+    let folder = Folder::new("run-nohup");
+    let pids = folder.path("pids");
+    let script = format!("echo $$ >> {pids}; while [ ! -e {pids}.go ]; do sleep 0.01; done");
+    let mut child = Command::new("nohup");
+    child.arg(crate::PROGRAM).args(["run", "sh", "-c", &script, ":::", "1"]);
+    let child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.spawn().unwrap();
+    words(&pids, 1);
+    send("HUP", &child);
+    fs::write(format!("{pids}.go"), "").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_reader_who_goes_away_ends_it() {
+    let folder = Folder::new("run-reader");
+    let pid = folder.path("pid");
+    // One prints and ends; the other has printed, which is written when it ends.
+    let script = format!("echo line; [ $0 = 1 ] || {{ echo $$ > {pid}; exec sleep 1000; }}");
+    let mut command = nearq();
+    command.args(["run", "-j2", "sh", "-c", &script, ":::"]).args(["2", "1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "line\n");
+    drop(reader);
+    let last = words(&pid, 1).remove(0);
+    assert!(Command::new("kill").arg(&last).status().unwrap().success());
+    let status = wait_for("it ends", || child.try_wait().unwrap());
+    assert_eq!(status.signal(), Some(13), "{status}");
+}
+
+#[test]
+fn a_reader_who_takes_his_time_keeps_nobody_from_ending_it() {
+    let mut command = nearq();
+    // More than a pipe holds.
+    command.args(["run", "-j1", "--shell", "head -c 1000000 /dev/zero", ":::", "1", "2", "3"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = child.stdout.take().unwrap();
+    let mut begin = [0; 100];
+    reader.read_exact(&mut begin).unwrap();
+    send("TERM", &child);
+    let status = wait_for("it ends", || child.try_wait().unwrap());
+    assert_eq!(status.signal(), Some(15));
+}
+
+#[test]
+fn more_jobs_than_the_limit_on_processes_wait_for_their_turn() {
+    use std::os::unix::process::CommandExt as _;
+    // A user of its own, who has no other processes.
+    const USER: u32 = 61_234;
+    // The command, its guard and its printer are three.
+    const LIMIT: libc::rlim_t = 7;
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        skipped("the limit on processes", "it needs a user of its own", "run the tests as root");
+        return;
+    }
+    let numbers: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
+    let mut command = Command::new(crate::PROGRAM);
+    command.args(["run", "-j0", "--json", "-", "sleep", "0.0{}", ":::"]).args(&numbers);
+    command.stdin(Stdio::null()).uid(USER).gid(USER).current_dir("/");
+    let limit = || {
+        let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+        // SAFETY: the structure is initialised. The call may be made between fork and exec.
+        let refused = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
+        if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: it makes one system call and touches no memory of others.
+    unsafe { command.pre_exec(limit) };
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            skipped("the limit on processes", "others may not read the build's folder", "chmod it");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.lines().count(), 1, "once: {said}");
+    assert!(
+        said.contains("a limit on processes is reached") && said.contains("others wait"),
+        "{said}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["ended"], 20);
+}
+
+#[test]
+fn more_jobs_than_descriptors_wait_for_their_turn() {
+    let program = crate::PROGRAM;
+    let script = format!(
+        "ulimit -n 20 && exec {program} run -j0 -k --shell 'sleep 0.05; echo {{}}' ::: $(seq 30)"
+    );
+    let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap();
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("ulimit -n"), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(numbers, (1..=30).collect::<Vec<u32>>());
+}

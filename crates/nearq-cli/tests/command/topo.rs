@@ -1,0 +1,181 @@
+//! `nearq topo`: text, JSON and pictures of this machine and of others.
+
+use crate::common::{Folder, errors, length, nearq, prints, skipped, topo_json};
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::process::Stdio;
+
+#[test]
+fn this_machine_with_what_the_process_may_use_and_why() {
+    let text = prints(&["topo"]);
+    let scopes = ["cpu", "smt", "cache_shard", "cache", "numa", "system"];
+    for part in
+        scopes.iter().chain(&["affinity mask", "cpuset", "CPU quota", "so this process may use"])
+    {
+        assert!(text.contains(part), "{part} is missing from\n{text}");
+    }
+    let json = topo_json(&[]);
+    assert!(json["limits"]["parallelism"].as_u64().unwrap() >= 1);
+    let cpus = json["cpus"].as_array().unwrap();
+    let allowed: Vec<&Value> =
+        cpus.iter().filter(|cpu| cpu["allowed"] == true).map(|cpu| &cpu["cpu"]).collect();
+    assert_eq!(json!(allowed), json["limits"]["effective"]);
+    assert_eq!(topo_json(&["--on", "here"])["cpus"], json["cpus"]);
+}
+
+#[test]
+fn an_affinity_mask_is_seen() {
+    let json = topo_json(&[]);
+    let first = json["limits"]["effective"][0].to_string();
+    let output = std::process::Command::new("taskset")
+        .args(["-c", &first, crate::PROGRAM, "topo", "--json"])
+        .output();
+    let Ok(output) = output else {
+        skipped("an affinity mask", "there is no taskset", "install util-linux");
+        return;
+    };
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["limits"]["affinity"].to_string(), format!("[{first}]"));
+    assert_eq!(json["limits"]["parallelism"], 1);
+}
+
+#[test]
+fn a_synthetic_machine_has_every_array_and_no_limits() {
+    let json = topo_json(&["--on", "pack:2 numa:2 l3:2 core:4 pu:2"]);
+    let lengths = ["cpus", "cores", "llcs", "nodes", "distances"].map(|name| length(&json, name));
+    assert_eq!(lengths, [64, 32, 8, 4, 4]);
+    let pods = &json["pods"];
+    let scopes = ["cpu", "smt", "cache_shard", "cache", "numa", "system"];
+    assert_eq!(scopes.map(|scope| length(pods, scope)), [64, 32, 8, 8, 4, 1]);
+    assert_eq!(pods["cache"][1]["cpus"], json!([8, 9, 10, 11, 12, 13, 14, 15]));
+    assert_eq!(json["limits"], Value::Null);
+    assert!(
+        json["distances"].as_array().unwrap().iter().all(|row| row.as_array().unwrap().len() == 4)
+    );
+    let text = prints(&["topo", "--on", "pack:2 numa:2 l3:2 core:4 pu:2"]);
+    assert!(text.contains("2 packages, 4 nodes, 8 last-level caches, 32 cores, 64 CPUs"), "{text}");
+    assert!(!text.contains("affinity mask"), "another machine has no limits here\n{text}");
+}
+
+#[test]
+fn a_machine_that_is_built_in_and_what_things_cost_on_it() {
+    let json = topo_json(&["--on", "ryzen-3900x"]);
+    assert_eq!(["cpus", "cores", "llcs", "nodes"].map(|name| length(&json, name)), [24, 12, 4, 1]);
+    let text = prints(&["topo", "--on", "ryzen-3900x", "--costs"]);
+    assert!(text.contains("24 CPUs") && text.contains("Ryzen 9 3900X"), "{text}");
+    assert!(text.contains("context switch") && text.contains("MHz"), "{text}");
+    let plain = prints(&["topo", "--on", "ryzen-3900x"]);
+    assert!(!plain.contains("context switch"), "costs are for who asks\n{plain}");
+    let help = prints(&["topo", "--help"]);
+    for name in ["here", "ryzen-3900x", "epyc-7551-2s", "grace-72", "sysfs:DIR", "4096"] {
+        assert!(help.contains(name), "{name} is missing from\n{help}");
+    }
+}
+
+#[test]
+fn shards_are_as_large_as_asked_for() {
+    let shards = |arguments: &[&str]| {
+        let json = topo_json(&[&["--on", "l3:1 core:12 pu:2"], arguments].concat());
+        length(&json["pods"], "cache_shard")
+    };
+    assert_eq!(shards(&[]), 2);
+    assert_eq!(shards(&["--shard-size", "4"]), 3);
+    assert_eq!(shards(&["--shard-size", "1"]), 12);
+    assert_eq!(shards(&["--shard-size", "4096"]), 1);
+}
+
+#[test]
+fn the_live_machine_through_its_sysfs_is_the_same_machine() {
+    let [here, there] = [topo_json(&[]), topo_json(&["--on", "sysfs:/"])];
+    for name in ["possible", "online", "cores", "llcs", "caches", "pods", "distances"] {
+        assert_eq!(here[name], there[name], "{name}");
+    }
+    assert_eq!(there["limits"], Value::Null);
+}
+
+#[test]
+fn an_xml_file() {
+    let folder = Folder::new("xml");
+    let path = folder.path("machine.xml");
+    let xml = r#"<?xml version="1.0" encoding="UTF-8"?>
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x0000000f" nodeset="0x00000001" gp_index="1">
+    <object type="NUMANode" os_index="0" cpuset="0x0000000f" nodeset="0x00000001" local_memory="1048576" gp_index="2"/>
+    <object type="L3Cache" cpuset="0x0000000f" nodeset="0x00000001" cache_size="1048576" depth="3" cache_linesize="64" cache_type="0" gp_index="3">
+      <object type="Core" os_index="0" cpuset="0x00000003" nodeset="0x00000001" gp_index="4">
+        <object type="PU" os_index="0" cpuset="0x00000001" nodeset="0x00000001" gp_index="5"/>
+        <object type="PU" os_index="1" cpuset="0x00000002" nodeset="0x00000001" gp_index="6"/>
+      </object>
+      <object type="Core" os_index="1" cpuset="0x0000000c" nodeset="0x00000001" gp_index="7">
+        <object type="PU" os_index="2" cpuset="0x00000004" nodeset="0x00000001" gp_index="8"/>
+        <object type="PU" os_index="3" cpuset="0x00000008" nodeset="0x00000001" gp_index="9"/>
+      </object>
+    </object>
+  </object>
+</topology>
+"#;
+    std::fs::write(&path, xml).unwrap();
+    let json = topo_json(&["--on", &path]);
+    assert_eq!(["cpus", "cores", "llcs", "nodes"].map(|name| length(&json, name)), [4, 2, 1, 1]);
+    assert_eq!(json["pods"]["smt"][1]["cpus"], json!([2, 3]));
+}
+
+#[test]
+fn a_picture_is_written_beside_text_and_json() {
+    let folder = Folder::new("picture");
+    let path = folder.path("machine.svg");
+    let text = prints(&["topo", "--on", "numa:2 core:4", "--svg", &path, "--scope", "numa"]);
+    assert!(text.contains("Pods of every scope"), "{text}");
+    let by_node = std::fs::read_to_string(&path).unwrap();
+    assert!(by_node.starts_with("<svg") && by_node.trim_end().ends_with("</svg>"), "{by_node}");
+    let json = topo_json(&["--on", "numa:2 core:4", "--svg", &path, "--scope", "cpu"]);
+    assert_eq!(length(&json, "nodes"), 2);
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), by_node, "the scope colours the pods");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for arguments in [
+        &["topo", "--on", "pack:4 numa:4 l3:8 core:8 pu:2", "--json"][..],
+        &["topo", "--help"],
+        &["--version"],
+    ] {
+        let mut child = nearq()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let mut first = [0];
+        let mut pipe = child.stdout.take().unwrap();
+        pipe.read_exact(&mut first).unwrap();
+        drop(pipe);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), errors(&output)),
+            (Some(0), String::new()),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn output_that_is_lost_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = nearq().arg("topo").stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        errors(&output).starts_with("nearq: standard output cannot be written"),
+        "{}",
+        errors(&output)
+    );
+}
+
+#[test]
+fn help_and_version() {
+    assert_eq!(prints(&["--version"]), concat!("nearq ", env!("CARGO_PKG_VERSION"), "\n"));
+    for arguments in [&["--help"][..], &["topo", "--help"]] {
+        let text = prints(arguments);
+        assert!(text.contains("Usage: nearq") && text.contains("Examples:"), "{text}");
+    }
+}

@@ -1,0 +1,472 @@
+//! `nearq tune` against an invented process, served over a real socket, whose speed is a fixed function of the scope that is set: the
+//! right one must be recommended, none where none differs, and everything must be as before, whatever ends the command.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use crate::common::errors;
+use crate::invented::{self, Served, heeded, signal, until};
+use nearq_control::protocol::{
+    Access, Bucket, Dump, GetDump, Histogram, PodDump, Process, QueueDump, QueueSettings,
+    QueueStatistics, Refusal, ScopeDump, Setting, Settings, Statistics, Trace,
+};
+use nearq_control::subject::{Subject, Tracing};
+use serde_json::Value;
+
+const ID: u64 = 7;
+/// Of four CPUs: two caches, one node. With these scopes there are five configurations.
+const SCOPES: [(&str, &[&str]); 4] = [
+    ("cpu", &["0", "1", "2", "3"]),
+    ("cache_shard", &["0-1", "2-3"]),
+    ("cache", &["0-1", "2-3"]),
+    ("system", &["0-3"]),
+];
+const CONFIGURATIONS: usize = 5;
+
+/// The invented queue.
+struct World {
+    kind: &'static str,
+    /// The CPUs that it may use.
+    cpus: &'static str,
+    /// Configured values, by key.
+    values: BTreeMap<String, String>,
+    /// Every `scope strict` that was set, in order.
+    log: Vec<String>,
+    /// Items in a second by configuration, `cpu+strict` for example.
+    speed: fn(&str) -> f64,
+    /// Figures scatter by so much around that, each time that something is set.
+    noise: f64,
+    random: fastrand::Rng,
+    now: f64,
+    /// Until when what follows is counted.
+    counted: Instant,
+    began: Instant,
+    completed: f64,
+    waited: BTreeMap<u64, u64>,
+    timing: bool,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Mutex<World>>);
+
+impl Shared {
+    fn new(speed: fn(&str) -> f64, noise: f64) -> Self {
+        let values = [("affinity", "1"), ("affinity_scope", "default"), ("affinity_strict", "0")];
+        let world = World {
+            kind: "unbound",
+            cpus: "0-3",
+            values: values.map(|(key, value)| (key.into(), value.into())).into(),
+            log: Vec::new(),
+            speed,
+            noise,
+            random: fastrand::Rng::with_seed(4711),
+            now: 0.0,
+            counted: Instant::now(),
+            began: Instant::now(),
+            completed: 0.0,
+            waited: BTreeMap::new(),
+            timing: false,
+        };
+        let shared = Self(Arc::new(Mutex::new(world)));
+        shared.world().change();
+        shared
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn serve(&self, test: &str) -> Served {
+        Served::start(test, Box::new(Invented(self.clone())), Access::Full)
+    }
+
+    /// `default 0`: the scope that is configured, and whether it is strict.
+    fn configured(&self) -> String {
+        self.world().configured()
+    }
+}
+
+impl World {
+    fn configured(&self) -> String {
+        format!("{} {}", self.values["affinity_scope"], self.values["affinity_strict"])
+    }
+
+    fn effective(&self) -> &str {
+        match self.values["affinity_scope"].as_str() {
+            "default" => "cache_shard",
+            scope => scope,
+        }
+    }
+
+    /// Counts what was done until now.
+    fn count(&mut self) {
+        let now = Instant::now();
+        let time = now.duration_since(self.counted).as_secs_f64();
+        let before = self.completed as u64;
+        self.completed += time * self.now;
+        self.counted = now;
+        if self.timing && self.now > 0.0 {
+            // The faster, the shorter they wait; a tenth waits ten times as long.
+            let items = self.completed as u64 - before;
+            let wait = (1e10 / self.now) as u64 / 100 * 100;
+            *self.waited.entry(wait.max(100)).or_default() += items - items / 10;
+            *self.waited.entry(wait.max(100) * 10).or_default() += items / 10;
+        }
+    }
+
+    /// Goes on at the speed of what is set now.
+    fn change(&mut self) {
+        self.count();
+        let strict = if self.values["affinity_strict"] == "1" { "+strict" } else { "" };
+        let speed = (self.speed)(&format!("{}{strict}", self.effective()));
+        self.now = speed * (1.0 + self.noise * (2.0 * self.random.f64() - 1.0));
+    }
+}
+
+struct Invented(Shared);
+
+impl Invented {
+    fn settings_now(&self) -> Settings {
+        let world = self.0.world();
+        let setting = |(key, value): (&String, &String)| Setting {
+            key: key.clone(),
+            configured: value.clone(),
+            effective: match value.as_str() {
+                "default" => "default (cache_shard)".into(),
+                other => other.into(),
+            },
+            writable: world.kind == "unbound",
+        };
+        let settings = world.values.iter().map(setting).collect();
+        Settings {
+            process: None,
+            queues: vec![QueueSettings { id: ID, name: "crypt".into(), settings }],
+        }
+    }
+}
+
+fn known(queue: Option<&str>) -> Result<(), Refusal> {
+    match queue {
+        Some("crypt" | "#7") => Ok(()),
+        other => Err(Refusal::NoSuchQueue {
+            queue: other.unwrap_or_default().into(),
+            queues: vec!["crypt".into()],
+        }),
+    }
+}
+
+impl Subject for Invented {
+    fn process(&self) -> Process {
+        invented::process("an invented program")
+    }
+
+    fn time_items(&mut self, on: bool) -> Result<(), Refusal> {
+        let mut world = self.0.world();
+        world.count();
+        world.timing = on;
+        Ok(())
+    }
+
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        let mut world = self.0.world();
+        world.count();
+        let buckets = world.waited.iter().map(|(&below_ns, &count)| Bucket { below_ns, count });
+        let queue = QueueStatistics {
+            id: ID,
+            name: "crypt".into(),
+            completed: world.completed as u64,
+            cpu_ns: (world.completed * 3_000.0) as u64,
+            waiting: 40,
+            wait: Some(Histogram { buckets: buckets.collect(), ..Histogram::default() }),
+            ..QueueStatistics::default()
+        };
+        let at_ns = world.counted.duration_since(world.began).as_nanos() as u64;
+        Ok(Statistics {
+            at_ns,
+            parallelism: 4,
+            timing: world.timing,
+            queues: vec![queue],
+            ..Statistics::default()
+        })
+    }
+
+    fn dump(&self, _wanted: &GetDump) -> Result<Dump, Refusal> {
+        let world = self.0.world();
+        let scopes = SCOPES.map(|(name, pods)| ScopeDump {
+            name: name.into(),
+            default: name == "cache_shard",
+            pods: pods.iter().map(|cpus| PodDump { cpus: (*cpus).into(), node: 0 }).collect(),
+            cpu_pod: Vec::new(),
+        });
+        let queue = QueueDump {
+            id: ID,
+            name: "crypt".into(),
+            kind: world.kind.into(),
+            cpus: world.cpus.into(),
+            ..QueueDump::default()
+        };
+        Ok(Dump { scopes: scopes.into(), queues: vec![queue], ..Dump::default() })
+    }
+
+    fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
+        known(queue)?;
+        Ok(self.settings_now())
+    }
+
+    fn set(
+        &mut self,
+        queue: Option<&str>,
+        changes: &BTreeMap<String, String>,
+    ) -> Result<Settings, Refusal> {
+        known(queue)?;
+        {
+            let mut world = self.0.world();
+            world.values.extend(changes.clone());
+            let configured = world.configured();
+            world.log.push(configured);
+            world.change();
+        }
+        Ok(self.settings_now())
+    }
+
+    fn trace(&mut self, _wanted: &Trace) -> Result<Box<dyn Tracing>, Refusal> {
+        Err(Refusal::NotHere { why: "this process was invented for tuning".into() })
+    }
+}
+
+/// Runs it to the end, for programs.
+fn tuned(served: &Served, arguments: &[&str]) -> Value {
+    let pid = served.pid();
+    let quick = ["tune", pid, "crypt", "--json", "--seconds", "0.05", "--seed", "1"];
+    let output = served.nearq(&[&quick, arguments].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(errors(&output), "");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn median(json: &Value, row: &str, metric: &str) -> f64 {
+    let rows = json["rows"].as_array().unwrap();
+    let found = rows.iter().find(|found| found["row"] == row && found["metric"] == metric);
+    found.unwrap_or_else(|| panic!("{row} {metric} in {json}"))["median"].as_f64().unwrap()
+}
+
+/// One is best, some are worse, one is terrible.
+fn cache_strict_is_best(configuration: &str) -> f64 {
+    match configuration {
+        "cache_shard+strict" => 1.3e6,
+        "cpu" => 0.2e6,
+        "system" => 0.9e6,
+        _ => 1e6,
+    }
+}
+
+#[test]
+fn the_best_one_is_recommended_and_everything_is_as_before() {
+    let shared = Shared::new(cache_strict_is_best, 0.03);
+    let served = shared.serve("tune-best");
+    let json = tuned(&served, &["--rounds", "5"]);
+    assert_eq!(json["experiment"], "tune");
+    let verdict = &json["parameters"]["verdict"];
+    assert_eq!(
+        (&verdict["is"], &verdict["row"]),
+        (&"better".into(), &"cache_shard+strict".into()),
+        "{verdict}"
+    );
+    let words = verdict["words"].as_str().unwrap();
+    let set = "crypt affinity=1 affinity_scope=cache_shard affinity_strict=1";
+    assert!(words.contains(&format!("nearq set {} {set}", served.pid())), "{words}");
+    assert_eq!(shared.configured(), "default 0");
+    // Figures are those of the invented queue: the best one's and that of the one in effect.
+    for (row, speed) in [("cache_shard+strict", 1.3e6), ("cache_shard", 1e6), ("cpu", 0.2e6)] {
+        let found = median(&json, row, "items_per_second");
+        assert!((found / speed - 1.0).abs() < 0.04, "{row}: {found}");
+        assert!((median(&json, row, "cpu_us_per_item") - 3.0).abs() < 0.1);
+    }
+    let gain = &json["parameters"]["configurations"][3];
+    assert_eq!(gain["row"], "cache_shard+strict", "{gain}");
+    assert!((0.2..0.4).contains(&gain["gain"].as_f64().unwrap()), "{gain}");
+    // Every round had each of them once, and not all of them in the same order.
+    let log = shared.world().log.clone();
+    let rounds: Vec<&[String]> = log[..5 * CONFIGURATIONS].chunks(CONFIGURATIONS).collect();
+    let sorted = |round: &[String]| {
+        let mut round = round.to_vec();
+        round.sort();
+        round
+    };
+    assert_eq!(sorted(rounds[0]), ["cache_shard 1", "cpu 0", "cpu 1", "default 0", "system 0"]);
+    assert!(rounds.iter().all(|round| sorted(round) == sorted(rounds[0])));
+    assert!(rounds.iter().any(|round| *round != rounds[0]));
+}
+
+#[test]
+fn the_recommended_one_is_set_and_kept_where_that_is_wanted() {
+    let shared = Shared::new(cache_strict_is_best, 0.03);
+    let served = shared.serve("tune-apply");
+    let json = tuned(&served, &["--rounds", "5", "--goal", "latency", "--apply"]);
+    let parameters = &json["parameters"];
+    assert_eq!(
+        (&parameters["verdict"]["row"], &parameters["applied"]),
+        (&"cache_shard+strict".into(), &true.into()),
+        "{parameters}"
+    );
+    assert!(
+        median(&json, "cache_shard+strict", "start_latency_us_p99")
+            < median(&json, "cache_shard", "start_latency_us_p99")
+    );
+    until("items are timed no more", || !shared.world().timing);
+    assert_eq!(shared.configured(), "cache_shard 1");
+}
+
+#[test]
+fn where_none_differs_that_is_said() {
+    let shared = Shared::new(|_| 1e6, 0.05);
+    let served = shared.serve("tune-same");
+    let pid = served.pid();
+    let arguments =
+        ["tune", pid, "#7", "--seconds", "0.05", "--rounds", "5", "--seed", "5", "--apply"];
+    let output = served.nearq(&arguments).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("cache_shard may stay"), "{text}");
+    assert!(text.contains("cache: the same pods as cache_shard"), "{text}");
+    assert!(
+        text.contains("As it was before: affinity=1 affinity_scope=default affinity_strict=0"),
+        "{text}"
+    );
+    assert!(
+        text.lines().any(|line| line.starts_with("cache_shard (now)") && line.contains('±')),
+        "{text}"
+    );
+    assert_eq!(shared.configured(), "default 0");
+}
+
+#[test]
+fn what_cannot_be_told_is_not_told() {
+    let shared = Shared::new(|_| 5.0, 0.0);
+    let served = shared.serve("tune-idle");
+    let idle = tuned(&served, &["--rounds", "2"]);
+    let verdict = &idle["parameters"]["verdict"];
+    assert_eq!((&verdict["is"], &verdict["row"]), (&"too_few_items".into(), &Value::Null));
+    assert!(verdict["words"].as_str().unwrap().starts_with("Nothing can be told: "), "{verdict}");
+    shared.world().speed = |_| 1e6;
+    let few = tuned(&served, &["--rounds", "1"]);
+    let verdict = &few["parameters"]["verdict"];
+    assert_eq!(verdict["is"], "too_few_rounds");
+    assert!(
+        verdict["words"]
+            .as_str()
+            .unwrap()
+            .ends_with("from 1 round: with so many configurations it takes 5.")
+    );
+}
+
+/// Begins to try for long, and waits until something else than what was there is set.
+fn in_the_middle(shared: &Shared, served: &Served) -> Child {
+    let pid = served.pid();
+    let mut command = served.nearq(&["tune", pid, "crypt", "--seconds", "60", "--seed", "3"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("something else is set", || shared.configured() != "default 0");
+    child
+}
+
+fn said(child: &mut Child) -> String {
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn an_interrupt_restores_and_says_so() {
+    let shared = Shared::new(cache_strict_is_best, 0.0);
+    let served = shared.serve("tune-interrupt");
+    for name in heeded(&["INT", "TERM", "HUP"]) {
+        let mut child = in_the_middle(&shared, &served);
+        signal(name, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        let said = said(&mut child);
+        let restored = "restored: affinity=1 affinity_scope=default affinity_strict=0\n";
+        assert_eq!(said, format!("nearq: ended by SIG{name}; {restored}"));
+        assert_eq!(shared.configured(), "default 0", "as the command has said");
+    }
+}
+
+#[test]
+fn what_kills_the_command_restores_as_well() {
+    let shared = Shared::new(cache_strict_is_best, 0.0);
+    let served = shared.serve("tune-kill");
+    let mut child = in_the_middle(&shared, &served);
+    signal("KILL", child.id());
+    assert!(!child.wait().unwrap().success());
+    until("all is as before", || shared.configured() == "default 0" && !shared.world().timing);
+}
+
+#[test]
+fn a_process_that_goes_away_is_named_as_the_reason() {
+    let shared = Shared::new(cache_strict_is_best, 0.0);
+    let served = shared.serve("tune-lost");
+    let pid = served.pid();
+    let arguments = ["tune", pid, "crypt", "--seconds", "0.05", "--rounds", "50"];
+    let mut child = served.nearq(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    until("something else is set", || shared.configured() != "default 0");
+    served.stop();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let said = said(&mut child);
+    assert!(said.contains("the process does not answer") && said.lines().count() == 1, "{said}");
+    assert_eq!(shared.configured(), "default 0", "the server takes back what it must");
+}
+
+#[test]
+fn what_somebody_else_sets_ends_it() {
+    let shared = Shared::new(cache_strict_is_best, 0.0);
+    let served = shared.serve("tune-others");
+    let pid = served.pid();
+    let arguments = ["tune", pid, "crypt", "--seconds", "0.5", "--rounds", "50"];
+    let mut child = served.nearq(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    until("something else is set", || shared.configured() != "default 0");
+    let mut status = None;
+    until("it has noticed", || {
+        shared.world().values.insert("affinity_scope".into(), "numa".into());
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(1));
+    let said = said(&mut child);
+    assert!(
+        said.contains("somebody else has set") && said.contains("affinity_scope=numa"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_with_why() {
+    let shared = Shared::new(cache_strict_is_best, 0.0);
+    let served = shared.serve("tune-refused");
+    let refused = |queue: &str| {
+        let output = served.nearq(&["tune", served.pid(), queue]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        assert_eq!(errors(&output).lines().count(), 1);
+        errors(&output)
+    };
+    assert!(refused("nosuch").contains("there is no queue `nosuch`; there are crypt"));
+    shared.world().cpus = "2";
+    assert!(refused("crypt").contains("all scopes are the same on the CPUs that it may use (2)"));
+    for (kind, why) in [("percpu", "per-CPU queue"), ("ordered", "ordered queue")] {
+        shared.world().kind = kind;
+        assert!(refused("crypt").contains(why));
+    }
+    assert!(shared.world().log.is_empty(), "nothing was tried");
+    for (arguments, part) in [
+        (["--seconds", "0.01"], "0.05 to 3600"),
+        (["--rounds", "0"], "1 to 50"),
+        (["--goal", "luck"], "throughput, latency"),
+        (["--seed", "-1"], "whole number"),
+    ] {
+        let line = crate::common::refuses(&[&["tune", "1", "crypt"], &arguments[..]].concat());
+        assert!(line.contains(part), "{line}");
+    }
+}

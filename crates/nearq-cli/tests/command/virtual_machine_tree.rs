@@ -1,0 +1,133 @@
+//! A tree of processes on a real kernel with two nodes: `nearq run --tree` inside a virtual machine, by what its programs say of where
+//! they have been (`examples/homebody.rs`), and `nearq homes` beside it.
+//!
+//! The programs there are dynamically linked, as ours are, with the loader and the libraries of this machine.
+//! `nearq-command/tests/guest` says what else has to be there; where something is missing, one line says so and nothing
+//! is tested.
+
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+
+use crate::common::Folder;
+use crate::guest::{boot_with, script, skipped, static_program};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file of this machine and its place in the other.
+fn there(file: &Path, place: &str) -> PathBuf {
+    // What a link points to: the link would point to nothing there.
+    let file = fs::canonicalize(file).expect("it exists");
+    PathBuf::from(format!("{}:{place}", file.display()))
+}
+
+/// What a dynamically linked program needs, or what is missing.
+fn libraries() -> Result<Vec<PathBuf>, String> {
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let mut files = vec![(loader.to_owned(), "lib64/ld-linux-x86-64.so.2".to_owned())];
+    for name in ["libc.so.6", "libgcc_s.so.1"] {
+        let folders =
+            ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
+        let found =
+            folders.iter().map(|folder| Path::new(folder).join(name)).find(|file| file.exists());
+        let found = found.ok_or_else(|| format!("no {name}"))?;
+        files.push((found, format!("lib/x86_64-linux-gnu/{name}")));
+    }
+    files.push((PathBuf::from("/bin/dash"), "job/dash".into()));
+    match files.iter().find(|(file, _)| !file.exists()) {
+        Some((missing, _)) => Err(format!("no {}", missing.display())),
+        None => Ok(files.iter().map(|(file, place)| there(file, place)).collect()),
+    }
+}
+
+#[test]
+fn each_program_of_a_tree_is_at_home_with_its_memory() {
+    let Some(machine) = script() else { return };
+    let libraries = match libraries() {
+        Ok(libraries) => libraries,
+        Err(missing) => {
+            skipped(&missing, "run the tests on Debian or its like");
+            return;
+        }
+    };
+    let arguments = ["--package", "nearq-cli", "--bin", "nearq"];
+    let Some(nearq) = static_program(&arguments, "nearq") else { return };
+    let test = std::env::current_exe().expect("a test knows its file");
+    let folder = test.ancestors().nth(2).expect("it is in a folder of a folder");
+    let library = folder.join("deps/libnearq_tree.so");
+    let homebody = folder.join("examples/homebody");
+    if !homebody.exists() {
+        // Where one test is asked for by its name, examples are not built.
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--package", "nearq-cli", "--example", "homebody", "--target-dir"]);
+        build.arg(folder.parent().expect("a folder of a profile"));
+        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        assert!(built.expect("cargo is there").success());
+    }
+    for file in [&library, &homebody] {
+        assert!(file.exists(), "there is no {}", file.display());
+    }
+    let work = Folder::new("tree-two");
+    // Eight that work, each on as many CPUs as there are for it, until somebody has looked at all of them. The shell asks the
+    // system who they have become: it waits without another process.
+    let tree = "jobs=\n\
+                for job in 1 2 3 4 5 6 7 8; do ./homebody 16 4 /tmp/homes > /tmp/said.$job & jobs=\"$jobs $!\"; done\n\
+                for job in $jobs; do until read name < /proc/$job/comm && [ $name = homebody ]; do :; done; done\n\
+                ./nearq homes --json > /tmp/looked; mv /tmp/looked /tmp/homes\nwait\ncat /tmp/said.*\n\
+                echo HOMES; cat /tmp/homes; echo; echo END";
+    fs::write(work.path("tree.sh"), tree).unwrap();
+    let steps = "cd /job\nexport NEARQ_TREE_LIBRARY=/job/libnearq_tree.so\n\
+                 ./nearq run --tree --json /tmp/json -- ./dash tree.sh\necho STATUS $?\ncat /tmp/json; echo; echo LAST\n\
+                 ./nearq run --tree -- ./dash -c 'exit 42'; echo STATUS $?\n\
+                 grep -c memfd:nearq-tree /proc/*/maps | grep -v ':0' ; ps | grep steward | grep -v grep\n";
+    fs::write(work.path("steps.sh"), steps).unwrap();
+    let (tree, steps) = (PathBuf::from(work.path("tree.sh")), PathBuf::from(work.path("steps.sh")));
+    let mut files = libraries;
+    files.extend([nearq, library, homebody, tree, steps]);
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let Some(output) = boot_with(&machine, "A", &files, Path::new("sh"), &["/job/steps.sh"]) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let part = |from: &str, to: &str| -> &str {
+        let found = text.split_once(from).and_then(|(_, rest)| Some(rest.split_once(to)?.0));
+        found.unwrap_or_else(|| panic!("{from} {to}:\n{text}\n{errors}"))
+    };
+    let json = |text: &str| -> Value {
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
+    };
+    let said: Vec<Value> = text
+        .lines()
+        .take_while(|line| *line != "HOMES")
+        .filter(|line| line.starts_with('{'))
+        .map(json)
+        .collect();
+    assert_eq!(said.len(), 8, "{text}\n{errors}");
+    let mut at_home = [0, 0];
+    for job in &said {
+        // As many homes as nodes, whatever else the machine does; and nobody was chosen for.
+        let home = ["0-3", "4-7"].iter().position(|cpus| job["cpus"] == **cpus);
+        let home = home.unwrap_or_else(|| panic!("{job}"));
+        at_home[home] += 1;
+        let kib = job["kib"].as_object().unwrap();
+        let all: u64 = kib.values().filter_map(Value::as_u64).sum();
+        let here = kib.get(&home.to_string()).and_then(Value::as_u64).unwrap_or(0);
+        assert!(here * 100 >= all * 90, "memory at home: {job}");
+        assert!(job["policies"].to_string().contains(&format!("prefer:{home}")), "{job}");
+    }
+    assert!(at_home.iter().all(|jobs| *jobs >= 2), "{at_home:?} {said:?}");
+    let homes = json(part("HOMES\n", "\nEND"));
+    let living = homes["processes"].as_array().unwrap().iter();
+    let why = |process: &&Value| process["why"].as_str().is_some_and(|why| why.starts_with("exec"));
+    let living: Vec<_> = living.filter(why).collect();
+    assert!(living.len() >= 8 && living.iter().all(|process| process["home"].is_u64()), "{homes}");
+    assert_eq!(homes["nodes"].as_array().map(Vec::len), Some(2));
+    let told = json(part("STATUS 0\n", "\nLAST"));
+    let chosen: u64 =
+        told["homes"].as_array().unwrap().iter().filter_map(|home| home["chosen"].as_u64()).sum();
+    assert!(chosen >= 9, "{told}");
+    assert_eq!((&told["memory_refused"], &told["affinity_refused"]), (&0.into(), &0.into()));
+    let (_, end) = text.split_once("LAST\n").unwrap();
+    assert_eq!(end.trim(), "STATUS 42", "nothing is left behind: {errors}");
+}

@@ -1,0 +1,58 @@
+//! Conclusions under varied costs, on a machine small enough for a test.
+
+use nearq_experiments::{SensitivityOptions, sensitivity};
+use nearq_report::{Progress, Report, metric};
+
+const CONCLUSION: &str = "dispatch: cache does at least as many items as system";
+
+fn run() -> Report {
+    let options = SensitivityOptions {
+        machine: Some("l3:2 core:4".into()),
+        experiment: Some("dispatch".into()),
+        costs: vec!["other_llc".into(), "fork".into()],
+        quick: true,
+        runs: Some(2),
+    };
+    sensitivity(&options, &Progress::hidden()).expect("every run ends")
+}
+
+#[test]
+fn two_costs_give_a_table_and_one_of_them_is_not_used() {
+    let report = run();
+    assert_eq!((report.experiment, report.machine.as_str()), ("sensitivity", "l3:2 core:4"));
+    for scenario in ["as it is", "other_llc -50 %", "other_llc +50 %", "fork -50 %", "fork +50 %"] {
+        let row = report.find(scenario, CONCLUSION, metric::MARGIN);
+        assert_eq!(row.map(|row| row.summary.runs), Some(2), "{scenario}");
+    }
+    let margin = |scenario| report.find(scenario, CONCLUSION, metric::MARGIN).unwrap().summary;
+    assert_eq!(margin("fork +50 %"), margin("as it is"), "no process is created here");
+    assert_ne!(margin("other_llc +50 %"), margin("as it is"));
+    let experiment = &report.parameters["experiments"][0];
+    assert_eq!(experiment["not_used"], serde_json::json!(["fork"]));
+    assert!(experiment["conclusions"][0]["holds"].is_boolean());
+    assert!(report.text.contains("not used, the same run to the last event: fork"));
+    assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
+    assert!(report.svg.contains("other_llc"));
+
+    // Which thread of the process ran what does not show.
+    let again = run();
+    assert_eq!((report.rows, report.text), (again.rows, again.text));
+}
+
+#[test]
+fn the_work_of_scopes_is_varied_like_a_cost() {
+    let options = SensitivityOptions {
+        machine: Some("l3:2 core:2".into()),
+        experiment: Some("scopes".into()),
+        costs: vec!["item_work".into(), "fork".into()],
+        quick: true,
+        runs: Some(1),
+    };
+    let report = sensitivity(&options, &Progress::hidden()).expect("every block verifies");
+    let row = "scopes: LOW, cache+helping shall reach 0.998 of system";
+    let margin = |scenario| report.find(scenario, row, metric::MARGIN).map(|row| row.summary);
+    assert!(margin("item_work -50 %").is_some() && margin("item_work +50 %").is_some());
+    assert_ne!(margin("item_work +50 %"), margin("as it is"));
+    assert_eq!(margin("fork -50 %"), margin("as it is"));
+    assert!(report.text.contains("item_work (payload)"), "{}", report.text);
+}
