@@ -182,7 +182,11 @@ pub const KNOBS: &[Knob] = &[
         "affinity",
         YES_NO,
         "Whether scopes are heeded at all",
-        ["workqueue.disable_numa (removed in Linux 6.6)", "NEARQ_AFFINITY", "Runtime::set_affinity"],
+        [
+            "workqueue.disable_numa (removed in Linux 6.6)",
+            "NEARQ_AFFINITY",
+            "Runtime::set_affinity",
+        ],
     ),
     process(
         "cpumask",
