@@ -32,10 +32,12 @@
 //! ```
 
 mod atomic;
+mod bounds;
 mod cell;
 mod futex;
 mod platform;
 
 pub use atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
+pub use bounds::bound;
 pub use cell::Cell;
 pub use platform::{JoinHandle, Loom, Thread};

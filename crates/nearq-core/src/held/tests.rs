@@ -3,7 +3,6 @@
 
 #![cfg(not(miri))]
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_model::Loom;
@@ -11,7 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::Scope;
 
 use crate::admission::tests::{Stub, idle};
-use crate::item::tests::{Tail, model, model_for, spawn};
+use crate::item::tests::{Tail, model, model_within, spawn};
 use crate::work::Work;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -377,7 +376,7 @@ fn a_flush_meets_the_start_and_the_end() {
 
 #[test]
 fn two_flushes_meet_the_end() {
-    model_for(Some(Duration::from_secs(10)), 2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let other = {
@@ -413,7 +412,7 @@ fn a_flush_meets_a_cancel() {
 /// What is queued later and cancelled, or refused, does not end the waiting for an execution.
 #[test]
 fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
-    model_for(Some(Duration::from_secs(20)), 2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let (queued, cancelled) = (counted(), counted());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nearq_model::Loom;
+use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
 use super::{Epoch, Finished, Item, ItemTable, Started};
@@ -23,20 +23,24 @@ type AtomicU32 = <Loom as Platform>::AtomicU32;
 
 /// Runs `program` through every interleaving with at most so many preemptions.
 pub(crate) fn model(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
-    model_for(None, preemptions, program);
+    builder(preemptions).check(program);
 }
 
-/// As [`model`], for so long: what is too large to be looked at as a whole.
-pub(crate) fn model_for(
-    time: Option<core::time::Duration>,
-    preemptions: usize,
-    program: impl Fn() + Send + Sync + 'static,
-) {
+/// As [`model`], with a quick and a long bound. With the long one, what is too large to be looked at as a whole is looked at for ten
+/// minutes.
+pub(crate) fn model_within(quick: usize, long: usize, program: impl Fn() + Send + Sync + 'static) {
+    let mut builder = builder(bound(quick, long));
+    builder.max_duration = bound(None, Some(TEN_MINUTES));
+    builder.check(program);
+}
+
+const TEN_MINUTES: core::time::Duration = core::time::Duration::from_secs(600);
+
+fn builder(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 20_000;
-    builder.max_duration = time;
-    builder.check(program);
+    builder
 }
 
 /// Starts a thread of the model.

@@ -199,13 +199,10 @@ mod modelled {
     use super::*;
     use crate::attributes::Kind;
     use crate::domain::Bounds;
-    use crate::item::tests::{model_for, spawn};
+    use crate::item::tests::{model_within, spawn};
     use crate::queue::{Nature, Queue};
     use crate::run::Ran;
     use crate::workqueue::Workqueue;
-
-    /// For models that take minutes as a whole: as much of them as fits.
-    const LONG_ENOUGH: Duration = Duration::from_secs(4);
 
     /// A runtime that may start no worker and has no other threads, and a queue whose rescuer is a thread of the model.
     struct Stub {
@@ -263,7 +260,7 @@ mod modelled {
 
     #[test]
     fn a_call_meets_a_rescuer_that_begins_or_goes_back_to_sleep() {
-        model_for(Some(LONG_ENOUGH), 2, || {
+        model_within(1, 2, || {
             let stub = Stub::new();
             for number in 0..2 {
                 let handle = stub.queue.spawn(move || number);
@@ -277,7 +274,7 @@ mod modelled {
 
     #[test]
     fn a_call_meets_the_end() {
-        model_for(Some(LONG_ENOUGH), 2, || {
+        model_within(1, 2, || {
             let stub = Stub::new();
             let handle = stub.queue.spawn(|| 5);
             stub.call();

@@ -3,20 +3,16 @@
 
 #![cfg(not(miri))]
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
-use crate::item::tests::{model, model_for, spawn};
+use crate::item::tests::{model, model_within, spawn};
 use crate::runtime::Runtime;
 use crate::work::Work;
 use crate::workqueue::Workqueue;
-
-/// For a model that takes minutes as a whole: as much of it as fits.
-const LONG_ENOUGH: Duration = Duration::from_secs(3);
 
 /// A runtime that never spins, and a queue whose pool wants one worker.
 fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
@@ -73,7 +69,7 @@ fn one_of_two_items_is_held_back() {
 
 #[test]
 fn two_issuers() {
-    model_for(Some(LONG_ENOUGH), 1, || {
+    model_within(0, 1, || {
         let (runtime, queue) = small(2);
         let queue = Arc::new(queue);
         let other = {

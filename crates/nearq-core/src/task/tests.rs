@@ -284,7 +284,7 @@ fn a_waker_that_panics_does_not_end_a_worker() {
 #[cfg(not(miri))]
 mod modelled {
     use super::*;
-    use crate::item::tests::{model, model_for, spawn};
+    use crate::item::tests::{model, model_within, spawn};
     use nearq_model::Loom;
 
     type AtomicU32 = <Loom as Platform>::AtomicU32;
@@ -414,7 +414,7 @@ mod modelled {
     #[test]
     fn cancelled_by_two_while_it_starts() {
         // Too many interleavings for all of them.
-        model_for(Some(core::time::Duration::from_secs(8)), 2, || {
+        model_within(1, 2, || {
             let desk = Desk::<Loom>::new();
             let (item, handle) = desk.queued(|| 7);
             let handle = Arc::new(handle);

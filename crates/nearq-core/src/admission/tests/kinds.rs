@@ -1,12 +1,7 @@
 //! Several domains of one queue, ordered queues and frozen ones, through every interleaving.
 
-use core::time::Duration;
-
 use super::*;
-use crate::item::tests::model_for;
-
-/// For models that take minutes as a whole: as much of them as fits.
-const LONG_ENOUGH: Duration = Duration::from_secs(10);
+use crate::item::tests::model_within;
 
 // ---- two domains --------------------------------------------------------------------------------------------
 
@@ -192,7 +187,7 @@ fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
 
 /// An issuer may be anywhere on its way in; with credits or without.
 fn frozen_while_an_item_is_queued(max_active: usize) {
-    model_for(Some(LONG_ENOUGH), 2, move || {
+    model_within(1, 2, move || {
         let stub = Stub::new(max_active, 2);
         let (runs, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let works = [counting(&runs), counting(&runs)];
