@@ -1,0 +1,243 @@
+//! Plants mistakes in the protocols, one at a time, and sees whether the quick tests find them.
+//!
+//! The list is `.ci/mistakes`, whose head says how a mistake is written down. Each is planted in a copy of the checkout under the target
+//! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
+//! compile: then the list is to be brought up to date.
+
+use crate::metadata::cargo;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+/// Longer than any of the tests takes, in seconds. A mistake that makes a test hang is found too.
+const PATIENCE: &str = "900";
+
+/// A mistake.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Mistake {
+    name: String,
+    /// What goes wrong.
+    what: String,
+    file: String,
+    /// Arguments of `cargo test`.
+    tests: Vec<String>,
+    /// What is replaced by what.
+    replacements: Vec<(String, String)>,
+}
+
+/// Plants each mistake, or those whose names are given.
+pub(crate) fn check(names: &[&str]) -> Result<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let list = root.join(".ci/mistakes");
+    let text = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
+    let all = parse(&text)?;
+    if let Some(name) = names.iter().find(|name| all.iter().all(|mistake| mistake.name != **name)) {
+        let known: Vec<&str> = all.iter().map(|mistake| mistake.name.as_str()).collect();
+        return Err(format!("there is no mistake \"{name}\"; there are: {}", known.join(", ")));
+    }
+    let chosen: Vec<&Mistake> =
+        all.iter().filter(|it| names.is_empty() || names.contains(&it.name.as_str())).collect();
+    let copy = Copy::of(&root)?;
+    let mut missed = Vec::new();
+    for mistake in &chosen {
+        let begun = Instant::now();
+        let outcome = copy.try_out(mistake);
+        let seconds = begun.elapsed().as_secs();
+        match outcome {
+            Ok(found) => {
+                println!("found: {}: {} ({found}, {seconds} s)", mistake.name, mistake.what)
+            }
+            Err(why) => {
+                println!("NOT FOUND: {}: {}: {why}", mistake.name, mistake.what);
+                missed.push(mistake.name.as_str());
+            }
+        }
+    }
+    if missed.is_empty() {
+        Ok(format!("all {} planted mistakes were found", chosen.len()))
+    } else {
+        Err(format!("planted mistakes that were not found: {}", missed.join(", ")))
+    }
+}
+
+/// A copy of the checkout, as it is on the disk.
+struct Copy {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    fn of(root: &Path) -> Result<Self, String> {
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+        let place = target.join("mistakes");
+        let copy = place.join("checkout");
+        fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
+        // Files that have not changed keep their times, so that nothing is compiled again for them.
+        let script = "git ls-files -z --cached --others --exclude-standard \
+             | xargs -0 -I{} sh -c 'cmp -s \"$1\" \"$2/$1\" || cp --parents -p \"$1\" \"$2\" 2>/dev/null || true' _ {} \"$COPY\"";
+        let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
+        let status =
+            Command::new("sh").args(["-c", script]).current_dir(root).env("COPY", &copy).status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(format!("the checkout cannot be copied: {status}")),
+            Err(error) => return Err(format!("sh cannot be run: {error}")),
+        }
+        Ok(Copy { root: copy, target: place.join("target") })
+    }
+
+    /// How the mistake was found, or why it was not.
+    fn try_out(&self, mistake: &Mistake) -> Result<String, String> {
+        let path = self.root.join(&mistake.file);
+        let original =
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", mistake.file))?;
+        let planted = plant(mistake, &original)?;
+        fs::write(&path, planted).map_err(|error| format!("{}: {error}", mistake.file))?;
+        let outcome = self.run(mistake);
+        fs::write(&path, original).map_err(|error| format!("{}: {error}", mistake.file))?;
+        outcome
+    }
+
+    fn run(&self, mistake: &Mistake) -> Result<String, String> {
+        let built = self.test(mistake, &["--no-run"])?;
+        if !built.status.success() {
+            let said = String::from_utf8_lossy(&built.stderr);
+            let error = said.lines().find(|line| line.starts_with("error")).unwrap_or("no error");
+            return Err(format!("it does not compile: {error}"));
+        }
+        let ran = self.test(mistake, &[])?;
+        if ran.status.success() {
+            return Err("the tests pass".into());
+        }
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let failed = said.lines().filter(|line| line.ends_with("... FAILED")).count();
+        Ok(match (ran.status.code(), failed) {
+            (Some(124), _) => "the tests hang".into(),
+            (_, 0) => format!("the tests end with {}", ran.status),
+            (_, failed) => format!("{failed} tests fail"),
+        })
+    }
+
+    fn test(&self, mistake: &Mistake, more: &[&str]) -> Result<Output, String> {
+        let cargo = cargo();
+        Command::new("timeout")
+            .arg(PATIENCE)
+            .arg(cargo.get_program())
+            .args(["test", "--locked"])
+            .args(&mistake.tests)
+            .args(more)
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .output()
+            .map_err(|error| format!("timeout cannot be run: {error}"))
+    }
+}
+
+/// The file with the mistake in it.
+fn plant(mistake: &Mistake, text: &str) -> Result<String, String> {
+    let mut text = text.to_owned();
+    for (old, new) in &mistake.replacements {
+        match text.matches(old.as_str()).count() {
+            1 => text = text.replace(old.as_str(), new),
+            count => {
+                return Err(format!(
+                    "what is to be replaced occurs {count} times in {}:\n{old}",
+                    mistake.file
+                ));
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<Vec<Mistake>, String> {
+    let mut mistakes = Vec::new();
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    for line in lines {
+        if let Some(title) = line.strip_prefix("== ") {
+            let (name, what) = title.split_once(": ").ok_or_else(|| format!("no name: {line}"))?;
+            mistakes.push(Mistake { name: name.into(), what: what.into(), ..Mistake::default() });
+            continue;
+        }
+        let mistake =
+            mistakes.last_mut().ok_or_else(|| format!("before the first mistake: {line}"))?;
+        if mistake.file.is_empty() {
+            mistake.file = line.into();
+        } else if mistake.tests.is_empty() {
+            mistake.tests = line.split(' ').map(String::from).collect();
+        } else if let Some(old) = line.strip_prefix('-') {
+            match mistake.replacements.last_mut() {
+                Some((before, new)) if new.is_empty() => *before += &format!("{old}\n"),
+                _ => mistake.replacements.push((format!("{old}\n"), String::new())),
+            }
+        } else if let (Some(new), Some((_, after))) =
+            (line.strip_prefix('+'), mistake.replacements.last_mut())
+        {
+            *after += &format!("{new}\n");
+        } else {
+            return Err(format!(
+                "{}: a line that is neither replaced nor new: {line}",
+                mistake.name
+            ));
+        }
+    }
+    match mistakes.iter().find(|mistake| mistake.replacements.is_empty()) {
+        Some(mistake) => Err(format!("{}: nothing is replaced", mistake.name)),
+        None => Ok(mistakes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "# A list.\n\n== one: it is lost\na.rs\n-p a --lib\n-old\n-more\n+new\n-second\n+2\n+3\n";
+
+    #[test]
+    fn a_list_is_read() {
+        let expected = Mistake {
+            name: "one".into(),
+            what: "it is lost".into(),
+            file: "a.rs".into(),
+            tests: vec!["-p".into(), "a".into(), "--lib".into()],
+            replacements: vec![
+                ("old\nmore\n".into(), "new\n".into()),
+                ("second\n".into(), "2\n3\n".into()),
+            ],
+        };
+        assert_eq!(parse(TEXT), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn a_mistake_is_planted_where_its_lines_occur_once() {
+        let mistake = &parse(TEXT).expect("well formed")[0];
+        assert_eq!(plant(mistake, "a\nold\nmore\nsecond\nb\n"), Ok("a\nnew\n2\n3\nb\n".into()));
+        assert!(plant(mistake, "old\nsecond\n").is_err());
+        assert!(plant(mistake, "old\nmore\nold\nmore\nsecond\n").is_err());
+    }
+
+    #[test]
+    fn what_is_no_mistake_is_refused() {
+        assert!(parse("== one: x\na.rs\n-p a\n").is_err(), "nothing is replaced");
+        assert!(parse("a.rs\n").is_err(), "no name");
+        assert!(parse("== one: x\na.rs\n-p a\n-old\n+new\nother\n").is_err());
+    }
+
+    /// Each mistake of the project's own list can be planted in the sources as they are.
+    #[test]
+    fn the_list_fits_the_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = fs::read_to_string(root.join(".ci/mistakes")).expect("it is there");
+        let mistakes = parse(&text).expect("well formed");
+        assert!(mistakes.len() >= 20);
+        for mistake in mistakes {
+            let source = fs::read_to_string(root.join(&mistake.file)).expect(&mistake.file);
+            let planted =
+                plant(&mistake, &source).unwrap_or_else(|why| panic!("{}: {why}", mistake.name));
+            assert_ne!(planted, source, "{}", mistake.name);
+        }
+    }
+}
