@@ -1,0 +1,47 @@
+# Runs steps one after the other until one fails. Sourced by .ci/run and .ci/long, which define the steps.
+#
+# run_steps FOLDER STEP...: runs FOLDER/STEP for each. At the end it prints what was skipped, a table of the steps with their wall and
+# CPU time, and how many tests passed and failed; a step that fails without a test that failed counts as one. The exit status is
+# 0 only if nothing failed.
+
+# Sums the figure before the word $1 over all "test result" lines.
+count() {
+    awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" word) sum += $(i - 1) } END { print sum + 0 }' "$log"
+}
+
+finish() {
+    local status=$? passed failed
+    passed=$(count passed)
+    failed=$(count failed)
+    echo
+    grep '^skipped: ' "$log" || true
+    printf '%-24s %8s %8s\n' step "wall s" "CPU s"
+    cat "$table"
+    awk '{ wall += $(NF - 1); cpu += $NF } END { printf "%-24s %8.0f %8.0f\n", "all", wall, cpu }' "$table"
+    if [ "$status" != 0 ]; then
+        [ "$failed" != 0 ] || failed=1
+        echo "the step $current failed; nothing after it was checked"
+    fi
+    rm -f "$log" "$table" "$times"
+    echo "$passed passed, $failed failed"
+    exit "$status"
+}
+
+run_steps() {
+    local folder=$1 status
+    shift
+    log=$(mktemp)
+    table=$(mktemp)
+    times=$(mktemp)
+    current=preparation
+    trap finish EXIT
+    TIMEFORMAT='%R %U %S' # of the shell's `time`: real, user and system seconds
+    for current in "$@"; do
+        echo
+        echo "== $current ($SECONDS s)"
+        status=0
+        { time "$folder/$current" 2>&1 </dev/null | tee -a "$log"; } 2>"$times" || status=$?
+        awk -v step="$current" 'END { printf "%-24s %8.0f %8.0f\n", step, $1, $2 + $3 }' "$times" >>"$table"
+        [ "$status" = 0 ] || exit "$status"
+    done
+}
