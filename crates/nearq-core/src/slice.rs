@@ -206,7 +206,7 @@ mod tests {
     #[cfg(not(miri))]
     fn under_the_model_checker() {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
+        model.preemption_bound = Some(nearq_model::bound(2, 3));
         model.check(|| check::<nearq_model::Loom>(1, 2));
     }
 }

@@ -154,7 +154,7 @@ fn cancelled_while_it_starts_and_ends() {
 
 #[test]
 fn two_cancel_while_it_starts() {
-    model(2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
         let cancels = counted();
@@ -171,7 +171,7 @@ fn two_cancel_while_it_starts() {
 
 #[test]
 fn cancelled_while_it_is_queued_and_runs() {
-    model(2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let queued = counted();
         let issuer = issuer(&stub, &work, &queued);
@@ -257,7 +257,7 @@ fn what_stands_in_is_cancelled_while_it_is_let_in() {
 /// The item's own node lies on a pool to which nobody comes, so each queueing has one that stands in.
 #[test]
 fn what_stands_in_arrives_while_the_item_runs() {
-    model(2, || {
+    model_within(1, 2, || {
         let stub = Stub::with_scope(Scope::Cpu, 8, 2);
         let known = Known::new();
         let work = known.item();
@@ -364,7 +364,7 @@ fn disabled_while_it_is_queued() {
 
 #[test]
 fn a_flush_meets_the_start_and_the_end() {
-    model(3, || {
+    model_within(2, 3, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         work.flush().expect("from outside");
@@ -396,7 +396,7 @@ fn two_flushes_meet_the_end() {
 
 #[test]
 fn a_flush_meets_a_cancel() {
-    model(2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let other = {
             let work = work.clone();

@@ -46,7 +46,7 @@ fn two_items_one_after_the_other() {
 
 /// Two items, of which as many as `max_active` says may be active at once; both run and give their results.
 fn two_items(max_active: usize) {
-    model(1, move || {
+    model_within(0, 1, move || {
         let (runtime, queue) = small(max_active);
         let handles = [0, 1].map(|number| queue.spawn(move || number));
         for (number, handle) in handles.into_iter().enumerate() {

@@ -135,11 +135,14 @@ fn steps(nodes: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..if cfg!(miri) { 60 } else { 300 })
 }
 
-const CASES: u32 = if cfg!(miri) { 4 } else { 2_000 };
+/// Programs that are tried; few under Miri.
+fn cases() -> u32 {
+    if cfg!(miri) { 4 } else { nearq_model::bound(400, 2_000) }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: CASES,
+        cases: cases(),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
