@@ -244,9 +244,9 @@ impl Honest {
     }
 }
 
-/// Connections to make: 10,000 with optimisation, else what takes some 20 seconds at 5 % of a CPU.
+/// Connections to make: 10,000 with optimisation, else what takes some 10 seconds at 5 % of a CPU.
 fn connections() -> u64 {
-    let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
+    let usual = if cfg!(debug_assertions) { 200 } else { 10_000 };
     std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
 }
 

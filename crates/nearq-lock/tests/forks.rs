@@ -50,7 +50,7 @@ fn fork_while_others_wait(mode: Mode) {
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
-        unsafe { alarm(20) };
+        unsafe { alarm(120) };
         // Nobody waits here, also before anybody has been here, and nothing has happened.
         let seen = Snapshot::of_process::<Linux>();
         let nobody = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
@@ -120,7 +120,7 @@ fn fork_while_others_wait_for_a_condition(mode: Mode) {
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
-        unsafe { alarm(20) };
+        unsafe { alarm(120) };
         let nobody = shared.1.notify_all() == 0;
         drop(guard);
         let threads: Vec<_> = (0..4).map(|_| wait(&shared)).collect();
@@ -161,7 +161,7 @@ fn fork_while_each_holds_one() {
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
-        unsafe { alarm(20) };
+        unsafe { alarm(120) };
         let panics = |misuse: &dyn Fn()| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse)).is_err()
         };

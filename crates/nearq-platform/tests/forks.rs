@@ -159,7 +159,7 @@ fn a_child_starts_threads_although_others_were_starting_and_ending() {
         for number in 0..CHILDREN {
             let code = fork(|| {
                 // SAFETY: validity: no pointer. The signal ends this process only.
-                unsafe { libc::alarm(20) };
+                unsafe { libc::alarm(120) };
                 start_one();
                 0
             });

@@ -20,7 +20,7 @@ use nearq_control::server::{Options, Server};
 use nearq_control::subject::{Subject, Tracing};
 
 /// Longer than anything takes on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What the invented process is like, to be looked at by the test.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@ use crate::{
 /// The machine that the program runs on.
 ///
 /// # What the calls cost
-/// On a virtual x86-64 machine of two CPUs with Linux 6.18; `tests/costs.rs` measures it anew.
+/// On a virtual x86-64 machine of two CPUs with Linux 6.18; `tests/linux/costs.rs` measures it anew.
 ///
 /// | call | cost |
 /// |---|---|

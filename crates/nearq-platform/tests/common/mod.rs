@@ -14,7 +14,7 @@ use nearq_platform::{Atomic, Linux, Ordering, Parker, Platform, ThreadSpec, Wait
 pub type Thread = <Linux as Platform>::Thread;
 
 /// How long something may take that takes microseconds: longer is a failure, not a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Looks again and again until `holds`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

@@ -122,8 +122,8 @@ static void *allocate(void *argument)
 int main(void)
 {
     SAME(pthread_key_create(&key, last_words), 0);
-    int ended = 0;
-    for (int round = 0; round < 50; round++) {
+    int ended = 0, all = rounds(30, 50);
+    for (int round = 0; round < all; round++) {
         pthread_t threads[THREADS];
         for (int i = 0; i < THREADS; i++)
             threads[i] = start(allocate, &key);

@@ -2,7 +2,7 @@
 
 #include "check.h"
 
-enum { ROUNDS = 4000, PAGE = 4096 };
+enum { PAGE = 4096 };
 
 struct object {
     pthread_mutex_t mutex;
@@ -62,8 +62,8 @@ static struct object *make(int users, int round)
 int main(void)
 {
     checking = type(PTHREAD_MUTEX_ERRORCHECK);
-    int well = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    int well = 0, all = rounds(500, 4000);
+    for (int round = 0; round < all; round++) {
         struct object *object = make(3, round);
         pthread_t threads[2] = { start(use, object), start(use, object) };
         use(object);
@@ -72,7 +72,7 @@ int main(void)
         well++;
     }
     SAY(well);
-    for (int round = 0; round < ROUNDS / 2; round++) {
+    for (int round = 0; round < all / 2; round++) {
         struct object *object = make(0, round);
         object->condvar = page();
         SAME(pthread_cond_init(object->condvar, NULL), 0);

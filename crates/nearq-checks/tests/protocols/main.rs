@@ -1,0 +1,4 @@
+//! The protocols of the runtime, checked state by state.
+
+mod mutex;
+mod mutex_mutants;

@@ -1,0 +1,364 @@
+//! Clients and a server over real sockets: what is asked, answered, refused and taken back.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use crate::common::{Folder, Raw, Shared, serve, until};
+use nearq_control::client::{Client, ClientError};
+use nearq_control::protocol::{
+    Access, GetDump, GetProcess, GetSettings, GetStatistics, Keep, Refusal, Set, Trace,
+};
+
+fn set(queue: Option<&str>, changes: &[(&str, &str)], until_closed: bool) -> Set {
+    let changes: BTreeMap<_, _> =
+        changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Set { queue: queue.map(str::to_owned), changes, until_closed }
+}
+
+#[test]
+fn each_call_has_its_answer() {
+    let (folder, shared) = (Folder::new("each"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut client = Client::connect_to(server.path()).unwrap();
+    let process = client.call(&GetProcess {}).unwrap().process;
+    assert_eq!((process.pid, process.control), (std::process::id(), Access::Full));
+    assert_eq!(process.allowed, Access::Full);
+    let statistics = client.call(&GetStatistics::default()).unwrap().statistics;
+    assert_eq!(statistics.queues.len(), 2);
+    assert!(statistics.control_cpu_ns > 0);
+    assert_eq!(client.call(&GetDump::default()).unwrap().dump.allowed, "0-3");
+    let settings = client.call(&GetSettings::default()).unwrap().settings;
+    assert_eq!(settings.process.unwrap().settings.len(), 2);
+    let changed = client.call(&set(Some("crypt"), &[("nice", "5")], false)).unwrap().settings;
+    assert_eq!(changed.queues[0].settings[2].configured, "5");
+    client.call(&Keep {}).unwrap();
+}
+
+#[test]
+fn a_trace_tells_until_it_is_closed() {
+    let (folder, shared) = (Folder::new("trace"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let client = Client::connect_to(server.path()).unwrap();
+    let mut batches = client.stream(&Trace::default()).unwrap();
+    let mut seen = 0;
+    while seen < 30 {
+        let batch = batches.next().unwrap().unwrap();
+        assert_eq!(batch.events[0].at_ns, seen);
+        seen += batch.events.len() as u64;
+    }
+    assert_eq!(shared.world().traces, 1);
+    drop(batches);
+    until("the trace has ended", || shared.world().traces == 0);
+}
+
+#[test]
+fn items_are_timed_while_somebody_wants_it() {
+    let (folder, shared) = (Folder::new("timing"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut one = Client::connect_to(server.path()).unwrap();
+    let mut other = Client::connect_to(server.path()).unwrap();
+    for client in [&mut one, &mut other] {
+        for _ in 0..2 {
+            assert!(client.call(&GetStatistics { timing: true }).unwrap().statistics.timing);
+        }
+    }
+    drop(one);
+    assert!(other.call(&GetStatistics::default()).unwrap().statistics.timing);
+    drop(other);
+    until("nobody wants it", || !shared.world().timing);
+    assert_eq!(shared.world().timing_changes, 2);
+}
+
+#[test]
+fn what_was_set_until_the_end_is_set_back() {
+    let (folder, shared) = (Folder::new("undo"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&set(Some("crypt"), &[("nice", "1"), ("max_active", "4")], true)).unwrap();
+    client.call(&set(None, &[("spin", "9")], true)).unwrap();
+    client.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap();
+    client.call(&set(Some("crypt"), &[("affinity_scope", "numa")], false)).unwrap();
+    assert_eq!(shared.value("crypt", "nice"), "2");
+    shared.world().log.clear();
+    drop(client);
+    until("set back", || shared.value("crypt", "nice") == "0");
+    let log = shared.world().log.clone();
+    assert_eq!(log, [".spin=512", "crypt.max_active=16", "crypt.nice=0"]);
+    assert_eq!(shared.value("crypt", "affinity_scope"), "numa");
+}
+
+#[test]
+fn what_is_kept_stays() {
+    let (folder, shared) = (Folder::new("keep"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    client.call(&Keep {}).unwrap();
+    client.call(&set(None, &[("spin", "9")], true)).unwrap();
+    drop(client);
+    until("the other is set back", || shared.value("", "spin") == "512");
+    assert_eq!(shared.value("crypt", "nice"), "1");
+}
+
+#[test]
+fn the_end_of_the_server_sets_back_and_removes_the_socket() {
+    let (folder, shared) = (Folder::new("end"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    let path = server.path().to_owned();
+    assert!(path.exists());
+    drop(server);
+    assert_eq!(shared.value("crypt", "nice"), "0");
+    assert!(!path.exists());
+}
+
+#[test]
+fn refusals_come_in_words() {
+    let (folder, shared) = (Folder::new("refusals"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut client = Client::connect_to(server.path()).unwrap();
+    let refusal = |error: ClientError| match error {
+        ClientError::Refused(refusal) => refusal,
+        other => panic!("{other}"),
+    };
+    let error = client.call(&set(Some("nobody"), &[("nice", "1")], true)).unwrap_err();
+    assert!(matches!(refusal(error), Refusal::NoSuchQueue { .. }));
+    let error = client.call(&set(Some("crypt"), &[("nicer", "1")], true)).unwrap_err();
+    assert!(matches!(refusal(error), Refusal::NoSuchKey { .. }));
+    let error = client.call(&set(None, &[("spin", "bad")], true)).unwrap_err();
+    assert!(matches!(refusal(error), Refusal::BadValue { .. }));
+    let error = client.call(&GetSettings { queue: Some("panics".into()) }).unwrap_err();
+    assert!(refusal(error).to_string().contains("an invented mistake"));
+    drop(client);
+    // The thread is still there, and nothing was changed.
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    assert_eq!(shared.world().log, [""; 0]);
+}
+
+#[test]
+fn varlinks_own_errors() {
+    let (folder, shared) = (Folder::new("varlink"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut raw = Raw::connect(&server);
+    for (call, error, parameters) in [
+        (
+            r#"{"method":"nearq.control1.Nothing"}"#,
+            "MethodNotFound",
+            r#"{"method":"nearq.control1.Nothing"}"#,
+        ),
+        (r#"{"method":"Nothing"}"#, "MethodNotFound", r#"{"method":"Nothing"}"#),
+        (
+            r#"{"method":"nearq.control9.GetDump"}"#,
+            "InterfaceNotFound",
+            r#"{"interface":"nearq.control9"}"#,
+        ),
+        (
+            r#"{"method":"nearq.control1.GetDump","parameters":{"items":3}}"#,
+            "InvalidParameter",
+            r#"{"parameter":"items"}"#,
+        ),
+        (
+            r#"{"method":"nearq.control1.Set","parameters":{"queue":"crypt"}}"#,
+            "InvalidParameter",
+            r#"{"parameter":"changes"}"#,
+        ),
+        (
+            r#"{"method":"nearq.control1.Set","parameters":[]}"#,
+            "InvalidParameter",
+            r#"{"parameter":"parameters"}"#,
+        ),
+        (r#"{"method":"nearq.control1.Trace"}"#, "ExpectedMore", "{}"),
+        (
+            r#"{"method":"nearq.control1.Trace","more":true,"parameters":{"every":3}}"#,
+            "InvalidParameter",
+            r#"{"parameter":"every"}"#,
+        ),
+        (
+            r#"{"method":"org.varlink.service.GetInterfaceDescription","parameters":{"interface":"a.b"}}"#,
+            "InterfaceNotFound",
+            r#"{"interface":"a.b"}"#,
+        ),
+    ] {
+        let answer = raw.ask(call);
+        assert_eq!(answer["error"], format!("org.varlink.service.{error}"), "{call}");
+        assert_eq!(answer["parameters"].to_string(), parameters, "{call}");
+    }
+    // Without answer, and with nothing where parameters could be.
+    raw.send(
+        r#"{"method":"nearq.control1.Set","parameters":{"changes":{"spin":"3"}},"oneway":true}"#,
+    );
+    let answer =
+        raw.ask(r#"{"method":"nearq.control1.GetProcess","parameters":null,"more":false}"#);
+    assert_eq!(answer["parameters"]["process"]["allowed"], "full");
+    assert_eq!(shared.value("", "spin"), "3");
+    let info = raw.ask(r#"{"method":"org.varlink.service.GetInfo"}"#);
+    assert_eq!(info["parameters"]["interfaces"][1], "nearq.control1");
+}
+
+#[test]
+fn calls_in_one_go_and_in_pieces() {
+    let (folder, shared) = (Folder::new("pieces"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut raw = Raw::connect(&server);
+    let call = "{\"method\":\"nearq.control1.GetProcess\"}\0";
+    raw.0.write_all(call.repeat(50).as_bytes()).unwrap();
+    for _ in 0..50 {
+        assert!(raw.receive().unwrap().get("error").is_none());
+    }
+    for byte in call.bytes() {
+        raw.0.write_all(&[byte]).unwrap();
+    }
+    assert!(raw.receive().unwrap().get("error").is_none());
+    // Who says that nothing comes any more still gets the answers.
+    raw.0.write_all(call.repeat(3).as_bytes()).unwrap();
+    raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+    for _ in 0..3 {
+        assert!(raw.receive().unwrap().get("error").is_none());
+    }
+    assert_eq!(raw.receive(), None);
+}
+
+#[test]
+fn a_process_is_found_by_its_number() {
+    // Through the directories that the process itself has: the test's are its own.
+    let shared = Shared::new();
+    let own = std::process::id();
+    let error = Client::connect(u32::MAX - 1).unwrap_err();
+    assert!(error.to_string().contains("there is no process"), "{error}");
+    let error = Client::connect(own).unwrap_err();
+    assert!(error.to_string().contains("does not listen"), "{error}");
+    drop(shared);
+}
+
+/// Sixteen connections that call; the seventeenth.
+#[test]
+fn sixteen_may_be_connected_and_the_idle_give_way() {
+    let (folder, shared) = (Folder::new("sixteen"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    // Those that never called give way, the oldest first.
+    let mut silent: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    let told = silent[0].receive().expect("it is told why");
+    assert_eq!(told["error"], "nearq.control1.Busy");
+    assert_eq!(silent[0].receive(), None);
+    // The others are still there.
+    for raw in &mut silent[1..] {
+        assert!(raw.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
+    }
+    // Whoever has called just now does not: the new one may be refused, and gets in soon.
+    until("somebody is idle for long enough", || {
+        let mut client = Client::connect_to(server.path()).unwrap();
+        match client.call(&GetProcess {}) {
+            Ok(_) => true,
+            Err(ClientError::Refused(Refusal::Busy { .. })) => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn some_places_are_left_for_those_who_ask_and_go() {
+    let (folder, shared) = (Folder::new("places"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut clients: Vec<Client> =
+        (0..14).map(|_| Client::connect_to(server.path()).unwrap()).collect();
+    let outcomes: Vec<bool> = clients
+        .iter_mut()
+        .map(|client| client.call(&GetStatistics { timing: true }).is_ok())
+        .collect();
+    assert_eq!(outcomes.iter().filter(|&&answered| answered).count(), 12);
+    // What holds nothing is answered.
+    for client in &mut clients {
+        client.call(&GetStatistics::default()).unwrap();
+    }
+    // One goes, another may.
+    let first = clients.remove(0);
+    drop(first);
+    until("there is a place", || {
+        clients.last_mut().unwrap().call(&GetStatistics { timing: true }).is_ok()
+    });
+}
+
+#[test]
+fn four_may_trace() {
+    let (folder, shared) = (Folder::new("four"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let mut traces: Vec<_> = (0..5)
+        .map(|_| {
+            let client = Client::connect_to(server.path()).unwrap();
+            client.stream(&Trace::default()).unwrap()
+        })
+        .collect();
+    let answered: Vec<bool> =
+        traces.iter_mut().map(|trace| trace.next().unwrap().is_ok()).collect();
+    assert_eq!(answered.iter().filter(|&&answered| answered).count(), 4);
+}
+
+#[test]
+fn a_call_that_is_too_long_or_none_ends_the_connection() {
+    let (folder, shared) = (Folder::new("long"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let ends = |sent: &[u8]| {
+        let mut raw = Raw::connect(&server);
+        // The server may have closed it before all was written.
+        let _ = raw.0.write_all(sent);
+        let told = raw.receive().expect("it is told why");
+        assert_eq!(told["error"], "nearq.control1.BadCall", "{told}");
+        assert_eq!(raw.receive(), None);
+    };
+    ends(&vec![b'x'; 64 * 1024]);
+    ends(b"garbage\0");
+    ends(b"\0");
+    // As long as a call may be.
+    let mut raw = Raw::connect(&server);
+    let call = r#"{"method":"nearq.control1.GetProcess","parameters":{"x":""#;
+    let filled = format!("{call}{}\"}}}}", "x".repeat(64 * 1024 - call.len() - 4));
+    assert_eq!(filled.len(), 64 * 1024 - 1);
+    assert!(raw.ask(&filled).get("error").is_none());
+}
+
+#[test]
+fn a_call_must_be_complete_in_time_and_an_idle_connection_may_stay() {
+    let (folder, shared) = (Folder::new("time"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut idle = Raw::connect(&server);
+    let mut slow = Raw::connect(&server);
+    let begin = std::time::Instant::now();
+    slow.0.write_all(b"{\"method\":").unwrap();
+    let told = slow.receive().expect("it is told why");
+    assert_eq!(told["error"], "nearq.control1.BadCall");
+    assert!(begin.elapsed() >= std::time::Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(idle.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
+}
+
+#[test]
+fn who_does_not_read_does_not_keep_others_from_being_answered() {
+    let (folder, shared) = (Folder::new("unread"), Shared::new());
+    shared.world().queues = 300;
+    let server = serve(&folder, &shared, Access::Full);
+    let mut stuck: Vec<Raw> = (0..4).map(|_| Raw::connect(&server)).collect();
+    for raw in &mut stuck {
+        raw.send(r#"{"method":"nearq.control1.GetStatistics"}"#);
+    }
+    shared.world().queues = 1;
+    // One answer or two lie unread, as many as there is room for; nobody is served until their readers are given up.
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+}
+
+#[test]
+fn two_changes_of_one_key_are_each_taken_back_to_what_was_found() {
+    let (folder, shared) = (Folder::new("two"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut one = Client::connect_to(server.path()).unwrap();
+    let mut other = Client::connect_to(server.path()).unwrap();
+    one.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap();
+    drop(other);
+    until("what the other found", || shared.value("crypt", "nice") == "1");
+    drop(one);
+    until("what the one found", || shared.value("crypt", "nice") == "0");
+}

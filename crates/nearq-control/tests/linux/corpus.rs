@@ -1,0 +1,109 @@
+//! What the fuzzer begins with, and changes of it: on the stable compiler, in every run of the tests.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::speaking::check;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// The files, by name.
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/calls");
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn every_file_of_the_corpus_is_answered_as_it_should_be() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 20, "{} files", corpus.len());
+    for sent in corpus {
+        check(&sent, &[sent.len()]);
+        check(&sent, &[1, 7, 300]);
+    }
+}
+
+/// A change of what is sent.
+#[derive(Clone, Debug)]
+enum Change {
+    /// A byte becomes another one.
+    Flip(Index, u8),
+    /// Bytes come in.
+    Insert(Index, Vec<u8>),
+    /// A part is left out.
+    Remove(Index, Index),
+    /// A part comes twice, or often.
+    Repeat(Index, Index, usize),
+    /// The end of another file takes the place of this one's.
+    Splice(Index, Index, Index),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let index = any::<Index>;
+    prop_oneof![
+        (index(), any::<u8>()).prop_map(|(at, byte)| Change::Flip(at, byte)),
+        (index(), prop::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(at, bytes)| Change::Insert(at, bytes)),
+        (index(), index()).prop_map(|(one, other)| Change::Remove(one, other)),
+        (index(), index(), 2_usize..200)
+            .prop_map(|(one, other, times)| Change::Repeat(one, other, times)),
+        (index(), index(), index()).prop_map(|(file, at, from)| Change::Splice(file, at, from)),
+    ]
+}
+
+fn apply(change: &Change, mut sent: Vec<u8>, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let length = sent.len() + 1;
+    let range = |one: &Index, other: &Index| {
+        let (one, other) = (one.index(length), other.index(length));
+        one.min(other)..one.max(other)
+    };
+    match change {
+        Change::Flip(at, byte) => {
+            if !sent.is_empty() {
+                let at = at.index(sent.len());
+                sent[at] = *byte;
+            }
+        }
+        Change::Insert(at, bytes) => {
+            let at = at.index(length);
+            sent.splice(at..at, bytes.iter().copied());
+        }
+        Change::Remove(one, other) => {
+            sent.drain(range(one, other));
+        }
+        Change::Repeat(one, other, times) => {
+            let range = range(one, other);
+            let part = sent[range.clone()].repeat(*times);
+            sent.splice(range, part);
+        }
+        Change::Splice(file, at, from) => {
+            let other = &corpus[file.index(corpus.len())];
+            sent.truncate(at.index(length));
+            sent.extend(&other[from.index(other.len() + 1)..]);
+        }
+    }
+    // As long as two calls that are too long.
+    sent.truncate(150_000);
+    sent
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_changed_the_answers_are_answers(
+        file in any::<Index>(),
+        changes in prop::collection::vec(change(), 0..6),
+        lengths in prop::collection::vec(1_usize..5000, 1..4),
+    ) {
+        let corpus = corpus();
+        let first = file.index(corpus.len());
+        let sent = changes
+            .iter()
+            .fold(corpus[first].clone(), |sent, change| apply(change, sent, &corpus));
+        check(&sent, &lengths);
+    }
+}

@@ -1,0 +1,522 @@
+//! A process and its own server: how it is started, found and tidied up, what the environment says, forks, other users, containers.
+//!
+//! Other processes are this test's program again, told by a variable which part to play.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::common::{Folder, Shared, until};
+use nearq_control::client::{Client, ConnectError};
+use nearq_control::find;
+use nearq_control::protocol::{Access, GetProcess};
+use nearq_control::server::{self, Options, Status};
+use nearq_control::subject::Subject;
+
+const PART: &str = "NEARQ_TEST_PART";
+const NOBODY: u32 = 65534;
+
+/// Another process. It says lines, plays its part until its input is closed, and is killed at the end of the test.
+struct Actor {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    fn command(program: &Path, part: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(["--exact", "process::the_other_process", "--nocapture", "--test-threads=1"]);
+        command.env(PART, part).env_remove("NEARQ_CONTROL").env_remove("TMPDIR");
+        command
+    }
+
+    fn start(part: &str, runtime: &Path, change: impl FnOnce(&mut Command)) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = Self::command(&program, part);
+        command.env("XDG_RUNTIME_DIR", runtime);
+        change(&mut command);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Actor { process, lines }
+    }
+
+    /// The next line that begins with the word.
+    fn says(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let count = self.lines.read_line(&mut line).unwrap();
+            assert!(count > 0, "the process ended and has not said `{word}`");
+            // The test harness of the other process prints before it on the same line.
+            if let Some((_, rest)) = line.split_once(&format!("<{word}> ")) {
+                return rest.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Lets it end by itself.
+    fn end(mut self) {
+        drop(self.process.stdin.take());
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        assert!(self.process.wait().unwrap().success(), "{rest}");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn say(word: &str, what: impl std::fmt::Display) {
+    println!("<{word}> {what}");
+}
+
+fn make() -> Box<dyn Subject> {
+    Shared::new().subject()
+}
+
+fn begin() -> Status {
+    assert_eq!(server::status(), Status::NotStarted);
+    server::ensure(make, Options::default());
+    server::ensure(make, Options { access: Access::Full });
+    server::status()
+}
+
+fn wait_for_the_end_of_input() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// What the other process does.
+#[test]
+fn the_other_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    match part.split_once(' ').unwrap_or((&part, "")) {
+        ("serve", _) => {
+            say("status", begin());
+            wait_for_the_end_of_input();
+        }
+        ("fork", _) => fork(),
+        ("close", _) => close(),
+        ("list", _) => {
+            for found in find::processes() {
+                say("found", format!("{} {} {}", found.pid, found.user, found.socket.display()));
+            }
+            say("end", "");
+        }
+        ("ask", socket) => say("answer", ask(Path::new(socket))),
+        (other, _) => panic!("there is no part {other}"),
+    }
+}
+
+fn ask(socket: &Path) -> String {
+    match Client::connect_to(socket) {
+        Err(error) => error.to_string(),
+        Ok(mut client) => match client.call(&GetProcess {}) {
+            Ok(reply) => format!("allowed {:?}", reply.process.allowed),
+            Err(error) => error.to_string(),
+        },
+    }
+}
+
+fn fork() {
+    say("status", begin());
+    let parent = std::process::id();
+    // A connection of the parent's, which the child must not keep open.
+    let mut client = Client::connect(parent).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    let before = sockets_of(std::process::id());
+    // SAFETY: the child goes on in this thread alone, and uses nothing that another thread may have had half changed: the C
+    // library makes its allocator usable.
+    if unsafe { libc::fork() } == 0 {
+        say("open", format!("{before} {}", sockets_of(std::process::id())));
+        drop(client);
+        say("child", server::status());
+        server::ensure(make, Options { access: Access::Full });
+        say("child", server::status());
+        wait_for_the_end_of_input();
+        // By the C library's way, as a program that returns from `main`.
+        std::process::exit(0);
+    }
+    wait_for_the_end_of_input();
+    client.call(&GetProcess {}).unwrap();
+    let mut status = 0;
+    // SAFETY: a local is written.
+    unsafe { libc::wait(&raw mut status) };
+    assert_eq!(status, 0);
+    let path = match server::status() {
+        Status::Listening { path, .. } => path,
+        other => panic!("{other}"),
+    };
+    assert!(path.exists(), "the child has removed the parent's socket");
+}
+
+/// Sockets and events that a process has open.
+fn sockets_of(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+}
+
+/// A program that closes all files it does not know, and opens others under their numbers.
+fn close() {
+    let Status::Listening { path, .. } = begin() else { panic!("no server") };
+    let connection = std::os::unix::net::UnixStream::connect(path).unwrap();
+    let used = (3..1000).filter(|number| fs::read_link(format!("/proc/self/fd/{number}")).is_ok());
+    let used: Vec<i32> = used.collect();
+    std::mem::forget(connection);
+    let file = fs::File::open("/dev/zero").unwrap();
+    for number in used {
+        // SAFETY: numbers; the files of this test are not used any more.
+        unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), number) };
+    }
+    until("noticed", || matches!(server::status(), Status::Failed(_)));
+    say("status", server::status());
+    let open = (3..1000).filter(|number| {
+        fs::read_link(format!("/proc/self/fd/{number}"))
+            .is_ok_and(|to| to == Path::new("/dev/zero"))
+    });
+    say("open", open.count());
+}
+
+fn own_user() -> u32 {
+    fs::metadata("/proc/self").unwrap().uid()
+}
+
+fn skipped_for_want_of_root(what: &str) -> bool {
+    let skipped = own_user() != 0;
+    if skipped {
+        println!("skipped: {what}: it takes root to be another user; to have it: run as root");
+    }
+    skipped
+}
+
+#[test]
+fn a_process_is_found_asked_and_tidies_up() {
+    let folder = Folder::new("found");
+    let mut actor = Actor::start("serve", folder.path(), |_| {});
+    let socket = folder.path().join("nearq").join(actor.pid().to_string());
+    assert_eq!(actor.says("status"), format!("listening on {}, for looking", socket.display()));
+    // The caller's own variables lead elsewhere.
+    let mut client = Client::connect(actor.pid()).unwrap();
+    let process = client.call(&GetProcess {}).unwrap().process;
+    assert_eq!((process.pid, process.control), (actor.pid(), Access::Read));
+    let found = find::processes().into_iter().find(|found| found.pid == actor.pid()).unwrap();
+    assert_eq!(found.user, own_user());
+    assert!(found.socket.exists());
+    actor.end();
+    assert!(!socket.exists(), "the socket was left behind");
+}
+
+#[test]
+fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
+    let folder = Folder::new("killed");
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let mut actor = Actor::start("serve", folder.path(), |_| {});
+        actor.says("status");
+        pids.push(actor.pid());
+        let socket = folder.path().join("nearq").join(actor.pid().to_string());
+        actor.kill();
+        assert!(socket.exists());
+        for earlier in &pids[..pids.len() - 1] {
+            let socket = folder.path().join("nearq").join(earlier.to_string());
+            assert!(!socket.exists(), "the server that came next has left it");
+        }
+    }
+    let killed = pids[1];
+    let error = Client::connect(killed).unwrap_err();
+    assert!(matches!(error, ConnectError::NoSuchProcess { .. }), "{error}");
+    // Listing removes it too.
+    let mut actor = Actor::start("list", folder.path(), |_| {});
+    actor.says("end");
+    assert!(!folder.path().join("nearq").join(killed.to_string()).exists());
+}
+
+#[test]
+fn the_listing_names_each_process_once() {
+    let folder = Folder::new("listing");
+    let mut actors: Vec<_> = (0..3).map(|_| Actor::start("serve", folder.path(), |_| {})).collect();
+    for actor in &mut actors {
+        actor.says("status");
+    }
+    let mut list = Actor::start("list", folder.path(), |_| {});
+    let mut expected: Vec<String> = actors
+        .iter()
+        .map(|actor| {
+            let socket = folder.path().join("nearq").join(actor.pid().to_string());
+            format!("{} {} {}", actor.pid(), own_user(), socket.display())
+        })
+        .collect();
+    expected.sort();
+    let mut all = String::new();
+    list.lines.read_to_string(&mut all).unwrap();
+    let mut found: Vec<&str> = all
+        .lines()
+        .filter_map(|line| Some(line.split_once("<found> ")?.1))
+        .filter(|line| line.contains(&folder.path().display().to_string()))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_environment_has_the_last_word() {
+    let folder = Folder::new("environment");
+    let status = |value: &str| {
+        let mut actor = Actor::start("serve", folder.path(), |command| {
+            command.env("NEARQ_CONTROL", value).stderr(Stdio::piped());
+        });
+        let status = actor.says("status");
+        drop(actor.process.stdin.take());
+        let mut warning = String::new();
+        actor.process.stderr.take().unwrap().read_to_string(&mut warning).unwrap();
+        (status, warning.lines().next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(status("off").0, "off: NEARQ_CONTROL=off, or the program wants none");
+    assert!(status("full").0.ends_with(", for looking and changing"));
+    assert!(status("read").0.ends_with(", for looking"));
+    let (found, warning) = status("all");
+    assert!(found.ends_with(", for looking"), "{found}");
+    assert_eq!(warning, "nearq: NEARQ_CONTROL cannot be \"all\"; it is off, read or full: read");
+    assert_eq!(fs::read_dir(folder.path().join("nearq")).unwrap().count(), 0);
+}
+
+#[test]
+fn no_private_directory_no_socket() {
+    let folder = Folder::new("private");
+    let own = folder.path().join(format!("nearq-{}", own_user()));
+    fs::create_dir(&own).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+    let nowhere = folder.path().join("nowhere");
+    let mut actor = Actor::start("serve", &nowhere, |command| {
+        command.env("TMPDIR", folder.path());
+    });
+    let status = actor.says("status");
+    assert!(status.starts_with("failed: "), "{status}");
+    assert!(status.contains("is open to others"), "{status}");
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
+    let error = Client::connect(actor.pid()).unwrap_err();
+    assert!(matches!(error, ConnectError::NoSocket { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("does not listen") && text.lines().count() == 1, "{text}");
+}
+
+#[test]
+fn a_child_of_a_fork_has_a_server_of_its_own() {
+    let folder = Folder::new("fork");
+    let mut actor = Actor::start("fork", folder.path(), |_| {});
+    actor.says("status");
+    let open = actor.says("open");
+    // The client, the server's end of it and the listener; in the child the client alone.
+    assert_eq!(open, "3 1");
+    assert_eq!(actor.says("child"), "not started yet");
+    let status = actor.says("child");
+    assert!(status.ends_with(", for looking and changing"), "{status}");
+    let sockets = folder.path().join("nearq");
+    until("two sockets", || fs::read_dir(&sockets).unwrap().count() == 2);
+    for entry in fs::read_dir(&sockets).unwrap() {
+        let pid = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        assert_eq!(Client::connect(pid).unwrap().call(&GetProcess {}).unwrap().process.pid, pid);
+    }
+    actor.end();
+    assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0);
+}
+
+#[test]
+fn files_that_took_the_servers_numbers_are_left_alone() {
+    let folder = Folder::new("close");
+    let mut actor = Actor::start("close", folder.path(), |_| {});
+    assert_eq!(actor.says("status"), "failed: the program has closed the socket");
+    let open: usize = actor.says("open").parse().unwrap();
+    assert!(open >= 4, "{open}: the server has closed files of the program");
+    actor.end();
+}
+
+#[test]
+fn a_server_that_nobody_asks_does_not_wake_up() {
+    let folder = Folder::new("idle");
+    let mut actor = Actor::start("serve", folder.path(), |_| {});
+    actor.says("status");
+    let threads = fs::read_dir(format!("/proc/{}/task", actor.pid())).unwrap().flatten();
+    let thread = threads
+        .map(|thread| thread.path())
+        .find(|thread| fs::read_to_string(thread.join("comm")).unwrap() == "nq/control\n")
+        .expect("the thread has its name");
+    let field = |name: &str| {
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    until("asleep", || field("State").starts_with('S'));
+    // Others on this machine may list processes meanwhile, and so wake it.
+    until("half a second in which it was not woken", || {
+        let before = field("voluntary_ctxt_switches");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        field("voluntary_ctxt_switches") == before
+    });
+    // All signals but those of its own faults and the C library's two.
+    let blocked = u64::from_str_radix(&field("SigBlk"), 16).unwrap();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGPROF, libc::SIGUSR1] {
+        assert!(blocked & (1 << (signal - 1)) != 0, "signal {signal}");
+    }
+}
+
+/// A copy of this program that other users can run.
+fn copy_for_others(folder: &Folder) -> PathBuf {
+    let copy = folder.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    copy
+}
+
+fn as_user(user: u32, program: &Path, part: &str) -> Command {
+    let mut command = Actor::command(program, part);
+    std::os::unix::process::CommandExt::uid(&mut command, user);
+    command
+}
+
+#[test]
+fn another_user_is_refused_and_root_may_do_all() {
+    if skipped_for_want_of_root("another user's access") {
+        return;
+    }
+    let folder = Folder::new("users");
+    let program = copy_for_others(&folder);
+    let runtime = folder.path().join("run");
+    fs::create_dir(&runtime).unwrap();
+    std::os::unix::fs::chown(&runtime, Some(NOBODY), None).unwrap();
+    let mut command = as_user(NOBODY, &program, "serve");
+    command.env("XDG_RUNTIME_DIR", &runtime);
+    let mut actor = Actor::run(command);
+    let status = actor.says("status");
+    assert!(status.ends_with(", for looking"), "{status}");
+    let socket = runtime.join("nearq").join(actor.pid().to_string());
+    let asked_by = |user: u32| {
+        let part = format!("ask {}", socket.display());
+        Actor::run(as_user(user, &program, &part)).says("answer")
+    };
+    assert_eq!(asked_by(NOBODY), "allowed Read");
+    assert_eq!(asked_by(0), "allowed Full");
+    assert!(asked_by(NOBODY - 1).contains("Permission denied"), "{}", asked_by(NOBODY - 1));
+    // Root finds it without being told where.
+    assert_eq!(
+        Client::connect(actor.pid()).unwrap().call(&GetProcess {}).unwrap().process.allowed,
+        Access::Full
+    );
+    assert!(find::processes().iter().any(|found| found.pid == actor.pid() && found.user == NOBODY));
+    // Should somebody open the directory: the kernel says who asks.
+    fs::set_permissions(runtime.join("nearq"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
+    let answer = asked_by(NOBODY - 1);
+    assert!(answer.contains("org.varlink.service.PermissionDenied"), "{answer}");
+    assert_eq!(asked_by(NOBODY), "allowed Read");
+}
+
+#[test]
+fn another_users_runtime_directory_is_not_used() {
+    if skipped_for_want_of_root("another user's directory") {
+        return;
+    }
+    let folder = Folder::new("sudo");
+    let (theirs, tmp) = (folder.path().join("theirs"), folder.path().join("tmp"));
+    fs::create_dir(&theirs).unwrap();
+    fs::create_dir(&tmp).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(NOBODY), None).unwrap();
+    let mut actor = Actor::start("serve", &theirs, |command| {
+        command.env("TMPDIR", &tmp);
+    });
+    let socket = tmp.join("nearq-0").join(actor.pid().to_string());
+    assert_eq!(actor.says("status"), format!("listening on {}, for looking", socket.display()));
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_caller_has_no_socket() {
+    if skipped_for_want_of_root("a set-user-ID program") {
+        return;
+    }
+    let folder = Folder::new("secure");
+    let program = copy_for_others(&folder);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut command = as_user(NOBODY, &program, "serve");
+    command.env("XDG_RUNTIME_DIR", folder.path()).env("NEARQ_CONTROL", "full");
+    let status = Actor::run(command).says("status");
+    if !status.starts_with("off: ") && mounted_without_set_user_id(folder.path()) {
+        println!(
+            "skipped: a set-user-ID program: {} is mounted with nosuid",
+            folder.path().display()
+        );
+        return;
+    }
+    assert_eq!(status, "off: the program has more rights than who started it");
+    assert!(!folder.path().join("nearq").exists());
+}
+
+fn mounted_without_set_user_id(path: &Path) -> bool {
+    rustix::fs::statvfs(path).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID)
+}
+
+#[test]
+fn a_process_in_a_container_is_reached_from_outside() {
+    if skipped_for_want_of_root("a container") {
+        return;
+    }
+    let folder = Folder::new("container");
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let program = std::env::current_exe().unwrap();
+    // Its own numbers, and a directory that nobody outside sees.
+    let script = "mount -t tmpfs -o mode=700 none \"$XDG_RUNTIME_DIR\" && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let own = Actor::command(&program, "serve");
+    command.arg(own.get_program()).args(own.get_args());
+    command.env(PART, "serve").env("XDG_RUNTIME_DIR", &inside).env_remove("NEARQ_CONTROL");
+    command.stderr(Stdio::null());
+    if !Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        println!("skipped: a container: unshare(1) cannot make one here");
+        return;
+    }
+    let mut actor = Actor::run(command);
+    // Its number inside is 1.
+    assert!(actor.says("status").contains("/inside/nearq/1, "));
+    assert!(!inside.join("nearq").exists());
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", actor.pid())).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    let process = Client::connect(pid).unwrap().call(&GetProcess {}).unwrap().process;
+    assert_eq!(process.pid, 1);
+    let found = find::processes().into_iter().find(|found| found.pid == pid).unwrap();
+    assert!(found.socket.starts_with(format!("/proc/{pid}/root")), "{}", found.socket.display());
+}

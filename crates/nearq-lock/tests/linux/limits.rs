@@ -1,0 +1,87 @@
+//! Where there is no more room: no record left to wait by, thresholds that nobody may have.
+//!
+//! What happens without a place for queues by cache is tested where there are several caches, on simulated machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Mode, Mutex, OsqGuard, OsqLock, Settings, Statistics};
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+use crate::alone;
+
+const THREADS: u32 = 8;
+const ROUNDS: u32 = 2_000;
+
+/// Several threads that have no record fight for a mutex.
+fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Platform>::JoinHandle> {
+    (0..THREADS)
+        .map(|_| {
+            let mutex = Arc::clone(mutex);
+            let main = move || {
+                for round in 0..ROUNDS {
+                    let mut pair = mutex.lock();
+                    pair.0 += 1;
+                    if round % 32 == 0 {
+                        // Others come meanwhile, and fall asleep.
+                        Linux::yield_now();
+                    }
+                    pair.1 += 1;
+                    assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+                }
+            };
+            Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+        })
+        .collect()
+}
+
+/// The records are the process's, and so is the mode: all in one test.
+#[test]
+fn those_without_a_record_wait_on_the_word() {
+    let _alone = alone();
+    let locks: Vec<OsqLock<()>> = (0..65_535).map(|_| OsqLock::new(())).collect();
+    for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
+        // Each that is held has one of the process's records.
+        let held: Vec<OsqGuard<'_, ()>> =
+            locks.iter().map(|lock| lock.try_lock().expect("there are records left")).collect();
+        assert!(OsqLock::new(()).try_lock().is_none(), "there are records left");
+        let mut settings = Settings::of_process::<Linux>();
+        (settings.mode, settings.count, settings.yields) = (mode, true, 0);
+        settings.set_for_process::<Linux>();
+
+        let mutex = Arc::new(Mutex::new((0, 0)));
+        let before = Statistics::of_process::<Linux>();
+        fight(&mutex).into_iter().for_each(Linux::join);
+        assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS), "{mode:?}");
+        let after = Statistics::of_process::<Linux>();
+        assert_eq!(after.in_turn, before.in_turn, "{mode:?}: nobody has a place in a queue");
+        // A deadline is kept, and nothing stays behind of who gave up.
+        let guard = mutex.lock();
+        let theirs = Arc::clone(&mutex);
+        let gives_up = move || {
+            let began = Linux::now();
+            assert!(theirs.try_lock_for(Duration::from_millis(5)).is_none());
+            assert!(Linux::now() - began >= Duration::from_millis(5));
+        };
+        let thread = Linux::spawn(ThreadSpec::default(), gives_up);
+        Linux::join(thread.expect("a thread can be created"));
+        let after = Statistics::of_process::<Linux>();
+        assert!(after.unqueued > before.unqueued, "{mode:?}: that one waited");
+        drop(guard);
+        drop(mutex.try_lock().expect("nobody waits any more"));
+
+        // Records come back while some sleep on the word: those who come now queue up, and both kinds go on.
+        let guard = mutex.lock();
+        let first = fight(&mutex);
+        while Statistics::of_process::<Linux>().unqueued < after.unqueued + u64::from(THREADS) {
+            Linux::sleep(Duration::from_millis(1));
+        }
+        drop(held);
+        let second = fight(&mutex);
+        Linux::sleep(Duration::from_millis(5));
+        drop(guard);
+        first.into_iter().chain(second).for_each(Linux::join);
+        let count = 3 * THREADS * ROUNDS;
+        assert_eq!(*mutex.lock(), (count, count), "{mode:?}");
+    }
+}

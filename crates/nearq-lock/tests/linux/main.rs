@@ -1,0 +1,24 @@
+//! The mutex and the condition variable on real threads, in one process. Programs that fork, fill the memory or count allocations
+//! are beside this folder.
+
+#[cfg(not(miri))]
+mod condvar_herd;
+#[cfg(not(miri))]
+mod condvar_many;
+#[cfg(not(miri))]
+mod limits;
+#[cfg(debug_assertions)]
+mod misuse;
+mod own_settings;
+mod snapshot;
+mod stress_linux;
+
+/// One test at a time: the settings, the statistics, the records to wait by and the places for settings belong to the process.
+///
+/// Not a mutex of ours: a thread that waits for one may take one of the records that some tests count.
+#[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "see above")]
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    // A test that failed does not fail the others.
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

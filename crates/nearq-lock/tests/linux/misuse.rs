@@ -1,0 +1,307 @@
+//! Mutexes that are used wrongly panic in debug builds, and those that are used rightly in rare ways do not.
+
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, RawCondvar, RawMutex, Settings};
+use nearq_platform::{Linux, Platform, ThreadSpec};
+
+use crate::alone;
+
+/// Runs it on a thread of its own to its end.
+fn elsewhere(main: impl FnOnce() + Send + 'static) {
+    let done = Arc::new(Mutex::new(false));
+    let told = Arc::clone(&done);
+    let main = move || {
+        main();
+        *told.lock() = true;
+    };
+    Linux::join(Linux::spawn(ThreadSpec::default(), main).expect("a thread can be created"));
+    assert!(*done.lock(), "it failed there, see above");
+}
+
+/// What it says when it panics, which it must.
+#[track_caller]
+fn complaint(misuse: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("a misuse that nobody noticed");
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().expect("a text")).to_owned(),
+    }
+}
+
+fn with_each_mode(test: impl Fn(Mode)) {
+    for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
+        let mut settings = Settings::of_process::<Linux>();
+        settings.mode = mode;
+        settings.set_for_process::<Linux>();
+        test(mode);
+    }
+}
+
+#[test]
+fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
+    let _alone = alone();
+    static MUTEX: RawMutex = RawMutex::new();
+    MUTEX.lock();
+    elsewhere(|| {
+        // SAFETY: none: that is what is tested. The panic comes before anything is done. So for all misuses here.
+        let by_unlock = complaint(|| unsafe { MUTEX.unlock() });
+        assert!(by_unlock.contains("by a thread that does not hold it"), "{by_unlock}");
+        // SAFETY: see above.
+        assert_eq!(complaint(|| unsafe { MUTEX.unlock_fair() }), by_unlock);
+        // SAFETY: see above.
+        assert_eq!(complaint(|| unsafe { MUTEX.bump() }), by_unlock);
+        assert!(MUTEX.is_locked() && !MUTEX.try_lock());
+    });
+    // SAFETY: taken above, and not given back by anybody.
+    unsafe { MUTEX.unlock() };
+    assert!(!MUTEX.is_locked());
+}
+
+#[test]
+fn giving_back_twice_is_a_panic() {
+    let _alone = alone();
+    let mutex = Mutex::<u32>::new(0);
+    // SAFETY: see above.
+    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
+    core::mem::forget(mutex.lock());
+    // SAFETY: taken, and the guard is forgotten.
+    unsafe { mutex.force_unlock() };
+    // SAFETY: see above.
+    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
+    assert!(mutex.try_lock().is_some());
+}
+
+#[test]
+fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
+    let _alone = alone();
+    with_each_mode(|mode| {
+        let mutex = Mutex::<u32>::new(0);
+        let guard = mutex.lock();
+        let said = complaint(|| drop(mutex.lock()));
+        assert!(said.contains("holds already"), "{mode:?}: {said}");
+        assert!(mutex.try_lock().is_none());
+        assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+        assert!(mutex.try_lock_until(Linux::now()).is_none());
+        drop(guard);
+        *mutex.lock() += 1;
+
+        let raw = RawMutex::new();
+        assert!(raw.lock_unqueued(None));
+        assert_eq!(complaint(|| assert!(raw.lock_unqueued(None))), said);
+        assert!(!raw.lock_unqueued(Some(Linux::now())));
+        // SAFETY: taken above.
+        unsafe { raw.unlock() };
+    });
+}
+
+/// Threads that hold and wait for different mutexes, and take the same ones again as soon as they have given them back.
+#[test]
+fn right_use_under_contention_is_no_misuse() {
+    let _alone = alone();
+    const ROUNDS: u32 = if cfg!(miri) { 4 } else { 2_000 };
+    const THREADS: u32 = if cfg!(miri) { 2 } else { 4 };
+    with_each_mode(|mode| {
+        let mutexes = Arc::new([const { Mutex::<u32>::new(0) }; 3]);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|index| {
+                let mutexes = Arc::clone(&mutexes);
+                let main = move || {
+                    for round in 0..ROUNDS {
+                        let mut first = mutexes[0].lock();
+                        let second = mutexes[1 + (index + round) as usize % 2].try_lock();
+                        *first += 1;
+                        match round % 4 {
+                            0 => MutexGuard::bump(&mut first),
+                            1 => MutexGuard::unlock_fair(first),
+                            _ => drop(first),
+                        }
+                        drop(second);
+                        drop(mutexes[2].try_lock_for(Duration::from_micros(20)));
+                    }
+                };
+                Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+            })
+            .collect();
+        threads.into_iter().for_each(Linux::join);
+        assert_eq!(*mutexes[0].lock(), THREADS * ROUNDS, "{mode:?}");
+    });
+}
+
+/// Who waits for a condition gives the mutex back and has it again; who was notified, who was not, and who came too late.
+#[test]
+fn who_comes_back_from_a_condition_holds_the_mutex() {
+    let _alone = alone();
+    with_each_mode(|_| {
+        let both = Arc::new((Mutex::<u32>::new(0), Condvar::new()));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let both = Arc::clone(&both);
+                let main = move || {
+                    let mut guard = both.0.lock();
+                    *guard += 1;
+                    both.1.wait_while(&mut guard, |count| *count < 4);
+                    assert!(complaint(|| drop(both.0.lock())).contains("holds already"));
+                    *guard += 1;
+                    drop(guard);
+                    // SAFETY: see above.
+                    complaint(|| unsafe { both.0.force_unlock() });
+                };
+                Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+            })
+            .collect();
+        let mut guard = both.0.lock();
+        while *guard < 3 {
+            assert!(!both.1.wait_for(&mut guard, Duration::from_millis(1)), "nobody notifies");
+        }
+        *guard += 1;
+        both.1.notify_all();
+        drop(guard);
+        threads.into_iter().for_each(Linux::join);
+        assert_eq!(*both.0.lock(), 7, "a thread failed, see above");
+    });
+}
+
+#[test]
+fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
+    let _alone = alone();
+    static MUTEX: RawMutex = RawMutex::new();
+    static CONDVAR: RawCondvar = RawCondvar::new();
+    MUTEX.lock();
+    elsewhere(|| {
+        let soon = Linux::now() + Duration::from_millis(1);
+        // SAFETY: see above.
+        let said = complaint(|| assert!(unsafe { CONDVAR.wait(&MUTEX, Some(soon)) }));
+        assert!(said.contains("does not hold"), "{said}");
+        assert!(!CONDVAR.notify_one(), "it does not wait");
+    });
+    // SAFETY: taken above.
+    unsafe { MUTEX.unlock() };
+}
+
+/// A mutex is leaked while it is held, and another one comes to lie where it was, with and without a drop before. The thread that
+/// leaked it waits for the new one as anybody else.
+#[test]
+fn an_address_that_is_used_again_is_another_mutex() {
+    let _alone = alone();
+    struct Place(*mut RawMutex);
+    // SAFETY: the memory lives as long as the test, and what is in it is used as a mutex is.
+    unsafe impl Send for Place {}
+
+    for dropped in [true, false] {
+        let place = Box::into_raw(Box::new(RawMutex::new()));
+        // SAFETY: for all that follow: a mutex is there, and is replaced while nobody uses it.
+        unsafe { &*place }.lock();
+        let theirs = Place(place);
+        let taken = Arc::new(Mutex::new(false));
+        let tell = Arc::clone(&taken);
+        let main = move || {
+            let Place(place) = { theirs };
+            if dropped {
+                // SAFETY: see above.
+                unsafe { place.drop_in_place() };
+            }
+            // SAFETY: see above.
+            unsafe { place.write(RawMutex::new()) };
+            // SAFETY: see above.
+            let mutex = unsafe { &*place };
+            mutex.lock();
+            *tell.lock() = true;
+            Linux::sleep(Duration::from_millis(100));
+            // SAFETY: taken above.
+            unsafe { mutex.unlock() };
+        };
+        let thread = Linux::spawn(ThreadSpec::default(), main).expect("a thread can be created");
+        while !*taken.lock() {
+            Linux::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: see above.
+        let mutex = unsafe { &*place };
+        mutex.lock();
+        assert!(complaint(|| mutex.lock()).contains("holds already"));
+        // SAFETY: taken above.
+        unsafe { mutex.unlock() };
+        Linux::join(thread);
+        // SAFETY: see above.
+        assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+        // SAFETY: made as a box above, and the thread has ended.
+        drop(unsafe { Box::from_raw(place) });
+    }
+}
+
+/// One that the thread drops while it is held is forgotten, whatever comes to lie there.
+#[test]
+fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
+    let _alone = alone();
+    let mut place = MaybeUninit::new(RawMutex::new());
+    // SAFETY: initialised above.
+    unsafe { place.assume_init_ref() }.lock();
+    // SAFETY: likewise, and not used any more.
+    unsafe { place.assume_init_drop() };
+    let mutex = place.write(RawMutex::new());
+    // SAFETY: see above.
+    assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+    mutex.lock();
+    // SAFETY: nobody else uses it.
+    unsafe { mutex.renew() };
+    // SAFETY: see above.
+    assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+    assert!(mutex.try_lock());
+}
+
+#[test]
+fn what_a_thread_held_that_has_ended_is_nobodys() {
+    let _alone = alone();
+    static MUTEX: Mutex<u32> = Mutex::new(0);
+    elsewhere(|| core::mem::forget(MUTEX.lock()));
+    // SAFETY: see above.
+    let said = complaint(|| unsafe { MUTEX.force_unlock() });
+    assert!(said.contains("does not hold"), "{said}");
+    assert!(MUTEX.try_lock_for(Duration::from_millis(1)).is_none());
+}
+
+#[test]
+fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
+    let _alone = alone();
+    static MUTEX: RawMutex = RawMutex::new();
+    MUTEX.lock();
+    MUTEX.disown();
+    elsewhere(|| {
+        MUTEX.adopt();
+        assert!(complaint(|| MUTEX.lock()).contains("holds already"));
+        // SAFETY: the thread that took it has handed it over.
+        unsafe { MUTEX.unlock() };
+    });
+    // Who holds it, though not in its own name, waits for it as anybody else.
+    MUTEX.lock();
+    MUTEX.disown();
+    let other = Linux::spawn(ThreadSpec::default(), || {
+        Linux::sleep(Duration::from_millis(30));
+        MUTEX.adopt();
+        // SAFETY: as above.
+        unsafe { MUTEX.unlock() };
+    });
+    MUTEX.lock();
+    Linux::join(other.expect("a thread can be created"));
+    // SAFETY: taken above.
+    unsafe { MUTEX.unlock() };
+}
+
+/// More than the list has room for, given back in three orders.
+#[test]
+fn a_thread_may_hold_any_number() {
+    let _alone = alone();
+    let mutexes: Vec<Mutex<usize>> = (0..100).map(Mutex::new).collect();
+    let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
+    while !held.is_empty() {
+        drop(held.swap_remove(held.len() / 2));
+    }
+    drop(mutexes.iter().map(Mutex::lock).collect::<Vec<_>>());
+    let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
+    while held.pop().is_some() {}
+    // SAFETY: see above.
+    assert!(complaint(|| unsafe { mutexes[50].force_unlock() }).contains("nobody holds"));
+}

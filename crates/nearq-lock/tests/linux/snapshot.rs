@@ -1,0 +1,80 @@
+//! Mutexes that are looked at from outside while threads fight for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Mode, Mutex, Settings, Snapshot};
+use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+
+use crate::alone;
+
+type Word = <Linux as Platform>::AtomicU32;
+
+const THREADS: usize = 4;
+const MUTEXES: usize = 3;
+const LOOKS: usize = if cfg!(miri) { 3 } else { 2_000 };
+
+/// Whoever looks sees something that can be, at any time, and disturbs nobody.
+#[test]
+fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
+    let _alone = alone();
+    let mut settings = Settings::default();
+    (settings.mode, settings.yields) = (Mode::Numa, 0);
+    settings.set_for_process::<Linux>();
+    let watched = Mutex::<()>::new(());
+    watched.set_settings(settings).expect("there is room");
+    let mutexes: Arc<[Mutex<u64>]> = (0..MUTEXES).map(|_| Mutex::new(0)).collect();
+    let stop = Arc::new(Word::new(0));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|index| {
+            let (mutexes, stop) = (Arc::clone(&mutexes), Arc::clone(&stop));
+            let main = move || {
+                let mut rounds = 0;
+                while stop.load(Ordering::Relaxed) == 0 {
+                    let mut count = mutexes[rounds % MUTEXES].lock();
+                    *count += 1;
+                    rounds += 1;
+                    if rounds % 16 == index {
+                        // Others come meanwhile, and queue up.
+                        Linux::yield_now();
+                    }
+                }
+                rounds as u64
+            };
+            let rounds = Arc::new(Mutex::new(0));
+            let theirs = Arc::clone(&rounds);
+            let spawned = Linux::spawn(ThreadSpec::default(), move || *theirs.lock() = main());
+            (spawned.expect("a few threads can be created"), rounds)
+        })
+        .collect();
+    let mut slotted = 0;
+    let mut looks = 0;
+    let deadline = Linux::now() + Duration::from_mins(5);
+    // Until some of them have come to have queues by cache, which happens when two wait for one; which takes Miri too long.
+    while looks < LOOKS || slotted == 1 && !cfg!(miri) {
+        assert!(Linux::now() < deadline, "after {looks} looks none has queues by cache");
+        looks += 1;
+        let seen = Snapshot::of_process::<Linux>();
+        slotted = slotted.max(seen.mutexes.len());
+        assert!((1..=4095).contains(&seen.slots) && seen.mutexes.len() <= seen.slots, "{seen:?}");
+        assert!(seen.mutexes.is_sorted_by(|one, next| one.slot < next.slot), "{seen:?}");
+        let own: Vec<_> = seen.mutexes.iter().filter(|mutex| mutex.own_settings).collect();
+        assert_eq!(own.len(), 1, "{seen:?}");
+        assert!(!own[0].held && own[0].caches == 0, "nobody uses that one: {seen:?}");
+        if cfg!(miri) {
+            Linux::yield_now();
+        }
+    }
+    // One that is watched, those that are fought for, and the threads' counts.
+    assert!(slotted <= 1 + MUTEXES + THREADS, "{slotted}");
+    stop.store(1, Ordering::Relaxed);
+    let mut rounds = 0;
+    for (thread, counted) in threads {
+        Linux::join(thread);
+        rounds += *counted.lock();
+    }
+    assert_eq!(mutexes.iter().map(|mutex| *mutex.lock()).sum::<u64>(), rounds);
+    drop(watched);
+    let seen = Snapshot::of_process::<Linux>();
+    assert!(seen.mutexes.iter().all(|mutex| !mutex.own_settings && mutex.caches == 0), "{seen:?}");
+}

@@ -1,0 +1,20 @@
+//! The platform on Linux, in one process. Forks, which are of the whole process, are tested beside this folder.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(not(miri))]
+mod costs;
+#[cfg(not(miri))]
+mod memory;
+mod park;
+#[cfg(not(miri))]
+mod placement;
+#[cfg(not(miri))]
+mod scheduling;
+#[cfg(not(miri))]
+mod telling;
+#[cfg(not(miri))]
+mod threads;
+#[cfg(not(miri))]
+mod wait_and_wake;

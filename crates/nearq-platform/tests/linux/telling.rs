@@ -1,0 +1,52 @@
+//! Settings from the environment, and warnings on standard error, in a process of their own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use nearq_platform::{Linux, Platform};
+
+/// Which part of this file the child process runs; the variable is the child's alone.
+const ROLE: &str = "NEARQ_TEST_ROLE";
+
+/// Runs one test of this file in a process of its own, with `value` in the variable `NEARQ_TEST_VALUE`.
+/// What it writes to standard error.
+fn errors_of(test: &str, value: &OsStr) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ROLE, test)
+        .env("NEARQ_TEST_VALUE", value)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn is_child(test: &str) -> bool {
+    std::env::var_os(ROLE).is_some_and(|role| role == test)
+}
+
+#[test]
+fn a_warning_is_one_line_that_says_who_speaks() {
+    const ME: &str = "telling::a_warning_is_one_line_that_says_who_speaks";
+    if is_child(ME) {
+        Linux::warn("nice -20 was refused");
+        Linux::warn("two\nlines\n");
+        return;
+    }
+    let written = errors_of(ME, OsStr::new(""));
+    assert_eq!(written, "nearq: nice -20 was refused\nnearq: two lines\n");
+}
+
+#[test]
+fn a_setting_is_seen_whatever_is_in_it() {
+    const ME: &str = "telling::a_setting_is_seen_whatever_is_in_it";
+    if is_child(ME) {
+        Linux::warn(&format!("{:?}", Linux::setting("NEARQ_TEST_VALUE")));
+        return;
+    }
+    let shown = |value: &[u8]| errors_of(ME, OsStr::from_bytes(value));
+    assert_eq!(shown(b"read"), "nearq: Some(\"read\")\n");
+    assert_eq!(shown(b""), "nearq: Some(\"\")\n");
+    assert_eq!(shown(b"re\xffad"), "nearq: Some(\"re\u{fffd}ad\")\n");
+}

@@ -1,0 +1,418 @@
+//! A program in C under the preload is looked into and tuned over its control socket, if the environment says so.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{compile, folder_for_sockets, library};
+use nearq_control::client::{Client, ClientError};
+use nearq_control::find;
+use nearq_control::locks::LocksOnly;
+use nearq_control::protocol::{
+    Access, Dump, GetDump, GetProcess, GetSettings, GetStatistics, Locks, Process, Refusal, Set,
+    Settings, Statistics, Trace,
+};
+use nearq_control::server::{self, Options, Status};
+use nearq_control::subject::{Subject, Tracing};
+
+/// How long a loaded machine may take for what takes a moment.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "it does not come about: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    println!("{what}: after {:?}", begin.elapsed());
+}
+
+/// A program that runs until it is told to end.
+struct Running {
+    program: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// Where its socket is, if it has one.
+    folder: PathBuf,
+}
+
+impl Running {
+    /// Starts a program under the preload, with a folder of its own for sockets.
+    fn start(program: &Path, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let runtime = folder_for_sockets(name);
+        let _ = fs::remove_dir_all(runtime.join("nearq"));
+        let mut program = Command::new(program)
+            .args(arguments)
+            .env("LD_PRELOAD", library())
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env_remove("NEARQ_CONTROL")
+            .env_remove("NEARQ_PRELOAD_STATISTICS")
+            .env("NEARQ_LOCK", "plain")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be run");
+        let input = program.stdin.take();
+        let output = BufReader::new(program.stdout.take().expect("asked for"));
+        Running { program, input, output, folder: runtime.join("nearq") }
+    }
+
+    /// Starts the usual program, which has come as far as to say so.
+    fn usual(name: &str, environment: &[(&str, &str)]) -> Option<(Self, u32)> {
+        let program = compile("looked_into.c", name, &[])?;
+        let mut running = Running::start(&program, name, &[], environment);
+        let pid = running.found_as("program");
+        Some((running, pid))
+    }
+
+    /// The number under which the program can be found, by what it says: "program 17".
+    fn found_as(&mut self, what: &str) -> u32 {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the program says something");
+        let number = line.trim().strip_prefix(what).and_then(|number| number.trim().parse().ok());
+        number.unwrap_or_else(|| panic!("it should say {what} and a number: {line:?}"))
+    }
+
+    /// The sockets in its folder.
+    fn sockets(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten();
+        let names = entries.map(|entry| entry.expect("it can be read").file_name());
+        names.map(|name| name.into_string().expect("numbers")).collect()
+    }
+
+    /// Ends it, which it must do well. What it complained of.
+    fn end(mut self) -> String {
+        drop(self.input.take());
+        let output = self.program.wait_with_output().expect("it ends");
+        let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {complained}", output.status);
+        complained
+    }
+}
+
+/// Connects to a process that is about to listen.
+fn connect(pid: u32) -> Client {
+    let mut client = None;
+    wait_until("the process listens", || {
+        client = Client::connect(pid).ok();
+        client.is_some()
+    });
+    client.expect("that was waited for")
+}
+
+fn locks(client: &mut Client) -> Locks {
+    let reply = client.call(&GetDump { items: false, locks: true }).expect("it can be looked at");
+    reply.dump.locks.expect("it was asked for")
+}
+
+fn changes(changes: &[(&str, &str)]) -> Set {
+    let changes = changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+    Set { queue: None, changes: changes.collect(), until_closed: false }
+}
+
+/// Sets what is the process's; what is set then.
+fn set(client: &mut Client, wanted: &[(&str, &str)]) -> Vec<(String, String)> {
+    let reply = client.call(&changes(wanted)).expect("it can be set");
+    let settings = reply.settings.process.expect("the process's own").settings;
+    settings.into_iter().map(|setting| (setting.key, setting.effective)).collect()
+}
+
+fn refused<T>(outcome: Result<T, ClientError>) -> Refusal {
+    match outcome {
+        Err(ClientError::Refused(refusal)) => refusal,
+        Err(other) => panic!("it fails in another way: {other}"),
+        Ok(_) => panic!("it is not refused"),
+    }
+}
+
+/// The names of a process's threads.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let name =
+        |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.flatten().map(|task| name(task).trim().to_owned()).collect()
+}
+
+fn servers(pid: u32) -> usize {
+    threads(pid).iter().filter(|name| *name == "nq/control").count()
+}
+
+#[test]
+fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
+    let Some((running, pid)) = Running::usual("tuned", &[("NEARQ_CONTROL", "full")]) else {
+        return;
+    };
+    let mut client = connect(pid);
+    let process = client.call(&GetProcess {}).expect("it says who it is").process;
+    assert_eq!((process.pid, process.runtime, process.control), (pid, false, Access::Full));
+    assert!(process.command.ends_with("/tuned") && process.queues == 0, "{process:?}");
+    assert_eq!((running.sockets(), servers(pid)), (vec![pid.to_string()], 1));
+    assert!(find::processes().iter().any(|found| found.pid == pid));
+    let no_queues = refused(client.call(&GetStatistics { timing: false }));
+    assert!(matches!(no_queues, Refusal::NotHere { .. }), "{no_queues:?}");
+
+    // Nothing is counted until that is set.
+    let before = locks(&mut client);
+    assert_eq!((before.mode.as_str(), before.counting), ("plain", false));
+    assert_eq!((before.contended, before.slots_used, before.adaptive.len()), (0, 0, 0));
+    let now = set(&mut client, &[("lock_count", "1"), ("lock_yields", "0")]);
+    assert!(now.contains(&("lock_count".to_owned(), "1".to_owned())), "{now:?}");
+    wait_until("threads are counted that wait in turn", || locks(&mut client).in_turn > 100);
+    let plain = locks(&mut client);
+    assert_eq!((plain.counting, plain.switched, plain.slots_used), (true, 0, 0));
+
+    // Queues by cache, of the one mutex that is fought for.
+    set(&mut client, &[("lock_mode", "numa")]);
+    wait_until("it has queues by cache", || locks(&mut client).switched > 0);
+    let numa = locks(&mut client);
+    assert_eq!((numa.mode.as_str(), numa.switched, numa.switched_back), ("numa", 1, 0));
+    assert!(numa.slots_used == 1 && numa.slots >= 1, "{numa:?}");
+    wait_until(
+        "somebody waits in a cache",
+        || matches!(&locks(&mut client).adaptive[..], [one] if one.held && one.caches > 0),
+    );
+
+    // And back; and then no queues at all, where no turns are taken.
+    set(&mut client, &[("lock_mode", "plain")]);
+    wait_until("it has one queue again", || locks(&mut client).slots_used == 0);
+    assert!(locks(&mut client).switched_back > 0);
+    set(&mut client, &[("lock_mode", "off")]);
+    let mut seen = locks(&mut client);
+    wait_until("threads wait, and nobody in turn", || {
+        thread::sleep(Duration::from_millis(20));
+        let before = std::mem::replace(&mut seen, locks(&mut client));
+        seen.contended > before.contended && seen.in_turn == before.in_turn
+    });
+
+    // What cannot be is refused, and nothing is changed.
+    let text =
+        refused(client.call(&changes(&[("lock_batch", "3"), ("lock_mode", "numa")]))).to_string();
+    assert_eq!(text, "lock_batch cannot be `3`: not allowed; give a whole number from 5 to 2048");
+    let text = refused(client.call(&changes(&[("lock_mode", "fast")]))).to_string();
+    assert!(text.contains("off, auto, plain and numa"), "{text}");
+    let settings = client.call(&GetSettings::default()).expect("it can be looked at").settings;
+    let settings = settings.process.expect("the process's own").settings;
+    assert!(settings.iter().any(|one| one.key == "lock_mode" && one.effective == "off"));
+
+    assert!(!running.end().contains("nearq:"), "it has nothing to complain of");
+}
+
+#[test]
+fn who_is_not_asked_about_it_has_no_thread_and_no_socket() {
+    for (name, value) in [("unasked", None), ("off", Some("off")), ("misspelt", Some("yes"))] {
+        let environment: Vec<_> = value.map(|value| ("NEARQ_CONTROL", value)).into_iter().collect();
+        let Some((running, pid)) = Running::usual(name, &environment) else { return };
+        // It has created its threads by now, and ours would have been the first.
+        assert_eq!((servers(pid), threads(pid).len()), (0, 5), "{name}");
+        assert!(Client::connect(pid).is_err());
+        assert_eq!(running.sockets(), Vec::<String>::new());
+        let complained = running.end();
+        let complaints = complained.lines().filter(|line| line.contains("NEARQ_CONTROL")).count();
+        assert_eq!(complaints, usize::from(name == "misspelt"), "{complained}");
+    }
+}
+
+#[test]
+fn a_program_without_threads_has_no_thread_of_ours() {
+    let Some(program) = compile("looked_into.c", "alone", &[]) else { return };
+    let mut running = Running::start(&program, "alone", &["alone"], &[("NEARQ_CONTROL", "full")]);
+    let pid = running.found_as("program");
+    assert_eq!((threads(pid).len(), running.sockets().len()), (1, 0));
+    running.end();
+}
+
+#[test]
+fn a_child_in_the_background_is_found_under_its_own_number() {
+    let Some(program) = compile("looked_into.c", "daemon", &[]) else { return };
+    let environment = [("NEARQ_CONTROL", "full")];
+    let mut running = Running::start(&program, "daemon", &["background"], &environment);
+    // Both write to the same pipe, in any order; the child twice.
+    let (mut parent, mut child) = (0, 0);
+    for _ in 0..3 {
+        let mut line = String::new();
+        running.output.read_line(&mut line).expect("it says something");
+        let number = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok());
+        let number = number.unwrap_or_else(|| panic!("{line:?}"));
+        if line.starts_with("parent") { parent = number } else { child = number }
+    }
+    let mut of_parent = connect(parent);
+    set(&mut of_parent, &[("lock_count", "1"), ("lock_yields", "0")]);
+    let mut of_child = connect(child);
+    let pid = |client: &mut Client| client.call(&GetProcess {}).expect("it answers").process.pid;
+    assert_eq!((pid(&mut of_parent), pid(&mut of_child)), (parent, child));
+    let found: Vec<_> = find::processes().into_iter().map(|found| found.pid).collect();
+    assert!(found.contains(&parent) && found.contains(&child), "{found:?}");
+    assert_eq!((servers(parent), servers(child)), (1, 1));
+    // Each has its own mutexes, and settings.
+    wait_until("the parent counts", || locks(&mut of_parent).in_turn > 0);
+    let of_its_own = locks(&mut of_child);
+    assert_eq!((of_its_own.counting, of_its_own.contended), (false, 0));
+    let mut sockets = running.sockets();
+    sockets.sort();
+    let mut expected = [parent.to_string(), child.to_string()];
+    expected.sort();
+    assert_eq!(sockets, expected);
+    drop((of_parent, of_child));
+    let left = running.folder.clone();
+    running.end();
+    assert_eq!(fs::read_dir(left).expect("the folder stays").count(), 0, "sockets are removed");
+}
+
+/// Whoever runs another program goes on under the same number, and what the one before has left is no hindrance.
+#[test]
+fn after_exec_the_next_program_is_found() {
+    let Some(program) = compile("looked_into.c", "executed", &[]) else { return };
+    let environment = [("NEARQ_CONTROL", "read")];
+    let mut running = Running::start(&program, "executed", &["exec"], &environment);
+    let pid = running.found_as("before");
+    let mut client = connect(pid);
+    // It goes on by a line, and the connection ends with it.
+    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    assert_eq!(running.found_as("program"), pid);
+    wait_until("the first is gone", || client.call(&GetProcess {}).is_err());
+    let process = connect(pid).call(&GetProcess {}).expect("it answers").process;
+    assert!(process.pid == pid && process.command.ends_with("executed"), "{process:?}");
+    assert_eq!((running.sockets(), servers(pid)), (vec![pid.to_string()], 1));
+    running.end();
+}
+
+/// A user that a program becomes has no say about what it was before, and root always has.
+#[test]
+fn a_program_that_becomes_another_user_is_still_found_by_root() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: a program that becomes another user; to have it: run the tests as root");
+        return;
+    }
+    let Some(program) = compile("looked_into.c", "demoted", &[]) else { return };
+    let environment = [("NEARQ_CONTROL", "full")];
+    let mut running = Running::start(&program, "demoted", &["demoted"], &environment);
+    let pid = running.found_as("before");
+    drop(connect(pid));
+    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    assert_eq!(running.found_as("program"), pid);
+    let mut client = connect(pid);
+    set(&mut client, &[("lock_mode", "numa")]);
+    assert_eq!(locks(&mut client).mode, "numa");
+    running.end();
+}
+
+/// Kilobytes of memory that a process has.
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says it");
+    line.trim().split(' ').next().and_then(|kilobytes| kilobytes.parse().ok()).expect("a number")
+}
+
+#[test]
+fn to_be_asked_again_and_again_takes_no_memory() {
+    let Some((running, pid)) = Running::usual("memory", &[("NEARQ_CONTROL", "read")]) else {
+        return;
+    };
+    let mut client = connect(pid);
+    let mut ask = |times: usize| {
+        for _ in 0..times {
+            locks(&mut client);
+            client.call(&GetSettings::default()).expect("it answers");
+        }
+        resident(pid)
+    };
+    let before = ask(100);
+    let more = if std::env::var_os("NEARQ_LONG").is_some() { 900 } else { 300 };
+    let after = ask(more);
+    println!("{before} kB after 200 calls, {after} kB after {} more", 2 * more);
+    assert!(after < before + 256, "{before} kB, then {after} kB after {} calls more", 2 * more);
+    running.end();
+}
+
+/// What a program with a runtime has to tell, as far as it matters here.
+struct WithRuntime(LocksOnly);
+
+impl Subject for WithRuntime {
+    fn process(&self) -> Process {
+        Process { runtime: true, queues: 7, ..self.0.process() }
+    }
+
+    fn time_items(&mut self, on: bool) -> Result<(), Refusal> {
+        self.0.time_items(on)
+    }
+
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        self.0.statistics()
+    }
+
+    fn dump(&self, wanted: &GetDump) -> Result<Dump, Refusal> {
+        self.0.dump(wanted)
+    }
+
+    fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
+        self.0.settings(queue)
+    }
+
+    fn set(
+        &mut self,
+        queue: Option<&str>,
+        changes: &BTreeMap<String, String>,
+    ) -> Result<Settings, Refusal> {
+        self.0.set(queue, changes)
+    }
+
+    fn trace(&mut self, wanted: &Trace) -> Result<Box<dyn Tracing>, Refusal> {
+        self.0.trace(wanted)
+    }
+}
+
+/// Set for a process that is this test's program once more, under the preload.
+const AS_A_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
+
+/// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with the
+/// first thread, at the same time or, where it waits before, earlier.
+#[test]
+fn as_a_program_with_a_runtime() {
+    let Some(way) = std::env::var_os(AS_A_PROGRAM) else { return };
+    let own = || find::processes().into_iter().find(|found| found.pid == std::process::id());
+    if way == "later" {
+        wait_until("the library's server is there", || own().is_some());
+    }
+    let options = Options { access: Access::Full };
+    server::ensure(|| Box::new(WithRuntime(LocksOnly::new())), options);
+    let status = server::status();
+    assert!(matches!(status, Status::Listening { .. }), "{status}");
+    println!("\nprogram {}", std::process::id());
+    std::io::stdin().read_line(&mut String::new()).expect("it ends some time");
+}
+
+#[test]
+fn a_program_with_a_runtime_of_its_own_is_found_by_that() {
+    let program = std::env::current_exe().expect("a test knows its file");
+    for way in ["at once", "later"] {
+        for round in 0..5 {
+            let name = format!("runtime-{}-{round}", way.replace(' ', "-"));
+            let arguments = ["--exact", "control::as_a_program_with_a_runtime", "--nocapture"];
+            let environment = [("NEARQ_CONTROL", "full"), (AS_A_PROGRAM, way)];
+            let mut running = Running::start(&program, &name, &arguments, &environment);
+            let mut line = String::new();
+            while !line.starts_with("program") {
+                line.clear();
+                let read = running.output.read_line(&mut line).expect("it says something");
+                assert!(read > 0, "it has ended");
+            }
+            let pid = running.program.id();
+            assert_eq!(line.trim(), format!("program {pid}"));
+            let mut client = connect(pid);
+            let process = client.call(&GetProcess {}).expect("it answers").process;
+            assert_eq!((process.pid, process.runtime, process.queues), (pid, true, 7), "{way}");
+            let folder = running.folder.clone();
+            assert_eq!(running.sockets(), [pid.to_string()]);
+            running.end();
+            assert_eq!(fs::read_dir(folder).expect("it stays").count(), 0);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Programs in C under the preload, and without it: what they print is the same.
+//!
+//! The programs are in `tests/c`; they check what they get, and print what may differ between implementations. They are compiled
+//! here; where there is no C compiler, a line says so and nothing is tested.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{compile, folder, folder_for_sockets, library};
+
+/// How long a program may take that takes seconds.
+const PATIENCE: &str = "300";
+
+/// What a program that ran printed.
+struct Ran {
+    printed: String,
+    complained: String,
+}
+
+impl Ran {
+    /// The figure before which the report of a process of that name has `what`.
+    fn reported(&self, name: &str, what: &str) -> Option<u64> {
+        let line =
+            self.complained.lines().find(|line| line.starts_with(&format!("nearq: {name},")))?;
+        let figure = line.split_once(&format!("{what} "))?.1;
+        figure.split(',').next()?.trim().parse().ok()
+    }
+
+    fn has_report(&self, name: &str) -> bool {
+        self.complained.contains(&format!("nearq: {name}, process"))
+    }
+}
+
+/// Runs a program, which must end well in time.
+fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, &str)]) -> Ran {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=ABRT", PATIENCE]);
+    if preload {
+        // By `env`, so that it is the program's alone.
+        command.arg("env").arg(format!("LD_PRELOAD={}", library().display()));
+    }
+    let output = command
+        .arg(program)
+        .args(arguments)
+        .env_remove("NEARQ_LOCK")
+        .env_remove("NEARQ_CONTROL")
+        .env("NEARQ_PRELOAD_STATISTICS", "1")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program can be run");
+    let ran = Ran {
+        printed: String::from_utf8_lossy(&output.stdout).into_owned(),
+        complained: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    assert!(
+        output.status.success(),
+        "{} {environment:?}: {} (signal {:?})\n{}\n{}",
+        program.display(),
+        output.status,
+        output.status.signal(),
+        ran.printed,
+        ran.complained
+    );
+    ran
+}
+
+/// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; how it was with, in the usual mode.
+fn same_with_and_without(name: &str) -> Option<Ran> {
+    let program = compile(&format!("{name}.c"), name, &[])?;
+    let without = run(&program, &[], false, &[]);
+    assert!(!without.has_report(name) && !without.printed.is_empty());
+    let sockets = folder_for_sockets("preload");
+    let sockets = sockets.to_str().expect("the folder's name is text");
+    let environments: [&[(&str, &str)]; 5] = [
+        &[("NEARQ_LOCK", "off")],
+        &[("NEARQ_LOCK", "plain")],
+        &[("NEARQ_LOCK", "numa")],
+        &[("NEARQ_CONTROL", "full"), ("XDG_RUNTIME_DIR", sockets)],
+        &[("NEARQ_LOCK", "auto")],
+    ];
+    let mut last = None;
+    for environment in environments {
+        let with = run(&program, &[], true, environment);
+        assert!(with.has_report(name), "the preload was not there: {}", with.complained);
+        assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
+        last = Some(with);
+    }
+    last
+}
+
+#[test]
+fn mutexes_of_every_kind_are_as_the_c_librarys() {
+    same_with_and_without("mutexes");
+}
+
+#[test]
+fn condition_variables_are_as_the_c_librarys() {
+    same_with_and_without("condvars");
+}
+
+#[test]
+fn threads_are_cancelled_while_they_wait() {
+    same_with_and_without("cancelling");
+}
+
+#[test]
+fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
+    same_with_and_without("cancelled_early");
+}
+
+#[test]
+fn threads_that_fight_wait_in_our_queues() {
+    let Some(with) = same_with_and_without("contended") else { return };
+    assert!(with.reported("contended", "contended") > Some(0), "{}", with.complained);
+    assert!(with.reported("contended", "in turn") > Some(0), "{}", with.complained);
+}
+
+#[test]
+fn what_is_destroyed_is_not_touched_any_more() {
+    same_with_and_without("destroying");
+}
+
+#[test]
+fn forks_leave_usable_mutexes() {
+    if same_with_and_without("forking").is_none() {
+        return;
+    }
+    let program = folder().join("forking");
+    let with = run(&program, &["as it is"], true, &[]);
+    assert!(with.printed.contains("well == forks = 1"), "{}", with.printed);
+    // The child of a thread that holds something may give it back; the C library does not let it.
+    let program = compile("inherited.c", "inherited", &[]).expect("there is a compiler");
+    assert_eq!(run(&program, &[], true, &[]).printed, "give_back(2) = 1\n");
+}
+
+#[test]
+fn a_mutex_does_not_allocate() {
+    let Some(with) = same_with_and_without("allocator") else { return };
+    assert!(with.reported("allocator", "contended") > Some(0), "{}", with.complained);
+}
+
+#[test]
+fn programs_are_chosen_by_name() {
+    let Some(parent) = compile("parent.c", "one-that-runs", &[]) else { return };
+    let child = compile("contended.c", "another", &[]).expect("there is a compiler");
+    let child = child.to_str().expect("the folder's name is text");
+    let reports = |environment: &[(&str, &str)]| {
+        let ran = run(&parent, &[child], true, environment);
+        assert!(ran.printed.contains("ended_well(child) = 1"), "{}", ran.printed);
+        (ran.has_report("one-that-runs"), ran.has_report("another"))
+    };
+    assert_eq!(reports(&[]), (true, true));
+    assert_eq!(reports(&[("NEARQ_PRELOAD_ONLY", "another, else")]), (false, true));
+    assert_eq!(reports(&[("NEARQ_PRELOAD_ONLY", "one-that-runs")]), (true, false));
+    assert_eq!(reports(&[("NEARQ_PRELOAD_NOT", "another")]), (true, false));
+    assert_eq!(
+        reports(&[("NEARQ_PRELOAD_ONLY", "another"), ("NEARQ_PRELOAD_NOT", "another")]),
+        (false, false)
+    );
+    assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", "0")]), (false, false));
+}
+
+/// The loader leaves a library out of a set-user-ID program that the environment names by its path; one that the program itself names
+/// is loaded, and must see for itself.
+#[test]
+fn a_program_with_more_rights_than_its_caller_is_left_alone() {
+    let library = library();
+    let linked = [library.to_str().expect("the folder's name is text")];
+    let Some(program) = compile("contended.c", "more-rights", &linked) else { return };
+    let before = run(&program, &[], false, &[]);
+    assert!(before.has_report("more-rights"), "linked, it is there: {}", before.complained);
+    let nobody = 65534;
+    let given = chown(&program, Some(nobody), Some(nobody))
+        .and_then(|()| fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)));
+    if let Err(error) = given {
+        println!("skipped: a set-user-ID program: {error}; to have it: run the tests as root");
+        return;
+    }
+    // A place where the caller's variables could be heeded in spite of the rights.
+    let after = run(&program, &[], false, &[("NEARQ_PRELOAD_ONLY", "more-rights")]);
+    fs::remove_file(&program).expect("made above");
+    assert_eq!(after.printed, before.printed);
+    if after.has_report("more-rights") {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        assert!(
+            mounts.contains("nosuid"),
+            "replaced in a set-user-ID program: {}",
+            after.complained
+        );
+        println!(
+            "skipped: a set-user-ID program: the folder is mounted nosuid; to have it: build elsewhere"
+        );
+    }
+}

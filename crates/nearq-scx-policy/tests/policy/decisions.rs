@@ -1,0 +1,672 @@
+//! One decision after the other: homes, wake-ups, what a CPU takes and in which order, who goes home and when.
+
+use crate::common::{MS, Model, STEP, State, TICK, task};
+use nearq_scx_policy::layout::{EVENTS, Process, Task, WAITED};
+use nearq_scx_policy::{Policy, Take, TakeWhich, Why};
+use nearq_topology::{CpuSet, Topology};
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+fn machine(text: &str) -> Topology {
+    Topology::from_synthetic(text).unwrap()
+}
+
+/// A policy of a machine on which these CPUs are idle.
+fn policy(text: &str, idle: &str) -> Policy {
+    let machine = machine(text);
+    let mut policy = Policy::new(&machine, machine.online()).unwrap();
+    for cpu in &cpus(idle) {
+        policy.idle(cpu);
+    }
+    policy
+}
+
+/// The number of an event by its name.
+fn event(name: &str) -> usize {
+    EVENTS.iter().position(|(known, _)| *known == name).expect("there is such an event")
+}
+
+/// A task that runs on a CPU from now on.
+fn runs(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
+    let mut task = task(policy, allowed, home);
+    policy.runnable(&mut task);
+    policy.running(&mut task, cpu, now);
+    task
+}
+
+/// A task that waits in the queue of a CPU.
+fn waits(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
+    let mut task = task(policy, allowed, home);
+    policy.runnable(&mut task);
+    // It has been where it waits.
+    task.place = policy.node_of(cpu) as u32;
+    policy.enqueue(&mut task, cpu, false, now);
+    task
+}
+
+/// All that a CPU tries, in order: queue, which, event.
+fn tries(policy: &mut Policy, cpu: usize, stays: bool, now: u64) -> Vec<(usize, TakeWhich, usize)> {
+    policy.begin(cpu);
+    let next = || policy.next(cpu, stays, now);
+    std::iter::from_fn(next).map(|Take { llc, which, event }| (llc, which, event)).collect()
+}
+
+// ---- homes -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_home_is_where_each_cpu_has_the_least_to_do() {
+    // Three CPUs against one, all busy: the larger node takes three tasks for one of the other.
+    let machine = machine("numa:2 core:3");
+    let online = cpus("0-3");
+    let mut policy = Policy::new(&machine, &online).unwrap();
+    let mut homes = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let mut task = Task::default();
+        policy.init_task(&mut task, 100);
+        Policy::allow(&mut task, &online);
+        let home = policy.pick(&mut task, Some(1));
+        policy.set_home(&mut task, home, Why::Exec);
+        policy.runnable(&mut task);
+        homes.push(home);
+        tasks.push(task);
+    }
+    let on = |node| homes.iter().filter(|home| **home == node).count();
+    assert_eq!((on(0), on(1)), (6, 2), "{homes:?}");
+    // One that sleeps does not count, nor does one for itself.
+    policy.quiescent(&mut tasks[0], 0);
+    let first = homes[0];
+    assert_eq!(policy.state().on_node[first].wanting as usize, on(first) - 1);
+    // Who may run on one node only is at home there.
+    Policy::allow(&mut tasks[1], &cpus("3"));
+    assert_eq!(policy.pick(&mut tasks[1], Some(0)), 1);
+    assert!(!policy.is_open(&mut tasks[1], 0) && policy.is_open(&mut tasks[1], 1));
+}
+
+#[test]
+fn the_nearest_of_equal_nodes_is_picked_and_rather_one_where_the_task_can_begin() {
+    let rows = [vec![10, 30, 20], vec![30, 10, 15], vec![20, 15, 10]];
+    let machine = machine("numa:3 core:2").with_distances(&rows).unwrap();
+    let mut policy = Policy::new(&machine, machine.online()).unwrap();
+    let all = cpus("0-5");
+    let mut task = task(&mut policy, &all, 0);
+    assert_eq!(policy.pick(&mut task, Some(1)), 1);
+    let _one = runs(&mut policy, &all, 1, 2, 0);
+    assert_eq!(policy.pick(&mut task, Some(1)), 2, "nearer than node 0");
+    // A node with an idle CPU comes first where all have as many, but not where it has far more.
+    let mut others: Vec<Task> = [(1, 3), (2, 4), (2, 5), (0, 0), (0, 1)]
+        .map(|(home, cpu)| runs(&mut policy, &all, home, cpu, 0))
+        .into();
+    policy.idle(1);
+    assert_eq!(policy.pick(&mut task, Some(1)), 0);
+    others.extend([0, 1].map(|cpu| runs(&mut policy, &all, 0, cpu, 0)));
+    policy.idle(1);
+    assert_eq!(policy.pick(&mut task, Some(1)), 1);
+}
+
+#[test]
+fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
+    let mut policy = policy("numa:2 core:2", "");
+    let all = cpus("0-3");
+    let _first = runs(&mut policy, &all, 0, 0, 0);
+    let _stray = runs(&mut policy, &all, 0, 2, 0);
+    let _other = runs(&mut policy, &all, 1, 3, 0);
+    // It was forked by one of node 0 and runs there: that CPU is the stray's once it has left.
+    let mut begins = runs(&mut policy, &all, 0, 1, 0);
+    assert_eq!(policy.pick(&mut begins, Some(0)), 1);
+    policy.set_home(&mut begins, 1, Why::Exec);
+    policy.stopping(&mut begins, 1, MS);
+    assert_eq!(policy.enqueue(&mut begins, 1, false, MS), 1);
+    assert_eq!(
+        (policy.wake(&mut begins, 1, MS), policy.displaces(&mut begins, 1)),
+        (None, Some(2))
+    );
+}
+
+#[test]
+fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
+    let mut policy = policy("numa:3 core:2", "");
+    let all = cpus("0-5");
+    let mut tasks: Vec<Task> = [(0, 0), (0, 1), (0, 2), (1, 3)]
+        .map(|(home, cpu)| runs(&mut policy, &all, home, cpu, 0))
+        .into();
+    for task in &mut tasks {
+        let home = task.home as usize;
+        policy.set_home(task, home, Why::Exec);
+    }
+    assert_eq!(policy.reconsiders(&mut tasks[0], 0), None, "nothing is known yet");
+    for tick in 1..=60 {
+        policy.tick(&mut tasks[3], 3, 1_000 * MS + tick * 10 * MS);
+    }
+    let mut fresh = |task: &Task| Task { home_ns: 950 * MS, away_ns: 0, ..*task };
+    let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
+    // Those of node 1 have no reason; one that is told, that may not go there or is old has none either, nor one whose memory is there.
+    assert_eq!(policy.reconsiders(&mut young[3], 0), None);
+    assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
+    for other in [
+        Task { why: Why::Told as u8, ..young[0] },
+        Task { why: Why::Affinity as u8, ..young[0] },
+        Task { away_ns: 60 * MS, ..young[0] },
+        Task { allowed: std::array::from_fn(|word| if word == 0 { 0b11 } else { 0 }), ..young[0] },
+    ] {
+        assert_eq!(policy.reconsiders(&mut { other }, 0), None);
+    }
+    assert_eq!(
+        policy.reconsiders(&mut young[2], (16 << 20) - 1),
+        Some(1),
+        "the first of those that are as near"
+    );
+    assert_eq!(policy.reconsiders(&mut young[1], 0), None, "one is enough");
+    let demands = [0, 1, 2].map(|node| policy.state().on_node[node].demand);
+    assert!(
+        (1900..2100).contains(&demands[0]) && (1900..2100).contains(&demands[1]),
+        "{demands:?}"
+    );
+}
+
+#[test]
+fn who_may_run_on_its_home_alone_is_bound_there() {
+    let mut policy = policy("numa:2 core:70", "69-139");
+    let mut is_bound = |cpus: &str, home| {
+        let mut task = Task::default();
+        Policy::allow(&mut task, &self::cpus(cpus));
+        policy.is_bound(&mut task, home)
+    };
+    assert!(is_bound("0-69", 0) && is_bound("100", 1));
+    assert!(!is_bound("0-139", 0) && !is_bound("0-70", 0) && !is_bound("0-69", 1));
+    let mut single = self::policy("numa:1 core:2", "");
+    let mut task = Task::default();
+    Policy::allow(&mut task, &cpus("0"));
+    assert!(!single.is_bound(&mut task, 0), "there is no other");
+}
+
+#[test]
+fn threads_stay_with_their_process_until_its_home_is_full() {
+    let mut policy = policy("numa:3 core:2", "");
+    let mut process = Process { home: 1, ..Process::default() };
+    let mut homes = Vec::new();
+    for _ in 0..9 {
+        let mut task = Task::default();
+        policy.init_task(&mut task, 100);
+        Policy::allow(&mut task, &cpus("0-5"));
+        let home = policy.pick_for_thread(&mut task, &mut process);
+        process.at_home[home] += 1;
+        homes.push(home);
+    }
+    assert_eq!(homes[..6], [1, 1, 0, 0, 2, 2]);
+    let mut rest = homes[6..].to_vec();
+    rest.sort_unstable();
+    assert_eq!(rest, [0, 1, 2], "then where they are fewest");
+}
+
+#[test]
+fn nodes_are_known_by_the_systems_numbers() {
+    let mut policy = policy("numa:2 core:1", "");
+    assert_eq!((policy.node_by_id(1), policy.node_by_id(7)), (Some(1), None));
+}
+
+/// A task of which somebody has told that its home is there.
+fn told(policy: &mut Policy, home: usize) -> Task {
+    let mut task = task(policy, &cpus("0-3"), 0);
+    policy.set_home(&mut task, home, Why::Told);
+    task
+}
+
+/// A task that is being forked, with a home there if it has inherited one.
+fn forked(policy: &mut Policy, parent: &mut Task, said: Option<usize>) -> (Task, Option<usize>) {
+    let mut child = Task::default();
+    policy.init_task(&mut child, 100);
+    Policy::allow(&mut child, &cpus("0-3"));
+    let home = policy.inherits(&mut child, parent, said);
+    if let Some(home) = home {
+        policy.set_home(&mut child, home, Why::Told);
+        Policy::inherited(&mut child);
+    }
+    (child, home)
+}
+
+#[test]
+fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
+    let mut policy = policy("numa:2 core:2", "");
+    let mut parent = told(&mut policy, 1);
+    assert!(!Policy::keeps_home(&mut parent), "it is asked each time what is told of it");
+    let (mut child, home) = forked(&mut policy, &mut parent, Some(1));
+    assert_eq!(home, Some(1));
+    assert!(Policy::keeps_home(&mut child), "over a program");
+    // Nothing is told of the child itself: that ends nothing, as nothing ever was.
+    Policy::untold(&mut child);
+    let (mut grandchild, home) = forked(&mut policy, &mut child, None);
+    assert_eq!((home, grandchild.why), (Some(1), Why::Told as u8));
+    // What is told of itself counts more, for its own children too.
+    assert_eq!(forked(&mut policy, &mut grandchild, Some(0)).1, Some(0));
+    // Not where it may not run: it has been given another home for that.
+    policy.set_home(&mut grandchild, 0, Why::Affinity);
+    assert!(!Policy::keeps_home(&mut grandchild));
+    Policy::allow(&mut child, &cpus("0-1"));
+    assert_eq!(policy.inherits(&mut child, &mut parent, Some(1)), None);
+}
+
+#[test]
+fn a_home_that_was_taken_back_is_not_handed_down_and_is_not_called_told() {
+    let mut policy = policy("numa:2 core:2", "");
+    // It has not heard of it yet.
+    let mut parent = told(&mut policy, 1);
+    assert_eq!(forked(&mut policy, &mut parent, None).1, None);
+    Policy::untold(&mut parent);
+    assert_eq!((parent.why, parent.home), (Why::TakenBack as u8, 1), "it stays where it is");
+    assert_eq!(forked(&mut policy, &mut parent, None).1, None);
+    // Nor has it heard yet that it was told, or told once more.
+    assert_eq!(forked(&mut policy, &mut parent, Some(1)).1, Some(1));
+    assert!(Policy::told_to_stay(&mut parent) && !Policy::told_to_stay(&mut parent));
+    assert_eq!(parent.why, Why::Told as u8);
+    // A home that it has for another reason is its own business.
+    let mut other = task(&mut policy, &cpus("0-3"), 1);
+    let why = other.why;
+    Policy::untold(&mut other);
+    assert_eq!(other.why, why);
+    assert_eq!(forked(&mut policy, &mut other, None).1, None);
+}
+
+#[test]
+fn what_is_inherited_can_be_told_and_then_taken_back() {
+    let mut policy = policy("numa:2 core:2", "");
+    let mut parent = told(&mut policy, 1);
+    let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
+    assert!(Policy::told_to_stay(&mut child));
+    Policy::untold(&mut child);
+    assert_eq!(child.why, Why::TakenBack as u8);
+    assert!(!Policy::keeps_home(&mut child));
+    assert_eq!(forked(&mut policy, &mut child, None).1, None);
+    // One that goes elsewhere for another reason has inherited nothing any more.
+    let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
+    policy.set_home(&mut child, 0, Why::Affinity);
+    assert_eq!(forked(&mut policy, &mut child, None).1, None);
+}
+
+// ---- wake-ups ----------------------------------------------------------------------------------------------
+
+#[test]
+fn who_wakes_up_goes_to_its_cpu_then_its_cache_then_its_node_then_the_nearest() {
+    // Node 0 has CPUs 0 to 7: caches 0-3 and 4-7 of two cores with two threads each; node 1 CPUs 8 to 15.
+    let all = cpus("0-15");
+    let mut policy = policy("numa:2 l3:2 core:2 pu:2", "0-15");
+    let mut task = task(&mut policy, &all, 0);
+    let mut woken = Vec::new();
+    loop {
+        let (cpu, event) = policy.select_cpu(&mut task, 1, None);
+        woken.push((cpu, event));
+        if event == WAITED {
+            break;
+        }
+    }
+    let (previous, cache, node, away) =
+        (event("woke_previous"), event("woke_cache"), event("woke_node"), event("woke_away"));
+    let at_home = [
+        (1, previous),
+        // A whole core under the cache, then whole cores of the node, then what is left of these.
+        (2, cache),
+        (4, node),
+        (6, node),
+        (0, cache),
+        (3, cache),
+        (5, node),
+        (7, node),
+    ];
+    assert_eq!(woken[..8], at_home);
+    assert!(woken[8..16].iter().all(|(cpu, event)| *cpu >= 8 && *event == away));
+    assert_eq!(woken[16], (1, WAITED), "it waits near where it was");
+}
+
+#[test]
+fn who_was_away_wakes_up_at_home_and_masks_are_kept() {
+    let mut policy = policy("numa:2 core:2", "0-3");
+    let mut stray = task(&mut policy, &cpus("0-3"), 0);
+    assert_eq!(policy.select_cpu(&mut stray, 3, None).0, 0, "its CPU is idle, but away");
+    let mut pinned = task(&mut policy, &cpus("3"), 1);
+    assert_eq!(policy.select_cpu(&mut pinned, 2, None).0, 3);
+    assert_eq!(policy.select_cpu(&mut pinned, 2, None).1, WAITED);
+}
+
+// ---- queues ------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_stray_waits_at_home_once_there_is_room_and_stays_otherwise() {
+    let all = cpus("0-3");
+    let mut policy = policy("numa:2 core:2", "");
+    let mut stray = runs(&mut policy, &all, 0, 2, 0);
+    let _here = runs(&mut policy, &all, 1, 3, 0);
+    let mut at_home: Vec<Task> = (0..2).map(|cpu| runs(&mut policy, &all, 0, cpu, 0)).collect();
+    let waiting: Vec<Task> = (0..4).map(|_| waits(&mut policy, &all, 0, 0, 0)).collect();
+    // Loads are smoothed: ticks see it in time.
+    for time in 1..40 {
+        policy.tick(&mut at_home[0], 0, time * 10 * MS);
+        policy.tick(&mut stray, 2, time * 10 * MS);
+    }
+    let now = 400 * MS;
+    policy.stopping(&mut stray, 2, now);
+    assert_eq!(policy.enqueue(&mut stray, 2, false, now), 1, "home is crowded");
+    assert_eq!(policy.state().on_node[0].waiting_away, 1);
+    assert_eq!(policy.enqueue(&mut stray, 2, true, now), 0, "who slept waits at home");
+    assert_eq!(policy.state().on_node[0].waiting_away, 0);
+    policy.idle(1);
+    assert_eq!(policy.enqueue(&mut stray, 2, false, now), 0, "somebody is idle there");
+    assert_eq!(policy.wake(&mut stray, 0, now), Some(1));
+    drop(waiting);
+}
+
+#[test]
+fn a_cpu_takes_from_its_cache_its_node_its_own_and_after_a_delay_from_others() {
+    // Nodes 0 to 2 with two caches of one CPU each; node 2 is farther from node 0.
+    let rows = [vec![10, 20, 40], vec![20, 10, 20], vec![40, 20, 10]];
+    let machine = machine("numa:3 l3:2 core:1").with_distances(&rows).unwrap();
+    let mut policy = Policy::new(&machine, machine.online()).unwrap();
+    policy.weights_mut().relief_interval = u64::MAX;
+    let start = 1000 * MS;
+    let queued: Vec<Task> = [(0, 0), (0, 1), (1, 2), (0, 3), (2, 4)]
+        .into_iter()
+        .map(|(home, cpu)| {
+            // Bound to its CPU, so that it waits there wherever its home is.
+            waits(&mut policy, &CpuSet::single(cpu), home, cpu, start)
+        })
+        .collect();
+    let (first, own) = (TakeWhich::First, TakeWhich::Own);
+    let waited = TakeWhich::Waited;
+    let [cache, node, mine, idle] = ["took_cache", "took_node", "took_own", "took_idle"].map(event);
+    // The first look is for those who have waited long: there is none.
+    let mut look = |now| {
+        let mut all = tries(&mut policy, 0, false, now);
+        all.retain(|(_, which, _)| *which != TakeWhich::Old);
+        all
+    };
+    let near =
+        [(0, first, cache), (1, first, node), (2, own, mine), (3, own, mine), (4, own, mine)];
+    assert_eq!(look(start), near);
+    let next_node = [&near[..], &[(2, waited, idle), (3, waited, idle)]].concat();
+    assert_eq!(look(start + MS - 1), near, "not yet");
+    assert_eq!(look(start + MS), next_node, "a millisecond for a distance of 20");
+    assert_eq!(look(start + 3 * MS - 1), next_node);
+    let everybody = [&next_node[..], &[(4, waited, idle)]].concat();
+    assert_eq!(look(start + 3 * MS), everybody, "three for 40");
+    // Who has a task that can go on takes one that is further behind, and nothing from elsewhere.
+    let stays = tries(&mut policy, 0, true, start + 10 * MS);
+    let stays: Vec<_> =
+        stays.into_iter().filter(|(_, which, _)| *which != TakeWhich::Old).collect();
+    assert_eq!(stays, [(0, TakeWhich::Earlier, cache)]);
+    drop(queued);
+}
+
+#[test]
+fn a_busy_cpu_relieves_a_place_that_is_more_crowded_by_far_the_farther_the_more() {
+    for (distance, waiting, relieved) in
+        [(20, 3, false), (20, 4, true), (40, 4, false), (40, 6, true)]
+    {
+        let rows = [vec![10, distance], vec![distance, 10]];
+        let machine = machine("numa:2 core:2").with_distances(&rows).unwrap();
+        let mut policy = Policy::new(&machine, machine.online()).unwrap();
+        let all = cpus("0-3");
+        let mut here = runs(&mut policy, &all, 0, 0, 0);
+        let mut other = runs(&mut policy, &all, 0, 1, 0);
+        let mut there: Vec<Task> = (2..4).map(|cpu| runs(&mut policy, &all, 1, cpu, 0)).collect();
+        let queued: Vec<Task> = (0..waiting).map(|_| waits(&mut policy, &all, 1, 2, 0)).collect();
+        for time in 1..60 {
+            policy.tick(&mut here, 0, time * 10 * MS);
+            policy.tick(&mut there[0], 2, time * 10 * MS);
+        }
+        policy.tick(&mut other, 1, 600 * MS);
+        let tried = tries(&mut policy, 0, true, 600 * MS);
+        let relief = (1, TakeWhich::First, event("took_relief"));
+        assert_eq!(tried.contains(&relief), relieved, "{distance} {waiting}: {tried:?}");
+        assert!(!tries(&mut policy, 0, true, 605 * MS).contains(&relief), "not so often");
+        drop(queued);
+    }
+}
+
+#[test]
+fn whoever_waits_too_long_is_looked_for() {
+    let all = cpus("0");
+    let mut policy = policy("core:1", "");
+    let start = 1000 * MS;
+    let mut old = waits(&mut policy, &all, 0, 0, start);
+    let mut is_old =
+        |policy: &mut Policy, time| policy.fits(&mut old, 0, TakeWhich::Old, start + time * MS);
+    assert!(!is_old(&mut policy, 1_999) && is_old(&mut policy, 2_000));
+    let look = (0, TakeWhich::Old, event("took_rescue"));
+    assert_eq!(tries(&mut policy, 0, true, start + 2_000 * MS)[0], look);
+    assert_ne!(tries(&mut policy, 0, true, start + 2_010 * MS)[0], look, "one each 20 ms");
+    assert_eq!(tries(&mut policy, 0, true, start + 2_020 * MS)[0], look);
+}
+
+#[test]
+fn a_queue_that_nobody_serves_is_rescued_by_anybody() {
+    let all = cpus("0-3");
+    let mut policy = policy("numa:2 core:2", "");
+    let mut busy = runs(&mut policy, &all, 1, 2, 0);
+    let start = 1000 * MS;
+    let _waits = waits(&mut policy, &cpus("1-2"), 0, 1, start);
+    policy.online(0, false);
+    policy.online(1, false);
+    assert_eq!(policy.state().on_llc[0].capacity, 0);
+    let rescue = (0, TakeWhich::First, event("took_rescue"));
+    for time in 1..12 {
+        policy.tick(&mut busy, 2, start + time * 4 * MS);
+    }
+    assert!(!tries(&mut policy, 2, true, start + 48 * MS).contains(&rescue));
+    for time in 13..16 {
+        policy.tick(&mut busy, 2, start + time * 4 * MS);
+    }
+    assert!(tries(&mut policy, 2, true, start + 64 * MS).contains(&rescue));
+}
+
+// ---- idle CPUs, strays, hotplug ----------------------------------------------------------------------------
+
+#[test]
+fn ticks_wake_idle_cpus_in_turn_and_the_own_node_first() {
+    let all = cpus("0-7");
+    let mut policy = policy("numa:2 l3:2 core:2", "2,3,5,7");
+    let start = 1000 * MS;
+    let mut busy = runs(&mut policy, &all, 0, 0, start);
+    let mut wakes = |policy: &mut Policy, now| policy.tick(&mut busy, 0, now).wakes;
+    assert_eq!(wakes(&mut policy, start), None, "nobody waits");
+    let _waits = waits(&mut policy, &all, 0, 0, start);
+    policy.busy(2);
+    policy.busy(3);
+    assert_eq!(wakes(&mut policy, start), None, "another node's not before the delay");
+    policy.idle(2);
+    policy.idle(3);
+    let mut woken = Vec::new();
+    for after in 10..16 {
+        let cpu = wakes(&mut policy, start + after * MS).expect("there are idle ones");
+        woken.push(cpu);
+        // It found nothing that it may run.
+        policy.idle(cpu);
+    }
+    assert_eq!(woken, [2, 3, 5, 7, 2, 3]);
+}
+
+#[test]
+fn a_core_is_idle_when_all_of_its_cpus_are() {
+    let mut policy = policy("core:2 pu:2", "0");
+    assert_eq!(policy.state().idle_cores[0], 0);
+    policy.idle(1);
+    assert_eq!(policy.state().idle_cores[0], 0b11);
+    assert!(policy.busy(0) && !policy.busy(0), "claimed once");
+    assert_eq!((policy.state().idle_cores[0], policy.state().idle[0]), (0, 0b10));
+}
+
+#[test]
+fn a_stray_is_sent_home_after_its_stay_which_is_doubled_for_one_that_swings() {
+    let all = cpus("0-3");
+    for swings in 0..3 {
+        let mut policy = policy("numa:2 core:2", "");
+        let start = 10_000 * MS;
+        let mut stray = runs(&mut policy, &all, 0, 0, start);
+        policy.stopping(&mut stray, 0, start);
+        policy.running(&mut stray, 2, start);
+        stray.swings = swings;
+        let stay = (20 << swings) * MS;
+        let mut tick =
+            |policy: &mut Policy, after| policy.tick(&mut stray, 2, start + after).yields;
+        assert!(!tick(&mut policy, stay), "nobody is idle at home");
+        policy.idle(1);
+        assert!(!tick(&mut policy, stay - 1));
+        assert!(tick(&mut policy, stay));
+        assert_eq!(policy.counted(event("sent")), 1);
+    }
+}
+
+#[test]
+fn what_a_node_is_wanted_for_is_smoothed_whoever_ticks_and_wherever_its_tasks_are() {
+    let mut policy = policy("numa:2 core:2", "");
+    let all = cpus("0-3");
+    let mut away = runs(&mut policy, &all, 1, 0, 0);
+    let _own = runs(&mut policy, &all, 0, 1, 0);
+    let demands = |policy: &Policy| [0, 1].map(|node| policy.state().on_node[node].demand);
+    policy.tick(&mut away, 0, 1_010 * MS);
+    assert_eq!(demands(&policy)[0], 250);
+    for tick in 2..=60 {
+        policy.tick(&mut away, 0, 1_000 * MS + tick * 10 * MS);
+    }
+    assert!(demands(&policy).iter().all(|one| (990..=1000).contains(one)));
+    // It sleeps: nobody ticks on its node, and it is seen all the same.
+    let mut last = runs(&mut policy, &all, 0, 1, 0);
+    policy.quiescent(&mut away, 0);
+    for tick in 61..=120 {
+        policy.tick(&mut last, 1, 1_000 * MS + tick * 10 * MS);
+    }
+    let [home, other] = demands(&policy);
+    assert!(home > 1900 && other < 10, "{home} {other}");
+}
+
+#[test]
+fn who_leaves_soon_after_it_came_home_swings() {
+    let all = cpus("0-3");
+    let mut policy = policy("numa:2 core:2", "");
+    let mut task = runs(&mut policy, &all, 0, 0, 0);
+    let mut now = 5_000 * MS;
+    for (cpu, after, swings) in
+        [(2, 0, 0), (0, 100, 0), (3, 100, 1), (0, 50, 1), (2, 50, 2), (1, 9, 2), (2, 2_000, 0)]
+    {
+        now += after * MS;
+        policy.stopping(&mut task, cpu, now);
+        policy.running(&mut task, cpu, now);
+        assert_eq!(task.swings, swings, "on {cpu} at {} ms", now / MS);
+    }
+    let counted = ["left", "returned"].map(|name| policy.counted(event(name)));
+    assert_eq!((counted, task.crossings), ([4, 3], 7));
+}
+
+#[test]
+fn strays_in_each_others_places_go_home_though_no_cpu_is_idle() {
+    let mut model = Model::new("numa:2 core:2");
+    let all = model.all();
+    let sides = [cpus("0-1"), cpus("2-3")];
+    // Two of each side, all begun on the other one.
+    let tasks: Vec<(usize, usize)> = (0..4)
+        .map(|number| {
+            let home = number % 2;
+            (model.fork(100, &sides[1 - home], MS, 0), home)
+        })
+        .collect();
+    for (task, home) in &tasks {
+        model.set_affinity(*task, &all);
+        model.set_home(*task, *home);
+        assert_eq!(model.node_of_task(*task), Some(1 - home));
+    }
+    // Long before their slices are over.
+    model.run(60 * MS);
+    for (task, home) in &tasks {
+        assert_eq!(model.node_of_task(*task), Some(*home));
+        let crossings = model.threads[*task].task.crossings;
+        assert!(crossings <= 3, "{crossings}");
+    }
+}
+
+#[test]
+fn an_overloaded_home_is_helped_by_idle_nodes_and_everybody_comes_back() {
+    let mut model = Model::new("numa:2 core:4");
+    let first = cpus("0-3");
+    let tasks: Vec<usize> = (0..8).map(|_| model.fork(100, &first, MS, 0)).collect();
+    model.run(100 * MS);
+    let all = model.all();
+    for task in &tasks {
+        model.set_affinity(*task, &all);
+    }
+    model.run(100 * MS);
+    assert!(model.cpus.iter().all(|cpu| cpu.current.is_some()), "all work");
+    let crossings = |model: &Model| -> u32 {
+        tasks.iter().map(|task| model.threads[*task].task.crossings).sum()
+    };
+    let before = crossings(&model);
+    model.run(1_000 * MS);
+    assert!(crossings(&model) - before <= 1, "who is out stays out as long as home is full");
+    for task in &tasks[..4] {
+        model.end(*task);
+    }
+    model.run(200 * MS);
+    assert!(tasks[4..].iter().all(|task| model.node_of_task(*task) == Some(0)));
+}
+
+#[test]
+fn virtual_time_goes_by_weight() {
+    let mut policy = policy("core:2", "");
+    let all = cpus("0-1");
+    let mut heavy = task(&mut policy, &all, 0);
+    let mut light = task(&mut policy, &all, 0);
+    Policy::set_weight(&mut heavy, 8668);
+    Policy::set_weight(&mut light, 0);
+    for (number, task) in [&mut heavy, &mut light].into_iter().enumerate() {
+        policy.running(task, number, 0);
+    }
+    let before = (heavy.vtime, light.vtime);
+    policy.charge(&mut heavy, 0, 8668 * MS);
+    policy.charge(&mut light, 1, MS);
+    assert_eq!((heavy.vtime - before.0, light.vtime - before.1), (100 * MS, 100 * MS));
+    assert_eq!((heavy.home_ns, heavy.away_ns), (8668 * MS, 0));
+}
+
+#[test]
+fn cpus_that_come_and_go_are_counted_once() {
+    let mut policy = policy("numa:2 core:2", "0-3");
+    for _ in 0..2 {
+        policy.online(1, false);
+        assert_eq!(
+            (policy.state().on_llc[0].capacity, policy.state().on_node[0].capacity),
+            (1024, 1024)
+        );
+        assert_eq!(policy.state().idle[0], 0b1101, "it is not idle, it is gone");
+    }
+    policy.online(1, true);
+    policy.online(1, true);
+    assert_eq!(policy.state().on_node[0].capacity, 2048);
+    // A task of a node that is gone may begin elsewhere.
+    policy.online(0, false);
+    policy.online(1, false);
+    let mut task = Task::default();
+    policy.init_task(&mut task, 100);
+    Policy::allow(&mut task, &cpus("0-3"));
+    assert_eq!(policy.pick(&mut task, Some(0)), 1);
+}
+
+#[test]
+fn a_node_that_goes_leaves_nobody_behind() {
+    let mut model = Model::new("numa:2 core:2");
+    let all = model.all();
+    let tasks: Vec<usize> = (0..6).map(|_| model.fork(100, &all, MS, 0)).collect();
+    model.run(50 * MS);
+    model.set_online(0, false);
+    model.set_online(1, false);
+    model.run(2_000 * MS);
+    for task in &tasks {
+        let thread = &model.threads[*task];
+        assert!(
+            thread.state != State::Sleeps && thread.task.away_ns + thread.task.home_ns > 200 * MS
+        );
+        assert!(thread.longest_wait <= 200 * MS + TICK + STEP, "{} ms", thread.longest_wait / MS);
+    }
+    model.set_online(0, true);
+    model.set_online(1, true);
+    model.run(500 * MS);
+    assert!(model.cpus.iter().all(|cpu| cpu.current.is_some()));
+}

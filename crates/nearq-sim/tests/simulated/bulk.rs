@@ -1,0 +1,173 @@
+//! What many accesses to a range cost, and what the kernel counts of threads that wait. Jitter is off.
+
+use std::time::Duration;
+
+use nearq_platform::{MemoryPolicy, Platform};
+use nearq_sim::{Costs, Sim};
+use nearq_topology::CpuSet;
+
+use crate::common::{go_to, run, spawn_on, took};
+
+const MIB: usize = 1024 * 1024;
+/// Two nodes of two CPUs, an L3 cache of 4 MiB each.
+const MACHINE: &str = "pack:2 numa:1 l3:1(size=4MiB) l2:2(size=64KiB) core:1";
+
+fn costs() -> Costs {
+    let mut costs = Costs::DEFAULT;
+    costs.clock = 0;
+    (costs.memory, costs.memory_other_package, costs.other_package) = (100, 160, 240);
+    costs
+}
+
+fn buffer(bytes: usize) -> Box<[u8]> {
+    vec![0; bytes].into()
+}
+
+/// Nanoseconds for each of so many accesses.
+fn each(range: &mut [u8], accesses: usize) -> f64 {
+    took(|| Sim::scatter(range, accesses)) as f64 / accesses as f64
+}
+
+/// What an access costs of which this share is found in the last-level cache.
+fn expected(cached: f64, latency: u64) -> f64 {
+    let c = costs();
+    let near = c.memory as f64 * c.memory_stream as f64 / c.l3_stream as f64;
+    cached * near + (1.0 - cached) * latency as f64
+}
+
+fn close(measured: f64, expected: f64) {
+    assert!((measured / expected - 1.0).abs() < 0.02, "{measured} ns, not {expected}");
+}
+
+#[test]
+fn an_access_at_random_takes_the_latency_of_where_its_line_is() {
+    run(MACHINE, &costs(), || {
+        let c = costs();
+        let mut block = buffer(64 * MIB);
+        go_to(0);
+        let first = took(|| Sim::scatter(&mut block, 1));
+        assert!(first >= 64 * 256 * c.page_fault, "all pages are touched first: {first}");
+        each(&mut block, 200_000);
+        // A sixteenth of the range is in the cache, as much as there is room for.
+        let local = each(&mut block, 1_000_000);
+        close(local, expected(1.0 / 16.0, c.memory));
+        go_to(2);
+        each(&mut block, 200_000);
+        close(each(&mut block, 1_000_000), expected(1.0 / 16.0, c.memory_other_package));
+        let residency = Sim::residency(&block, 100).expect("it is memory");
+        assert_eq!(residency.pages, [100, 0], "it has stayed where it was touched first");
+    });
+}
+
+#[test]
+fn what_fits_into_the_cache_is_found_there_and_brought_along() {
+    run(MACHINE, &costs(), || {
+        let c = costs();
+        let mut block = buffer(MIB);
+        go_to(0);
+        each(&mut block, 1_000_000);
+        let warm = each(&mut block, 100_000);
+        assert!(warm < expected(0.99, c.memory), "{warm} ns");
+        // What the other cache has newer than memory comes from there.
+        go_to(2);
+        let cold = each(&mut block, 1_000);
+        close(cold, 240.0);
+        each(&mut block, 1_000_000);
+        assert!((each(&mut block, 100_000) / warm - 1.0).abs() < 0.02);
+        // What others bring in takes its place.
+        let mut other = buffer(64 * MIB);
+        Sim::write(&mut other);
+        close(each(&mut block, 1_000), f64::from(160));
+    });
+}
+
+#[test]
+fn what_is_swept_over_costs_what_reading_it_does() {
+    run(MACHINE, &costs(), || {
+        let size = 32 * MIB;
+        for cpu in [0, 2] {
+            let (by_page, whole) = (buffer(size), buffer(size));
+            go_to(0);
+            took(|| Sim::sweep(&whole, size));
+            Sim::read(&by_page);
+            go_to(cpu);
+            let read = took(|| Sim::read(&by_page)) as f64;
+            close(took(|| Sim::sweep(&whole, size)) as f64, read);
+        }
+        let mut small = buffer(2 * MIB);
+        go_to(0);
+        Sim::sweep_mut(&mut small, 20 * MIB);
+        let c = costs();
+        close(
+            took(|| Sim::sweep(&small, 20 * MIB)) as f64,
+            20.0 * MIB as f64 * 1e3 / c.l3_stream as f64,
+        );
+    });
+}
+
+#[test]
+fn pages_go_where_the_policy_of_who_touches_them_says() {
+    run(MACHINE, &costs(), || {
+        Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("there is one");
+        go_to(0);
+        let mut block = buffer(64 * MIB);
+        each(&mut block, 200_000);
+        close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory_other_package));
+        // A move shows at once.
+        Sim::bind_memory(&block, &MemoryPolicy::Preferred(0), true).expect("there is one");
+        each(&mut block, 200_000);
+        close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory));
+    });
+}
+
+#[test]
+fn many_cpus_share_the_memory_of_a_node() {
+    let alone = |cpus: usize| {
+        run("numa:1 l3:1(size=1MiB) core:16", &costs(), move || {
+            let work = move || {
+                let mut block = buffer(32 * MIB);
+                Sim::sweep_mut(&mut block, 64 * MIB);
+            };
+            took(move || {
+                (0..cpus)
+                    .map(|cpu| spawn_on(cpu, work))
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(Sim::join);
+            })
+        })
+    };
+    let (one, all) = (alone(1), alone(16));
+    // One port of 50 GB/s for sixteen times 15 GB/s, and what goes back.
+    assert!(all > 4 * one, "{all} and {one} ns");
+}
+
+#[test]
+fn who_shares_a_cpu_waits_as_long_as_it_runs() {
+    run("core:2", &costs(), || {
+        go_to(0);
+        let second = Duration::from_secs(1);
+        let threads = [(); 2].map(|()| spawn_on(1, move || Sim::charge(second)));
+        Sim::sleep(second);
+        let [a, b] = [0, 1]
+            .map(|at: usize| Sim::thread_statistics(threads[at].thread()).expect("it is at work"));
+        assert_eq!((a.cpu, b.cpu), (1, 1));
+        for one in [a, b] {
+            let (ran, waited) = (one.ran.as_secs_f64(), one.waited.as_secs_f64());
+            assert!((0.49..0.51).contains(&ran) && (0.48..0.51).contains(&waited), "{one:?}");
+        }
+        let cpus = Sim::cpu_statistics();
+        assert_eq!(cpus.len(), 2);
+        // Between the looks it went on for as long as they take.
+        let looks = 2 * 3 * Duration::from_nanos(costs().system_call);
+        assert!((a.ran + b.ran..=a.ran + b.ran + looks).contains(&cpus[1].ran), "{cpus:?}");
+        assert_eq!(cpus[1].waited, a.waited + b.waited);
+        assert!(cpus[0].ran < Duration::from_millis(1), "{:?}", cpus[0]);
+        // A wait counts for the CPU on which it was, wherever it ends.
+        let here = CpuSet::single(0);
+        Sim::set_affinity(threads[0].thread(), &here).expect("it is at work");
+        threads.into_iter().for_each(Sim::join);
+        let waited: Duration = Sim::cpu_statistics().iter().map(|cpu| cpu.waited).sum();
+        assert!((0.48..0.56).contains(&(waited.as_secs_f64() / 2.0)), "{waited:?}");
+    });
+}

@@ -1,0 +1,28 @@
+//! Everything that is tested on simulated machines, in one process. A run is a function of its seed down to the addresses of its
+//! atomics, so runs may go on beside each other; the allocator makes a cache line of its own of each object.
+
+mod common;
+
+mod bulk;
+mod condvar;
+mod cpus;
+mod determinism;
+mod faults;
+mod lines;
+mod lock;
+mod lock_limits;
+mod machine;
+mod machines;
+mod memory;
+#[cfg(debug_assertions)]
+mod misuse;
+mod numa_lock;
+mod osq;
+mod process;
+mod scheduler;
+mod schedules;
+mod soak;
+mod speed;
+
+#[global_allocator]
+static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

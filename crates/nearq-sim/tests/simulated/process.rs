@@ -1,0 +1,286 @@
+//! Processes: what a forked one inherits, what exec forgets, and how one waits for another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::Mutex;
+use nearq_platform::{
+    Atomic, AtomicInt, MemoryPolicy, Ordering, Parker, Platform, SchedPolicy, ThreadSpec,
+};
+use nearq_sim::{
+    AtomicU64, Costs, Doing, Ending, Outcome, ProcessInfo, Sim, Simulation, Thread, compute,
+};
+use nearq_topology::{CpuSet, Topology};
+
+const PAGE: usize = 4096;
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn try_run<R: 'static>(main: impl FnOnce() -> R + 'static) -> Outcome<R> {
+    let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
+    let mut costs = Costs::DEFAULT;
+    costs.clock = 0;
+    Simulation::new(machine, 3).costs(costs).jitter(false).run(main)
+}
+
+fn run<R: 'static>(main: impl FnOnce() -> R + 'static) -> R {
+    try_run(main).expect()
+}
+
+fn me() -> ProcessInfo {
+    Sim::process(Sim::current_thread()).expect("we live")
+}
+
+fn block(pages: usize) -> Box<[u8]> {
+    vec![0; pages * PAGE].into()
+}
+
+#[test]
+fn the_first_process_has_the_threads_that_it_starts() {
+    run(|| {
+        let first = me();
+        assert_eq!((first.id, first.name.as_str(), first.threads), (1, "main", 1));
+        let thread = Sim::spawn(ThreadSpec::default(), || {
+            let inside = me();
+            assert_eq!((inside.id, inside.threads), (1, 2));
+        });
+        Sim::join(thread.expect("room"));
+        assert_eq!(me().threads, 1);
+    });
+}
+
+#[test]
+fn a_forked_process_inherits_and_stands_for_itself() {
+    run(|| {
+        let cpus: CpuSet = "4-6".parse().expect("a CPU list");
+        Sim::set_affinity(Sim::current_thread(), &cpus).expect("they exist");
+        Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, 7, None).expect("allowed");
+        Sim::set_memory_policy(&MemoryPolicy::Preferred(0)).expect("exists");
+        let told = Arc::new(Mutex::<Option<ProcessInfo>, Sim>::new_in(None));
+        let place = Arc::clone(&told);
+        let start = Sim::now();
+        let child = Sim::fork("child-of-the-first", move || {
+            let thread = Sim::current_thread();
+            assert_eq!(Sim::affinity(thread), Ok("4-6".parse().expect("a CPU list")));
+            assert_eq!(Sim::nice(thread), Ok(7));
+            let mut own = block(3);
+            Sim::write(&mut own);
+            let helper = Sim::spawn(ThreadSpec::default(), || {
+                let mut more = block(2);
+                Sim::write(&mut more);
+                compute(MILLISECOND);
+            });
+            compute(MILLISECOND / 2);
+            *place.lock() = Some(me());
+            drop(own);
+            Sim::join(helper.expect("room"));
+            assert_eq!(me().resident, [0, 0]);
+        })
+        .expect("room");
+        assert_eq!(Sim::now() - start, Duration::from_nanos(Costs::DEFAULT.fork));
+        assert_eq!(child.id(), 2);
+        assert_eq!(me().threads, 1, "the child's are its own");
+        Sim::wait_process(child);
+        assert!(Sim::now() - start > MILLISECOND, "both threads have ended");
+        let told = told.lock().take().expect("the child has run");
+        assert_eq!((told.id, told.name.as_str(), told.threads), (2, "child-of-the-first", 2));
+        assert_eq!(told.resident, [5, 0], "by the policy that both inherited");
+        assert_eq!(me().resident, [0, 0]);
+        // A process that is gone is not waited for, and its number is not used again.
+        let start = Sim::now();
+        Sim::wait_process(child);
+        assert_eq!(Sim::now() - start, Duration::from_nanos(Costs::DEFAULT.system_call));
+        let next = Sim::fork("next", || ()).expect("room");
+        assert_eq!(next.id(), 3);
+        Sim::wait_process(next);
+    });
+}
+
+#[test]
+fn the_scheduling_class_is_inherited_by_a_fork() {
+    run(|| {
+        let one: CpuSet = "0".parse().expect("a CPU list");
+        Sim::set_affinity(Sim::current_thread(), &one).expect("it exists");
+        let ended = Arc::new(Mutex::<Vec<&str>, Sim>::new_in(Vec::new()));
+        let fork = |name| {
+            let ended = Arc::clone(&ended);
+            Sim::fork(name, move || {
+                compute(20 * MILLISECOND);
+                ended.lock().push(name);
+            })
+            .expect("room")
+        };
+        let set = |policy| {
+            Sim::set_scheduling(Sim::current_thread(), policy, 0, None).expect("allowed");
+        };
+        set(SchedPolicy::Idle);
+        let idle = fork("idle");
+        set(SchedPolicy::Normal);
+        let normal = fork("normal");
+        Sim::wait_process(idle);
+        Sim::wait_process(normal);
+        assert_eq!(*ended.lock(), ["normal", "idle"], "what came first had to wait");
+    });
+}
+
+#[test]
+fn exec_forgets_what_the_program_was() {
+    run(|| {
+        let child = Sim::fork("shell", || {
+            let thread = Sim::current_thread();
+            Sim::set_nice(thread, 5).expect("allowed");
+            Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("exists");
+            Sim::set_slot(core::ptr::dangling());
+            let mut old = block(4);
+            Sim::write(&mut old);
+            Sim::bind_memory(&old[..2 * PAGE], &MemoryPolicy::Preferred(0), true).expect("exists");
+            assert_eq!(me().resident, [2, 2]);
+            let start = Sim::now();
+            Sim::exec("compiler").expect("alone");
+            let took = Sim::now() - start;
+            assert!(took >= Duration::from_nanos(Costs::DEFAULT.exec), "{took:?}");
+            let now = me();
+            assert_eq!((now.id, now.name.as_str(), now.threads), (2, "compiler", 1));
+            assert_eq!(now.resident, [0, 0]);
+            assert!(Sim::slot().is_null());
+            assert_eq!(Sim::nice(thread), Ok(5), "that stays");
+            // Its ranges are forgotten as its pages are; the policy of the thread stays.
+            Sim::read(&old);
+            assert_eq!(me().resident, [0, 4]);
+        })
+        .expect("room");
+        Sim::wait_process(child);
+    });
+}
+
+#[test]
+fn exec_is_refused_beside_other_threads() {
+    run(|| {
+        let parker = Arc::new(Parker::<Sim>::new());
+        let other = {
+            let parker = Arc::clone(&parker);
+            Sim::spawn(ThreadSpec::default(), move || {
+                parker.park(None);
+            })
+            .expect("room")
+        };
+        let refused = Sim::exec("other").expect_err("one thread is left");
+        assert_eq!(refused.errno(), 16);
+        assert!(refused.to_string().contains("1 other thread"), "{refused}");
+        assert_eq!(me().name, "main");
+        parker.unpark();
+        Sim::join(other);
+        Sim::exec("other").expect("alone now");
+        assert_eq!((me().id, me().name.as_str()), (1, "other"));
+    });
+}
+
+#[test]
+fn exec_makes_room_on_a_crowded_cpu() {
+    run(|| {
+        let start = Sim::now();
+        let all = Sim::affinity(Sim::current_thread()).expect("we live");
+        let one: CpuSet = "0".parse().expect("a CPU list");
+        Sim::set_affinity(Sim::current_thread(), &one).expect("it exists");
+        let children: Vec<_> = (0..4)
+            .map(|_| {
+                let all = all.clone();
+                Sim::fork("job", move || {
+                    Sim::set_affinity(Sim::current_thread(), &all).expect("all");
+                    Sim::exec("job").expect("alone");
+                    compute(20 * MILLISECOND);
+                })
+                .expect("room")
+            })
+            .collect();
+        children.into_iter().for_each(Sim::wait_process);
+        let took = Sim::now() - start;
+        assert!(took < 26 * MILLISECOND, "each has found a CPU of its own: {took:?}");
+    });
+}
+
+#[test]
+fn pages_of_a_process_go_with_it_and_move_with_their_memory() {
+    run(|| {
+        let shared = Arc::new(block(8));
+        let child = {
+            let shared = Arc::clone(&shared);
+            Sim::fork("child", move || {
+                Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("exists");
+                Sim::read(&shared[..6 * PAGE]);
+                assert_eq!(me().resident, [0, 6]);
+                Sim::bind_memory(&shared[..PAGE], &MemoryPolicy::Preferred(0), true)
+                    .expect("exists");
+                assert_eq!(me().resident, [1, 5]);
+            })
+            .expect("room")
+        };
+        Sim::wait_process(child);
+        assert_eq!(me().resident, [0, 0], "they counted for the child");
+        Sim::read(&shared);
+        assert_eq!(me().resident.iter().sum::<usize>(), 8);
+    });
+}
+
+#[test]
+fn the_end_of_the_first_function_is_the_end() {
+    let forever = || {
+        Sim::fork("daemon", || Sim::sleep(Duration::from_hours(1))).expect("room");
+        compute(MILLISECOND);
+    };
+    let outcome = try_run(forever);
+    assert_eq!(outcome.ending, Ending::Returned);
+    assert_eq!(outcome.unfinished.len(), 1);
+    // Who waits for a process waits for its threads, and is reported as such.
+    let outcome = try_run(|| {
+        let child = Sim::fork("stuck", || {
+            Parker::<Sim>::new().park(None);
+        })
+        .expect("room");
+        Sim::wait_process(child);
+    });
+    assert_eq!(outcome.ending, Ending::Deadlock);
+    assert!(matches!(outcome.unfinished[0].doing, Doing::Joining { thread: 2, .. }));
+}
+
+#[test]
+fn a_thread_that_is_gone_has_no_process() {
+    run(|| {
+        let gone = Arc::new(Mutex::<Option<Thread>, Sim>::new_in(None));
+        let place = Arc::clone(&gone);
+        let thread =
+            Sim::spawn(ThreadSpec::default(), move || *place.lock() = Some(Sim::current_thread()));
+        Sim::join(thread.expect("room"));
+        let gone = gone.lock().take().expect("it has run");
+        assert_eq!(Sim::process(gone).map_err(|refused| refused.errno()), Err(3));
+    });
+}
+
+#[test]
+fn many_processes_one_after_the_other_and_at_once() {
+    let go = || {
+        run(|| {
+            let done = Arc::new(AtomicU64::new(0));
+            for _ in 0..20 {
+                let children: Vec<_> = (0..10)
+                    .map(|_| {
+                        let done = Arc::clone(&done);
+                        Sim::fork("job", move || {
+                            Sim::exec("cc").expect("alone");
+                            let mut object = block(20);
+                            Sim::write(&mut object);
+                            compute(MILLISECOND / 10);
+                            done.fetch_add(1, Ordering::Relaxed);
+                        })
+                        .expect("room")
+                    })
+                    .collect();
+                children.into_iter().for_each(Sim::wait_process);
+            }
+            assert_eq!(me().resident, [0, 0]);
+            (done.load(Ordering::Relaxed), Sim::now())
+        })
+    };
+    let (done, end) = go();
+    assert_eq!(done, 200);
+    assert_eq!((done, end), go());
+}

@@ -1,0 +1,303 @@
+//! Reading a `/sys` in which something is missing, broken or contradictory.
+
+use crate::common::{Folder, cases};
+use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+use proptest::prelude::*;
+use std::path::{Path, PathBuf};
+
+const CPUS: &str = "sys/devices/system/cpu";
+
+fn read(folder: &Folder) -> Topology {
+    Topology::from_sysfs(&folder.path).expect("a machine")
+}
+
+fn lists<'a>(sets: impl Iterator<Item = &'a CpuSet>) -> Vec<String> {
+    sets.map(CpuSet::to_list).collect()
+}
+
+fn llcs(machine: &Topology) -> Vec<String> {
+    lists(machine.llcs().iter().map(|llc| &llc.cpus))
+}
+
+fn cores(machine: &Topology) -> Vec<String> {
+    lists(machine.cores().iter().map(|core| &core.cpus))
+}
+
+fn noted(machine: &Topology, part: &str) {
+    assert!(
+        machine.notes().iter().any(|note| note.contains(part)),
+        "{part}: {:?}",
+        machine.notes()
+    );
+}
+
+#[test]
+fn without_caches_the_package_is_the_last_level_cache() {
+    let folder = Folder::machine("no-cache");
+    for cpu in 0..8 {
+        folder.remove(&format!("{CPUS}/cpu{cpu}/cache"));
+    }
+    let machine = read(&folder);
+    assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7"]);
+    assert_eq!((machine.llcs()[0].cache, machine.caches().len()), (None, 0));
+    noted(&machine, "does not describe the caches: each package is taken for one last-level cache");
+}
+
+#[test]
+fn without_caches_on_some_cpus_the_rest_of_their_package_stands_in() {
+    let folder = Folder::machine("some-cache");
+    for cpu in [1, 5] {
+        folder.remove(&format!("{CPUS}/cpu{cpu}/cache"));
+    }
+    for cpu in [0, 4] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), "11\n");
+    }
+    let machine = read(&folder);
+    assert_eq!(llcs(&machine), ["0,4", "1,5", "2-3,6-7"]);
+    noted(&machine, "the caches of CPUs 1,5");
+}
+
+#[test]
+fn an_instruction_cache_is_no_last_level_cache() {
+    let folder = Folder::machine("instructions");
+    for cpu in 0..8 {
+        let caches = format!("{CPUS}/cpu{cpu}/cache");
+        folder.remove(&format!("{caches}/index2"));
+        folder.file(
+            &format!("{caches}/index1/shared_cpu_map"),
+            if cpu % 4 < 2 { "33\n" } else { "cc\n" },
+        );
+        folder.file(&format!("{caches}/index1/level"), "2\n");
+    }
+    let machine = read(&folder);
+    assert_eq!(llcs(&machine), ["0,4", "1,5", "2,6", "3,7"]);
+    assert_eq!(machine.caches().len(), 2 + 4);
+}
+
+#[test]
+fn without_nodes_there_is_one() {
+    let folder = Folder::machine("no-node");
+    folder.remove("sys/devices/system/node");
+    let machine = read(&folder);
+    assert_eq!(
+        (machine.nodes().len(), machine.nodes()[0].id, machine.nodes()[0].cpus.to_list().as_str()),
+        (1, 0, "0-7")
+    );
+    noted(&machine, "does not describe its NUMA nodes");
+}
+
+#[test]
+fn without_topology_every_cpu_is_a_core() {
+    let folder = Folder::machine("no-topology");
+    for cpu in 0..8 {
+        folder.remove(&format!("{CPUS}/cpu{cpu}/topology"));
+    }
+    let machine = read(&folder);
+    assert_eq!((machine.cores().len(), machine.packages().len(), machine.llcs().len()), (8, 1, 2));
+    noted(&machine, "the cores of CPUs 0-7 are not known");
+    noted(&machine, "does not describe its packages");
+}
+
+#[test]
+fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
+    let folder = Folder::new("bare");
+    for cpu in [0, 1, 3] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/uevent"), "");
+    }
+    folder.file(&format!("{CPUS}/cpufreq/boost"), "1").file(&format!("{CPUS}/cpu3/online"), "0\n");
+    let machine = read(&folder);
+    assert_eq!(
+        (machine.possible().to_list().as_str(), machine.online().to_list().as_str()),
+        ("0-1,3", "0-1")
+    );
+    assert_eq!((machine.cores().len(), llcs(&machine)), (3, vec!["0-1,3".to_owned()]));
+    assert_eq!((machine.packages().len(), machine.nodes().len()), (1, 1));
+    for part in [
+        "possible CPUs",
+        "online CPUs",
+        "NUMA nodes",
+        "packages",
+        "caches",
+        "cores of CPUs 0-1",
+        "CPUs 3 are offline",
+    ] {
+        noted(&machine, part);
+    }
+}
+
+#[test]
+fn offline_cpus_keep_their_node_and_join_its_only_cache() {
+    let folder = Folder::machine("offline");
+    folder.file(&format!("{CPUS}/online"), "0-5,7\n").file(&format!("{CPUS}/possible"), "0-9\n");
+    for (node, map) in [(0, "33\n"), (1, "8c\n")] {
+        folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), map);
+    }
+    // As in the kernel: no topology and no caches while offline, but the link to the node stays.
+    folder.remove(&format!("{CPUS}/cpu6/topology")).remove(&format!("{CPUS}/cpu6/cache"));
+    folder.file(&format!("{CPUS}/cpu6/node1/uevent"), "");
+    for (cpu, map) in [(2, "04\n"), (3, "88\n"), (7, "88\n")] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/topology/core_cpus"), map);
+    }
+    for cpu in [2, 3, 7] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), "8c\n");
+    }
+    for index in [0, 1] {
+        folder.file(&format!("{CPUS}/cpu2/cache/index{index}/shared_cpu_map"), "04\n");
+    }
+    let machine = read(&folder);
+    assert_eq!(machine.node_of(6), Some(1));
+    assert_eq!(machine.node_of(9), None);
+    assert_eq!(cores(&machine), ["0,4", "1,5", "2", "3,7", "6", "8", "9"]);
+    assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7", "8-9"]);
+    assert!(
+        !machine.cpu(6).expect("a possible CPU").online
+            && machine.cpu(7).expect("a possible CPU").online
+    );
+    noted(&machine, "the node of CPUs 8-9 is not known");
+    noted(&machine, "CPUs 6,8-9 are offline");
+}
+
+#[test]
+fn distances_that_contradict_are_not_used() {
+    for (name, row, part) in [
+        ("short", "10\n", "has 1 distances for 2 nodes"),
+        ("long", "10 21 21\n", "has 3 distances for 2 nodes"),
+        ("self", "11 21\n", "11 from node 0 to itself is not 10"),
+        ("near", "10 3\n", "less than 10"),
+        ("words", "ten 21\n", "\"ten\" is not a number"),
+    ] {
+        let folder = Folder::machine(&format!("distances-{name}"));
+        folder.file("sys/devices/system/node/node0/distance", row);
+        let machine = read(&folder);
+        assert_eq!((machine.distance(0, 1), machine.distance(0, 0)), (20, 10), "{name}");
+        noted(&machine, part);
+        noted(&machine, "the distances between nodes are not known");
+    }
+}
+
+#[test]
+fn garbage_is_ignored_and_named() {
+    let folder = Folder::machine("garbage");
+    folder
+        .file(&format!("{CPUS}/online"), "0-99999999999\n")
+        .file(&format!("{CPUS}/cpu0/topology/core_cpus"), "zebra\n")
+        .file(&format!("{CPUS}/cpu0/cache/index2/size"), "16 elephants\n")
+        .file(&format!("{CPUS}/cpu2/cache/index0/type"), "Quantum\n")
+        .file(&format!("{CPUS}/cpu3/cache/index2/level"), "\u{0}\u{1}\n")
+        .file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: lots kB\n");
+    let machine = read(&folder);
+    assert_eq!(machine.cpus().len(), 8);
+    // Their siblings say the same of them.
+    assert_eq!((cores(&machine).len(), llcs(&machine).len()), (4, 2));
+    assert_eq!(machine.nodes()[1].memory, None);
+    for part in [
+        "online is ignored",
+        "must be below 65536",
+        "core_cpus is ignored",
+        "\"Quantum\" is none of",
+        "elephants",
+    ] {
+        noted(&machine, part);
+    }
+}
+
+#[test]
+fn a_thousand_broken_files_do_not_make_a_thousand_notes() {
+    let folder = Folder::machine("flood");
+    for cpu in 0..8 {
+        for name in ["core_cpus", "package_cpus", "physical_package_id"] {
+            folder.file(&format!("{CPUS}/cpu{cpu}/topology/{name}"), "?\n");
+        }
+    }
+    let machine = read(&folder);
+    noted(&machine, "16 more files could not be used");
+    assert!(machine.notes().len() < 16, "{:?}", machine.notes());
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let folder = Folder::machine("unreadable");
+    // A folder where a file should be cannot be read by anyone, root included.
+    folder.remove(&format!("{CPUS}/cpu0/topology/core_cpus"));
+    folder.file(&format!("{CPUS}/cpu0/topology/core_cpus/x"), "");
+    let machine = read(&folder);
+    noted(&machine, "cpu0/topology/core_cpus cannot be read");
+    assert_eq!(cores(&machine)[0], "0,4");
+}
+
+#[test]
+fn sets_without_their_own_cpu_are_not_believed() {
+    let folder = Folder::machine("foreign");
+    folder
+        .file(&format!("{CPUS}/cpu1/topology/core_cpus"), "11\n")
+        .file(&format!("{CPUS}/cpu5/topology/core_cpus"), "11\n")
+        .file(&format!("{CPUS}/cpu1/cache/index0/shared_cpu_map"), "00\n");
+    let machine = read(&folder);
+    assert_eq!(cores(&machine), ["0,4", "1", "2,6", "3,7", "5"]);
+    noted(&machine, "some caches of CPUs 1 do not say who shares them");
+}
+
+#[test]
+fn groups_that_overlap_or_cross_are_made_to_nest() {
+    let folder = Folder::machine("crossing");
+    // Cores across packages, and CPU 4 in two cores; CPU 3 on both nodes.
+    folder
+        .file(&format!("{CPUS}/cpu0/topology/core_cpus"), "15\n")
+        .file("sys/devices/system/node/node0/cpumap", "3b\n");
+    let machine = read(&folder);
+    assert_eq!(lists(machine.nodes().iter().map(|node| &node.cpus)), ["0-1,3-5", "2,6-7"]);
+    assert_eq!(llcs(&machine), ["0-1,4-5", "2,6-7", "3"]);
+    assert_eq!(cores(&machine), ["0,4", "1,5", "2", "3", "6", "7"]);
+    noted(&machine, "CPUs 3 are said to be on several nodes");
+    noted(&machine, "the L3 cache of CPUs 2-3,6-7 spans 2 nodes");
+    noted(&machine, "said to be in several cores");
+    noted(&machine, "such cores are cut");
+}
+
+/// Every file of the folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    paths.sort();
+    paths
+}
+
+proptest! {
+    #![proptest_config(cases(16, 48))]
+
+    #[test]
+    fn whatever_the_files_hold_the_machine_is_consistent(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of("[-0-9a-f, ]{0,12}")), 1..40)
+    ) {
+        let folder = Folder::machine("damaged");
+        let all = files(&folder.path);
+        for (index, text) in damage {
+            let path = &all[index.index(all.len())];
+            match text {
+                Some(text) => std::fs::write(path, text).expect("a file that exists"),
+                None => drop(std::fs::remove_file(path)),
+            }
+        }
+        let machine = match Topology::from_sysfs(&folder.path) {
+            Ok(machine) => machine,
+            Err(error) => {
+                prop_assert!(error.to_string().contains("CPU"), "{}", error);
+                return Ok(());
+            }
+        };
+        let within = |inner: &CpuSet, outer: &CpuSet| inner.is_subset(outer);
+        for core in machine.cores() {
+            prop_assert!(within(&core.cpus, &machine.llcs()[core.llc].cpus));
+        }
+        for llc in machine.llcs() {
+            prop_assert!(llc.node.is_none_or(|node| within(&llc.cpus, &machine.nodes()[node].cpus)));
+        }
+        for scope in Scope::ALL {
+            let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
+            prop_assert_eq!(pods.pods.iter().map(|pod| pod.cpus.len()).sum::<usize>(), machine.possible().len());
+            prop_assert!(machine.possible().iter().all(|cpu| pods.pod_of(cpu).is_some()));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What the control groups allow: versions 1 and 2, chains of parents, namespaces, and what is broken.
+
+use crate::common::Folder;
+use nearq_topology::{CpuSet, Limits};
+
+const GROUPS: &str = "sys/fs/cgroup";
+
+/// A machine of 8 CPUs with these lines in the two files that say where the groups are.
+fn machine(name: &str, memberships: &str, mounts: &[&str]) -> Folder {
+    let folder = Folder::new(&format!("limits-{name}"));
+    folder
+        .file("sys/devices/system/cpu/online", "0-7\n")
+        .file("proc/self/cgroup", memberships)
+        .file(
+            "proc/self/mountinfo",
+            &format!("22 1 0:5 / /proc rw - proc proc rw\n{}\n", mounts.join("\n")),
+        );
+    folder
+}
+
+fn version_2(root: &str) -> String {
+    format!("31 23 0:28 {root} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate")
+}
+
+fn version_1(root: &str, controllers: &str) -> String {
+    format!(
+        "32 23 0:29 {root} /sys/fs/cgroup/{controllers} rw shared:5 - cgroup cgroup rw,{controllers}"
+    )
+}
+
+fn read(folder: &Folder) -> Limits {
+    Limits::read(&folder.path, CpuSet::all(8))
+}
+
+fn quota(limits: &Limits, folder: &Folder) -> Option<(f64, String)> {
+    let quota = limits.quota.as_ref()?;
+    let source = quota.source.strip_prefix(&folder.path).expect("below the root");
+    Some((quota.cpus, source.to_string_lossy().into_owned()))
+}
+
+fn noted(limits: &Limits, part: &str) {
+    assert!(limits.notes().iter().any(|note| note.contains(part)), "{part}: {:?}", limits.notes());
+}
+
+#[test]
+fn version_2_takes_the_smallest_quota_of_the_chain() {
+    let folder = machine("v2-chain", "0::/a/b/c\n", &[&version_2("/")]);
+    folder
+        .file(&format!("{GROUPS}/a/cpu.max"), "150000 100000\n")
+        .file(&format!("{GROUPS}/a/b/cpu.max"), "200000 50000\n")
+        .file(&format!("{GROUPS}/a/b/c/cpu.max"), "max 100000\n")
+        .file(&format!("{GROUPS}/a/b/c/cpuset.cpus.effective"), "2-5\n")
+        .file(&format!("{GROUPS}/a/cpuset.cpus.effective"), "0-6\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((1.5, format!("{GROUPS}/a/cpu.max"))));
+    assert_eq!((limits.effective().to_list().as_str(), limits.parallelism()), ("2-5", 2));
+    assert_eq!(limits.notes(), [""; 0]);
+}
+
+#[test]
+fn version_2_without_limits() {
+    let folder = machine("v2-none", "0::/a\n", &[&version_2("/")]);
+    folder
+        .file(&format!("{GROUPS}/a/cpu.max"), "max 100000\n")
+        .file(&format!("{GROUPS}/cgroup.procs"), "1\n");
+    let limits = read(&folder);
+    assert_eq!(
+        (limits.quota.as_ref(), limits.cpuset.as_ref(), limits.parallelism()),
+        (None, None, 8)
+    );
+    assert_eq!(limits.notes(), [""; 0]);
+}
+
+#[test]
+fn the_cpuset_is_that_of_the_nearest_group_that_has_one() {
+    let folder = machine("v2-cpuset", "0::/a/b\n", &[&version_2("/")]);
+    folder
+        .file(&format!("{GROUPS}/a/b/cpu.max"), "max\n")
+        .file(&format!("{GROUPS}/a/cpuset.cpus.effective"), "1-3\n")
+        .file(&format!("{GROUPS}/cpuset.cpus.effective"), "0-7\n");
+    assert_eq!(read(&folder).cpuset.map(|set| set.to_list()), Some("1-3".to_owned()));
+}
+
+#[test]
+fn version_1_takes_the_smallest_quota_of_the_chain() {
+    let mounts =
+        [version_1("/", "cpu,cpuacct"), version_1("/", "cpuset"), version_1("/", "memory")];
+    let lines = "4:memory:/x\n3:cpuset:/set\n2:cpu,cpuacct:/a/b\n1:name=systemd:/a\n0::/a\n";
+    let folder = machine("v1-chain", lines, &mounts.each_ref().map(String::as_str));
+    let cpu = format!("{GROUPS}/cpu,cpuacct");
+    folder
+        .file(&format!("{cpu}/cpu.cfs_quota_us"), "-1\n")
+        .file(&format!("{cpu}/cpu.cfs_period_us"), "100000\n")
+        .file(&format!("{cpu}/a/cpu.cfs_quota_us"), "50000\n")
+        .file(&format!("{cpu}/a/cpu.cfs_period_us"), "20000\n")
+        .file(&format!("{cpu}/a/b/cpu.cfs_quota_us"), "400000\n")
+        .file(&format!("{cpu}/a/b/cpu.cfs_period_us"), "100000\n")
+        .file(&format!("{GROUPS}/cpuset/set/cpuset.effective_cpus"), "4-7\n")
+        .file(&format!("{GROUPS}/cpuset/set/cpuset.cpus"), "0-7\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((2.5, format!("{cpu}/a/cpu.cfs_quota_us"))));
+    assert_eq!((limits.effective().to_list().as_str(), limits.parallelism()), ("4-7", 3));
+}
+
+#[test]
+fn a_container_without_a_namespace_sees_its_own_group_as_the_mounts_root() {
+    let mount = version_1("/docker/abc", "cpu");
+    let folder = machine("v1-docker", "2:cpu:/docker/abc/inner\n", &[&mount]);
+    folder
+        .file(&format!("{GROUPS}/cpu/cpu.cfs_quota_us"), "100000\n")
+        .file(&format!("{GROUPS}/cpu/cpu.cfs_period_us"), "100000\n")
+        .file(&format!("{GROUPS}/cpu/inner/cpu.cfs_quota_us"), "-1\n")
+        .file(&format!("{GROUPS}/cpu/docker/abc/inner/cpu.cfs_quota_us"), "1\n")
+        .file(&format!("{GROUPS}/cpu/docker/abc/inner/cpu.cfs_period_us"), "1000000\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((1.0, format!("{GROUPS}/cpu/cpu.cfs_quota_us"))));
+}
+
+#[test]
+fn inside_a_namespace_the_group_is_the_root_and_its_own_limit_counts() {
+    let folder = machine("v2-namespace", "0::/\n", &[&version_2("/")]);
+    folder
+        .file(&format!("{GROUPS}/cpu.max"), "250000 100000\n")
+        .file(&format!("{GROUPS}/cpuset.cpus.effective"), "3\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((2.5, format!("{GROUPS}/cpu.max"))));
+    assert_eq!((limits.effective().to_list().as_str(), limits.parallelism()), ("3", 1));
+}
+
+#[test]
+fn a_mount_from_outside_the_namespace_shows_the_limits_of_a_parent() {
+    let folder = machine("v2-outer-mount", "0::/\n", &[&version_2("/../..")]);
+    folder
+        .file(&format!("{GROUPS}/cpu.max"), "300000 100000\n")
+        .file(&format!("{GROUPS}/other/cpu.max"), "1000 100000\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((3.0, format!("{GROUPS}/cpu.max"))));
+    noted(&limits, "by a name that is not told");
+}
+
+#[test]
+fn a_process_moved_beside_its_namespace_is_found_where_the_mount_shows_it() {
+    let folder = machine("v2-sibling", "0::/../other\n", &[&version_2("/..")]);
+    folder.file(&format!("{GROUPS}/other/cpu.max"), "50000 100000\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((0.5, format!("{GROUPS}/other/cpu.max"))));
+    assert_eq!(limits.parallelism(), 1);
+
+    let folder = machine("v2-unseen", "0::/../other\n", &[&version_2("/")]);
+    folder.file(&format!("{GROUPS}/cpu.max"), "50000 100000\n");
+    let limits = read(&folder);
+    assert_eq!(limits.quota, None);
+    noted(&limits, "the cpu group /../other is not visible here");
+}
+
+#[test]
+fn of_several_mounts_the_one_that_shows_most_parents_is_read() {
+    let inner = version_2("/a/b").replace("/sys/fs/cgroup", "/inner");
+    let folder = machine("v2-mounts", "0::/a/b\n", &[&inner, &version_2("/"), &version_2("/zzz")]);
+    folder.file("inner/cpu.max", "max\n").file(&format!("{GROUPS}/a/cpu.max"), "100000 100000\n");
+    folder.file(&format!("{GROUPS}/a/b/cpu.max"), "max\n");
+    assert_eq!(quota(&read(&folder), &folder), Some((1.0, format!("{GROUPS}/a/cpu.max"))));
+}
+
+#[test]
+fn a_hybrid_machine_has_its_controllers_in_version_1() {
+    let unified = version_2("/").replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified");
+    let lines = "2:cpu:/job\n1:cpuset:/\n0::/job\n";
+    let folder =
+        machine("hybrid", lines, &[&version_1("/", "cpu"), &version_1("/", "cpuset"), &unified]);
+    folder
+        .file(&format!("{GROUPS}/cpu/job/cpu.cfs_quota_us"), "700000\n")
+        .file(&format!("{GROUPS}/cpu/job/cpu.cfs_period_us"), "100000\n")
+        .file(&format!("{GROUPS}/unified/job/cgroup.procs"), "1\n")
+        .file(&format!("{GROUPS}/cpuset/cpuset.cpus"), "0-7\n");
+    let limits = read(&folder);
+    assert_eq!((limits.parallelism(), limits.notes().len()), (7, 0), "{:?}", limits.notes());
+}
+
+#[test]
+fn white_space_in_a_mount_point_is_escaped_by_the_kernel() {
+    let mount = version_2("/").replace("/sys/fs/cgroup", "/my\\040groups");
+    let folder = machine("v2-space", "0::/\n", &[&mount]);
+    folder.file("my groups/cpu.max", "100000 100000\n");
+    assert_eq!(read(&folder).parallelism(), 1);
+}
+
+#[test]
+fn what_is_broken_is_noted_and_the_rest_still_counts() {
+    let folder = machine("broken", "garbage\n0::/a/b\n", &["nonsense", &version_2("/")]);
+    folder
+        .file(&format!("{GROUPS}/a/b/cpu.max"), "plenty\n")
+        .file(&format!("{GROUPS}/a/b/cpuset.cpus.effective"), "0-x\n")
+        .file(&format!("{GROUPS}/a/cpu.max/x"), "")
+        .file(&format!("{GROUPS}/cpu.max"), "400000 100000\n");
+    let limits = read(&folder);
+    assert_eq!((limits.parallelism(), limits.cpuset.as_ref()), (4, None));
+    noted(&limits, "a/b/cpu.max is ignored");
+    noted(&limits, "a/cpu.max cannot be read");
+    noted(&limits, "a/b/cpuset.cpus.effective is ignored");
+}
+
+#[test]
+fn a_group_that_is_not_there_leaves_the_limits_of_its_parents() {
+    let folder = machine("v2-gone", "0::/a/gone\n", &[&version_2("/")]);
+    folder.file(&format!("{GROUPS}/a/cpu.max"), "200000 100000\n");
+    let limits = read(&folder);
+    assert_eq!(limits.parallelism(), 2);
+    noted(&limits, "a/gone is not there");
+}
+
+#[test]
+fn without_any_files_only_the_mask_counts_and_that_is_said() {
+    let folder = Folder::new("limits-nothing");
+    let limits = Limits::read(&folder.path, "1-3".parse().expect("a list"));
+    assert_eq!((limits.effective().to_list().as_str(), limits.parallelism()), ("1-3", 3));
+    noted(&limits, "does not say which CPUs are online");
+    noted(&limits, "no control groups are mounted");
+    let limits = Limits::read(&folder.path, CpuSet::new());
+    assert_eq!((limits.effective().len(), limits.parallelism()), (0, 1));
+}
+
+#[test]
+fn a_cpuset_that_would_leave_nothing_is_not_used_and_that_is_said() {
+    let folder = machine("empty", "0::/\n", &[&version_2("/")]);
+    folder.file(&format!("{GROUPS}/cpuset.cpus.effective"), "6-7\n");
+    let limits = Limits::read(&folder.path, CpuSet::all(2));
+    assert_eq!(limits.effective().to_list(), "0-1");
+    noted(&limits, "the cpuset (6-7) would leave no CPU of 0-1");
+}

@@ -1,0 +1,227 @@
+//! Whoever of a tree is killed, what is left has all its CPUs, and nobody keeps homes that are not there.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+
+use crate::common::{
+    cpus, first_child, folder, has_two_cpus, kill, name, own_cpus, shell, until, with_variable,
+};
+use nearq_processes::tree::{Glimpse, STEWARD};
+
+/// By which the processes of a test are known.
+const MARK: &str = "NEARQ_TEST_MARK";
+
+/// A tree, all of whose processes end with the test.
+struct Marked {
+    front: Child,
+    mark: String,
+}
+
+impl Marked {
+    fn start(mark: &str, options: &[&str], script: &str) -> Self {
+        let mark = format!("{mark}-{}", std::process::id());
+        let mut tree = shell(options, script);
+        tree.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let front = tree.spawn().expect("the tree can be started");
+        Marked { front, mark }
+    }
+
+    /// Those of that name.
+    fn named(&self, wanted: &str) -> Vec<u32> {
+        let all = with_variable(MARK, &self.mark).into_iter();
+        all.filter(|pid| cpus(*pid).is_some() && name(*pid).as_deref() == Some(wanted)).collect()
+    }
+
+    /// The process that keeps the table.
+    fn steward(&self) -> u32 {
+        until("a tree has a steward", || self.named(STEWARD).first().copied())
+    }
+
+    /// Waits until so many sleep at home.
+    fn sleepers(&self, count: usize) -> Vec<u32> {
+        until("programs sleep at home", || {
+            let found = self.named("sleep");
+            let at_home =
+                found.iter().all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() < own_cpus()));
+            (found.len() == count && at_home).then_some(found)
+        })
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        self.front.wait().expect("it is our child")
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let _ = self.front.kill();
+        let _ = self.front.wait();
+        for pid in with_variable(MARK, &self.mark) {
+            kill(pid, libc::SIGKILL);
+        }
+    }
+}
+
+/// They live, with all CPUs.
+fn are_free(pids: &[u32]) {
+    let begin = std::time::Instant::now();
+    while !pids.iter().all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() == own_cpus())) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let what = |pid: &u32| {
+            let told = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let told = String::from_utf8_lossy(&told).replace('\0', " ");
+            let told =
+                told.split(' ').find(|word| word.starts_with("NEARQ_TREE=")).map(String::from);
+            (*pid, cpus(*pid), told)
+        };
+        let all: Vec<_> = pids.iter().map(what).collect();
+        assert!(begin.elapsed() < crate::common::PATIENCE, "not all have all CPUs: {all:?}");
+    }
+}
+
+/// The command waits for two that sleep, one of them with threads of a group of its own.
+const SLEEPS: &str = "sleep 1000 & setsid sleep 1000 & sh -c 'sleep 1000 & wait' & wait";
+
+#[test]
+fn what_the_command_leaves_behind_has_all_cpus() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = folder("left");
+    let script = format!(
+        "{} while [ ! -e {}/go ]; do sleep 0.01; done",
+        SLEEPS.trim_end_matches("wait"),
+        folder.display()
+    );
+    let mut tree = Marked::start("left", &[], &script);
+    let long = || {
+        let line = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        tree.named("sleep")
+            .into_iter()
+            .filter(|pid| line(pid).ends_with(b"1000\0"))
+            .collect::<Vec<_>>()
+    };
+    let sleepers = until("three sleep", || Some(long()).filter(|found| found.len() == 3));
+    until("they are at home", || {
+        sleepers
+            .iter()
+            .all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() < own_cpus()))
+            .then_some(())
+    });
+    fs::write(folder.join("go"), "").unwrap();
+    assert_eq!(tree.end().code(), Some(0));
+    are_free(&sleepers);
+    assert_eq!(tree.named(STEWARD), []);
+}
+
+#[test]
+fn nearq_is_killed() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut tree = Marked::start("front", &[], SLEEPS);
+    let sleepers = tree.sleepers(3);
+    let steward = tree.steward();
+    kill(tree.front.id(), libc::SIGKILL);
+    assert_eq!(tree.end().signal(), Some(libc::SIGKILL));
+    are_free(&sleepers);
+    until("the steward and the command end", || {
+        let commands = tree.named("sh").len();
+        // The inner shell waits for its own.
+        (cpus(steward).is_none() && commands == 1).then_some(())
+    });
+}
+
+#[test]
+fn the_steward_is_killed() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut tree = Marked::start("steward", &[], SLEEPS);
+    let sleepers = tree.sleepers(3);
+    kill(tree.steward(), libc::SIGKILL);
+    assert_eq!(tree.end().signal(), Some(libc::SIGTERM), "the command was ended");
+    are_free(&sleepers);
+}
+
+#[test]
+fn both_are_killed_at_once() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = folder("both");
+    let script = format!(
+        "setsid sh -c 'while [ ! -e {0}/go ]; do sleep 0.01; done; exec sleep 1000' & \
+         setsid sh -c 'while [ ! -e {0}/go ]; do sleep 0.01; done; sh -c \"sleep 1000; true\"; true' & wait",
+        folder.display()
+    );
+    let mut tree = Marked::start("both", &["strict"], &script);
+    let steward = tree.steward();
+    until("both loops run", || (tree.named("sh").len() >= 3).then_some(()));
+    kill(tree.front.id(), libc::SIGSTOP);
+    kill(steward, libc::SIGKILL);
+    kill(tree.front.id(), libc::SIGKILL);
+    tree.end();
+    until("the table is gone", || cpus(steward).is_none().then_some(()));
+    fs::write(folder.join("go"), "").unwrap();
+    // What is executed from now on finds no table, and gives back what it inherited.
+    let free = until("both sleep", || {
+        let found = tree.named("sleep");
+        let line = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let long: Vec<u32> =
+            found.into_iter().filter(|pid| line(pid).ends_with(b"1000\0")).collect();
+        (long.len() == 2).then_some(long)
+    });
+    are_free(&free);
+}
+
+/// The table of a tree, as others see it.
+fn table(steward: u32) -> Option<Glimpse> {
+    let files = fs::read_dir(format!("/proc/{steward}/fd")).ok()?;
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    paths.find_map(|path: PathBuf| {
+        let target = fs::read_link(&path).ok()?;
+        target.to_str()?.starts_with("/memfd:nearq-tree").then(|| Glimpse::of(&path))?
+    })
+}
+
+#[test]
+fn members_that_are_killed_are_taken_out() {
+    if !has_two_cpus() {
+        return;
+    }
+    let script = "i=0; while [ $i -lt 40 ]; do sh -c 'while :; do /bin/true; done' & i=$((i+1)); done; sleep 1000; exit";
+    let tree = Marked::start("members", &[], script);
+    let steward = tree.steward();
+    let table = until("it has a table", || table(steward));
+    let living = || -> BTreeSet<u32> {
+        let view = table.view().expect("nobody writes nonsense here");
+        view.entries().map(|(_, entry, _)| entry.pid).collect()
+    };
+    // While they execute one program after the other, so some die with a home just taken or just given back.
+    // The command sleeps once it has begun all of them; then there are more shells only while a loop forks.
+    let mut loops = until("forty loops and the command run", || {
+        tree.named("sleep").first()?;
+        Some(tree.named("sh")).filter(|loops| loops.len() == 41)
+    });
+    let mut random = fastrand::Rng::with_seed(11);
+    random.shuffle(&mut loops);
+    let command = until("the command is known", || first_child(steward));
+    for pid in loops.iter().filter(|pid| **pid != command) {
+        kill(*pid, libc::SIGKILL);
+    }
+    for pid in tree.named("true") {
+        kill(pid, libc::SIGKILL);
+    }
+    until("the dead are taken out, and counted out", || {
+        let view = table.view()?;
+        let all_live = living().iter().all(|pid| cpus(*pid).is_some());
+        let given: u32 = (0..2).map(|home| view.given(home)).sum();
+        // The shell, and what it waits for.
+        (all_live && living().len() == 2 && given == 2).then_some(())
+    });
+}
