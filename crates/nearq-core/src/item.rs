@@ -540,5 +540,12 @@ impl<P: Platform> Item<P> {
     }
 }
 
+impl<P: Platform> Drop for Item<P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.attachment.free();
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests;
