@@ -18,7 +18,7 @@ static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 
 /// The experiments of nearq, on this machine and on simulated ones.
 #[derive(Debug, Parser)]
-#[command(name = "nearq", version, arg_required_else_help = true)]
+#[command(name = "nearq", bin_name = "nearq", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
