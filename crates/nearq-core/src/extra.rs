@@ -188,14 +188,17 @@ impl<P: Platform> Attachment<P> {
 impl<P: Platform> Attachment<P> {
     /// Frees what the word holds. By the item's drop, before any of its fields is dropped: the simulator forgets a cache line when an
     /// atomic on it is dropped, and the word of an item whose state has been dropped would have to come from memory.
+    ///
+    /// # Safety
+    /// Once, and the attachment is not used afterwards.
     #[inline]
-    pub(crate) fn free(&mut self) {
+    pub(crate) unsafe fn free(&mut self) {
         let word = self.0.load(Ordering::Acquire);
         if word.is_null() {
             return;
         }
         if let Some(extra) = Self::pointer_in(word) {
-            // SAFETY: made by `extra_or_new`, and nobody has the item any more.
+            // SAFETY: made by `extra_or_new`, no other thread has the item, and this is the only call.
             drop(unsafe { Box::from_raw(extra.as_ptr()) });
         } else if let Some(home) = Self::home_in(word) {
             // SAFETY: the word's handle, which is given back once.
@@ -270,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_stamp_is_kept_where_there_is_an_extra_and_where_there_is_none() {
-        let word = Attachment::<Linux>::none();
+        let mut word = Attachment::<Linux>::none();
         assert!(word.stamp() == Stamp::NONE && word.extra().is_none());
         // As large as one can be.
         for stamp in [Stamp(1), Stamp(u64::MAX >> 1), Stamp::NONE, Stamp(7)] {
@@ -284,6 +287,8 @@ mod tests {
             assert_eq!(word.stamp(), stamp);
         }
         assert!(core::ptr::eq(word.extra_or_new(), extra));
+        // SAFETY: the word is not used any more.
+        unsafe { word.free() };
     }
 
     #[test]
@@ -296,7 +301,7 @@ mod tests {
         none.set_home(None);
         assert!(none.extra().is_none(), "nothing is made for nothing");
         for stamped in [false, true] {
-            let word = Attachment::<Linux>::none();
+            let mut word = Attachment::<Linux>::none();
             if stamped {
                 word.set_stamp(Stamp(3));
             }
@@ -313,6 +318,8 @@ mod tests {
             assert!(word.home().is_none());
             word.set_home(Some(home.clone()));
             assert!(same(&word));
+            // SAFETY: the word is not used any more.
+            unsafe { word.free() };
         }
         let inside = Arc::clone(home.inside());
         drop(home);

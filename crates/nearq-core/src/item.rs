@@ -543,7 +543,8 @@ impl<P: Platform> Item<P> {
 impl<P: Platform> Drop for Item<P> {
     #[inline]
     fn drop(&mut self) {
-        self.attachment.free();
+        // SAFETY: an item is dropped once.
+        unsafe { self.attachment.free() };
     }
 }
 

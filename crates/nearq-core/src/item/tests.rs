@@ -34,6 +34,18 @@ pub(crate) fn model_within(quick: usize, long: usize, program: impl Fn() + Send 
     builder.check(program);
 }
 
+/// As [`model_within`], for what is too large to be looked at as a whole even with one preemption less: its first runs.
+pub(crate) fn model_in_part(
+    runs: usize,
+    preemptions: usize,
+    program: impl Fn() + Send + Sync + 'static,
+) {
+    let mut builder = builder(preemptions);
+    builder.max_permutations = bound(Some(runs), None);
+    builder.max_duration = bound(None, Some(TEN_MINUTES));
+    builder.check(program);
+}
+
 const TEN_MINUTES: core::time::Duration = core::time::Duration::from_secs(600);
 
 fn builder(preemptions: usize) -> loom::model::Builder {
