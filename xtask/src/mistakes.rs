@@ -3,6 +3,7 @@
 //! The list is `.ci/mistakes`, whose head says how a mistake is written down. Each is planted in a copy of the checkout under the target
 //! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
 //! compile: then the list is to be brought up to date.
+#![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
 use std::fs;

@@ -1,8 +1,6 @@
 //! `nearq homes`, and `nearq run --tree` where all CPUs are of one node; with several nodes they are tried in a virtual machine
 //! (`virtual_machine_tree.rs`), and on pretended ones in the tests of `nearq-tree`.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output};

@@ -1,7 +1,5 @@
 //! `nearq ps`, `dump`, `get`, `set` and `metrics` asked of a process that is served over a real socket.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
-
 use crate::common::{errors, nearq, refuses, skipped};
 use crate::served::{Served, WICKED, dump, statistics};
 use nearq_control::metrics;

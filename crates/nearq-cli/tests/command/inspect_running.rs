@@ -1,8 +1,6 @@
 //! The commands that look in, asked of a real program under load (`examples/probed.rs`): each attribute is changed, what is queued next
 //! meets the change, and nothing is lost.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
-
 use crate::common::{Folder, errors, nearq, skipped};
 use nearq_control::client::Client;
 use nearq_control::protocol::{

@@ -1,4 +1,5 @@
 //! The command `nearq`, as people and scripts run it: one program of tests, one module for each part of the command.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
 mod common;
 #[path = "../../../nearq-command/tests/guest/mod.rs"]

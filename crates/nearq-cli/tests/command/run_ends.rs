@@ -1,7 +1,5 @@
 //! How `nearq run` ends: by signals, by limits of the system, by a reader who goes away; and that nothing of it lives on.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
-
 use crate::common::{Folder, errors, nearq, skipped};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};

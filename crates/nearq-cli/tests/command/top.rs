@@ -4,8 +4,6 @@
 //! it answers depends on how often it was asked, and in the session it is asked when a key says so. The screens stand in
 //! `top/*.txt`; `UPDATE_SCREENS=1` writes them anew: look at them then.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
-
 mod invented;
 mod tmux;
 

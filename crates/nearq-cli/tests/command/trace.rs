@@ -1,7 +1,5 @@
 //! `nearq trace` against an invented process that is served over a real socket: what it prints and writes, and how it ends.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
-
 #[path = "../../src/trace/chrome/check.rs"]
 mod check;
 

@@ -1,8 +1,6 @@
 //! `nearq tune` against an invented process, served over a real socket, whose speed is a fixed function of the scope that is set: the
 //! right one must be recommended, none where none differs, and everything must be as before, whatever ends the command.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
-
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::process::{Child, Stdio};

@@ -46,7 +46,7 @@ pub(crate) fn model_in_part(
     builder.check(program);
 }
 
-const TEN_MINUTES: core::time::Duration = core::time::Duration::from_secs(600);
+const TEN_MINUTES: core::time::Duration = core::time::Duration::from_mins(10);
 
 fn builder(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();

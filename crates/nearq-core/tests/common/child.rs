@@ -11,7 +11,7 @@ use super::eventually;
 
 /// What a child has to end within; they take milliseconds. Less than [`PATIENCE`](super::PATIENCE), so that a child that hangs is
 /// reported as such.
-pub const CHILD_PATIENCE: Duration = Duration::from_secs(60);
+pub const CHILD_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The C library's `fork`: 0 in the child, which has to [`end`] before it returns into the test's harness.
 pub fn fork() -> libc::pid_t {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nearq_core::{JoinHandle, Runtime, Workqueue};
 
 /// What takes longer than this hangs. Only a watchdog: on a machine that is busy with other programs a test may get little of a CPU.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Ends the process with the runtime's state if it is not dropped in time.
 pub struct Watchdog {
