@@ -75,9 +75,9 @@ impl Copy {
         let place = target.join("mistakes");
         let copy = place.join("checkout");
         fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
-        // Files that have not changed keep their times, so that nothing is compiled again for them.
+        // A file that has not changed is not written, so that nothing is compiled again for it.
         let script = "git ls-files -z --cached --others --exclude-standard \
-             | xargs -0 -I{} sh -c 'cmp -s \"$1\" \"$2/$1\" || cp --parents -p \"$1\" \"$2\" 2>/dev/null || true' _ {} \"$COPY\"";
+             | xargs -0 -I{} sh -c 'cmp -s \"$1\" \"$2/$1\" || cp --parents \"$1\" \"$2\" 2>/dev/null || true' _ {} \"$COPY\"";
         let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
         let status =
             Command::new("sh").args(["-c", script]).current_dir(root).env("COPY", &copy).status();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_lock::{Mutex, RawMutex};
-use nearq_model::Loom;
+use nearq_model::{Loom, bound};
 use nearq_platform::{Platform, PlatformCell, ThreadSpec};
 
 type Watched = <Loom as Platform>::Cell<u32>;
@@ -43,11 +43,9 @@ fn two_threads_exclude_each_other_and_none_sleeps_for_ever() {
     check(4, 2, count_with);
 }
 
-/// With a second preemption, which takes ten times as long, where the environment has the variable `NEARQ_LONG`.
 #[test]
 fn three_threads_exclude_each_other_and_none_sleeps_for_ever() {
-    let preemptions = if std::env::var_os("NEARQ_LONG").is_some() { 2 } else { 1 };
-    check(preemptions, 3, count_with);
+    check(bound(1, 2), 3, count_with);
 }
 
 #[test]
