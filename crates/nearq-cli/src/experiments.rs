@@ -21,7 +21,7 @@ use nearq_processes::jobs::find;
 use crate::output::Failure;
 
 /// The program.
-const NEARQ_BENCH: &str = "nearq-bench";
+const EXPERIMENTS: &str = "nearq-bench";
 /// What it has, by the first argument.
 const COMMANDS: [&str; 2] = ["bench", "sim"];
 /// A file that cargo makes in each target directory.
@@ -55,13 +55,13 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 /// The file of `nearq-bench`: beside `own`, or else in the folders of `path`.
 fn program(own: &Path, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
-    let beside = own.with_file_name(NEARQ_BENCH);
+    let beside = own.with_file_name(EXPERIMENTS);
     let found = find(beside.as_os_str().as_bytes(), None)
-        .or_else(|_| find(NEARQ_BENCH.as_bytes(), path))
+        .or_else(|_| find(EXPERIMENTS.as_bytes(), path))
         .map_err(|_| {
             Failure::input(format!(
-                "`bench` and `sim` need the program {NEARQ_BENCH}, which is neither {} nor in a folder of PATH; where the sources \
-                 are, `cargo build --release --package {NEARQ_BENCH}` makes it",
+                "`bench` and `sim` need the program {EXPERIMENTS}, which is neither {} nor in a folder of PATH; where the sources \
+                 are, `cargo build --release --package {EXPERIMENTS}` makes it",
                 beside.display()
             ))
         })?;
@@ -103,7 +103,7 @@ impl Build {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.cargo);
-        command.args(["build", "--color", "never", "--package", NEARQ_BENCH]);
+        command.args(["build", "--color", "never", "--package", EXPERIMENTS]);
         command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
         command.arg("--profile").arg(&self.profile).arg("--target-dir").arg(&self.folder);
         if let Some(target) = &self.target {
@@ -115,7 +115,7 @@ impl Build {
     /// Builds it. Nothing is said where there is nothing to do.
     fn run(&self) -> Result<(), Failure> {
         let failed = |why: &dyn std::fmt::Display| {
-            Failure::run(format!("{NEARQ_BENCH} is not built: {why}"))
+            Failure::run(format!("{EXPERIMENTS} is not built: {why}"))
         };
         let mut cargo = self
             .command()
@@ -137,7 +137,7 @@ fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
     let mut is_first = true;
     for line in said.filter(|line| !line.trim_start().starts_with("Finished")) {
         let note = if std::mem::take(&mut is_first) {
-            format!("nearq: cargo builds {NEARQ_BENCH}, which `bench` and `sim` need\n")
+            format!("nearq: cargo builds {EXPERIMENTS}, which `bench` and `sim` need\n")
         } else {
             String::new()
         };

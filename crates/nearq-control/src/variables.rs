@@ -131,6 +131,18 @@ pub const VARIABLES: &[Variable] = &[
         "How many hostile connections the control socket's test makes",
     ),
     variable(
+        "NEARQ_LONG",
+        Reader::Tests,
+        "1",
+        "Tests that have two sizes take the larger one, as in .ci/long",
+    ),
+    variable(
+        "NEARQ_LONG_MINUTES",
+        Reader::Tests,
+        "minutes",
+        "How long the steps of .ci/long take that could go on for ever: 10 if not set",
+    ),
+    variable(
         "NEARQ_MACHINES",
         Reader::Tests,
         "a folder",
@@ -143,6 +155,12 @@ pub const VARIABLES: &[Variable] = &[
         Reader::Tests,
         "seconds",
         "How long the loadable scheduler is under load on each shape of a machine",
+    ),
+    variable(
+        "NEARQ_STRESS_SHAPES",
+        Reader::Tests,
+        "names of shapes, with spaces between them",
+        "On which shapes of a machine it is under load: on all if not set",
     ),
     variable("NEARQ_TORTURE_SECONDS", Reader::Tests, "seconds", "How long the mutex is tortured"),
     variable("NEARQ_TORTURE_SEED", Reader::Tests, "a number", "The torture's seed"),
