@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 /// Longer than any of the tests takes, in seconds. A mistake that makes a test hang is found too.
-const PATIENCE: &str = "900";
+const PATIENCE: &str = "300";
 
 /// A mistake.
 #[derive(Debug, Default, PartialEq, Eq)]

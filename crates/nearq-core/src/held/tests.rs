@@ -376,7 +376,7 @@ fn a_flush_meets_the_start_and_the_end() {
 
 #[test]
 fn two_flushes_meet_the_end() {
-    model_in_part(2_000, 2, || {
+    model_in_part(500, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let other = {
@@ -412,7 +412,7 @@ fn a_flush_meets_a_cancel() {
 /// What is queued later and cancelled, or refused, does not end the waiting for an execution.
 #[test]
 fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
-    model_in_part(2_000, 2, || {
+    model_in_part(500, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let (queued, cancelled) = (counted(), counted());

@@ -4,8 +4,8 @@
 use nearq_experiments::soak::{ManyOptions, SeedOptions, Summary, run_many, run_seed};
 use nearq_report::Progress;
 
-/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose others.
-const SEEDS: u64 = 4000;
+/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose others. `.ci/long` runs 20,000.
+const SEEDS: u64 = 1000;
 
 /// A seed fails: what to run, and what was wrong.
 fn say(summary: &Summary) -> String {

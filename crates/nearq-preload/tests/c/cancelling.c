@@ -181,7 +181,7 @@ static void *wait_for_go(void *unused)
 static void notified_and_cancelled(void)
 {
     int went = 0;
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0, all = rounds(60, 400); round < all; round++) {
         make(PTHREAD_MUTEX_ERRORCHECK, 0, 0);
         pthread_t threads[3];
         for (int i = 0; i < 3; i++)
@@ -232,7 +232,7 @@ static void *wait_and_wait(void *unused)
 static void at_any_moment(void)
 {
     make(PTHREAD_MUTEX_ERRORCHECK, 0, 0);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0, all = rounds(50, 300); round < all; round++) {
         pthread_t threads[4];
         for (int i = 0; i < 4; i++)
             threads[i] = start(wait_and_wait, NULL);
