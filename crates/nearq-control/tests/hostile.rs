@@ -9,7 +9,7 @@ mod common;
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -244,9 +244,9 @@ impl Honest {
     }
 }
 
-/// Connections to make: 10,000 with optimisation, else what takes some 10 seconds at 5 % of a CPU.
+/// Connections to make: 10,000 with optimisation, else what takes some five seconds at 5 % of a CPU.
 fn connections() -> u64 {
-    let usual = if cfg!(debug_assertions) { 200 } else { 10_000 };
+    let usual = if cfg!(debug_assertions) { 100 } else { 10_000 };
     std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
 }
 
@@ -296,13 +296,25 @@ fn withstand(test: &str, connections: u64, traces: bool) {
         over.store(true, Ordering::Relaxed);
         assert!(ends.iter().all(Result::is_ok), "an attacker panicked");
     });
-    // The next one is answered, however much was asked for before.
+    // The next one is answered, however much was asked for before. On a slow machine a client may give up before the process has made up
+    // for the CPU time that it has used.
     let after = Instant::now();
-    let mut client = Client::connect_to(&victim.socket).unwrap();
-    client.call(&GetProcess {}).unwrap();
-    let statistics = client.call(&GetStatistics::default()).unwrap().statistics;
+    until("the next one is answered", || {
+        let asked =
+            Client::connect_to(&victim.socket).map_err(ClientError::Io).and_then(|mut client| {
+                client.call(&GetProcess {})?;
+                client.call(&GetStatistics::default())
+            });
+        match asked {
+            Ok(reply) => {
+                assert_eq!(reply.statistics.queues.len() as u64, QUEUES);
+                true
+            }
+            Err(ClientError::Io(error)) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
     let after = after.elapsed();
-    assert_eq!(statistics.queues.len() as u64, QUEUES);
     let (wall, cpu) = (begin.elapsed(), victim.cpu_time().checked_sub(cpu).unwrap());
     let grown = victim.kilobytes("VmHWM").saturating_sub(memory);
     let share = cpu.as_secs_f64() / wall.as_secs_f64() * 100.0;
@@ -315,7 +327,6 @@ fn withstand(test: &str, connections: u64, traces: bool) {
         honest.failed.load(Ordering::Relaxed),
         honest.longest_ms.load(Ordering::Relaxed),
     );
-    drop(client);
     // 5 % and the burst; what was used last may not have been waited for yet.
     let budgets = if traces { 2 } else { 1 };
     let allowed = (wall.mul_f64(0.05) + Duration::from_millis(150)) * budgets;
