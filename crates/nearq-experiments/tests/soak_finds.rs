@@ -8,7 +8,7 @@ use nearq_report::Progress;
 #[global_allocator]
 static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 
-/// Within so many seeds each variant must fail: what the soak itself runs, each time the tests do.
+/// Within so many seeds each variant must fail: as many as the soak of the quick tests has.
 const SEEDS: u64 = 1000;
 
 /// What a program that hangs is said to do: one of which a thread goes on by the clock is no deadlock.
