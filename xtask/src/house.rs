@@ -15,7 +15,7 @@ const PLAN: [Room; 21] = [
     ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
-    ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock"]),
+    ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock", "nearq-model"]),
     ("nearq-scx-policy", &["nearq-sim", "nearq-topology"], &["nearq-platform"]),
     ("nearq-lock", &["nearq-platform"], &["nearq-model", "nearq-sim", "nearq-topology"]),
     (
@@ -43,7 +43,7 @@ const PLAN: [Room; 21] = [
             "nearq-sim",
             "nearq-topology",
         ],
-        &[],
+        &["nearq-model"],
     ),
     ("nearq-tree", &["nearq-platform", "nearq-processes"], &["nearq-home", "nearq-topology"]),
     (

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings};
+use nearq_model::bound;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, RunState};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 
-use crate::common::{bound, machine, spawn, spawn_on};
+use crate::common::{machine, spawn, spawn_on};
 
 const MODES: [Mode; 4] = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa];
 

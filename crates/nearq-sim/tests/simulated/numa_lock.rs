@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings};
+use nearq_model::bound;
 use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 use nearq_topology::CpuSet;
 
-use crate::common::{bound, machine, on, spawn_on};
+use crate::common::{machine, on, spawn_on};
 
 /// On a cache line of its own.
 #[repr(align(64))]

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
+use nearq_model::bound;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform, SchedPolicy, ThreadSpec};
 use nearq_sim::{AtomicU32, Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Quota, Topology};
-
-use crate::common::bound;
 
 const THREADS: usize = 24;
 const ROUNDS: u64 = 60;

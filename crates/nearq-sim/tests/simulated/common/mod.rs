@@ -6,11 +6,6 @@ use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::{Costs, Outcome, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
-/// How much is tried: `usual`, or `long` where the environment has the variable `NEARQ_LONG`.
-pub(crate) fn bound<T>(usual: T, long: T) -> T {
-    if std::env::var_os("NEARQ_LONG").is_some() { long } else { usual }
-}
-
 /// The right to wait for a simulated thread's end.
 pub(crate) type JoinHandle = <Sim as Platform>::JoinHandle;
 
