@@ -1,6 +1,6 @@
 # Runs steps one after the other until one fails. Sourced by .ci/run and .ci/long, which define the steps.
 #
-# run_steps FOLDER STEP...: runs FOLDER/STEP for each. At the end it prints what was skipped, a table of the steps with their wall and
+# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each, for MINUTES at most, so that a check that hangs fails too. At the end it prints what was skipped, a table of the steps with their wall and
 # CPU time, and how many tests passed and failed; a step that fails without a test that failed counts as one. The exit status is
 # 0 only if nothing failed.
 
@@ -28,8 +28,8 @@ finish() {
 }
 
 run_steps() {
-    local folder=$1 status
-    shift
+    local folder=$1 limit=$2 status
+    shift 2
     log=$(mktemp)
     table=$(mktemp)
     times=$(mktemp)
@@ -40,7 +40,8 @@ run_steps() {
         echo
         echo "== $current ($SECONDS s)"
         status=0
-        { time "$folder/$current" 2>&1 </dev/null | tee -a "$log"; } 2>"$times" || status=$?
+        { time timeout --kill-after=10s "${limit}m" "$folder/$current" 2>&1 </dev/null | tee -a "$log"; } 2>"$times" || status=$?
+        [ "$status" != 124 ] || echo "it was ended after $limit minutes: something hangs, or the host is far too busy"
         awk -v step="$current" 'END { printf "%-24s %8.0f %8.0f\n", step, $1, $2 + $3 }' "$times" >>"$table"
         [ "$status" = 0 ] || exit "$status"
     done

@@ -1,6 +1,6 @@
-//! Every figure in the prose comes from a recorded result. `docs/results/figures` lists the sentences and table rows that
-//! quote results, and for each figure where it is recorded; this check computes it again, and refuses numbers that no line of
-//! that file accounts for.
+//! Every figure in the prose is a recorded result or is listed as given. `docs/results/figures` lists the sentences and table
+//! rows that quote results, and where each figure is recorded. This check computes each figure again, and refuses any number
+//! that the file does not list.
 //!
 //! The file is a list of lines:
 //!
@@ -18,6 +18,9 @@
 //! ([`expression`] says how). A figure agrees if it is the computed value rounded to the digits that are written, or to the unit
 //! that ends the line (`to 1000`). `given CATEGORY` begins a list of phrases, one a line, whose numbers come from elsewhere;
 //! `document` ends it, and a list that begins before the first `document` is for all of them.
+//!
+//! After new results are recorded, `--write` puts the changed figures into the prose. It does not touch the words around them,
+//! so read those sentences again.
 
 mod entries;
 mod expression;
@@ -27,6 +30,9 @@ mod records;
 use entries::{Entry, Part};
 use prose::Prose;
 use records::Records;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 /// The lists of sentences, and of results with their commands.
@@ -38,13 +44,33 @@ const TABLE: &str = "docs/results/README.md";
 /// The prose outside of the folder of results.
 const OTHERS: [&str; 1] = ["README.md"];
 
-/// Checks all documents and the table of results.
-pub(crate) fn check() -> Result<String, String> {
+/// What came of comparing documents with results.
+#[derive(Default)]
+struct Outcome {
+    findings: Vec<String>,
+    /// Figures that have changed.
+    corrections: Vec<Correction>,
+    /// How many figures were computed.
+    computed: usize,
+}
+
+/// A figure that has changed.
+struct Correction {
+    /// The document's place in the list.
+    document: usize,
+    /// Where it is in the document's source.
+    place: Range<usize>,
+    figure: String,
+    problem: String,
+}
+
+/// Checks all documents and the table of results; with `write`, changed figures are written into the documents.
+pub(crate) fn check(write: bool) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |path: &str| {
         std::fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
     };
-    let mut documents = Vec::new();
+    let (mut documents, mut sources) = (Vec::new(), Vec::new());
     for name in names(&root, "md")?
         .iter()
         .map(|name| format!("{RESULTS}/{name}"))
@@ -52,10 +78,23 @@ pub(crate) fn check() -> Result<String, String> {
     {
         let text = read(&name)?;
         documents.push(Prose::new(&name, &text));
+        sources.push(text);
     }
     let entries = entries::parse(&read(ENTRIES)?).map_err(|error| format!("{ENTRIES}:{error}"))?;
     let mut records = Records::new(&root.join(RESULTS));
-    let (mut findings, computed) = compare(&documents, &entries, &mut records);
+    let Outcome { mut findings, corrections, computed } =
+        compare(&documents, &entries, &mut records);
+    if write {
+        let changed = write_into(&mut sources, corrections);
+        for number in changed {
+            let name = &documents[number].name;
+            std::fs::write(root.join(name), &sources[number])
+                .map_err(|error| format!("{name}: {error}"))?;
+            println!("{name}: figures written; read the words beside them again");
+        }
+    } else {
+        findings.extend(corrections.into_iter().map(|correction| correction.problem));
+    }
     findings.extend(table(&read(COMMANDS)?, &read(TABLE)?, &names(&root, "txt")?));
     if findings.is_empty() {
         Ok(format!(
@@ -65,6 +104,18 @@ pub(crate) fn check() -> Result<String, String> {
     } else {
         Err(findings.join("\n"))
     }
+}
+
+/// Writes the figures into the documents' texts. Which were changed.
+fn write_into(sources: &mut [String], mut corrections: Vec<Correction>) -> BTreeSet<usize> {
+    // From the end on, so that the places before stay.
+    corrections.sort_by_key(|correction| Reverse(correction.place.start));
+    let mut changed = BTreeSet::new();
+    for Correction { document, place, figure, .. } in corrections {
+        sources[document].replace_range(place, &figure);
+        changed.insert(document);
+    }
+    changed
 }
 
 /// The files of the folder of results whose name ends so, in order.
@@ -82,14 +133,13 @@ fn names(root: &Path, extension: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What is wrong in the documents, and how many figures were computed.
-fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> (Vec<String>, usize) {
-    let mut findings = Vec::new();
-    let mut computed = 0;
-    let mut covered: Vec<Vec<std::ops::Range<usize>>> = vec![Vec::new(); documents.len()];
+/// What is wrong in the documents.
+fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut covered: Vec<Vec<Range<usize>>> = vec![Vec::new(); documents.len()];
     for entry in entries {
         let mut places = 0;
-        for (document, covered) in documents.iter().zip(&mut covered) {
+        for (number, (document, covered)) in documents.iter().zip(&mut covered).enumerate() {
             if entry.document.as_ref().is_some_and(|name| *name != document.name) {
                 continue;
             }
@@ -101,10 +151,19 @@ fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> (Ve
                         Part::Text(_) => {}
                         Part::Given(_) => covered.push(range),
                         Part::Figure(figure) => {
-                            computed += 1;
-                            if let Err(problem) = agrees(figure, document.text(&range), records) {
-                                let line = document.line(range.start);
-                                findings.push(format!("{}:{line}: {problem}", document.name));
+                            outcome.computed += 1;
+                            let at = format!("{}:{}", document.name, document.line(range.start));
+                            match agrees(figure, document.text(&range), records) {
+                                Ok(None) => {}
+                                Ok(Some((figure, problem))) => {
+                                    outcome.corrections.push(Correction {
+                                        document: number,
+                                        place: document.source(&range),
+                                        figure,
+                                        problem: format!("{at}: {problem}"),
+                                    });
+                                }
+                                Err(problem) => outcome.findings.push(format!("{at}: {problem}")),
                             }
                             covered.push(range);
                         }
@@ -118,7 +177,7 @@ fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> (Ve
             _ => continue,
         };
         let place = entry.document.as_deref().unwrap_or("any document");
-        findings.push(format!(
+        outcome.findings.push(format!(
             "{ENTRIES}:{}: this text {problem} {place}: {}",
             entry.line, entry.source
         ));
@@ -128,18 +187,22 @@ fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> (Ve
             if !covered.iter().any(|range| range.start <= number.start && number.end <= range.end) {
                 let (line, figure) = (document.line(number.start), document.text(&number));
                 let around = document.around(&number);
-                findings.push(format!(
+                outcome.findings.push(format!(
                     "{}:{line}: {figure} has no recorded result and is not listed as given: … {around} …",
                     document.name
                 ));
             }
         }
     }
-    (findings, computed)
+    outcome
 }
 
-/// Whether a figure as it is written is the computed one, rounded.
-fn agrees(figure: &entries::Figure, written: &str, records: &mut Records) -> Result<(), String> {
+/// Nothing if a figure as it is written is the computed one, rounded; else the figure that should be there, and what is wrong in words.
+fn agrees(
+    figure: &entries::Figure,
+    written: &str,
+    records: &mut Records,
+) -> Result<Option<(String, String)>, String> {
     let value = figure.expression.value(records).map_err(|error| format!("{written}: {error}"))?;
     let number = prose::value(written).ok_or_else(|| format!("{written} is no number"))?;
     let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -147,13 +210,11 @@ fn agrees(figure: &entries::Figure, written: &str, records: &mut Records) -> Res
         figure.unit.unwrap_or_else(|| 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX)));
     // A value half-way between two may be rounded either way.
     if (number - value).abs() <= unit * 0.500_000_1 {
-        return Ok(());
+        return Ok(None);
     }
-    let rounded = (value / unit).round() * unit;
-    Err(format!(
-        "{written} is written, {rounded:.decimals$} is recorded ({value}): {}",
-        figure.source
-    ))
+    let right = prose::written_as(written, value, unit);
+    let problem = format!("{written} is written, {right} is recorded ({value}): {}", figure.source);
+    Ok(Some((right, problem)))
 }
 
 /// What is wrong with the table of results: each recorded text has a line with its command, by the list of commands.
@@ -204,7 +265,9 @@ document costs.md
 
     fn findings(document: &str, entries: &str) -> Vec<String> {
         let entries = entries::parse(entries).expect("entries");
-        compare(&[Prose::new("costs.md", document)], &entries, &mut records()).0
+        let outcome = compare(&[Prose::new("costs.md", document)], &entries, &mut records());
+        let problems = outcome.corrections.into_iter().map(|correction| correction.problem);
+        problems.chain(outcome.findings).collect()
     }
 
     #[test]
@@ -228,9 +291,13 @@ document costs.md
         let mut records = records();
         let row = serde_json::json!({"scenario": "outside", "row": "nearq spawn", "metric": "ns_per_item", "median": 80.0});
         records.insert("dispatch", serde_json::json!({"rows": [row]}));
-        let (found, computed) =
-            compare(&[Prose::new("costs.md", DOCUMENT)], &entries, &mut records);
-        assert_eq!((found.len(), computed), (2, 2), "{found:?}");
+        let outcome = compare(&[Prose::new("costs.md", DOCUMENT)], &entries, &mut records);
+        assert_eq!((outcome.corrections.len(), outcome.computed), (2, 2));
+        assert_eq!(outcome.findings, Vec::<String>::new());
+        let mut sources = [DOCUMENT.to_owned()];
+        write_into(&mut sources, outcome.corrections);
+        let right = DOCUMENT.replace("77 ns", "80 ns").replace("-12.5 %", "-9.1 %");
+        assert_eq!(sources, [right]);
     }
 
     #[test]

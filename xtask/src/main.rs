@@ -1,13 +1,14 @@
 //! Checks of the workspace that cargo does not do: `cargo xtask CHECK`.
 //!
-//! Exit status: 0 where all is well, 1 where a check found something, 2 for a check that there is not. A check that
-//! cannot run here prints one line that begins with `skipped:`, and all is well.
+//! Exit status: 0 if nothing is wrong, 1 if a check found something, 2 if the arguments are wrong. A check that cannot run on
+//! this machine prints one line that begins with `skipped:`, and exits with 0.
 
 mod figures;
 mod house;
 mod licences;
 mod metadata;
 mod mistakes;
+mod orderings;
 mod slice;
 mod spdx;
 
@@ -17,8 +18,10 @@ const USAGE: &str = "\
 usage: cargo xtask CHECK
   licences   every package that is built has a licence that is allowed
   house      crates use each other only as the house's plan allows
-  figures    every figure in the prose about results is one that is recorded, and every result is in the table
-  mistakes   the quick tests find each mistake of .ci/mistakes, or those that are named, planted in the protocols
+  figures    every figure in the prose is recorded or listed as given, and every result is in the table;
+             with --write, changed figures are written into the prose
+  mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
+  orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these
   slice      the platform costs at most 2 % more instructions than code written for Linux by hand (needs valgrind)";
 
 fn main() -> ExitCode {
@@ -27,8 +30,10 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["licences"] => licences::check(),
         ["house"] => house::check(),
-        ["figures"] => figures::check(),
+        ["figures"] => figures::check(false),
+        ["figures", "--write"] => figures::check(true),
         ["mistakes", names @ ..] => mistakes::check(names),
+        ["orderings", files @ ..] => orderings::check(files),
         ["slice"] => slice::check(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

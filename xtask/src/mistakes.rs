@@ -16,15 +16,15 @@ const PATIENCE: &str = "300";
 
 /// A mistake.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Mistake {
-    name: String,
+pub(crate) struct Mistake {
+    pub(crate) name: String,
     /// What goes wrong.
-    what: String,
-    file: String,
+    pub(crate) what: String,
+    pub(crate) file: String,
     /// Arguments of `cargo test`.
-    tests: Vec<String>,
+    pub(crate) tests: Vec<String>,
     /// What is replaced by what.
-    replacements: Vec<(String, String)>,
+    pub(crate) replacements: Vec<(String, String)>,
 }
 
 /// Plants each mistake, or those whose names are given.
@@ -63,13 +63,13 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
 }
 
 /// A copy of the checkout, as it is on the disk.
-struct Copy {
+pub(crate) struct Copy {
     root: PathBuf,
     target: PathBuf,
 }
 
 impl Copy {
-    fn of(root: &Path) -> Result<Self, String> {
+    pub(crate) fn of(root: &Path) -> Result<Self, String> {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
         let place = target.join("mistakes");
@@ -90,7 +90,7 @@ impl Copy {
     }
 
     /// How the mistake was found, or why it was not.
-    fn try_out(&self, mistake: &Mistake) -> Result<String, String> {
+    pub(crate) fn try_out(&self, mistake: &Mistake) -> Result<String, String> {
         let path = self.root.join(&mistake.file);
         let original =
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", mistake.file))?;

@@ -31,8 +31,10 @@ use report::Facts;
 use trial::{Stop, Trial, await_configured, configured, words};
 use verdict::{Goal, Rounds, Verdict};
 
-/// At least and at most so long is waited after a change before anything is measured; between them, a quarter of --seconds.
+/// Where --settle says nothing, a quarter of --seconds is waited after a change, but at least and at most so long.
 const SETTLE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// What --settle may be, in seconds.
+const SETTLE_SECONDS: [f64; 2] = [0.0, 3600.0];
 /// A measurement at least and at most, in seconds.
 const SECONDS: [f64; 2] = [0.05, 3600.0];
 /// Rounds at most.
@@ -41,7 +43,7 @@ const MOST_ROUNDS: usize = 50;
 const LEGEND: &str = "\
 Every scope whose pods are different on this machine, on the CPUs that the queue may use, is set for a few seconds, with workers that
 may leave their pod and with such that may not (+strict); in every round each once, in random order. What is set now is one of
-them. After a change, a quarter of the time (0.2 to 1 s) is not measured.
+them. For a while after each change nothing is measured (--settle).
 
 Columns:
   (first)      the scope; (now) is the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
@@ -80,6 +82,10 @@ pub(crate) struct Options {
     /// How long each configuration is measured in each round, in seconds, 0.05 to 3600
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Duration,
+
+    /// How long to wait after each change before measuring, in seconds, 0 to 3600 [default: a quarter of --seconds, 0.2 to 1]
+    #[arg(long, value_name = "S", value_parser = settle, allow_negative_numbers = true)]
+    settle: Option<Duration>,
 
     /// How often each is measured, 1 to 50
     #[arg(long, value_name = "R", default_value_t = 5, value_parser = rounds, allow_negative_numbers = true)]
@@ -120,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         goal: options.goal,
         rounds: options.rounds,
         measured: options.seconds,
-        settle: (options.seconds / 4).clamp(SETTLE[0], SETTLE[1]),
+        settle: options.settle.unwrap_or_else(|| (options.seconds / 4).clamp(SETTLE[0], SETTLE[1])),
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
         argument: options.queue.clone(),
     };
@@ -244,11 +250,19 @@ fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
+    seconds_within(SECONDS, text)
+}
+
+fn settle(text: &str) -> Result<Duration, String> {
+    seconds_within(SETTLE_SECONDS, text)
+}
+
+fn seconds_within([least, most]: [f64; 2], text: &str) -> Result<Duration, String> {
     let number: Option<f64> = text.parse().ok();
     number
-        .filter(|number| (SECONDS[0]..=SECONDS[1]).contains(number))
+        .filter(|number| (least..=most).contains(number))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("give a number of seconds, {} to {}", SECONDS[0], SECONDS[1]))
+        .ok_or_else(|| format!("give a number of seconds, {least} to {most}"))
 }
 
 fn rounds(text: &str) -> Result<usize, String> {

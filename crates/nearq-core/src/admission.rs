@@ -240,9 +240,11 @@ impl<P: Platform> Admission<P> {
     pub(crate) fn kick(&self) {
         let link = self.main_link.load(Ordering::Acquire);
         // SAFETY: null, or a link, which lives as long as the queue.
-        if let Some(link) = unsafe { link.as_ref() } {
-            self.kicker.send(&link.pool);
-        }
+        let Some(main) = (unsafe { link.as_ref() }) else { return };
+        // Where as many are awake as may be, all may be in long items.
+        let free = || self.links().find(|link| !link.pool.is_full());
+        let link = if main.pool.is_full() { free().unwrap_or(main) } else { main };
+        self.kicker.send(&link.pool);
     }
 
     // ---- letting in ------------------------------------------------------------------------------------------

@@ -50,6 +50,28 @@ impl Default for Attributes {
     }
 }
 
+impl Attributes {
+    /// These, with all that differs between `before` and `wanted` as it is in `wanted`.
+    pub(crate) fn with_changes(&self, before: &Self, wanted: Self) -> Self {
+        fn pick<T: PartialEq + Clone>(now: &T, before: &T, wanted: T) -> T {
+            if wanted == *before { now.clone() } else { wanted }
+        }
+        let Attributes { scope, strict, localize, helping, affinity, cpumask, nice, idle, slice } =
+            wanted;
+        Attributes {
+            scope: pick(&self.scope, &before.scope, scope),
+            strict: pick(&self.strict, &before.strict, strict),
+            localize: pick(&self.localize, &before.localize, localize),
+            helping: pick(&self.helping, &before.helping, helping),
+            affinity: pick(&self.affinity, &before.affinity, affinity),
+            cpumask: pick(&self.cpumask, &before.cpumask, cpumask),
+            nice: pick(&self.nice, &before.nice, nice),
+            idle: pick(&self.idle, &before.idle, idle),
+            slice: pick(&self.slice, &before.slice, slice),
+        }
+    }
+}
+
 /// What kind of queue it is, from the beginning to the end: where its items go and where they are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -303,7 +325,9 @@ impl Layout {
 
     /// How many items a domain may have active.
     pub(crate) fn limit(&self, domain: Domain, bounds: Bounds) -> usize {
-        domain.share(self.cpus_of(domain).len(), self.effective.len(), bounds)
+        // The others have the whole number, however many CPUs are theirs.
+        let here = if matches!(domain, Domain::Node(_)) { self.cpus_of(domain).len() } else { 0 };
+        domain.share(here, self.effective.len(), bounds)
     }
 }
 

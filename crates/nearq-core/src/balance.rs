@@ -7,11 +7,16 @@
 //! as it takes, and nothing needs to be detected any more.
 //!
 //! Places and hands are taken away when on two looks in a row more workers could run than there are CPUs: half of what was too much on
-//! both. Then as many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`).
+//! both. Then as many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`). Workers of which
+//! the system does not tell what they do may be asleep: nothing is taken away for them.
 //!
 //! # Progress
 //! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
 //! the states say. Where the workers do use their CPUs, each one more doubles the time until the next, up to [`PATIENCE`].
+//!
+//! It gets them beyond what is taken, not beyond what is allowed: those that hold places may have got more than there are by now, as what was
+//! too much is taken away while they run on. And nothing is taken away, of the pool or its level, before the pool has started something with
+//! what it got.
 //!
 //! That time is counted in looks, none of them for more than [`LONGEST_STEP`]: whatever keeps the monitor from looking keeps the
 //! workers from running as well. And where a look finds as many workers of the level running, or ready to, as there are CPUs, the pool
@@ -51,11 +56,23 @@ struct Counts {
     away: u32,
     /// Those of them that are known to run, or to be kept from it by nothing but others that do.
     ready: u32,
+    /// Those of them of which the system does not tell.
+    untold: u32,
 }
 
 impl Counts {
     fn runnable(self) -> u32 {
         self.placed - self.away
+    }
+
+    /// Those that are more than so many, although none of them may be asleep.
+    fn beyond(self, cpus: u32) -> u32 {
+        (self.runnable() - self.untold).saturating_sub(cpus)
+    }
+
+    /// Those that do not use their places, or may not.
+    fn maybe_away(self) -> u32 {
+        self.away + self.untold
     }
 }
 
@@ -79,6 +96,8 @@ struct Progress {
     /// CPU time of the pool's workers, and when that was read: at the second look, as most often there is none.
     used: Option<(Instant, Duration)>,
     patience: Duration,
+    /// Whether it has got a place and a hand since.
+    given: bool,
 }
 
 /// What is remembered of a level.
@@ -90,6 +109,8 @@ struct OfLevel<P: Platform> {
     waiting: bool,
     /// Whether it is not known of one of them whether those that run are too many.
     unknown: bool,
+    /// Whether one of them has got a place for the sake of progress, and has started nothing since.
+    given: bool,
 }
 
 /// What came of a look.
@@ -118,11 +139,11 @@ impl<P: Platform> Balance<P> {
     /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
     pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
         for of in &mut self.levels {
-            of.level.set_extra(of.level.extra().min(of.counts.away));
+            of.level.set_extra(of.level.extra().min(of.counts.maybe_away()));
             of.surplus = Surplus::default();
         }
         for (pool, of) in pools.iter().zip(&mut self.pools) {
-            pool.set_hands(pool.hands().min(pool.cpus() + of.counts.away));
+            pool.set_hands(pool.hands().min(pool.cpus() + of.counts.maybe_away()));
             (of.surplus, of.progress) = (Surplus::default(), None);
         }
     }
@@ -139,7 +160,7 @@ impl<P: Platform> Balance<P> {
         // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
         let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(&own);
         let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
-        self.count(inner, pools, &waiting, watcher);
+        self.count(inner, pools, &waiting, watcher, now);
         for of in self.levels.iter_mut().filter(|of| of.waiting) {
             of.adjust();
         }
@@ -156,6 +177,7 @@ impl<P: Platform> Balance<P> {
                 (of.surplus, of.progress) = (Surplus::default(), None);
                 continue;
             }
+            pool.tidy();
             if of.adjust(pool, watcher.is_left_alone(pool)) {
                 count_replaced(pool, watcher);
                 replaced = true;
@@ -180,11 +202,12 @@ impl<P: Platform> Balance<P> {
         pools: &[Arc<Pool<P>>],
         waiting: &[bool],
         watcher: &mut Watcher<P>,
+        now: Instant,
     ) {
         self.pools.resize_with(pools.len(), OfPool::default);
         self.pools.iter_mut().for_each(|of| of.counts = Counts::default());
         for of in &mut self.levels {
-            (of.counts, of.waiting, of.unknown) = (Counts::default(), false, false);
+            (of.counts, of.waiting, of.unknown, of.given) = Default::default();
         }
         let limit = inner.cpu_intensive_after();
         for worker in inner.table.iter() {
@@ -204,9 +227,17 @@ impl<P: Platform> Balance<P> {
                 worker.count(Counted::Hogged);
                 inner.count_hog(worker.function(), limit);
             }
+            // It is in the item that it was in then; what is behind that waits for it, unless somebody has nothing else to do.
+            if now.saturating_since(seen.since) >= STUCK
+                && seen.item == worker.batch.signature()
+                && worker.batch.len() != 0
+            {
+                pool.relieve(worker, false);
+            }
             let counts = &mut self.pools[index].counts;
             counts.placed += 1;
             counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
+            counts.untold += u32::from(!seen.hog && seen.doing == Doing::Untold);
             counts.ready +=
                 u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
         }
@@ -221,18 +252,21 @@ impl<P: Platform> Balance<P> {
                         surplus: Surplus::default(),
                         waiting: false,
                         unknown: false,
+                        given: false,
                     });
                     self.levels.last_mut().expect("just pushed")
                 }
             };
             level.counts.placed += of.counts.placed;
             level.counts.away += of.counts.away;
+            level.counts.untold += of.counts.untold;
             // Where nobody was asked, the clocks say that all the pool's CPUs are used.
             let unasked = watcher.is_left_alone(pool);
             let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };
             level.counts.ready += of.counts.ready.max(used);
             level.waiting |= waiting;
             level.unknown |= unasked;
+            level.given |= of.is_given();
         }
     }
 }
@@ -274,8 +308,8 @@ impl<P: Platform> OfLevel<P> {
         let runnable = self.counts.runnable();
         if runnable < limit && extra < self.counts.away {
             self.level.set_extra(self.counts.away);
-        } else if !self.unknown {
-            let take = self.surplus.take(runnable.saturating_sub(limit).min(extra));
+        } else if !self.unknown && !self.given {
+            let take = self.surplus.take(self.counts.beyond(limit).min(extra));
             if take != 0 {
                 self.level.set_extra(extra - take);
             }
@@ -297,8 +331,8 @@ impl OfPool {
             }
             return may_call() && pool.call_hand() && self.counts.away != 0;
         }
-        if !unknown {
-            let take = self.surplus.take((runnable - cpus).min(hands.saturating_sub(cpus)));
+        if !unknown && !self.is_given() {
+            let take = self.surplus.take(self.counts.beyond(cpus).min(hands.saturating_sub(cpus)));
             if take != 0 {
                 pool.set_hands(hands - take);
             }
@@ -308,6 +342,11 @@ impl OfPool {
             pool.call_hand();
         }
         false
+    }
+
+    /// Whether it has got a place for the sake of progress, and has started nothing since.
+    fn is_given(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.given)
     }
 
     /// Whether more may run than CPUs, and places or hands could be taken away.
@@ -325,16 +364,17 @@ impl OfPool {
         full: bool,
     ) {
         let signature = pool.signature();
-        let start = |patience| Progress {
+        let start = |patience, given| Progress {
             signature,
             waited: Duration::ZERO,
             doubted: Duration::ZERO,
             used: None,
             patience,
+            given,
         };
         let Some(progress) = self.progress.as_mut().filter(|of| of.signature == signature) else {
             let patience = self.progress.as_ref().map_or(STUCK, |of| of.patience);
-            self.progress = Some(start(patience));
+            self.progress = Some(start(patience, false));
             return;
         };
         progress.waited += passed;
@@ -351,13 +391,15 @@ impl OfPool {
         // At least half a CPU's worth: the items are long, not asleep.
         let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
         let (extra, hands) = (pool.level.extra(), pool.hands());
-        pool.level.set_extra(extra + 1);
-        pool.set_hands(hands + 1);
-        if !pool.call_hand() {
+        let taken = pool.level.taken().saturating_sub(pool.level.limit());
+        pool.level.set_extra(extra.max(taken) + 1);
+        pool.set_hands(hands.max(pool.awake()) + 1);
+        let given = pool.call_hand();
+        if !given {
             pool.level.set_extra(extra);
             pool.set_hands(hands);
         }
-        *progress = start(if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK });
+        *progress = start(if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK }, given);
     }
 }
 

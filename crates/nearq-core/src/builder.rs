@@ -1,10 +1,12 @@
 //! What can be said of a runtime before it exists: settings, hooks, and what the environment adds.
 
+use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_home::Weights;
-use nearq_platform::Platform;
+use nearq_lock::Mutex;
+use nearq_platform::{Platform, SignalMask};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
@@ -14,6 +16,7 @@ use crate::home::HomeChoice;
 use crate::outcome::contain;
 use crate::runtime::Runtime;
 use crate::stall::{OnStall, STALL_AFTER, Stall};
+use crate::variables::Variables;
 
 /// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
@@ -39,7 +42,9 @@ pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
 /// What is set once, when the runtime is built.
 #[derive(Clone, Default)]
 pub(crate) struct Config {
-    pub(crate) stack_size: Option<usize>,
+    pub(crate) stack_size: Option<NonZeroUsize>,
+    /// What the thread that builds the runtime has blocked, and so the workers.
+    pub(crate) signals: SignalMask,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
     pub(crate) on_stall: Option<OnStall>,
@@ -47,12 +52,37 @@ pub(crate) struct Config {
     pub(crate) attendant: Option<fn()>,
 }
 
-impl Config {
+/// The threads that are in a hook of theirs: they are the runtime's, and nothing else says so before they begin and after they have ended.
+pub(crate) struct Hooked<P: Platform>(Mutex<Vec<(P::Thread, u64)>, P>);
+
+impl<P: Platform> Hooked<P> {
+    pub(crate) fn new() -> Self {
+        Hooked(Mutex::new_in(Vec::new()))
+    }
+
     /// Calls a hook. It is foreign code; its panic must not end a worker.
-    pub(crate) fn call(hook: Option<&Hook>, info: &WorkerInfo) {
-        if let Some(hook) = hook {
-            contain(|| hook(info));
+    pub(crate) fn call(&self, hook: Option<&Hook>, info: &WorkerInfo) {
+        let Some(hook) = hook else { return };
+        let me = (P::current_thread(), P::fork_epoch());
+        self.0.lock().push(me);
+        contain(|| hook(info));
+        // In the child of a fork, the list is another one.
+        let mut threads = self.0.lock();
+        if let Some(place) = threads.iter().position(|thread| *thread == me) {
+            threads.swap_remove(place);
         }
+    }
+
+    /// Whether the caller is in a hook.
+    pub(crate) fn is_current(&self) -> bool {
+        let me = (P::current_thread(), P::fork_epoch());
+        self.0.lock().contains(&me)
+    }
+
+    /// In the child of a fork, where none of the threads is.
+    pub(crate) fn after_fork_in_child(&self) {
+        // SAFETY: this is the only thread, and no user's code runs while it holds the lock.
+        unsafe { self.0.renew(Vec::new()) };
     }
 }
 
@@ -70,6 +100,8 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) weights: Weights,
     pub(crate) home_choice: Option<HomeChoice>,
     pub(crate) inherits_homes: Option<bool>,
+    /// Whether an environment variable with a value that is not known is warned of, and no error.
+    pub(crate) lenient: bool,
     platform: core::marker::PhantomData<P>,
 }
 
@@ -88,6 +120,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             weights: Weights::default(),
             home_choice: None,
             inherits_homes: None,
+            lenient: false,
             platform: core::marker::PhantomData,
         }
     }
@@ -95,7 +128,8 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.config.stack_size = Some(bytes);
+        // None at all is as small as the system can do.
+        self.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
         self
     }
 
@@ -217,61 +251,35 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Builds the runtime; it has no thread yet.
     ///
     /// # Errors
-    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known.
+    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known
+    /// ([`Error::Environment`]).
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
+        self.config.signals = P::signal_mask();
         let machine = P::machine().map_err(Error::Machine)?;
+        let variables = Variables::<P>::new(self.lenient);
         let default_scope = match self.default_scope {
             Some(scope) => scope,
-            None => match P::setting("NEARQ_DEFAULT_SCOPE") {
-                None => Scope::CacheShard,
-                Some(name) => name.parse().map_err(|_| Error::UnknownScope(name))?,
-            },
+            None => variables.default_scope()?.unwrap_or(Scope::CacheShard),
         };
         let affinity = match self.affinity {
             Some(on) => on,
-            None => match P::setting("NEARQ_AFFINITY").as_deref() {
-                None | Some("on") => true,
-                Some("off") => false,
-                Some(other) => {
-                    return Err(Error::Machine(format!(
-                        "NEARQ_AFFINITY is `{other}`; it may be `on` or `off`"
-                    )));
-                }
-            },
+            None => variables.affinity()?.unwrap_or(true),
         };
         let stall_after = match self.stall_after {
             Some(period) => period,
-            None => {
-                P::setting("NEARQ_STALL_AFTER").map_or(Ok(STALL_AFTER), |text| seconds(&text))?
-            }
+            None => variables.stall_after()?.unwrap_or(STALL_AFTER),
         };
-        if let Some(text) = P::setting("NEARQ_HOME_WEIGHTS") {
-            set_weights(&mut self.weights, &text)?;
+        if let Some(weights) = variables.home_weights(&self.weights)? {
+            self.weights = weights;
         }
-        if self.home_choice.is_none()
-            && let Some(name) = P::setting("NEARQ_HOME_CHOICE")
-        {
-            let choice = HomeChoice::by_name(&name).ok_or_else(|| {
-                Error::Machine(format!(
-                    "NEARQ_HOME_CHOICE is `{name}`; it may be `now` or `first-run`"
-                ))
-            })?;
-            self.home_choice = Some(choice);
+        if self.home_choice.is_none() {
+            self.home_choice = variables.home_choice()?;
         }
         if self.inherits_homes.is_none() {
-            self.inherits_homes = match P::setting("NEARQ_HOME_INHERIT").as_deref() {
-                None => None,
-                Some("on") => Some(true),
-                Some("off") => Some(false),
-                Some(other) => {
-                    return Err(Error::Machine(format!(
-                        "NEARQ_HOME_INHERIT is `{other}`; it may be `on` or `off`"
-                    )));
-                }
-            };
+            self.inherits_homes = variables.inherits_homes()?;
         }
         let surroundings = Surroundings {
             topology: machine.topology,
@@ -284,30 +292,4 @@ impl<P: Platform> RuntimeBuilder<P> {
         let broken = Variant::chosen::<P>()?;
         Ok(Runtime::start(surroundings, self, stall_after, broken))
     }
-}
-
-/// Weights as `NEARQ_HOME_WEIGHTS` has them: `imbalance=2000,imbalance_step=0`.
-fn set_weights(weights: &mut Weights, text: &str) -> Result<(), Error> {
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        let value = value.trim().parse().map_err(|_| {
-            Error::Machine(format!(
-                "NEARQ_HOME_WEIGHTS has `{part}`; it may be NAME=NUMBER, several with commas between them"
-            ))
-        })?;
-        weights
-            .set(name.trim(), value)
-            .map_err(|wrong| Error::Machine(format!("NEARQ_HOME_WEIGHTS: {wrong}")))?;
-    }
-    Ok(())
-}
-
-/// A time in seconds, as `NEARQ_STALL_AFTER` has it.
-fn seconds(text: &str) -> Result<Duration, Error> {
-    let seconds: Option<f64> = text.trim().parse().ok();
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
-        Error::Machine(format!(
-            "NEARQ_STALL_AFTER is `{text}`; it may be a number of seconds, or 0 for never"
-        ))
-    })
 }

@@ -187,7 +187,9 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
                 context.set_place(false);
                 context.pool.level.release();
             }
-            if context.pool.has_waiting() {
+            let relieved =
+                context.worker.batch.len() != 0 && context.pool.relieve(context.worker, true);
+            if !relieved && context.pool.has_waiting() {
                 context.pool.call_worker();
             }
         }
@@ -212,6 +214,11 @@ pub(crate) fn is_polling<P: Platform>() -> bool {
 /// Whether the caller is a worker that executes `item` right now.
 pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
     with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item)).unwrap_or(false)
+}
+
+/// Whether the caller is a worker that executes an item right now.
+pub(crate) fn is_in_item<P: Platform>() -> bool {
+    with_current::<P, _>(|context| !context.link.get().is_null()).unwrap_or(false)
 }
 
 /// The home of the item in which the caller is, if it is a worker of `inner`.

@@ -71,14 +71,16 @@ impl Runtime<Linux> {
         Self::builder_in()
     }
 
-    /// The process-wide runtime, made on first use.
+    /// The process-wide runtime, made on first use. An environment variable with a value that is not known is warned of once, and counts
+    /// as not set.
     ///
     /// # Errors
-    /// The machine cannot be described, or an environment variable has a value that is not known.
+    /// The machine cannot be described.
     pub fn try_default() -> Result<Self, Error> {
         let make = || {
             let mut builder = Self::builder();
             builder.config.attendant = ATTENDANT.get().copied();
+            builder.lenient = true;
             builder.build()
         };
         RUNTIME.get_or_make(make).cloned()

@@ -15,8 +15,10 @@
 //! # Who may be freed when
 //! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone, or going, when its time
 //! comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer
-//! takes of a node is a reference of the item, and one of the delay; the item has another one of its delay. An item that goes
-//! to another runtime, or comes out of a fork, gets a new delay; the old one goes when the timer lets go of it.
+//! takes of a node is a hold of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay.
+//! So what the function captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its
+//! queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a
+//! fork, gets a new delay; the old one goes when the timer lets go of it.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -24,9 +26,9 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
 
 use crate::held::Held;
-use crate::item::{ARRIVED, DISABLED, Epoch, Item, PENDING, TIMED};
+use crate::item::{ARRIVED, DISABLED, Epoch, Finished, Item, PENDING, TIMED};
 use crate::queue::Queue;
-use crate::timer::{Hold, TimerNode, TimerTable};
+use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
 
 /// What the timer needs of an item.
 #[repr(C)]
@@ -49,6 +51,26 @@ struct Target<P: Platform> {
     cpu: usize,
 }
 
+/// An item that its owner is done with, and nobody else may have any more.
+struct Last<P: Platform>(NonNull<Item<P>>);
+
+// SAFETY: what an item consists of is Send, and a reference of it may be given back anywhere.
+unsafe impl<P: Platform> Send for Last<P> {}
+
+impl<P: Platform> Last<P> {
+    /// For who has no reference.
+    fn free(self) {
+        // SAFETY: nobody has the item any more.
+        unsafe { crate::run::free(self.0) };
+    }
+
+    /// For who has a reference.
+    fn let_go(self) {
+        // SAFETY: the reference is given back here.
+        crate::run::outside_item::<P>(|| unsafe { Item::let_go(self.0) });
+    }
+}
+
 /// An item that is on its way to its queue: off the timer, and still to be sent.
 pub(crate) struct Launch<P: Platform> {
     queue: Arc<Queue<P>>,
@@ -58,51 +80,58 @@ pub(crate) struct Launch<P: Platform> {
 }
 
 impl<P: Platform> Launch<P> {
-    /// Sends it, unless the queue is being dropped. The caller has a reference of the item, and not its lock.
+    /// Sends it, unless the queue is being dropped. The caller has a handle of the item, and not its lock.
     pub(crate) fn go(self) {
         // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
         let passed = self.queue.gate.pass(|| {
             self.queue.launch(self.item, self.node, self.cpu);
         });
         if !passed {
-            // SAFETY: the caller's reference.
-            unsafe { self.item.as_ref() }.unclaim(self.node);
+            // SAFETY: the caller's handle.
+            unsafe { Item::unclaim(self.item, self.node) };
         }
     }
 
     /// As [`go`](Self::go), and gives a reference back.
     pub(crate) fn go_with_reference(self) {
-        let item = self.item;
+        let item = Last(self.item);
         self.go();
-        // SAFETY: the reference keeps it alive.
-        if unsafe { item.as_ref() }.drop_reference() {
-            // SAFETY: nobody has the item any more.
-            unsafe { crate::run::free(item) };
-        }
+        item.let_go();
     }
 }
 
 impl<P: Platform> Delay<P> {
     const TABLE: TimerTable<P> = TimerTable { expire: Self::expire, release: Self::release };
 
-    unsafe fn expire(node: NonNull<TimerNode<P>>) {
+    unsafe fn expire(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
         // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds it.
         let delay = unsafe { node.cast::<Self>().as_ref() };
-        // SAFETY: the hold is a reference of the item.
+        // SAFETY: the hold keeps the item's memory.
         let header = unsafe { delay.item.as_ref() };
         let held = loop {
             if let Some(held) = header.try_lock() {
                 break held;
             }
             if header.leave_to_holder() {
-                return;
+                return None;
             }
         };
         let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
-        held.unlock();
+        if launch.is_some() {
+            // Given back when the queue's gate is behind us: where the queue refuses it, this may be the last, and what the function
+            // captured may be the last handle of that queue.
+            header.add_reference();
+        }
+        let left = held.unlock_by_worker();
+        // What the function captured may take long to drop.
+        let item = Last(delay.item);
         if let Some(launch) = launch {
             launch.go();
+            // SAFETY: the reference that was added above.
+            let last = unsafe { Item::drop_reference_unless_last(delay.item) };
+            return last.then(|| -> Foreign { Box::new(move || item.let_go()) });
         }
+        (left == Finished::Free).then(|| -> Foreign { Box::new(move || item.free()) })
     }
 
     /// Whether the item waits for just this delay, and its time has come.
@@ -115,20 +144,18 @@ impl<P: Platform> Delay<P> {
     unsafe fn release(node: NonNull<TimerNode<P>>, dropped: bool) {
         // SAFETY: as in `expire`. The hold is a reference of the delay, taken back here.
         let delay = unsafe { Arc::from_raw(node.cast::<Self>().as_ptr().cast_const()) };
-        // SAFETY: the hold is a reference of the item too; it is given back below.
+        // SAFETY: the hold keeps the item's memory too; it is given back below.
         let header = unsafe { delay.item.as_ref() };
-        if dropped {
-            // The runtime ends, and with it the queue.
-            let held = header.lock();
+        // The runtime ends, and with it the queue.
+        if dropped && let Some(held) = header.lock_unless_abandoned() {
             if core::ptr::eq(current(&held), &raw const *delay) {
                 forget(&held);
             }
-            held.unlock();
+            // SAFETY: it is said so; our hold keeps the memory.
+            unsafe { crate::run::free_if_over(held.unlock_by_worker(), delay.item) };
         }
-        if header.drop_reference() {
-            // SAFETY: nobody has the item any more.
-            unsafe { crate::run::free(delay.item) };
-        }
+        // SAFETY: the hold, which is given back.
+        unsafe { Item::release(delay.item) };
     }
 
     /// The item's delay for the timer of the queue's runtime; made if it has none.
@@ -221,7 +248,7 @@ fn tell<P: Platform>(
 ) -> bool {
     let item = held.item();
     // For the hold that the timer may take, and may let go before it answers.
-    item.add_reference();
+    item.hold();
     // SAFETY: the item's delay is in an Arc, as long as we have the lock.
     unsafe { Arc::increment_strong_count(delay) };
     let node: NonNull<TimerNode<P>> = NonNull::new(delay.cast_mut()).expect("not null").cast();
@@ -230,7 +257,7 @@ fn tell<P: Platform>(
     if hold != Hold::Taken {
         // SAFETY: as above; no hold was taken.
         drop(unsafe { Arc::from_raw(delay) });
-        item.drop_reference();
+        item.unhold();
     }
     if hold == Hold::Refused {
         forget(held);

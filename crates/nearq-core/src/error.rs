@@ -58,6 +58,17 @@ pub enum Error {
         /// The workqueue's name.
         queue: String,
     },
+    /// The work item is [disabled](crate::Work::disable).
+    Disabled,
+    /// An environment variable with a value that is not known.
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// What it is set to.
+        value: String,
+        /// What it may be set to, in words.
+        expected: String,
+    },
     /// A limit of zero threads.
     NoThreads,
     /// The rescuer of a workqueue could not be started, or a thread without which it would not know when it is needed.
@@ -119,6 +130,12 @@ impl fmt::Display for Error {
                  set for a queue that is not ordered"
             ),
             Error::Deadlock(text) => f.write_str(text),
+            Error::Disabled => f.write_str(
+                "the work item is disabled and is not queued; enable it as often as it was disabled",
+            ),
+            Error::Environment { variable, value, expected } => {
+                write!(f, "{variable} is `{value}`; it may be {expected}")
+            }
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
             Error::NoRescuer { queue, refused } => write!(
                 f,

@@ -218,6 +218,10 @@ pub(crate) struct Extra<P: Platform> {
     pub(crate) waiters: P::AtomicU32,
     /// `ended` has grown.
     pub(crate) event: Event<P>,
+    /// Holds of the memory; the item's own is one (`item/holds`).
+    pub(crate) holds: P::AtomicU32,
+    /// Calls of `cancel_sync` that are under way. Under the item's lock.
+    pub(crate) syncs: P::AtomicU32,
     /// The node by which an item that is `AWAY` is queued (`stand_in`). Under the item's lock.
     pub(crate) stand_in: P::AtomicPtr<Item<P>>,
     /// The stamp of a sample.
@@ -234,6 +238,8 @@ impl<P: Platform> Extra<P> {
             later: P::AtomicU64::new(0),
             waiters: P::AtomicU32::new(0),
             event: Event::new(),
+            holds: P::AtomicU32::new(1),
+            syncs: P::AtomicU32::new(0),
             stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
             stamp: P::AtomicU64::new(Stamp::NONE.0),
             home: Mutex::new_in(None),
@@ -248,6 +254,7 @@ impl<P: Platform> Extra<P> {
     /// forgotten.
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
         fork::set(&self.waiters, 0);
+        fork::set(&self.syncs, 0);
         fork::set(&self.stand_in, core::ptr::null_mut());
         self.event.after_fork_in_child();
         if self.home.is_locked() {

@@ -58,8 +58,8 @@
 //!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand (see `Platform::follow_forks`); nothing of nearq may be used in such a child
-//! before it has called `exec`. Nor may a program fork inside the closure of `Workqueue::change` or a waker, which run under
-//! locks or in the middle of a step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
+//! before it has called `exec`. Nor may a program fork inside a waker, which runs in the middle of a
+//! step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
 //! `exit` there: the runtime runs it between two items, on whatever thread it has.
 
 use nearq_lock::Mutex;
@@ -184,6 +184,7 @@ impl<P: Platform> Inner<P> {
         }
         set(&self.rescuers_missing, u32::from(has_rescuers));
         self.monitor.after_fork_in_child();
+        self.hooked.after_fork_in_child();
         self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();

@@ -26,7 +26,7 @@
 //! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes;
 //!   the item's link stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own
 //!   thread; where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the
-//!   spot.
+//!   spot. What the future drops then may end other futures in the same way: `ending` sees to it that a chain of them needs no deep stack.
 //! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
 //!   properly. Then it pushes it, as a worker does; it has kept the queue alive meanwhile.
 //!
@@ -57,9 +57,9 @@ use crate::queue::Queue;
 use crate::task::{CANCELLED, DONE, Owner, Stage, Task, left_behind};
 
 /// Where a future goes when it is woken.
-pub(crate) trait Route<P: Platform>: Send {
+pub(crate) trait Route<P: Platform>: Send + 'static {
     /// What keeps the place alive where it refuses.
-    type Kept;
+    type Kept: 'static;
 
     /// Sends an item of which the caller has `PENDING` on its way, counted; refuses if the place is closed.
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept>;
@@ -105,12 +105,13 @@ where
     P: Platform,
     O: Owner<P>,
     R: Route<P>,
-    F: Future<Output = T> + Send,
+    F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
     const TABLE: ItemTable<P> = ItemTable {
         execute: Self::execute,
         free: Self::free,
+        parts: None,
         refuse: Self::refuse,
         name: core::any::type_name::<F>,
     };
@@ -275,8 +276,15 @@ where
             return;
         }
         if let Err(kept) = this.route.send(item) {
-            // SAFETY: the claim is ours, and was refused.
-            unsafe { Self::end_here(item, Some(&kept)) };
+            // SAFETY: as the caller says.
+            unsafe { item.as_ref() }.add_reference();
+            crate::ending::in_turn::<P>(move || {
+                // SAFETY: the claim is ours, and was refused; the reference is given back last.
+                unsafe {
+                    Self::end_here(item, Some(&kept));
+                    Self::give_back(item);
+                }
+            });
         }
     }
 
@@ -379,11 +387,17 @@ where
     }
 
     unsafe fn waker_drop(data: *const ()) {
-        let item = Self::item_of(data);
-        // SAFETY: the waker keeps the item alive.
+        // SAFETY: the waker is a reference.
+        unsafe { Self::give_back(Self::item_of(data)) };
+    }
+
+    /// # Safety
+    /// The caller has a reference, and does not touch the item afterwards.
+    unsafe fn give_back(item: NonNull<Item<P>>) {
+        // SAFETY: as the caller says.
         if unsafe { item.as_ref() }.drop_reference() {
             // SAFETY: neither queued nor running, and this was the last reference.
-            unsafe { Self::free(item) };
+            crate::ending::in_turn::<P>(move || unsafe { Self::free(item) });
         }
     }
 }
@@ -398,7 +412,7 @@ where
     P: Platform,
     O: Owner<P>,
     R: Route<P>,
-    F: Future<Output = T> + Send,
+    F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
     let task = Task::<P, O, F, T>::new(&Spawned::<P, O, R, F, T>::TABLE, owner, future);

@@ -37,10 +37,13 @@ use crate::event::Notification;
 use crate::extra::Extra;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
-    PENDING, RUNNING, STALE, SYNCED, SYNCED_ONCE, TIMED, WAITED, is_abandoned,
+    PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
 };
 use crate::link::Link;
 use crate::queue::Queue;
+
+/// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
+const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
 
 /// The lock, held.
 pub(crate) struct Held<'a, P: Platform> {
@@ -65,10 +68,25 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free, and the item is not abandoned.
     pub(crate) fn try_lock(&self) -> Option<Held<'_, P>> {
         let word = self.current();
-        (word & LOCKED == 0 && self.change(word, word | LOCKED)).then(|| self.held())
+        let free = word & LOCKED == 0 && !is_abandoned(word);
+        (free && self.change(word, word | LOCKED)).then(|| self.held())
+    }
+
+    /// Takes the lock; nothing if the item is abandoned. For who has nothing but a hold of the memory.
+    pub(crate) fn lock_unless_abandoned(&self) -> Option<Held<'_, P>> {
+        let mut attempt = 0;
+        loop {
+            if is_abandoned(self.current()) {
+                return None;
+            }
+            if let Some(held) = self.try_lock() {
+                return Some(held);
+            }
+            crate::pause::for_holder::<P>(&mut attempt);
+        }
     }
 
     /// The lock, which the caller has set.
@@ -104,7 +122,8 @@ impl<P: Platform> Item<P> {
     pub(crate) fn disable(&self) {
         loop {
             let word = self.current();
-            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4095 times");
+            let depth = disabled_for_long(word);
+            assert!(depth < MOST_DISABLED, "a work item is disabled more than 4094 times");
             if self.change(word, word + DISABLED_ONCE) {
                 return;
             }
@@ -115,29 +134,45 @@ impl<P: Platform> Item<P> {
     pub(crate) fn enable(&self) -> bool {
         loop {
             let word = self.current();
-            assert!(word & DISABLED != 0, "a work item is enabled more often than it was disabled");
+            // Not by what a `cancel_sync` does meanwhile, which ends by itself.
+            let depth = disabled_for_long(word);
+            assert!(depth != 0, "a work item is enabled more often than it was disabled");
             if self.change(word, word - DISABLED_ONCE) {
                 return (word - DISABLED_ONCE) & DISABLED == 0;
             }
         }
     }
 
-    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after) is told what this gave: by a call that ends in the
-    /// same thread, so that a child that has lost the thread does without. (Not if more than 31 are under way.)
-    pub(crate) fn disable_for_now(&self) -> u64 {
-        loop {
-            let word = self.current();
-            assert!(word & DISABLED != DISABLED, "a work item is disabled more than 4095 times");
-            let synced = if word & SYNCED == SYNCED { 0 } else { SYNCED_ONCE };
-            if self.change(word, word + DISABLED_ONCE + synced) {
-                return synced;
-            }
+    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after): by a call that ends in the same thread, so that a child
+    /// that has lost the thread does without. However many such calls are under way, they have one place among those that disable the
+    /// item, which no `enable` of somebody else takes back.
+    pub(crate) fn disable_for_now(&self) {
+        let extra = self.extra();
+        let held = self.lock();
+        // Relaxed, here and below: under the lock.
+        let syncs = extra.syncs.load(Ordering::Relaxed);
+        extra.syncs.store(syncs + 1, Ordering::Relaxed);
+        if syncs == 0 {
+            // `disable` leaves room for one more. AcqRel: every step hands the item on.
+            self.state.fetch_add(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
         }
+        held.unlock();
     }
 
     /// Undoes [`disable_for_now`](Self::disable_for_now).
-    pub(crate) fn enable_after(&self, synced: u64) {
-        self.state.fetch_sub(DISABLED_ONCE + synced, Ordering::AcqRel);
+    pub(crate) fn enable_after(&self) {
+        let held = self.lock();
+        let syncs = &self.known_extra().syncs;
+        match syncs.load(Ordering::Relaxed) {
+            // A fork has left it behind.
+            0 => {}
+            1 => {
+                syncs.store(0, Ordering::Relaxed);
+                self.state.fetch_sub(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
+            }
+            more => syncs.store(more - 1, Ordering::Relaxed),
+        }
+        held.unlock();
     }
 
     /// What few items need; made now if there is none.
@@ -179,22 +214,19 @@ impl<P: Platform> Item<P> {
     /// The domain in which the item is held back, if the caller's own item has a place there. It is there as long as that
     /// item runs.
     pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
-        let held = self.lock();
-        let word = held.word();
-        let node: Option<&Self> = match word & (PENDING | TIMED | AWAY) {
-            PENDING => Some(self),
-            word if word == PENDING | AWAY => {
-                // SAFETY: the item is away, and we have its lock: so the node is alive.
-                Some(unsafe { &*crate::stand_in::of(self.known_extra()).as_ptr() })
+        if !crate::context::is_in_item::<P>() {
+            return None;
+        }
+        let mut attempt = 0;
+        loop {
+            let held = self.lock();
+            let domain = held.held_back_in();
+            held.unlock();
+            if let Some(domain) = domain {
+                return domain.filter(|domain| crate::context::serves_domain(*domain));
             }
-            _ => None,
-        };
-        let node = node.filter(|node| node.current() & INACTIVE != 0);
-        // SAFETY: null, or a link on which the node is counted; cancelling, which gives that back, needs the lock.
-        let link = node.and_then(|node| unsafe { node.accounted().as_ref() });
-        let domain = link.map(|link| core::ptr::from_ref(link.admission()));
-        held.unlock();
-        domain.filter(|domain| crate::context::serves_domain(*domain))
+            crate::pause::for_holder::<P>(&mut attempt);
+        }
     }
 
     /// Waits no longer.
@@ -209,17 +241,21 @@ impl<P: Platform> Item<P> {
         held.unlock();
     }
 
-    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim gave; the caller has a
-    /// handle of the item besides.
+    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim gave.
+    ///
+    /// # Safety
+    /// The caller has a handle of the item besides, or a hold of its memory.
     #[cold]
-    pub(crate) fn unclaim(&self, node: NonNull<Self>) {
-        let held = self.lock();
+    pub(crate) unsafe fn unclaim(item: NonNull<Self>, node: NonNull<Self>) {
+        // SAFETY: as the caller says.
+        let held = unsafe { item.as_ref() }.lock();
         held.clear(PENDING | AWAY);
         held.count_dropped();
-        if !core::ptr::eq(node.as_ptr(), self) {
+        if node != item {
             crate::stand_in::free(node);
         }
-        held.unlock();
+        // SAFETY: it is said so; the caller does without the handle then.
+        unsafe { crate::run::free_if_over(held.unlock_by_worker(), item) };
     }
 }
 
@@ -256,11 +292,36 @@ impl<P: Platform> Held<'_, P> {
         self.count_dropped();
         // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
         let link = unsafe { &*link };
-        if !inactive && word & AWAY == 0 && self.item.spot().home().is_some() {
-            link.pool.homed_left();
+        if !inactive {
+            link.pool.count_stale();
+            if word & AWAY == 0 && self.item.spot().home().is_some() {
+                link.pool.homed_left();
+            }
         }
         self.told.set(Some(link.queue().retire(link, inactive)));
         Some(true)
+    }
+
+    /// The domain in which the item is held back, if it is. Nothing if it is between two steps of somebody else: try again.
+    #[expect(
+        clippy::option_option,
+        reason = "as `cancel`: the outer one is for the caller's loop alone"
+    )]
+    fn held_back_in(&self) -> Option<Option<*const Admission<P>>> {
+        let word = self.word();
+        let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
+            PENDING => self.item,
+            word if word == PENDING | AWAY => {
+                // SAFETY: the item is away, and we have its lock: so the node is alive.
+                unsafe { &*crate::stand_in::of(self.item.known_extra()).as_ptr() }
+            }
+            _ => return Some(None),
+        };
+        // SAFETY: null, or a link on which the node is counted; cancelling, which gives that back, needs the lock.
+        let link = unsafe { node.accounted().as_ref() }?;
+        // After the link, which is written when it is decided.
+        let is_held_back = node.current() & INACTIVE != 0;
+        Some(is_held_back.then(|| core::ptr::from_ref(link.admission())))
     }
 
     /// Clears `PENDING` of an item whose queueing goes by its own node; the word before.
@@ -356,6 +417,8 @@ impl<P: Platform> Held<'_, P> {
                 waiters.push(item.known_extra().event.take());
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
+            } else if item.is_to_be_emptied(word & !LOCKED) {
+                item.empty_contained();
             } else if item.change(word, word & !LOCKED) {
                 // What is left keeps the item: it is pending, or stale.
                 let free = left.is_none() && is_abandoned(word & !LOCKED);

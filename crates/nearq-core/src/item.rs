@@ -8,7 +8,8 @@
 //! | 1 | `RUNNING` | a worker executes the item's function |
 //! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
-//! | 3..8 | synced | of others: how often it was disabled by a `cancel_sync` that is under way; a fork leaves these behind |
+//! | 3 | `SYNCED` | of others: one of `disabled` is that of the `cancel_sync`s that are under way, however many; a fork leaves it behind |
+//! | 4 | `EMPTY` | of others: the value is gone (`holds`) |
 //! | 8 | `LOCKED` | somebody changes more of the item than the word (`held`) |
 //! | 9 | `WAITED` | somebody waits for an execution to end |
 //! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
@@ -58,12 +59,13 @@
 //!   execution (release here, acquire in `start`, and the read-modify-writes between them keep the chain), or it
 //!   comes after, then it succeeds and causes another execution.
 //! * *The item may drop its last handle or requeue itself while it runs*: `PENDING`, `RUNNING` and `STALE` keep it alive as a
-//!   handle does; who ends the last of them frees it.
+//!   handle does; the thread that ends the last of them frees it. What the function captured may go before (`holds`).
 //! * *After a fork* whatever the parent's threads had of an item they have of the parent's: a word of an older epoch counts
 //!   as idle, and who first asks for it in the child makes it so (`current`). Of a task, which runs once, it counts as the
 //!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
 
 mod execution;
+mod holds;
 
 use core::ptr::NonNull;
 
@@ -73,12 +75,13 @@ use crate::extra::Attachment;
 use crate::link::Link;
 use crate::observe::Stamp;
 use crate::task::{CANCELLED, DONE};
+pub(crate) use holds::Parts;
 
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
 pub(crate) const DEFERRED: u64 = 1 << 2;
-pub(crate) const SYNCED_ONCE: u64 = 1 << 3;
-pub(crate) const SYNCED: u64 = 0x1f << 3;
+pub(crate) const SYNCED: u64 = 1 << 3;
+pub(crate) const EMPTY: u64 = 1 << 4;
 pub(crate) const LOCKED: u64 = 1 << 8;
 pub(crate) const WAITED: u64 = 1 << 9;
 pub(crate) const STALE: u64 = 1 << 10;
@@ -94,6 +97,10 @@ const EPOCH_SHIFT: u32 = 28;
 const EPOCH: u64 = 0xfff << EPOCH_SHIFT;
 pub(crate) const REFERENCE: u64 = 1 << 40;
 
+/// So many handles are bearable. Beyond, the process ends: a panic could be caught, and the count would wrap and free an item that has
+/// handles. As many threads again may be between counting and ending.
+const MOST_REFERENCES: u64 = (u64::MAX / REFERENCE) / 2;
+
 /// An item of which somebody has one of these must not be freed, although no handle is left.
 const ALIVE: u64 = PENDING | RUNNING | STALE | LOCKED;
 
@@ -104,6 +111,8 @@ pub(crate) struct ItemTable<P: Platform> {
     pub(crate) execute: unsafe fn(NonNull<Item<P>>) -> Executed,
     /// Frees the item.
     pub(crate) free: unsafe fn(NonNull<Item<P>>),
+    /// Of items whose value may go before their memory does.
+    pub(crate) parts: Option<Parts<P>>,
     /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Of others it is not asked.
     pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
     /// The function's name, for people.
@@ -214,6 +223,15 @@ pub(crate) unsafe fn never_refused<P: Platform>(_: NonNull<Item<P>>) {
     unreachable!("the queuer gives its claim back");
 }
 
+#[cold]
+fn too_many_handles<P: Platform>() -> ! {
+    // Not by a macro that panics where nothing can be written: the count would go on.
+    P::warn(&format!(
+        "one work item, or one future's wakers, have more than {MOST_REFERENCES} handles; the process ends"
+    ));
+    std::process::abort();
+}
+
 /// Whether nobody has an item with this word.
 #[inline]
 pub(crate) fn is_abandoned(word: u64) -> bool {
@@ -239,10 +257,10 @@ fn epoch<P: Platform>() -> u64 {
 
 /// How often an item is disabled, without what a `cancel_sync` does for a while, as the word has it. Items that run once are never
 /// disabled.
-fn disabled_for_long(word: u64) -> u64 {
+pub(crate) fn disabled_for_long(word: u64) -> u64 {
     match word & DISABLED {
         0 => 0,
-        disabled => disabled - (word & SYNCED) / SYNCED_ONCE * DISABLED_ONCE,
+        disabled => disabled - (word & SYNCED) / SYNCED * DISABLED_ONCE,
     }
 }
 
@@ -497,10 +515,9 @@ impl<P: Platform> Item<P> {
     /// One more handle. The caller has one.
     pub(crate) fn add_reference(&self) {
         let before = self.state.fetch_add(REFERENCE, Ordering::Relaxed);
-        assert!(
-            before / REFERENCE < (u64::MAX / REFERENCE) / 2,
-            "more than eight million handles of one work item"
-        );
+        if before / REFERENCE >= MOST_REFERENCES {
+            too_many_handles::<P>();
+        }
     }
 
     /// One handle less; true if the caller must free the item.

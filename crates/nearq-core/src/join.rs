@@ -7,10 +7,12 @@ use core::task::{Context, Poll, Waker};
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
 
+use crate::admission::Admission;
 use crate::context::blocking;
 use crate::item::{Item, is_of_this_process};
 use crate::outcome::JoinError;
 use crate::task::{ASLEEP, CHANGING, DONE, Head, POLLED};
+use crate::waiting::Beside;
 
 /// What a handle does with a task whose type it does not know; one table for each type of closure or future.
 pub(crate) struct Kind<T, P: Platform> {
@@ -127,7 +129,9 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// needs room for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
     ///
     /// # Errors
-    /// It panicked, or was cancelled. In the child of a fork, what was spawned before and had not ended is the parent's and is
+    /// It panicked, or was cancelled. [`Deadlock`](JoinError::Deadlock) where the waiting would never end: the limit holds it back when
+    /// the waiting begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned
+    /// before and had not ended is the parent's and is
     /// [`Cancelled`](JoinError::Cancelled) here.
     pub fn join(self) -> Result<T, JoinError> {
         // Acquire: the result.
@@ -136,13 +140,23 @@ impl<T, P: Platform> JoinHandle<T, P> {
             if !is_of_this_process::<P>(word) {
                 return Err(JoinError::Cancelled);
             }
+            let Some(beside) = Beside::begin(&self.head().item) else {
+                return Err(JoinError::Deadlock);
+            };
             blocking::<P, _>(|| self.wait());
+            drop(beside);
         }
         // SAFETY: DONE was read with acquire, and this is the only handle.
         unsafe { (self.kind().take)(self.item) }
     }
 
+    /// The domain in which it is held back, if the caller's own item has a place there.
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
+        self.head().item.held_back_beside_caller()
+    }
+
     fn wait(&self) {
+        crate::ending::catch_up::<P>();
         // Acquire: the result, where it is there already.
         if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
             return;

@@ -1,6 +1,7 @@
 //! The item by which a domain asks a worker to look after its limit: only workers activate what is held back.
 //!
-//! It belongs to no link and is not counted. A domain has one; while it is pending, another question is the same one.
+//! It belongs to no link and is not counted. A domain has one; while it is pending, another question is the same one. It goes to a pool of the
+//! domain that has a worker to spare, and there it comes before all else: what it lets in may be for CPUs that are idle.
 
 use core::ptr::NonNull;
 
@@ -21,6 +22,7 @@ impl<P: Platform> Kicker<P> {
     const TABLE: ItemTable<P> = ItemTable {
         execute: Self::execute,
         free: Self::free,
+        parts: None,
         refuse: crate::item::never_refused,
         name: || "kicker",
     };
@@ -44,7 +46,7 @@ impl<P: Platform> Kicker<P> {
         let item = NonNull::from(self).cast();
         // SAFETY: the domain has a handle. Nobody cancels a kicker, so the node is its own.
         if unsafe { Item::claim(item, Epoch::now::<P>()) }.is_some() && self.item.publish() {
-            pool.push(item);
+            pool.push_kicker(item);
         }
     }
 

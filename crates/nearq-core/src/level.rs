@@ -117,6 +117,11 @@ impl<P: Platform> Level<P> {
         self.look_at_waiting();
     }
 
+    /// Places that are taken.
+    pub(crate) fn taken(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
     /// Places, not counting the extra ones.
     pub(crate) fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)

@@ -21,7 +21,7 @@
 //! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `home` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
-//! | `builder`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
+//! | `builder`, `variables`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
 //! | `observe`, `histogram`, `handle`, `look`, `points` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall` | who is told that work waits and nothing starts |
@@ -30,7 +30,7 @@
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
 //! | `fork` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
-//! | `task`, `future`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, and who waits for it |
+//! | `task`, `future`, `ending`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, how it ends, and who waits for it |
 //! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
 
 mod admission;
@@ -46,6 +46,7 @@ mod credits;
 mod default;
 mod delayed;
 mod domain;
+mod ending;
 mod error;
 mod event;
 mod extra;
@@ -97,6 +98,7 @@ mod table;
 mod task;
 mod timer;
 mod turn;
+mod variables;
 mod waiting;
 mod watch;
 mod wheel;

@@ -353,6 +353,9 @@ impl<P: Platform> Runtime<P> {
     /// assert_eq!((wait.samples, run.samples), (1, 1));
     /// # Ok::<(), nearq_core::Error>(())
     /// ```
+    ///
+    /// It is there with the feature `observe`, which is on by default; without it nothing would be timed.
+    #[cfg(feature = "observe")]
     pub fn time_items(&self) -> Timing<P> {
         self.inner().observation.readers.lock().timing += 1;
         self.inner().readers_changed();
@@ -360,16 +363,19 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Tells what happens to items from now on: those of one queue, by its [number](crate::QueueHandle::id), or of all. One item of
-    /// `every` is enough, rounded up to a power of two; what is beyond 20,000 items a second is left out anyway.
+    /// `every` is enough, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
     ///
     /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
     /// counted.
+    ///
+    /// It is there with the feature `observe`, which is on by default; without it nothing would be traced.
+    #[cfg(feature = "observe")]
     pub fn trace(&self, queue: Option<u64>, every: u32) -> Tracer<P> {
         let inner = self.inner();
         let observation = &inner.observation;
         let tape = observation.make_tape(self.topology().possible().len());
         let (cursors, lost) = (tape.ends(), tape.lost());
-        let power = every.max(1).next_power_of_two().ilog2().min(sampler::MOST_POWER);
+        let power = sampler::power_of(every);
         let number = {
             let mut readers = observation.readers.lock();
             readers.next += 1;

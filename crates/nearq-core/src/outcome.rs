@@ -7,6 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What a closure that panicked left behind.
 pub struct Panic(Box<dyn Any + Send>);
 
+// SAFETY: a shared reference gives the message alone, which is a `&str` or a `String` and so may be read by all threads; of any other value
+// nothing but the type is looked at. The value itself comes out by value only, and is `Send`.
+unsafe impl Sync for Panic {}
+
 impl Panic {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
         Panic(payload)
@@ -50,6 +54,9 @@ pub enum JoinError {
     /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped. Or the process is the child of
     /// a fork, and its parent runs it.
     Cancelled,
+    /// Nobody waited for it, because that would never have ended: the limit of its queue holds it back, and every item that has a place
+    /// of that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
+    Deadlock,
 }
 
 impl JoinError {
@@ -62,7 +69,7 @@ impl JoinError {
     pub fn panic(&self) -> Option<&Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
-            JoinError::Cancelled => None,
+            JoinError::Cancelled | JoinError::Deadlock => None,
         }
     }
 
@@ -70,7 +77,7 @@ impl JoinError {
     pub fn into_panic(self) -> Option<Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
-            JoinError::Cancelled => None,
+            JoinError::Cancelled | JoinError::Deadlock => None,
         }
     }
 
@@ -85,6 +92,11 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::Panicked(panic) => panic.fmt(f),
             JoinError::Cancelled => write!(f, "it was cancelled before it had ended"),
+            JoinError::Deadlock => write!(
+                f,
+                "it is held back by its queue's limit, and every item that has a place of that limit waits like the caller; let the \
+                 caller end first, use a scope or two queues, or raise max_active"
+            ),
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! # Who may do what
 //! * Any thread pushes onto `inbox` and wakes a worker (`idle`). No lock.
-//! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox.
-//! * A worker that finds neither takes back what other workers of the pool have in their batches.
+//! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox. The runtime's own items,
+//!   by which limits are looked after (`kicker`), come before all others: items of this and of other pools wait for them.
+//! * A worker that finds neither takes back what other workers of the pool have in their batches. Where there is always something, nobody
+//!   comes to that; so a worker that says that it blocks puts its batch back first, and the monitor does it for one that has been in one
+//!   item for long (`relieve`).
 //! * Workers of sibling pools (same nice, same mask, other pod) help: they take from the list, nearest pool first.
 //!   A machine has many pools, and what helpers look at is taken from those who write it. So they look at two lines of a
 //!   pool: its inbox, and what is written once a batch (`listed`). Into batches they look only where a worker has
@@ -36,7 +39,7 @@ use crate::broken::Broken;
 use crate::fork;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
-use crate::item::Item;
+use crate::item::{Item, Started};
 use crate::level::{Level, leave};
 use crate::link::Link;
 use crate::list::List;
@@ -49,6 +52,9 @@ use crate::worker::Worker;
 use homes::Homed;
 pub(crate) use homes::Noted;
 
+/// Cancelled nodes may be on a pool's lists, if there are not as many others: some 100 KiB.
+const MANY_STALE: usize = 1024;
+
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
     pub(crate) id: u32,
@@ -60,7 +66,7 @@ pub(crate) struct Pool<P: Platform> {
     pub(crate) node: Option<u32>,
     pub(crate) level: Arc<Level<P>>,
     runtime: *const Inner<P>,
-    inbox: Padded<Inbox<P>>,
+    arrivals: Padded<Arrivals<P>>,
     idle: Padded<Idle<P>>,
     listed: Padded<Listed<P>>,
     called: Padded<Called<P>>,
@@ -69,12 +75,21 @@ pub(crate) struct Pool<P: Platform> {
     workers: P::AtomicU32,
     /// Workers that have said that they block: so many threads more than hands.
     away: P::AtomicU32,
+    /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
+    stale: P::AtomicU32,
     /// Whether its workers can be started.
     pub(crate) hardship: Hardship<P>,
     /// Its workers' entries, newest first; entries are never removed.
     first_worker: P::AtomicPtr<Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
     siblings: P::AtomicPtr<Vec<*const Pool<P>>>,
+}
+
+/// What pushers write.
+struct Arrivals<P: Platform> {
+    inbox: Inbox<P>,
+    /// The runtime's own items.
+    kickers: Inbox<P>,
 }
 
 /// What workers write once a batch.
@@ -124,7 +139,7 @@ impl<P: Platform> Pool<P> {
             node,
             level,
             runtime,
-            inbox: Padded(Inbox::new()),
+            arrivals: Padded(Arrivals { inbox: Inbox::new(), kickers: Inbox::new() }),
             idle: Padded(Idle::new()),
             listed: Padded(Listed {
                 ready: Mutex::new_in(List::new()),
@@ -141,6 +156,7 @@ impl<P: Platform> Pool<P> {
             homed: Padded(Homed::new()),
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
+            stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -157,7 +173,13 @@ impl<P: Platform> Pool<P> {
     /// Puts an item on the pool and sees to it that somebody comes for it. The caller has its `PENDING`.
     #[inline]
     pub(crate) fn push(&self, item: NonNull<Item<P>>) {
-        self.inbox.push(item);
+        self.arrivals.inbox.push(item);
+        self.call_worker();
+    }
+
+    /// As [`push`](Self::push), of an item of the runtime itself, which comes before all others.
+    pub(crate) fn push_kicker(&self, item: NonNull<Item<P>>) {
+        self.arrivals.kickers.push(item);
         self.call_worker();
     }
 
@@ -193,6 +215,11 @@ impl<P: Platform> Pool<P> {
     /// How many may be awake at once.
     pub(crate) fn hands(&self) -> u32 {
         self.called.hands.load(Ordering::Relaxed)
+    }
+
+    /// Workers that are awake.
+    pub(crate) fn awake(&self) -> u32 {
+        self.called.awake.load(Ordering::Relaxed)
     }
 
     /// Sets how many may be awake at once; who raises it calls somebody afterwards. By the monitor only.
@@ -231,7 +258,9 @@ impl<P: Platform> Pool<P> {
     /// Whether something waits on the inbox or the list.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || self.listed.len.load(Ordering::SeqCst) != 0
+        !self.arrivals.inbox.is_empty()
+            || self.listed.len.load(Ordering::SeqCst) != 0
+            || !self.arrivals.kickers.is_empty()
     }
 
     /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving their share to the others.
@@ -242,13 +271,29 @@ impl<P: Platform> Pool<P> {
         let listed = &*self.listed;
         let mut ready = listed.ready.lock();
         if ready.is_empty() {
-            *ready = self.inbox.take_all();
+            *ready = self.arrivals.inbox.take_all();
         }
+        self.put_kickers_first(&mut ready);
         let share = ready.len().div_ceil(self.cpus as usize);
         let moved = worker.fill(&mut ready, share.min(limit).max(1));
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
         moved
+    }
+
+    /// Moves all that has arrived onto the list.
+    fn gather(&self, ready: &mut List<P>) {
+        ready.append(&mut self.arrivals.inbox.take_all());
+        self.put_kickers_first(ready);
+    }
+
+    /// Moves the runtime's own items to the front of the list.
+    fn put_kickers_first(&self, ready: &mut List<P>) {
+        if !self.arrivals.kickers.is_empty() {
+            let mut kickers = self.arrivals.kickers.take_all();
+            kickers.append(ready);
+            core::mem::swap(&mut kickers, ready);
+        }
     }
 
     /// Takes back what another worker of this pool has not started, into `worker`'s empty batch.
@@ -277,17 +322,9 @@ impl<P: Platform> Pool<P> {
         let listed = &*self.listed;
         let mut ready = listed.ready.lock();
         for worker in self.entries() {
-            let mut batch = List::new();
-            let mut half = List::new();
-            // The youngest half comes first.
-            while worker.batch.steal(&mut half) != 0 {
-                half.append(&mut batch);
-                core::mem::swap(&mut half, &mut batch);
-            }
-            batch.append(&mut ready);
-            core::mem::swap(&mut *ready, &mut batch);
+            Self::unbatch(worker, &mut ready);
         }
-        ready.append(&mut self.inbox.take_all());
+        self.gather(&mut ready);
         if !ready.front().is_some_and(&wanted) {
             ready.prefer(&wanted);
         }
@@ -296,11 +333,80 @@ impl<P: Platform> Pool<P> {
         item
     }
 
+    /// Moves what is in the worker's batch to the front of the list.
+    fn unbatch(worker: &Worker<P>, ready: &mut List<P>) {
+        let mut batch = List::new();
+        let mut half = List::new();
+        // The youngest half comes first.
+        while worker.batch.steal(&mut half) != 0 {
+            half.append(&mut batch);
+            core::mem::swap(&mut half, &mut batch);
+        }
+        batch.append(ready);
+        core::mem::swap(ready, &mut batch);
+    }
+
+    /// Puts what the worker, which is in an item for long, has not started back to where others find it. True if there was something. Does
+    /// nothing where the list is in use, unless the caller may `wait` for that.
+    #[cold]
+    pub(crate) fn relieve(&self, worker: &Worker<P>, wait: bool) -> bool {
+        let listed = &*self.listed;
+        let guard = if wait { Some(listed.ready.lock()) } else { listed.ready.try_lock() };
+        let Some(mut ready) = guard else { return false };
+        let before = ready.len();
+        Self::unbatch(worker, &mut ready);
+        let moved = ready.len() != before;
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        drop(ready);
+        if moved {
+            self.call_worker();
+        }
+        moved
+    }
+
+    /// The node of a queueing that was cancelled stays on one of the lists, until a worker meets it or the lists are tidied.
+    pub(crate) fn count_stale(&self) {
+        self.stale.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Throws cancelled nodes away where there are many: workers that are busy for long meet none, and an item that is cancelled and queued
+    /// again leaves one each time. By the monitor. It may walk past as many others.
+    pub(crate) fn tidy(&self) {
+        let listed = &*self.listed;
+        let stale = self.stale.load(Ordering::Relaxed) as usize;
+        if stale < MANY_STALE.max(listed.len.load(Ordering::Relaxed) as usize / 2) {
+            return;
+        }
+        // A worker that has it is about to take something.
+        let Some(mut ready) = listed.ready.try_lock() else { return };
+        self.stale.store(0, Ordering::Relaxed);
+        self.gather(&mut ready);
+        let all = ready.len();
+        // SAFETY: it is on the list, which keeps it alive.
+        let mut thrown = ready.extract(|item| unsafe { item.as_ref() }.is_stale(), all, all);
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        drop(ready);
+        while let Some(item) = thrown.pop_front() {
+            // SAFETY: STALE keeps it alive.
+            match unsafe { item.as_ref() }.start() {
+                // SAFETY: nobody has the item any more.
+                Started::Free => unsafe { crate::run::free(item) },
+                started => {
+                    debug_assert_eq!(started, Started::Cancelled, "nobody makes it fresh again");
+                }
+            }
+        }
+        if self.has_work() {
+            // Who looked in between has seen neither.
+            self.call_again();
+        }
+    }
+
     /// Notes what waits; see `look`.
     pub(crate) fn see_waiting(&self, sight: &mut Sight<P>) {
         let ready = self.listed.ready.lock();
         // SAFETY: the lists keep their items alive; whoever takes some has the lock, which is ours.
-        unsafe { sight.note(ready.nodes().chain(self.inbox.nodes())) };
+        unsafe { sight.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
     }
 
     /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
@@ -369,7 +475,7 @@ impl<P: Platform> Pool<P> {
 
     /// Spins until the inbox has something.
     pub(crate) fn spin(&self, budget: u32) -> bool {
-        self.inbox.spin(budget)
+        self.arrivals.inbox.spin(budget)
     }
 
     // ---- what is seen from outside ---------------------------------------------------------------------
@@ -429,7 +535,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn count_waiting(&self) -> usize {
         // A worker that has it is about to take something.
         if let Some(mut ready) = self.listed.ready.try_lock() {
-            ready.append(&mut self.inbox.take_all());
+            self.gather(&mut ready);
             self.listed.len.store(ready.len() as u32, Ordering::SeqCst);
         }
         if self.has_work() {
@@ -441,11 +547,13 @@ impl<P: Platform> Pool<P> {
 
     /// No threads, and nothing that waits: both are the parent's. After the workers' entries, in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        self.inbox.after_fork_in_child();
+        self.arrivals.inbox.after_fork_in_child();
+        self.arrivals.kickers.after_fork_in_child();
         self.idle.after_fork_in_child();
         // SAFETY: this is the only thread, and it is not in the middle of `take`: no user's code runs there.
         unsafe { self.listed.ready.renew(List::new()) };
         fork::set(&self.listed.len, 0);
+        fork::set(&self.stale, 0);
         fork::set(&self.listed.loaded, 0);
         fork::set(&self.called.queued_at_level, 0);
         fork::set(&self.called.brisk, 0);

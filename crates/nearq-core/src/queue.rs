@@ -2,7 +2,6 @@
 //! changed: `change`.
 
 use core::ptr::NonNull;
-use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
@@ -17,7 +16,7 @@ use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
 use crate::fork;
 use crate::gate::Gate;
-use crate::item::{Epoch, Item, PENDING, Spot};
+use crate::item::{Epoch, Item, Spot};
 use crate::kept::Kept;
 use crate::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
 use crate::observe::Observed;
@@ -27,6 +26,7 @@ use crate::rescuer::Rescuer;
 use crate::runtime::{Inner, Runtime};
 
 mod change;
+mod delayed;
 mod homes;
 
 pub(crate) use homes::Way;
@@ -198,76 +198,19 @@ impl<P: Platform> Queue<P> {
         self.priority().map_or(0, |priority| self.inner().priorities.effective_nice(priority))
     }
 
-    /// Queues an item when some time has passed; false if it is pending already, or disabled.
-    pub(crate) fn queue_delayed(
-        self: &Arc<Self>,
-        item: NonNull<Item<P>>,
-        cpu: usize,
-        delay: Duration,
-    ) -> bool {
-        if delay.is_zero() {
-            return self.queue_at(item, cpu);
+    /// Why an item was not queued: it is pending (false then), it is disabled, or the runtime was shut down.
+    #[cold]
+    fn why_not(&self, header: &Item<P>) -> Result<bool, Error> {
+        if header.is_pending() {
+            Ok(false)
+        } else if header.is_disabled() {
+            Err(Error::Disabled)
+        } else if self.inner().is_shut() {
+            Err(Error::ShutDown)
+        } else {
+            // It was pending a moment ago.
+            Ok(false)
         }
-        if self.inner().is_shut() {
-            // The timer is about to drop what it has.
-            return false;
-        }
-        let early = self.inner().broken.is(Broken::EarlyTimer);
-        let deadline = P::now() + if early { delay / 2 } else { delay };
-        // SAFETY: the caller has a handle.
-        let held = unsafe { item.as_ref() }.lock();
-        let armed = crate::delayed::arm(&held, self, cpu, deadline);
-        held.unlock();
-        armed
-    }
-
-    /// As [`queue_delayed`](Self::queue_delayed), in place of the queueing that is there; whether there was one.
-    pub(crate) fn modify_delayed(
-        self: &Arc<Self>,
-        item: NonNull<Item<P>>,
-        cpu: usize,
-        delay: Duration,
-    ) -> bool {
-        let deadline = P::now() + delay;
-        // SAFETY: the caller has a handle.
-        let header = unsafe { item.as_ref() };
-        let mut attempt = 0;
-        let mut pending = false;
-        loop {
-            let held = header.lock();
-            let Some(cancelled) = held.cancel() else {
-                held.unlock();
-                crate::pause::for_holder::<P>(&mut attempt);
-                continue;
-            };
-            let armed = !delay.is_zero()
-                && !self.inner().is_shut()
-                && crate::delayed::arm(&held, self, cpu, deadline);
-            // Else it is pending again, or disabled, or the runtime ends.
-            let is_pending = held.word() & PENDING != 0;
-            held.unlock();
-            pending |= cancelled;
-            // The item was idle for a moment: who was faster than we is taken back too.
-            if !delay.is_zero() {
-                if armed || !is_pending {
-                    return pending;
-                }
-                continue;
-            }
-            // SAFETY: the caller has a handle.
-            match unsafe { Item::claim(item, self.epoch()) } {
-                Some(node) => self.launch(item, node, cpu),
-                None if header.is_disabled() => false,
-                None => continue,
-            };
-            return pending;
-        }
-    }
-
-    fn queue_at(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
-        // SAFETY: the caller has a handle.
-        let node = unsafe { Item::claim(item, self.epoch()) };
-        node.is_some_and(|node| self.launch(item, node, cpu))
     }
 
     /// Sends an item on its way whose claim gave `node`; false if the queue refuses it. The caller has a reference of the
@@ -284,7 +227,10 @@ impl<P: Platform> Queue<P> {
     #[inline]
     fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> Result<bool, Error> {
         // SAFETY: the caller has a handle.
-        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else { return Ok(false) };
+        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else {
+            // SAFETY: as above.
+            return self.why_not(unsafe { item.as_ref() });
+        };
         if !self.send_by(node, cpu, way) {
             return Err(self.refuse(item, node));
         }
@@ -377,7 +323,7 @@ impl<P: Platform> Queue<P> {
     #[cold]
     fn refuse(&self, item: NonNull<Item<P>>, node: NonNull<Item<P>>) -> Error {
         // SAFETY: the caller has a handle, or the item's RUNNING.
-        unsafe { item.as_ref() }.unclaim(node);
+        unsafe { Item::unclaim(item, node) };
         self.refusal()
     }
 

@@ -44,7 +44,8 @@
 //! The thread has no handle of its queue, and upgrades a weak one for each call: so the queue may go at any time, and does so in the
 //! rescuer where that was the last to have it. Who drops the queue's handle drains it, then ends the thread and waits for it
 //! ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and waits for
-//! nothing: who frees it may be a worker, or the rescuer itself. Whoever ends the runtime waits until no such thread is left
+//! nothing: the thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait where it drops the last handle in a
+//! hook of its own. The thread that ends the runtime waits until no such thread is left
 //! (`Inner::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
 //! all `SeqCst`).
 //!
@@ -56,6 +57,7 @@
 //! be started there, for whatever queue, has the monitor start the rescuers too ([`Inner::see_to_rescuers`]). Where
 //! that fails it is said once, and tried again while work waits.
 
+use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -63,7 +65,7 @@ use std::sync::{Arc, Weak};
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, ThreadSpec};
 
-use crate::builder::{Config, WorkerInfo};
+use crate::builder::WorkerInfo;
 use crate::context::Context;
 use crate::error::Error;
 use crate::fork;
@@ -328,9 +330,10 @@ impl<P: Platform> Rescuer<P> {
         let info = WorkerInfo { name: worker.name(), pod: queue.layout().effective };
         let spec = ThreadSpec {
             name: info.name.clone(),
-            stack_size: inner.config.stack_size,
+            stack_size: inner.config.stack_size.map(NonZeroUsize::get),
             affinity: Some(inner.widest_mask()),
             scheduling: Some(inner.priorities.scheduling(&PRIORITY)),
+            signals: Some(inner.config.signals),
             ..ThreadSpec::default()
         };
         // SAFETY: every Inner is in an Arc, and the queue keeps it alive; this adds the reference that `own` holds.
@@ -347,13 +350,15 @@ impl<P: Platform> Rescuer<P> {
             let worker = unsafe { &*entry.0 };
             // Hooks and items may fork. In the child this thread is not a rescuer, and not counted.
             let epoch = P::fork_epoch();
+            // Before any foreign code: see "its end".
+            *worker.thread.lock() = Some(P::current_thread());
             favour::<P>();
-            Config::call(own.config.on_start.as_ref(), &info);
+            own.hooked.call(own.config.on_start.as_ref(), &info);
             if P::fork_epoch() == epoch {
                 live(&own, &rescuer, &queue, worker);
             }
             if P::fork_epoch() == epoch {
-                Config::call(own.config.on_stop.as_ref(), &info);
+                own.hooked.call(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
                 *worker.thread.lock() = None;
@@ -374,19 +379,22 @@ impl<P: Platform> Rescuer<P> {
         }
     }
 
-    /// Ends the thread, for good; waits for its end where the caller wants to. The queue is empty, and nobody queues to it.
+    /// Ends the thread, for good; waits for its end where the caller wants to, and is not that thread itself. The queue is empty, and
+    /// nobody queues to it.
     pub(crate) fn end(&self, wait: bool) {
         let turn = self.turn.lock();
         let worker = self.entry();
         // First the handle: once the thread has ended, the entry is another one's.
         let handle = worker.and_then(|worker| worker.handle.lock().take());
+        let within =
+            worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
         self.stopped.store(1, Ordering::SeqCst);
         self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
         drop(turn);
         if let Some(worker) = worker {
             worker.parker.unpark();
         }
-        if let Some(handle) = handle.filter(|_| wait) {
+        if let Some(handle) = handle.filter(|_| wait && !within) {
             crate::context::blocking::<P, _>(|| P::join(handle));
         }
     }
@@ -415,7 +423,6 @@ fn live<P: Platform>(
     queue: &Weak<Queue<P>>,
     worker: &Worker<P>,
 ) -> Ran {
-    *worker.thread.lock() = Some(P::current_thread());
     worker.set_idle();
     while !rescuer.is_stopped() && !inner.is_stopping() {
         // TAKE.

@@ -465,7 +465,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             let kicker = unsafe { item.as_ref() };
             // Nobody cancels a kicker, so it is still queued.
             if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
-                self.pool.push(item);
+                self.pool.push_kicker(item);
             }
         }
         // The queue waits for its kicker before it is freed. The fence: the kicker's state is not written `SeqCst`.
@@ -561,12 +561,27 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
 /// Nobody has the item any more.
 #[cold]
 pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
-    // What the caller executed last may be gone; should the foreign code fork, that must not be touched (`fork`).
+    // SAFETY: as the caller says.
+    outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
+}
+
+/// Frees an item if that is what is left to be done.
+///
+/// # Safety
+/// Where it is to be freed, nobody has it any more.
+pub(crate) unsafe fn free_if_over<P: Platform>(left: Finished, item: NonNull<Item<P>>) {
+    if left == Finished::Free {
+        // SAFETY: as the caller says.
+        unsafe { free(item) };
+    }
+}
+
+/// Runs foreign code that is not the function of an item; a panic goes no further. What the calling worker executed last may be gone; should
+/// the foreign code fork, that must not be touched (`fork`).
+pub(crate) fn outside_item<P: Platform>(foreign: impl FnOnce()) {
     let executed =
         crate::context::with_current::<P, _>(|context| context.item.replace(core::ptr::null()));
-    // SAFETY: as the caller says.
-    let free = || unsafe { (item.as_ref().table().free)(item) };
-    crate::outcome::contain(free);
+    crate::outcome::contain(foreign);
     if let Some(executed) = executed {
         crate::context::with_current::<P, _>(|context| context.item.set(executed));
     }

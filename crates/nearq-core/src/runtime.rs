@@ -7,16 +7,15 @@
 //! `pools`, then `levels`.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope, Topology};
 
-use crate::attributes::{Attributes, Kind, Layout, PoolKey, Surroundings};
-use crate::broken::{Broken, Variant};
-use crate::builder::{Config, RuntimeBuilder};
+use crate::attributes::{Attributes, Kind, Layout, Surroundings};
+use crate::broken::Variant;
+use crate::builder::{Config, Hooked, RuntimeBuilder};
 use crate::error::Error;
 use crate::event::Event;
 use crate::freeze::Freezer;
@@ -28,12 +27,13 @@ use crate::level::Level;
 use crate::monitor::Monitor;
 use crate::observe::Observation;
 use crate::pool::Pool;
-use crate::priority::{Priorities, Priority};
+use crate::priority::Priorities;
 use crate::queue::Queue;
 use crate::shutdown::Shutdown;
 use crate::timer::Timer;
 use crate::worker::{Table, Worker};
 
+mod pools;
 mod threads;
 
 pub(crate) use threads::Entry;
@@ -65,6 +65,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
     pub(crate) has_orphans: P::AtomicU32,
     pub(crate) config: Config,
+    pub(crate) hooked: Hooked<P>,
     /// Threads of rescuers, which are no workers and do not count under the limit.
     pub(crate) reserved: P::AtomicU32,
     /// In the child of a fork: rescuers are to be started anew; and when that was tried last.
@@ -169,6 +170,7 @@ impl<P: Platform> Runtime<P> {
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
             config: settings.config,
+            hooked: Hooked::new(),
             reserved: P::AtomicU32::new(0),
             rescuers_missing: P::AtomicU32::new(0),
             rescuers_tried: P::AtomicU64::new(0),
@@ -176,14 +178,14 @@ impl<P: Platform> Runtime<P> {
             thread_limit: P::AtomicU32::new(settings.thread_limit),
             spin: P::AtomicU32::new(settings.spin),
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
-            idle_timeout: P::AtomicU64::new(settings.idle_timeout.as_nanos() as u64),
+            idle_timeout: P::AtomicU64::new(nanos(settings.idle_timeout)),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             heard: P::AtomicU64::new(0),
             next_pool: P::AtomicU32::new(0),
             next_queue: P::AtomicU64::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
             hogs: Hogs::new(),
-            cpu_intensive_after: P::AtomicU64::new(settings.cpu_intensive_after.as_nanos() as u64),
+            cpu_intensive_after: P::AtomicU64::new(nanos(settings.cpu_intensive_after)),
             stall_after: P::AtomicU64::new(nanos(stall_after)),
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
@@ -454,82 +456,6 @@ impl<P: Platform> Inner<P> {
 
     pub(crate) fn freezable_queues(&self) -> Vec<Arc<Queue<P>>> {
         self.live_queues().into_iter().filter(|queue| queue.nature.freezable).collect()
-    }
-
-    // ---- pools and levels ----------------------------------------------------------------------------------
-
-    /// The pool with that key; made if there is none.
-    pub(crate) fn pool(&self, key: &PoolKey) -> Arc<Pool<P>> {
-        let mut pools = self.pools.lock();
-        if let Some(pool) = pools.iter().find(|pool| pool.key == *key) {
-            return Arc::clone(pool);
-        }
-        let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
-        let cores: BTreeSet<_> = {
-            let topology = &self.surroundings().topology;
-            key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
-        };
-        self.serve_priority(&key.priority);
-        let level = self.level(&key.priority);
-        let node = self.node_of_pod(&key.pod);
-        let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), node, level, self));
-        pools.push(Arc::clone(&pool));
-        // One that does not help changes nothing for the others; a queue may have one for each of many CPUs.
-        if key.helping || self.broken.is(Broken::StrictLeak) {
-            self.name_siblings(&pools);
-        }
-        pool
-    }
-
-    /// The number of the node that a pod lies in.
-    fn node_of_pod(&self, pod: &CpuSet) -> Option<u32> {
-        let node = self.homes.map.node_of(pod.first()?)?;
-        pod.iter().all(|cpu| self.homes.map.node_of(cpu) == Some(node)).then_some(node)
-    }
-
-    /// Has the queues follow whether items may have homes.
-    pub(crate) fn mark_links(&self) {
-        for queue in self.live_queues() {
-            queue.observe_links(&queue.lock_config());
-        }
-    }
-
-    /// Tells every pool which pools it helps, nearest first.
-    fn name_siblings(&self, pools: &[Arc<Pool<P>>]) {
-        let topology = &self.surroundings().topology;
-        let mut kept = self.siblings.lock();
-        for (own, pool) in pools.iter().enumerate() {
-            let here = pool.key.pod.first().unwrap_or(0);
-            let mut list: Vec<_> = pools
-                .iter()
-                .enumerate()
-                .filter(|(_, other)| other.may_be_helped_by(&pool.key))
-                .collect();
-            // Among the equally near, each pool begins with the next one, so that helpers spread.
-            list.sort_by_key(|(index, other)| {
-                let there = other.key.pod.first().unwrap_or(0);
-                (topology.cpu_distance(here, there), (index + pools.len() - own) % pools.len())
-            });
-            pool.set_siblings(
-                kept.add::<P>(list.into_iter().map(|(_, pool)| Arc::as_ptr(pool)).collect()),
-            );
-        }
-    }
-
-    fn level(&self, priority: &Priority) -> Arc<Level<P>> {
-        let Priority { nice, idle, slice: _ } = *priority;
-        let mut levels = self.levels.lock();
-        if let Some(level) = levels.iter().find(|level| (level.nice, level.idle) == (nice, idle)) {
-            return Arc::clone(level);
-        }
-        let level = Arc::new(Level::new(nice, idle, self.surroundings().parallelism()));
-        levels.push(Arc::clone(&level));
-        level
-    }
-
-    /// The pools, for the monitor.
-    pub(crate) fn all_pools(&self) -> Vec<Arc<Pool<P>>> {
-        self.pools.lock().clone()
     }
 
     // ---- the machine ---------------------------------------------------------------------------------------

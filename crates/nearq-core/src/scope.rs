@@ -35,6 +35,9 @@ use crate::workqueue::Workqueue;
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
 const MOST_HELD_BACK: usize = 2048;
 
+/// So many closures of a scope may be spawned and not have ended; with more, the process ends.
+const MOST_SPAWNED: u32 = u32::MAX / 2;
+
 /// A closure of a scope, its lifetime forgotten.
 type Closure = Box<dyn FnOnce() + Send>;
 
@@ -194,10 +197,17 @@ impl<P: Platform> Back<P> {
         if P::fork_epoch() != self.epoch {
             return;
         }
-        if let Err(panic) = outcome {
+        // The first panic is the scope's. Another one is foreign, and its drop may panic or wait: not under the lock, nor before others are
+        // told that the closure has ended.
+        let spare = outcome.err().and_then(|panic| {
             // SAFETY: the scope lives until the count below is zero.
-            unsafe { &*self.panic }.lock().get_or_insert(panic);
-        }
+            let mut first = unsafe { &*self.panic }.lock();
+            if first.is_some() {
+                return Some(panic);
+            }
+            *first = Some(panic);
+            None
+        });
         // SAFETY: as above. Release: what the closure did. SeqCst: for the bell. The address is used after, but not read.
         if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
             match self.within {
@@ -207,6 +217,7 @@ impl<P: Platform> Back<P> {
                 }
             }
         }
+        contain(|| drop(spare));
     }
 }
 
@@ -245,7 +256,10 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.
-        self.count.fetch_add(1, Ordering::Relaxed);
+        if self.count.fetch_add(1, Ordering::Relaxed) > MOST_SPAWNED {
+            // The scope would end before its closures.
+            std::process::abort();
+        }
         let back = self.back();
         let task = move || {
             let back = back;
@@ -318,8 +332,15 @@ pub(crate) fn scope<'env, P: Platform, R>(
     }
     let panic = scope.panic.lock().take();
     match (outcome, panic) {
-        (Err(payload), _) => resume_unwind(payload),
-        (Ok(_), Some(panic)) => resume_unwind(panic.into_payload()),
+        (Err(payload), panic) => {
+            // Not while the thread unwinds: a drop that panics would end the process.
+            contain(|| drop(panic));
+            resume_unwind(payload)
+        }
+        (Ok(value), Some(panic)) => {
+            contain(|| drop(value));
+            resume_unwind(panic.into_payload())
+        }
         (Ok(value), None) => value,
     }
 }

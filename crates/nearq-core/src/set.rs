@@ -9,6 +9,8 @@
 //! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
 //!   pushes it, and to the set once it has taken the list.
 //! * Push and take are `SeqCst`, for the bell.
+//! * A member for which nobody can wait ([`JoinError::Deadlock`]) is no member any more; its handle stays, as it still pushes itself, and
+//!   goes when it is taken off the list.
 //! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left
 //!   are given out one after the other: cancelled, or with the result that they had at the fork.
 
@@ -26,6 +28,7 @@ use crate::item::Item;
 use crate::join::JoinHandle;
 use crate::outcome::JoinError;
 use crate::task::{Head, Owner};
+use crate::waiting::Beside;
 use crate::workqueue::Workqueue;
 
 /// What the members of a set share.
@@ -101,6 +104,8 @@ struct Members<T, P: Platform> {
     ring: Arc<Ring<P>>,
     handles: Vec<Option<JoinHandle<T, P>>>,
     free: Vec<u32>,
+    /// Where handles are of which the set's owner has been told that they cannot be waited for.
+    given_up: Vec<u32>,
     /// Taken off the ring's list, the first to end first.
     ended: *mut Item<P>,
     /// The process in which all members were looked at that had stayed behind in a fork.
@@ -121,6 +126,7 @@ impl<T: Send, P: Platform> Members<T, P> {
             ring: Arc::new(Ring { newest, bell: Bell::new() }),
             handles: Vec::new(),
             free: Vec::new(),
+            given_up: Vec::new(),
             ended: core::ptr::null_mut(),
             epoch: P::fork_epoch(),
             looked: (P::fork_epoch(), 0),
@@ -128,7 +134,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     fn len(&self) -> usize {
-        self.handles.len() - self.free.len()
+        self.handles.len() - self.free.len() - self.given_up.len()
     }
 
     /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
@@ -152,6 +158,18 @@ impl<T: Send, P: Platform> Members<T, P> {
 
     /// The result of the first member that has ended and was not taken.
     fn take(&mut self) -> Option<Result<T, JoinError>> {
+        loop {
+            let (place, result) = self.take_any()?;
+            self.free.push(place);
+            let Some(index) = self.given_up.iter().position(|other| *other == place) else {
+                return Some(result);
+            };
+            self.given_up.swap_remove(index);
+        }
+    }
+
+    /// The result of what has ended, and where it was.
+    fn take_any(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         if self.ended.is_null() {
             // SeqCst: for the bell. It also acquires what the pushes released.
             let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
@@ -169,13 +187,12 @@ impl<T: Send, P: Platform> Members<T, P> {
         self.ended = member.next.load(Ordering::Relaxed);
         let place = member.place;
         let mut handle = self.handles[place as usize].take().expect("on the list once");
-        self.free.push(place);
-        Some(handle.try_take().expect("pushed after DONE"))
+        Some((place, handle.try_take().expect("pushed after DONE")))
     }
 
     /// In the child of a fork, the list being empty: the result of a member of the parent's. It puts itself on no list here; where
     /// it had ended and was about to, its result is here nevertheless.
-    fn take_left_behind(&mut self) -> Option<Result<T, JoinError>> {
+    fn take_left_behind(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         let epoch = P::fork_epoch();
         if self.epoch == epoch {
             return None;
@@ -187,12 +204,40 @@ impl<T: Send, P: Platform> Members<T, P> {
             if let Some(mut handle) = self.handles[place].take_if(|handle| handle.is_left_behind())
             {
                 self.looked.1 = place + 1;
-                self.free.push(u32::try_from(place).expect("made from one"));
-                return handle.try_take();
+                let place = u32::try_from(place).expect("made from one");
+                return handle.try_take().map(|result| (place, result));
             }
         }
         self.epoch = epoch;
         None
+    }
+
+    /// Begins to wait for one of the members; nothing if none of them could ever start meanwhile.
+    fn beside(&self) -> Option<Beside<P>> {
+        if !crate::context::is_in_item::<P>() {
+            return Beside::in_domain(None);
+        }
+        let mut domain = None;
+        for (_, handle) in self.waited_for() {
+            domain = handle.held_back_beside_caller();
+            if domain.is_none() {
+                break;
+            }
+        }
+        Beside::in_domain(domain)
+    }
+
+    /// The members, with their places.
+    fn waited_for(&self) -> impl Iterator<Item = (u32, &JoinHandle<T, P>)> {
+        let all = (0_u32..).zip(&self.handles);
+        let members = all.filter(|(place, _)| !self.given_up.contains(place));
+        members.filter_map(|(place, handle)| Some((place, handle.as_ref()?)))
+    }
+
+    /// Makes one of the members none.
+    fn give_up(&mut self) {
+        let first = self.waited_for().next().map(|(place, _)| place);
+        self.given_up.extend(first);
     }
 
     fn wait(&self) {
@@ -283,14 +328,21 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
     /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is
     /// visible.
     ///
-    /// In a worker, another worker takes this one's place meanwhile.
+    /// In a worker, another worker takes this one's place meanwhile. Where the limit of the queue holds all members back, and every item
+    /// that has a place of that limit, the caller's among them, waits like that, none of them would ever end: one is given out as
+    /// [`JoinError::Deadlock`]; it goes on by itself.
     pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         loop {
             let result = self.members.take();
             if result.is_some() || self.is_empty() {
                 return result;
             }
+            let Some(beside) = self.members.beside() else {
+                self.members.give_up();
+                return Some(Err(JoinError::Deadlock));
+            };
             blocking::<P, _>(|| self.members.wait());
+            drop(beside);
         }
     }
 

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::admission::Admission;
-use crate::context::{self, blocking};
+use crate::context::blocking;
 use crate::queue::Queue;
 use crate::runtime::{Inner, Runtime};
 
@@ -125,9 +125,7 @@ impl<P: Platform> Inner<P> {
     }
 
     fn shut_down(&self, deadline: Instant) -> Result<(), StillRunning> {
-        let me = core::ptr::from_ref(self);
-        let within = context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
-        if within == Some(true) || self.monitor.is_current() || self.timer.is_current() {
+        if self.is_within() {
             return Err(StillRunning { from_within: true, ..StillRunning::default() });
         }
         self.shutdown.shut.store(1, Ordering::SeqCst);

@@ -14,12 +14,12 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform, RunState};
 use nearq_topology::CpuSet;
 
+use crate::outcome::contain;
 use crate::pool::Pool;
 use crate::runtime::Inner;
 use crate::watch::{Doing, Watcher};
@@ -224,7 +224,7 @@ fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
         return true;
     };
     let epoch = P::fork_epoch();
-    let _ = catch_unwind(AssertUnwindSafe(|| callback(stall)));
+    contain(|| callback(stall));
     P::fork_epoch() == epoch
 }
 
@@ -276,7 +276,7 @@ fn look_at<P: Platform>(
         Doing::Runs => Activity::Runs,
         Doing::Waits => Activity::WaitsForCpu,
         Doing::Blocked => Activity::Sleeps,
-        Doing::Unknown => Activity::Unknown,
+        Doing::Unknown | Doing::Untold => Activity::Unknown,
     };
     if let (Activity::Unknown, Some(thread)) = (activity, thread)
         && P::run_state(thread) == Ok(RunState::Blocked)

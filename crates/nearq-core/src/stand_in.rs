@@ -6,7 +6,7 @@
 //!
 //! # Protocol
 //! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
-//!   `AWAY`. The node has a reference of the target. It is accounted, held back, activated and pushed like any item.
+//!   `AWAY`. The node has a hold of the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
 //! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
 //!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
 //!   it. Else the target starts, and the node is gone.
@@ -25,7 +25,7 @@ use crate::extra::Extra;
 use crate::held::Held;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
-    REFERENCE, RUNNING, STALE, TIMED,
+    RUNNING, STALE, TIMED, is_abandoned,
 };
 use crate::link::Link;
 
@@ -39,6 +39,7 @@ impl<P: Platform> StandIn<P> {
     const TABLE: ItemTable<P> = ItemTable {
         execute: Self::execute,
         free: Self::free,
+        parts: None,
         refuse: crate::item::never_refused,
         name: || "stand-in",
     };
@@ -77,26 +78,23 @@ pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> NonNull<Item<P>> 
     unsafe { node.whole().cast::<StandIn<P>>().as_ref() }.target
 }
 
-/// Lets a node go that nobody has any more, and its reference of the target.
+/// Lets a node go that nobody has any more, and its hold of the target.
 ///
 /// # Safety
 /// The node was made by [`claim`], and nobody has it any more.
 unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
     // SAFETY: allocated as a box of this type; as the caller says.
     let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
-    // SAFETY: the node had a reference.
-    if unsafe { target.as_ref() }.drop_reference() {
-        // SAFETY: nobody has the item any more.
-        unsafe { (target.as_ref().table().free)(target) };
-    }
+    // SAFETY: the node had a hold.
+    unsafe { Item::release(target) };
 }
 
-/// Frees a node that is on no list. The caller has another hold on the target, or its lock.
+/// Frees a node that is on no list. The caller has a handle of the target, or its lock.
 pub(crate) fn free<P: Platform>(node: NonNull<Item<P>>) {
     // SAFETY: on no list, so nobody else has it.
     let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
     // SAFETY: the caller keeps it alive.
-    unsafe { target.as_ref() }.state.fetch_sub(REFERENCE, Ordering::AcqRel);
+    unsafe { target.as_ref() }.unhold();
 }
 
 /// Claims an item whose node is stale: the node to be sent. Nothing if it is not stale any more, or claimed.
@@ -109,12 +107,11 @@ pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<
     let node = loop {
         let word = held.word();
         if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
-            // SAFETY: nobody has seen it, and it has no reference.
-            drop(unsafe { Box::from_raw(made.cast::<StandIn<P>>().as_ptr()) });
+            free(made);
             break None;
         }
         extra.stand_in.store(made.as_ptr(), Ordering::Relaxed);
-        if target.change(word, (word | PENDING | AWAY) + REFERENCE) {
+        if target.change(word, word | PENDING | AWAY) {
             break Some(made);
         }
     };
@@ -138,16 +135,18 @@ pub(crate) fn take_off_timer<P: Platform>(
         } else {
             let node = make(item);
             target.extra().stand_in.store(node.as_ptr(), Ordering::Relaxed);
-            if target.change(word, (word & !(TIMED | ARRIVED) | AWAY) + REFERENCE) {
+            if target.change(word, word & !(TIMED | ARRIVED) | AWAY) {
                 return node;
             }
-            // SAFETY: nobody has seen it, and it has no reference.
-            drop(unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) });
+            free(node);
         }
     }
 }
 
+/// A node with a hold of its target, which the caller keeps alive.
 fn make<P: Platform>(target: NonNull<Item<P>>) -> NonNull<Item<P>> {
+    // SAFETY: as the caller says.
+    unsafe { target.as_ref() }.hold();
     let made = Box::new(StandIn {
         item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
         target,
@@ -174,18 +173,30 @@ pub(crate) enum Arrived<P: Platform> {
 pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
     // SAFETY: the worker has the node.
     let item = unsafe { node.cast::<StandIn<P>>().as_ref() }.target;
-    // SAFETY: the node has a reference of it.
+    // SAFETY: the node has a hold of it.
     let target = unsafe { item.as_ref() };
     // SAFETY: the worker has the node.
     let header = unsafe { node.as_ref() };
-    let Some(held) = target.try_lock() else { return Arrived::Again };
-    if header.state.load(Ordering::Acquire) & STALE != 0 {
-        // The node's reference keeps the target until here.
-        held.unlock_by_worker();
-        // SAFETY: it is on no list, and cancelled: nobody else has it.
-        unsafe { release(node) };
-        return Arrived::Gone;
+    // Cancelled, and nobody has the target any more: its lock is nobody's.
+    let is_over = is_abandoned(target.state.load(Ordering::Acquire));
+    if !is_over {
+        let Some(held) = target.try_lock() else { return Arrived::Again };
+        if header.state.load(Ordering::Acquire) & STALE == 0 {
+            return start_target(held, node);
+        }
+        // SAFETY: it is said so; the node's hold keeps the memory.
+        unsafe { crate::run::free_if_over(held.unlock_by_worker(), item) };
     }
+    // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
+    unsafe { release(node) };
+    Arrived::Gone
+}
+
+/// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
+fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arrived<P> {
+    let target = held.item();
+    // SAFETY: the worker has the node.
+    let header = unsafe { node.as_ref() };
     let link = header.link();
     let spot = header.spot();
     let stamp = header.stamp();
@@ -194,7 +205,8 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
         debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
         if word & RUNNING != 0 {
             if target.change(word, word | DEFERRED) {
-                held.unlock_by_worker();
+                // The execution or the node keeps the target.
+                held.unlock();
                 return Arrived::Gone;
             }
         } else {
@@ -203,9 +215,10 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
             target.set_stamp(stamp);
             let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.
-            if target.change(word, to - REFERENCE) {
-                // SAFETY: on no list, and the target is not away any more: nobody else has it.
-                drop(unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) });
+            if target.change(word, to) {
+                let item = target.whole();
+                // On no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
+                free(node);
                 return Arrived::Started(item, link);
             }
         }

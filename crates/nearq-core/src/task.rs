@@ -43,7 +43,7 @@ pub(crate) const CHANGING: u64 = 1 << 6;
 pub(crate) const CANCELLED: u64 = 1 << 7;
 
 /// Who else wants to know what becomes of a task; a part of the task itself.
-pub(crate) trait Owner<P: Platform>: Send {
+pub(crate) trait Owner<P: Platform>: Send + 'static {
     /// Whether it wants to be told. If not, a task ends in one step.
     const TOLD: bool;
 
@@ -133,6 +133,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
     const TABLE: ItemTable<P> = ItemTable {
         execute: Self::execute,
         free: Self::free,
+        parts: None,
         refuse: Self::refuse,
         name: core::any::type_name::<F>,
     };

@@ -2,7 +2,8 @@
 //!
 //! Whoever wants to be told of a deadline embeds a [`TimerNode`] (`node`) and arms it. The thread alone touches the timing
 //! wheel (`wheel`); owners tell it what they want in the node's word, and through an inbox (`inbox`) where it would not look
-//! at the node early enough by itself. Nobody takes a lock, nothing is allocated, and nobody waits for anybody.
+//! at the node early enough by itself. Nobody takes a lock, nothing is allocated, and nobody waits for anybody. To start the thread
+//! is a step of its own (`see_to_the_thread`), which may wait; owners take it after they have given their locks back.
 //!
 //! # Steps
 //! * An **owner** writes what it wants into the node. If the thread will look at the node in time, that is all. Else it pushes
@@ -24,6 +25,11 @@
 //! # Holds
 //! The timer holds a node from an `arm` that says [`Hold::Taken`] until it calls `release`, and touches it at no other
 //! time. In between it is alive and stays where it is. Each hold is released exactly once.
+//!
+//! # Foreign code
+//! What an owner has to run for an expired node that is not the runtime's own (a destructor, where the item's queue is gone) would hold up
+//! every other deadline. The owner gives it back from `expire`, and a thread of its own, `nq/drop`, runs it; the timer's does only where none
+//! can be started. Such a thread has no handle of the runtime, and nobody waits for it.
 //!
 //! # The end
 //! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails:
@@ -50,7 +56,7 @@ use crate::runtime::Inner;
 use crate::wheel::Wheel;
 use inbox::Inbox;
 use node::{Decision, NONE, deadline_of};
-pub(crate) use node::{TimerNode, TimerTable};
+pub(crate) use node::{Foreign, TimerNode, TimerTable};
 
 /// So many requests that are not urgent wake the thread: few enough that it has them done in some 10 µs, enough that each
 /// pays for little of a wake-up.
@@ -172,7 +178,6 @@ impl<P: Platform> Timer<P> {
         }
         if wanted.queued {
             shared.notify(deadline, wanted.push);
-            self.shared.see_to_the_thread();
         }
         Armed { prevented, hold: if wanted.new_hold { Hold::Taken } else { Hold::Kept } }
     }
@@ -190,9 +195,15 @@ impl<P: Platform> Timer<P> {
         // Where the inbox is closed, the thread releases the node on its own.
         if wanted.push && self.shared.requests.inbox.push(node) {
             self.shared.notify(NONE, true);
-            self.shared.see_to_the_thread();
         }
         wanted.prevented
+    }
+
+    /// Has the thread started if there is none. After [`arm`](Self::arm), by a thread that has no lock which a node's owner needs: it waits
+    /// where threads are refused, and where the runtime ends meanwhile it releases all nodes itself.
+    #[inline]
+    pub(crate) fn see_to_the_thread(&self) {
+        self.shared.see_to_the_thread();
     }
 
     /// A queue of this priority uses the timer: its thread is favoured at least as much from now on.
@@ -348,13 +359,7 @@ impl<P: Platform> Shared<P> {
             if self.stopped.load(Ordering::SeqCst) != 0 {
                 break;
             }
-            let spec = ThreadSpec {
-                name: "nq/timer".into(),
-                // Not those of the worker that happens to start it.
-                affinity: own.as_ref().map(|inner| inner.widest_mask()),
-                scheduling: own.as_ref().map(|inner| inner.priorities.ordinary()),
-                ..ThreadSpec::default()
-            };
+            let spec = spec_of("nq/timer", own.as_deref());
             let (shared, keep) = (Arc::clone(self), own.clone());
             let main = move || {
                 watch(&shared);
@@ -393,14 +398,45 @@ impl<P: Platform> Shared<P> {
     }
 }
 
+/// A thread with the mask and the priority of the runtime, if there is one: not those of the thread that happens to start it.
+fn spec_of<P: Platform>(name: &str, inner: Option<&Inner<P>>) -> ThreadSpec {
+    ThreadSpec {
+        name: name.into(),
+        affinity: inner.map(Inner::widest_mask),
+        scheduling: inner.map(|inner| inner.priorities.ordinary()),
+        ..ThreadSpec::default()
+    }
+}
+
 /// What the thread has for itself.
 struct Hands<P: Platform> {
     wheel: Wheel<TimerNode<P>>,
+    /// Of nodes that have expired since this was last given away.
+    foreign: Vec<Foreign>,
 }
 
 impl<P: Platform> Hands<P> {
     fn new(now: u64) -> Self {
-        Hands { wheel: Wheel::new(now) }
+        Hands { wheel: Wheel::new(now), foreign: Vec::new() }
+    }
+
+    /// Has foreign code run elsewhere.
+    #[cold]
+    fn give_away(&mut self, shared: &Shared<P>) {
+        let all = Arc::new(Mutex::<_, P>::new_in(core::mem::take(&mut self.foreign)));
+        let run = |all: &Mutex<Vec<Foreign>, P>| {
+            for foreign in core::mem::take(&mut *all.lock()) {
+                crate::outcome::contain(foreign);
+            }
+        };
+        // SAFETY: null, or the runtime, which this thread keeps alive.
+        let inner = unsafe { shared.runtime.load(Ordering::Acquire).as_ref() };
+        let signals = inner.map(|inner| inner.config.signals);
+        let spec = ThreadSpec { signals, ..spec_of("nq/drop", inner) };
+        let own = Arc::clone(&all);
+        if P::spawn(spec, move || run(&own)).is_err() {
+            run(&all);
+        }
     }
 
     /// Does what the requests say.
@@ -432,7 +468,7 @@ impl<P: Platform> Hands<P> {
             let deadline = match decision {
                 Decision::Expire => {
                     // SAFETY: we have taken the deadline out of the node's word.
-                    unsafe { (table.expire)(node) };
+                    self.foreign.extend(unsafe { (table.expire)(node) });
                     continue;
                 }
                 Decision::Release => {
@@ -485,6 +521,9 @@ fn watch<P: Platform>(shared: &Shared<P>) {
         }
         hands.attend(shared, P::now().as_nanos());
         hands.expire(P::now().as_nanos());
+        if !hands.foreign.is_empty() {
+            hands.give_away(shared);
+        }
         let next = hands.next();
         // Something has become due meanwhile, or a batch was not all.
         if next.is_some_and(|next| next <= P::now().as_nanos()) {

@@ -11,7 +11,7 @@ use nearq_platform::{Linux, Platform};
 use crate::admission::Admission;
 use crate::error::Error;
 use crate::event::Listener;
-use crate::item::{PENDING, RUNNING};
+use crate::item::{Item, PENDING, RUNNING};
 use crate::work::Work;
 
 /// Somebody who waits for what was on its way when this was made.
@@ -67,7 +67,7 @@ impl<P: Platform> Work<P> {
             return Ok(false);
         }
         let Some(waiting) = Waiting::begin(self, true) else { return Ok(false) };
-        let beside = Beside::begin(self)?;
+        let beside = Beside::begin(self.header()).ok_or(Error::Deadlock(FLUSH_BEHIND))?;
         waiting.wait();
         drop(beside);
         Ok(true)
@@ -123,15 +123,12 @@ impl<P: Platform> Work<P> {
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
-    ///
-    /// # Panics
-    /// Where the item is [disabled](Self::disable) 4095 times.
     pub fn cancel_sync(&self) -> Result<bool, Error> {
         self.refuse_own(CANCEL_OWN)?;
-        let synced = self.header().disable_for_now();
+        self.header().disable_for_now();
         let cancelled = self.header().cancel();
         self.wait_for_running();
-        self.header().enable_after(synced);
+        self.header().enable_after();
         Ok(cancelled)
     }
 
@@ -166,16 +163,19 @@ impl<P: Platform> Work<P> {
 ///
 /// If all that have a place wait like that, none of them can end: those that they wait for are held back, or wait themselves. So
 /// the last one that would begin to wait is refused.
-struct Beside<P: Platform>(Option<*const Admission<P>>);
+pub(crate) struct Beside<P: Platform>(Option<*const Admission<P>>);
 
 impl<P: Platform> Beside<P> {
-    fn begin(work: &Work<P>) -> Result<Self, Error> {
-        let domain = work.header().held_back_beside_caller();
+    /// Begins to wait for `item`; nothing if that would never end.
+    pub(crate) fn begin(item: &Item<P>) -> Option<Self> {
+        Self::in_domain(item.held_back_beside_caller())
+    }
+
+    /// Begins to wait for an item that is held back in `domain`, where the caller's item has a place.
+    pub(crate) fn in_domain(domain: Option<*const Admission<P>>) -> Option<Self> {
         // SAFETY: it is there as long as the caller's item runs.
-        if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
-            return Err(Error::Deadlock(FLUSH_BEHIND));
-        }
-        Ok(Beside(domain))
+        let refused = domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting());
+        (!refused).then_some(Beside(domain))
     }
 }
 
@@ -196,8 +196,9 @@ const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and ever
 /// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Flushed<P: Platform = Linux> {
-    waiting: Option<Waiting<P>>,
+    /// Dropped before the item: a waker that is left goes here, and not where the last hold of the item's memory is given back.
     listener: Listener<P>,
+    waiting: Option<Waiting<P>>,
     waited: bool,
 }
 

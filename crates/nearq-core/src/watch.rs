@@ -9,7 +9,8 @@
 //! | `Runs` | moved with the time | not asked | runnable |
 //! | `Waits` | stands still, or moved less | runnable: preempted, or throttled by its control group | runnable: no other thread would fare better |
 //! | `Blocked` | stands still | asleep | not there |
-//! | `Unknown` | read once | cannot be read, or not asked yet | runnable: nobody starts a thread on a guess |
+//! | `Unknown` | read once | not asked yet | runnable: nobody starts a thread on a guess |
+//! | `Untold` | stands still, or moved less | the system does not tell | as `Unknown`; but nothing is taken away for it, as it may be asleep |
 //!
 //! Where the clocks of a pool's workers moved by about as much as its CPUs can give, nobody is asked in three looks of four.
 //! The clock of one that was found asleep and has stood still since is read in one look of four: nobody waits for what it says.
@@ -43,6 +44,7 @@ pub(crate) enum Doing {
     Runs,
     Waits,
     Blocked,
+    Untold,
 }
 
 /// One worker.
@@ -258,7 +260,7 @@ impl<P: Platform> Watcher<P> {
                          nearq::blocking where an item may sleep"
                     ));
                 }
-                Doing::Unknown
+                Doing::Untold
             }
         };
         if seen.doing == Doing::Blocked {

@@ -1,12 +1,13 @@
 //! [`Work`]: a function that can be queued again and again.
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use nearq_platform::{Linux, Platform, PlatformCell};
 
 use crate::broken::{self, Broken};
 use crate::home::Home;
-use crate::item::{Executed, Item, ItemTable};
+use crate::item::{Executed, Item, ItemTable, Parts};
 use crate::outcome::contain;
 
 /// A function that can be queued, as often as wanted, without allocating.
@@ -15,7 +16,11 @@ use crate::outcome::contain;
 /// Queueing an item that is pending already changes nothing (the function will run once for both); queueing one that is
 /// running makes it run once more.
 ///
-/// Clones are handles of the same item. When the last handle is gone, an execution that was queued still happens.
+/// Clones are handles of the same item. When the last handle is gone, an execution that was queued still happens. There may be some eight
+/// million handles of an item at once; with more, the process ends, as with `Arc`.
+///
+/// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
+/// last handle, or by the worker after the last execution.
 ///
 /// The function gets a handle of its own item, through which it may queue itself again. It may drop the last handle.
 ///
@@ -23,6 +28,10 @@ use crate::outcome::contain;
 /// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that
 /// follows from it. If it returns false because the item was pending, what the caller wrote before is visible to the
 /// execution that is coming. Each execution sees what the one before it did.
+///
+/// # Signals
+/// Workers block the signals that the thread blocked that built the runtime, and no others: what an item starts finds the program's own mask,
+/// and a profiler's signals reach the thread that computes. The runtime's other threads block all.
 ///
 /// # Panics in the function
 /// are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker lives on, and the item can
@@ -56,13 +65,15 @@ unsafe impl<P: Platform> Sync for Work<P> {}
 #[repr(C)]
 struct Function<P: Platform, F> {
     item: Item<P>,
-    function: P::Cell<F>,
+    /// Dropped by `empty` alone.
+    function: P::Cell<ManuallyDrop<F>>,
 }
 
 impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
     const TABLE: ItemTable<P> = ItemTable {
         execute: Self::execute,
-        free: Self::free,
+        free: Item::end_parts,
+        parts: Some(Parts { empty: Self::empty, dealloc: Self::dealloc }),
         refuse: crate::item::never_refused,
         name: core::any::type_name::<F>,
     };
@@ -76,7 +87,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
             this.item.finish();
         }
         // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
-        let handle = core::mem::ManuallyDrop::new(Work { item });
+        let handle = ManuallyDrop::new(Work { item });
         let panicked = this.function.with_mut(|function| {
             // SAFETY: RUNNING is exclusive: nobody else runs the function or frees the item meanwhile.
             let function = unsafe { &mut *function };
@@ -93,7 +104,15 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         Executed { panicked, deferred: unsafe { Item::end(item) } }
     }
 
-    unsafe fn free(item: NonNull<Item<P>>) {
+    /// Drops the function.
+    unsafe fn empty(item: NonNull<Item<P>>) {
+        // SAFETY: as in `execute`; the thread that empties the item keeps its memory.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        // SAFETY: nobody can run the function any more, and it is dropped once.
+        this.function.with_mut(|function| unsafe { ManuallyDrop::drop(&mut *function) });
+    }
+
+    unsafe fn dealloc(item: NonNull<Item<P>>) {
         // SAFETY: allocated as a box of this type by `Work::new_in`, and nobody has it any more.
         drop(unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) });
     }
@@ -111,7 +130,7 @@ impl<P: Platform> Work<P> {
     pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
         let work = Box::new(Function {
             item: Item::new(&Function::<P, F>::TABLE),
-            function: P::Cell::new(function),
+            function: P::Cell::new(ManuallyDrop::new(function)),
         });
         // The whole allocation's pointer, so that the function behind the header may be reached through it.
         Work { item: Item::expose(NonNull::from(Box::leak(work)).cast()) }
@@ -163,7 +182,7 @@ impl<P: Platform> Work<P> {
     /// is not remembered.
     ///
     /// # Panics
-    /// At the 4096th call without an `enable`.
+    /// At the 4095th call without an `enable`.
     pub fn disable(&self) -> bool {
         self.header().disable();
         self.header().cancel()
@@ -172,7 +191,7 @@ impl<P: Platform> Work<P> {
     /// Undoes one [`disable`](Self::disable); true if the item can be queued again.
     ///
     /// # Panics
-    /// If there was no `disable` to undo.
+    /// If there was no `disable` to undo. What [`cancel_sync`](Self::cancel_sync) does meanwhile is none.
     pub fn enable(&self) -> bool {
         self.header().enable()
     }
@@ -202,11 +221,8 @@ impl<P: Platform> Clone for Work<P> {
 
 impl<P: Platform> Drop for Work<P> {
     fn drop(&mut self) {
-        if self.header().drop_reference() {
-            let free = self.header().table().free;
-            // SAFETY: this was the last handle, and the item is neither queued nor running.
-            unsafe { free(self.item) };
-        }
+        // SAFETY: this is a handle, and it is gone.
+        unsafe { Item::let_go(self.item) };
     }
 }
 

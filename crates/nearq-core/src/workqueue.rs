@@ -87,11 +87,12 @@ impl<P: Platform> Workqueue<P> {
         self.inside().queue(work.item())
     }
 
-    /// As [`queue`](Self::queue), with an error where the item is refused.
+    /// As [`queue`](Self::queue), with an error where the item is refused: false means that it is pending already.
     ///
     /// # Errors
-    /// The queue is being [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut
-    /// down](Runtime::shutdown), and the caller is not one of the runtime's.
+    /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; the queue is being
+    /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](Runtime::shutdown), and the
+    /// caller is not one of the runtime's.
     pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
         self.inside().try_queue(work.item())
     }
@@ -117,8 +118,8 @@ impl<P: Platform> Workqueue<P> {
     }
 
     /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
-    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](Runtime::shutdown). A delay of zero queues it at
-    /// once, without a timer.
+    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](Runtime::shutdown), which is reported once a queue;
+    /// [`queue_delayed_on`](Self::queue_delayed_on) tells these apart. A delay of zero queues it at once, without a timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
     /// [`Workqueue::flush`](Self::flush) do not wait for it. An item whose queue is gone when its time comes does not run, and is not
@@ -143,7 +144,8 @@ impl<P: Platform> Workqueue<P> {
     /// As [`queue_delayed`](Self::queue_delayed), for the pod of `cpu`.
     ///
     /// # Errors
-    /// The machine has no such CPU.
+    /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
+    /// the runtime was [shut down](Runtime::shutdown). Where the delay is zero, also as [`try_queue`](Self::try_queue).
     pub fn queue_delayed_on(
         &self,
         cpu: usize,
@@ -151,7 +153,7 @@ impl<P: Platform> Workqueue<P> {
         delay: Duration,
     ) -> Result<bool, Error> {
         let cpu = self.shared().layout().places.cpu(cpu)?;
-        Ok(self.shared().queue_delayed(work.item(), cpu, delay))
+        self.shared().try_queue_delayed(work.item(), cpu, delay)
     }
 
     /// Has `work` queued when `delay` has passed from now, in place of the queueing that is there: false if it was idle, true if it
@@ -177,6 +179,8 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// Where the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and
     /// joining the handle says so. That is reported once a queue.
+    ///
+    /// Workers block the signals that the thread blocked that built the runtime ([`Work`] says more).
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,

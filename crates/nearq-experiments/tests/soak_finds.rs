@@ -2,22 +2,23 @@
 //!
 //! `cargo test -p nearq-experiments --features broken --test soak_finds`
 
-use nearq_experiments::soak::{ManyOptions, SeedOptions, run_many, run_seed};
+use nearq_experiments::soak::{ManyOptions, QUICK_SEEDS, SeedOptions, run_many, run_seed};
 use nearq_report::Progress;
 
 #[global_allocator]
 static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 
-/// Within so many seeds each variant must fail: as many as the soak of the quick tests has.
-const SEEDS: u64 = 1000;
-
 /// What a program that hangs is said to do: one of which a thread goes on by the clock is no deadlock.
 const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not end within"];
 
-/// A variant fails, by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
+/// A variant fails within the seeds of the quick soak, by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
 fn is_found(broken: &str, texts: &[&str]) {
-    let options =
-        ManyOptions { seeds: SEEDS, from: 0, until_failure: true, broken: Some(broken.to_owned()) };
+    let options = ManyOptions {
+        seeds: QUICK_SEEDS,
+        from: 0,
+        until_failure: true,
+        broken: Some(broken.to_owned()),
+    };
     let summary = run_many(&options, &Progress::hidden());
     let verdict = summary.failures.first();
     let verdict = verdict.unwrap_or_else(|| panic!("{broken} was not found: {summary}"));

@@ -19,7 +19,8 @@
 //! `waiting.rs` has the protocol).
 //!
 //! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
-//! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`).
+//! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`). A thread that
+//! waits may be called away by [`Summons`].
 //!
 //! Whoever wants to see from outside how it goes has [`Statistics`] (while [`Settings::count`] says so) and [`Snapshot`]; and sets by name
 //! what can be set by [`Mode`]'s and [`Threshold`]'s names.
@@ -52,6 +53,7 @@ mod settings;
 mod slot;
 mod snapshot;
 mod statistics;
+mod summons;
 mod table;
 mod threshold;
 mod turn;
@@ -63,9 +65,10 @@ pub use mutex::{Mutex, MutexGuard};
 pub use osq::{OsqGuard, OsqLock};
 pub use own::TooManySettings;
 pub use raw::RawMutex;
-pub use raw_condvar::RawCondvar;
+pub use raw_condvar::{Ended, RawCondvar};
 pub use room::start;
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
+pub use summons::{Called, Summons};
 pub use threshold::{OutOfBounds, Threshold};

@@ -98,6 +98,11 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         })
     }
 
+    /// Whether the chunk has been made: all things of those before were had then.
+    pub(crate) fn is_made(&self, chunk: usize) -> bool {
+        self.made(chunk).is_some()
+    }
+
     /// Whether there are chunks that have not been made.
     pub(crate) fn are_more(&self) -> bool {
         self.made(CHUNKS - 1).is_none()

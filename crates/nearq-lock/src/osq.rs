@@ -8,7 +8,9 @@
 //!
 //! Invariants, beside those of the queue:
 //! 1. One record is in front, so one thread holds the lock.
-//! 2. An unlock does not touch the lock after the step that lets another one have it: either it clears the tail, or it
+//! 2. Who is in front stays there until its guard is dropped, whatever becomes of its thread: a record whose guard was forgotten is never
+//!    another thread's (`Table::ended`).
+//! 3. An unlock does not touch the lock after the step that lets another one have it: either it clears the tail, or it
 //!    tells the next one, and the steps between are on records.
 //!
 //! Orderings: the tail's compare-exchange is acquire and pairs with the release that cleared it; otherwise the message
@@ -37,7 +39,8 @@ const SPIN: u32 = 50;
 /// A value that one thread at a time may use, in the order in which they asked for it.
 ///
 /// Not reentrant. A thread may hold several; each takes one of the process's 65535 waiters' records while it is held or
-/// waited for.
+/// waited for. A guard that is forgotten (`core::mem::forget`) keeps the lock held and the record taken for ever, also after its thread
+/// has ended.
 ///
 /// ```
 /// use nearq_lock::OsqLock;
@@ -216,7 +219,7 @@ impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqLock<T, P> {
 
 /// The right to use the value of an [`OsqLock`]; hands the lock to the next in line when dropped.
 ///
-/// Stays in the thread that took the lock: its record in the queue is the thread's.
+/// Stays in the thread that took the lock: its record in the queue is the thread's. Forgotten, it keeps the lock for ever.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
 pub struct OsqGuard<'a, T: ?Sized, P: Platform = Linux> {
     lock: &'a OsqLock<T, P>,

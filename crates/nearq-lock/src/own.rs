@@ -15,7 +15,7 @@ use core::fmt;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::RawMutex;
-use crate::room::{Room, Stock};
+use crate::room::{MOMENT, Room, Stock};
 use crate::settings::Settings;
 use crate::statistics::{Counts, Event, Statistics};
 use crate::word::{SLOT, SLOT_SHIFT, slot};
@@ -133,7 +133,9 @@ impl<P: Platform> RawMutex<P> {
     }
 
     /// Gives the mutex settings of its own, which it has until it is dropped, instead of those of the process. Takes the lock for that,
-    /// as changes of how waiters queue up are made by who holds it; waiters follow as soon as the queues that they are in are empty.
+    /// as changes of how waiters queue up are made by the thread that holds it. Where the new mode has no queues by cache, the next
+    /// waiter that is handed the lock gives them up, and those behind it queue up anew. From other changes on, waiters follow as soon as
+    /// the queues that they are in are empty.
     ///
     /// Values out of bounds are clamped, which is said by a warning the first time. Locking and unlocking a free mutex takes some 20 ns
     /// more from then on.
@@ -167,7 +169,7 @@ impl<P: Platform> RawMutex<P> {
             // Not while the mutex is held.
             match room.stock() {
                 Stock::Ready => {}
-                Stock::Busy => P::yield_now(),
+                Stock::Busy => P::sleep(MOMENT),
                 Stock::Exhausted => return Err(TooManySettings),
             }
         }

@@ -27,7 +27,9 @@
 //!   record stays behind for it.
 //! - *tell*: swap the message into `state`. `ASLEEP` before: wake it. `LEFT` before: nobody waits there; go on as if
 //!   that record were the one that leaves the front, with the same message.
-//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for whoever tells it.
+//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. The same is done when a thread
+//!   ends in the middle of its waiting (`Table::ended`). One that ends while it is `HOLDING` changes nothing: what is a queue's front stays
+//!   its front, and nobody behind is ever told. One that ends with a message takes the message along.
 //!
 //! A thread that sleeps by its record for another reason can be put into a queue by whoever may end that sleep (`ring.rs`): the
 //! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.
@@ -404,6 +406,17 @@ impl<P: Platform> Table<P> {
             }
             if let Some(heard) = self.sleep(number, deadline) {
                 return heard;
+            }
+        }
+    }
+
+    /// The owner of a record that is in use has ended, and does not wait any more if it did.
+    pub(crate) fn stop_waiting(&self, number: u32) {
+        let state = &self.record(number).state;
+        for waiting in [WAITING, ASLEEP, WAITING] {
+            // Release: who finds `LEFT` has the record. Relaxed on failure: nobody is there to go on. In the second round it was roused.
+            if state.compare_exchange(waiting, LEFT, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
             }
         }
     }

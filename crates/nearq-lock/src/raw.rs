@@ -36,7 +36,9 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
+use nearq_platform::{
+    Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform, Wait,
+};
 
 use crate::misuse;
 use crate::room::Room;
@@ -113,6 +115,22 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
+    /// Takes the lock if it is free and nobody waits for it, in nobody's name: as [`try_lock`](Self::try_lock) and then
+    /// [`disown`](Self::disown), in one step. True if it is held now, and for the caller to give back.
+    ///
+    /// ```
+    /// let lock = nearq_lock::RawMutex::new();
+    /// assert!(lock.take_free() && !lock.take_free());
+    /// lock.adopt();
+    /// // SAFETY: taken above.
+    /// unsafe { lock.unlock() };
+    /// ```
+    #[inline]
+    pub fn take_free(&self) -> bool {
+        // Acquire: pairs with the release in `unlock`.
+        self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn try_lock_slow(&self) -> bool {
         let waiting = Waiting::<P>::new(&self.word);
@@ -185,6 +203,20 @@ impl<P: Platform> RawMutex<P> {
             misuse::waits::<P>(&self.word);
         }
         let locked = Waiting::<P>::new(&self.word).wait_without_queue(deadline);
+        if locked {
+            misuse::took::<P>(&self.word);
+        }
+        locked
+    }
+
+    /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it has left nothing
+    /// behind that others would wait for. It sleeps by `sleep`, while the word has the value, and does not get the lock if that says
+    /// that the time is over. Where the thread vanishes after it was woken, another one that waits without a queue may sleep on.
+    pub fn lock_unqueued_by(&self, sleep: impl FnMut(&P::AtomicU32, u32) -> Wait) -> bool {
+        if self.try_lock() {
+            return true;
+        }
+        let locked = Waiting::<P>::new(&self.word).wait_without_queue_by(sleep);
         if locked {
             misuse::took::<P>(&self.word);
         }

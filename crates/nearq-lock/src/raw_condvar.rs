@@ -4,7 +4,8 @@
 //! One 32-bit word, which is a ring of the records of those who wait (`ring.rs`); zero when nobody does.
 //!
 //! - *wait*: put the thread's record into the ring, give the mutex up, sleep by the record. Notified: *go on* with waiting for
-//!   the mutex, in whose queue the record is by now or soon. Deadline: take the record out of the ring, take the mutex as usual.
+//!   the mutex, in whose queue the record is by now or soon. Deadline, or called away: take the record out of the ring, take the mutex
+//!   as usual. A wait that may be [called away](Summons) says so after its record is in the ring and before it sleeps.
 //! - *notify*: take the oldest, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
 //!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
 //!
@@ -15,7 +16,8 @@
 //!    kept for later.
 //! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not after the step that
 //!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
-//!    which who notifies all waits (`ring.rs`).
+//!    which who notifies all waits (`ring.rs`). Who cannot know whether all have been notified or have left asks for it
+//!    ([`RawCondvar::wait_until_left`]); that takes no mutex, and waits for none.
 //! 4. **One runs at a time**: of those who were notified the one in front of the mutex's queue is awake, and the one behind when
 //!    that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
 //!
@@ -28,7 +30,7 @@
 //!
 //! # What is not in this order
 //! A thread without a record (65535 others wait) is not in the ring. It gives up the mutex for a moment and looks again by itself:
-//! the only wake-ups without a reason.
+//! the only wake-ups without a reason, but for those that [`Summons`] may lead to.
 
 use core::time::Duration;
 
@@ -36,8 +38,9 @@ use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Orderin
 
 use crate::RawMutex;
 use crate::misuse;
-use crate::ring::{Ring, look, past_the_gate};
+use crate::ring::{Ring, Slept, look, past_the_gate, until_empty};
 use crate::room::Room;
+use crate::summons::Summons;
 use crate::turn::Turns;
 use crate::waiting::Waiting;
 
@@ -74,6 +77,17 @@ pub struct RawCondvar<P: Platform = Linux> {
 
 const _: () = assert!(size_of::<RawCondvar<Linux>>() == 4, "it is embedded as the mutex is");
 
+/// How a wait for a condition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The thread was notified; or for no reason, where 65535 threads wait already.
+    Notified,
+    /// The deadline came first.
+    TimedOut,
+    /// The thread was summoned first. If its [`Summons`] does not say so, it woke for no reason.
+    Called,
+}
+
 impl RawCondvar<Linux> {
     /// For which nobody waits, on Linux.
     pub const fn new() -> Self {
@@ -108,6 +122,36 @@ impl<P: Platform> RawCondvar<P> {
     /// In debug builds, if the thread does not hold `mutex`.
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_until(mutex, deadline, None) != Ended::TimedOut }
+    }
+
+    /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If it has been sent already, the
+    /// wait ends within a millisecond.
+    ///
+    /// # Safety
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// Likewise.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub unsafe fn wait_unless_called(
+        &self,
+        mutex: &RawMutex<P>,
+        deadline: Option<Instant>,
+        summons: &Summons<P>,
+    ) -> Ended {
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_until(mutex, deadline, Some(summons)) }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    unsafe fn wait_until(
+        &self,
+        mutex: &RawMutex<P>,
+        deadline: Option<Instant>,
+        summons: Option<&Summons<P>>,
+    ) -> Ended {
         misuse::expect_held::<P>(mutex.word());
         let room = Room::<P>::get();
         let Some(number) = room.table.take() else {
@@ -120,15 +164,31 @@ impl<P: Platform> RawCondvar<P> {
         ring.unlock();
         // SAFETY: as the caller promises.
         unsafe { mutex.unlock() };
-        if room.table.sleep_in_ring(number, deadline) {
+        let answered = summons.map(|summons| summons.wait_by(number));
+        // Sent before: who sent it does not know of the record.
+        let called = answered.is_some_and(|answered| answered.was_sent);
+        let until = if called { Some(Self::soon(deadline)) } else { deadline };
+        let slept = room.table.sleep_in_ring(number, until);
+        // Before the record may be another thread's.
+        if let (Some(summons), Some(answered)) = (summons, answered) {
+            summons.wait_no_more(number, answered);
+        }
+        if slept == Slept::Claimed {
             let waiting = Waiting::<P>::new(mutex.word());
             waiting.go_on(number);
             waiting.acquired();
-            return true;
+            return Ended::Notified;
         }
         room.table.leave(number, &self.ring);
         mutex.lock();
-        false
+        let called = called && !deadline.is_some_and(P::has_come);
+        if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
+    }
+
+    /// In a moment, or at `deadline` if that comes first.
+    fn soon(deadline: Option<Instant>) -> Instant {
+        let soon = P::now() + PAUSE;
+        deadline.map_or(soon, |deadline| deadline.min(soon))
     }
 
     /// Waits without a record.
@@ -136,13 +196,26 @@ impl<P: Platform> RawCondvar<P> {
     /// # Safety
     /// As for [`wait`](Self::wait).
     #[cold]
-    unsafe fn wait_outside(mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+    unsafe fn wait_outside(mutex: &RawMutex<P>, deadline: Option<Instant>) -> Ended {
         // SAFETY: as the caller promises.
         unsafe { mutex.unlock() };
         let left = deadline.map(|deadline| deadline - P::now());
         P::sleep(left.map_or(PAUSE, |left| left.min(PAUSE)));
         mutex.lock();
-        deadline.is_none_or(|deadline| P::now() < deadline)
+        if deadline.is_some_and(P::has_come) { Ended::TimedOut } else { Ended::Notified }
+    }
+
+    /// Waits until no thread touches the condition variable any more: until each that was blocked there has been notified, has come to
+    /// its deadline or was called away. For who is about to give its memory back, and may hold the mutexes that those want to have.
+    ///
+    /// ```
+    /// let condvar = nearq_lock::RawCondvar::new();
+    /// condvar.wait_until_left();
+    /// ```
+    pub fn wait_until_left(&self) {
+        if look::<P>(&self.ring).is_some() {
+            until_empty(&self.ring, &Room::<P>::get().table);
+        }
     }
 
     /// Notifies the thread that has waited longest. Whether one waited.

@@ -7,7 +7,8 @@
 //! |---|---|---|---|
 //! | 0 | `LOCKED` | somebody reads or changes the ring | anybody from 0 to 1; who holds the lock to 0 |
 //! | 1 | `ASLEEP` | somebody sleeps until the ring is free, or is about to | who is about to sleep, while `LOCKED`, to 1; who holds the lock to 0, together with `LOCKED`, and then wakes one, who takes the lock with `ASLEEP`, as it cannot know of others |
-//! | 2-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
+//! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; who empties the ring to 0, and then wakes all |
+//! | 3-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
 //! | 16-31 | `NEWEST` | the record that came last, or 0 | who holds the lock, as it gives it back |
 //!
 //! A record's `next` is the one that came after it, its `before` the one that came before it; the newest's `next` is the oldest.
@@ -17,19 +18,23 @@
 //!
 //! | value | meaning | who may change it, to what |
 //! |---|---|---|
-//! | `LISTED` | in the ring; its owner sleeps or is about to | a notifier that holds the lock to `queue::ASLEEP` (*claim*); its owner to `LEAVING` |
-//! | `LEAVING` | in the ring; its owner's deadline has come, and it wants the lock to take the record out | a notifier that holds the lock to `EXPECTED`; its owner, once it holds the lock, as it likes |
+//! | `LISTED` | in the ring; its owner sleeps or is about to | a notifier that holds the lock to `queue::ASLEEP` (*claim*); its owner to `LEAVING`; a thread that calls the owner away (`summons.rs`) to `LEAVING`, and then wakes the owner |
+//! | `LEAVING` | in the ring; its owner's deadline has come, or it was called away, and it wants the lock to take the record out | a notifier that holds the lock to `EXPECTED`; its owner, once it holds the lock, as it likes |
 //! | `EXPECTED` | a notifier has taken it out, and waits until the owner does not touch the ring any more | its owner, once it has given the lock back, as it likes |
 //!
 //! # Who is told of what
-//! A notifier and a deadline that come at the same time both change `LISTED` by compare-exchange; one of them succeeds, and the
-//! record's owner was notified or was not.
+//! A notifier, a deadline and a call that come at the same time all change `LISTED` by compare-exchange; one of them succeeds, and
+//! the record's owner was notified or was not. A call that comes late may find the record listed again: that wait ends for no reason.
 //!
 //! # The ring may be gone as soon as everybody has been notified
 //! A claimed record is out of the ring before its owner can know, and its owner does not look at the ring. One that leaves at its
 //! deadline has to take its record out by itself, or records would pile up in rings that nobody ever notifies; but once
 //! nobody else is left in the ring, its memory may be given back. So who notifies all takes those out, too, and waits until they
 //! have come past the lock (`EXPECTED`). They hold it for some instructions, and never while they wait for anything else.
+//!
+//! Who notifies one leaves those in the ring that leave by themselves. A thread that is about to give the memory back and did not notify
+//! all waits until the ring is empty ([`until_empty`]): then nobody is blocked there, and nobody will lock the ring again. Those who
+//! were notified and have only their mutex left to take are not in the ring, and are not waited for.
 //!
 //! # Forks
 //! In the child of a fork those who wait are threads that there are not, and the lock may be theirs. The first use there
@@ -45,8 +50,9 @@ use crate::table::Table;
 
 const LOCKED: u32 = 1;
 const ASLEEP: u32 = 1 << 1;
-const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
-const EPOCH_SHIFT: u32 = 2;
+const AWAITED: u32 = 1 << 2;
+const EPOCH: u32 = 0x1fff << EPOCH_SHIFT;
+const EPOCH_SHIFT: u32 = 3;
 const NEWEST_SHIFT: u32 = 16;
 
 /// In a record's state: in a ring (`queue.rs` has the values below).
@@ -73,6 +79,19 @@ pub(crate) struct Ring<'a, P: Platform> {
     word: *const P::AtomicU32,
     table: &'a Table<P>,
     newest: u32,
+    /// `AWAITED`, or nothing.
+    awaited: u32,
+}
+
+/// How a sleep in a ring ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// A notifier has claimed the record.
+    Claimed,
+    /// The deadline came first.
+    TimedOut,
+    /// The owner was called away first.
+    Called,
 }
 
 /// The process's part of the word.
@@ -95,7 +114,10 @@ impl<'a, P: Platform> Ring<'a, P> {
                 let to = kept | take | ours;
                 // Acquire: pairs with the release in `unlock`.
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return Ring { word, table, newest: kept >> NEWEST_SHIFT },
+                    Ok(_) => {
+                        let (newest, awaited) = (kept >> NEWEST_SHIFT, kept & AWAITED);
+                        return Ring { word, table, newest, awaited };
+                    }
                     Err(other) => found = other,
                 }
                 continue;
@@ -126,16 +148,23 @@ impl<'a, P: Platform> Ring<'a, P> {
 
     /// Gives the lock back. The word is not touched after the swap, and may be gone then, if nobody is in the ring.
     pub(crate) fn unlock(self) {
+        self.unlock_to();
+    }
+
+    /// Likewise; the word as it is then.
+    fn unlock_to(self) -> u32 {
         let new = match self.newest {
             0 => 0,
-            newest => newest << NEWEST_SHIFT | epoch::<P>(),
+            newest => newest << NEWEST_SHIFT | self.awaited | epoch::<P>(),
         };
         // SAFETY: who has locked the ring was in it, or was asked by who may use it, so it is there until the swap.
         // Release: pairs with the acquire in `lock`.
         let before = unsafe { &*self.word }.swap(new, Ordering::Release);
-        if before & ASLEEP != 0 {
-            P::wake(self.word, 1);
+        if before & ASLEEP != 0 || self.awaited != 0 && new == 0 {
+            // One that waits for an empty ring sleeps on the same word as those who want the lock, of whom none may be left out.
+            P::wake(self.word, if self.awaited == 0 { 1 } else { usize::MAX });
         }
+        new
     }
 
     /// Puts a record in, as the newest.
@@ -240,6 +269,19 @@ impl<'a, P: Platform> Ring<'a, P> {
     }
 }
 
+/// Waits until nobody is in the ring: for who is about to give its memory back.
+pub(crate) fn until_empty<P: Platform>(word: &P::AtomicU32, table: &Table<P>) {
+    loop {
+        let mut ring = Ring::lock(word, 0, table);
+        ring.awaited = AWAITED;
+        let left = ring.unlock_to();
+        if left == 0 {
+            return;
+        }
+        P::wait(word, left, None);
+    }
+}
+
 /// Waits until all who have to be waited for have come past the lock.
 pub(crate) fn past_the_gate<P: Platform>(gate: &P::AtomicU32) {
     loop {
@@ -282,26 +324,40 @@ impl<P: Platform> Table<P> {
         record.state.store(LISTED, Ordering::Relaxed);
     }
 
-    /// Sleeps by a record in a ring. True if a notifier has claimed it; false if the deadline came first: then the caller
-    /// [leaves](Self::leave) the ring, which is there at least until then.
-    pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> bool {
+    /// Sleeps by a record in a ring. Unless a notifier has claimed it, the caller [leaves](Self::leave) the ring, which is there at
+    /// least until then.
+    pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> Slept {
         let state = &self.record(number).state;
         loop {
             let outcome = self.sleep_while(number, LISTED, deadline);
-            // Relaxed: who goes on waits for a message, and orders by that.
-            if state.load(Ordering::Relaxed) != LISTED {
-                return true;
+            // Relaxed: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
+            let mut now = state.load(Ordering::Relaxed);
+            if now == LISTED && outcome == Wait::TimedOut {
+                // Relaxed: as above.
+                match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed)
+                {
+                    Ok(_) => return Slept::TimedOut,
+                    Err(found) => now = found,
+                }
             }
-            if outcome == Wait::TimedOut {
-                // Relaxed: what follows is under the ring's lock. On failure as above.
-                let leave =
-                    state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
-                return leave.is_err();
+            match now {
+                LISTED => {}
+                LEAVING | EXPECTED => return Slept::Called,
+                _ => return Slept::Claimed,
             }
         }
     }
 
-    /// Takes the record of one whose deadline has come out of the ring, and gives it back.
+    /// Has the owner of a record leave the ring that it is in, if it is in one and was not notified.
+    pub(crate) fn call_away(&self, number: u32) {
+        let state = &self.record(number).state;
+        // Relaxed: what the owner does next is under the ring's lock, and what it is called for is ordered by who calls.
+        if state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            P::wake_at_node(state, 1);
+        }
+    }
+
+    /// Takes the record of one that was not notified out of the ring, and gives it back.
     pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
         let record = self.record(number);
         let mut ring = Ring::lock(ring, 0, self);

@@ -15,12 +15,20 @@
 //! there, or leaves the mutex as it is. Who takes the last one, or finds none, forgets its record (`table.rs`), so that when it waits
 //! next it is as if for the first time, and more are made. That costs those who do not bind slots nothing.
 //!
+//! A mutex may be gone without having been dropped, as C++'s is, which has no destructor that says so; and a mutex that is not used any more
+//! keeps its slot. A slot does not know its mutex, so no other thread can take it back. Programs hardly need 1024 slots at once. When
+//! more have been needed, the last thread that leaves a slot's queues gives the slot back, in every mode: from then on a mutex has a slot only
+//! while a thread waits for it, and a program frees a mutex only when none does. What stays lost is what had been taken before, and the
+//! slots of mutexes whose last waiter gave up at a deadline and which no thread has taken since.
+//!
 //! # Who may spin
 //! To spin makes sense while another CPU does what is waited for. So no more threads spin in this process than it has
 //! CPUs, less one: then there is a CPU left for the one that everybody waits for. It is counted by domain (last-level
 //! cache), each of which may have as many spinners as CPUs, so that the counting stays within the cache; the first domain has
 //! one less. Where a process may use one CPU, nobody spins. Threads of other programs are not counted: the cap keeps our own
 //! from harming each other, and the budget of each spin bounds what is left.
+
+use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
 
@@ -33,6 +41,9 @@ use crate::statistics::Counts;
 use crate::table::Table;
 use crate::word::{SLOT, slot};
 
+/// How long one sleeps that waits for some steps of another thread.
+pub(crate) const MOMENT: Duration = Duration::from_micros(50);
+
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
 pub(crate) const MOST_DOMAINS: usize = 32;
 
@@ -40,6 +51,12 @@ pub(crate) const MOST_DOMAINS: usize = 32;
 const FIRST_SLOTS: usize = if cfg!(test) { 1 } else { 64 };
 /// So that there are 4095.
 const SLOT_CHUNKS: usize = if cfg!(test) { 13 } else { 7 };
+
+/// Once this chunk is made, which is the last but one, slots are few: 1024 were had at once.
+const SHORT: usize = SLOT_CHUNKS - 2;
+
+/// In `complained`: it was said that there are no more slots.
+const EXHAUSTED: u32 = 1 << 31;
 
 /// The slots of a process, by number. Few at first under test, so that tests get to see how more are made.
 type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
@@ -90,7 +107,7 @@ pub(crate) struct Room<P: Platform> {
     pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
-    /// Which settings were complained about: a bit for each (`Settings::within_bounds`).
+    /// What was complained about: a bit for each of the settings (`Settings::within_bounds`), and [`EXHAUSTED`].
     pub(crate) complained: P::AtomicU32,
 }
 
@@ -184,8 +201,8 @@ impl<P: Platform> Room<P> {
                 return;
             }
             if epoch == now | 1 {
-                // Another thread is at it.
-                P::yield_now();
+                // Another thread is at it, which may be less urgent than the caller and need its CPU.
+                P::sleep(MOMENT);
                 continue;
             }
             // Relaxed: decides who does it; the others wait for the release below.
@@ -285,7 +302,19 @@ impl<P: Platform> Room<P> {
         let ready = self.slots.is_one_free() || self.make_slots();
         // Release: pairs with the acquire above.
         self.stocking.store(0, Ordering::Release);
-        if ready { Stock::Ready } else { Stock::Exhausted }
+        if ready {
+            return Stock::Ready;
+        }
+        // Relaxed: the thread that sets the bit says it.
+        if !self.slots.are_more()
+            && self.complained.fetch_or(EXHAUSTED, Ordering::Relaxed) & EXHAUSTED == 0
+        {
+            P::warn(
+                "4095 mutexes have queues by cache, or settings of their own, and there are no more places: other mutexes keep one queue. \
+                 Mutexes that were not dropped or destroyed keep theirs (nearq dump PID --locks)",
+            );
+        }
+        Stock::Exhausted
     }
 
     /// Makes the next chunk of slots; false if there is none, or no memory for it.
@@ -298,8 +327,9 @@ impl<P: Platform> Room<P> {
     /// free is not ready.
     pub(crate) fn take_slot(&self) -> Option<u32> {
         let number = self.slots.take_made();
-        if !self.slots.is_one_free() && self.slots.are_more() {
-            // So that the caller comes to make some.
+        let complain = || self.complained.load(Ordering::Relaxed) & EXHAUSTED == 0;
+        if !self.slots.is_one_free() && (self.slots.are_more() || complain()) {
+            // So that the caller comes to make some, or to say that there are no more.
             self.table.forget_own();
         }
         let number = number?;
@@ -308,6 +338,11 @@ impl<P: Platform> Room<P> {
         }
         self.slots.free(number);
         None
+    }
+
+    /// Whether so many slots are had that none is left to a mutex that nobody waits for.
+    pub(crate) fn is_short_of_slots(&self) -> bool {
+        self.slots.is_made(SHORT)
     }
 
     /// Gives a slot back whose mutex is gone. Nobody waits there.

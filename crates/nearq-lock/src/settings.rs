@@ -21,7 +21,8 @@ pub enum Mode {
     Auto,
     /// One queue, whatever the machine. The in-kernel lock of the 2024 document with `dynamic_enable` 0.
     Plain,
-    /// A queue for each last-level cache as soon as two threads wait, and for ever.
+    /// A queue for each last-level cache as soon as two threads wait, and for ever; where more than a thousand mutexes have that at once, as
+    /// long as somebody waits.
     Numa,
 }
 

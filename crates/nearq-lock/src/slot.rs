@@ -17,7 +17,7 @@
 //! | *across* | likewise | see who is behind, and put that one's number into `front` and the domain's bit into `top`; then as *away* |
 //! | *away* | who has the turn, and nobody is behind it | choose a domain whose bit is set, clear the bit, tell the one in `front`. No bit set: nobody has the turn; or *unbind* |
 //! | *bind* | who holds the mutex, and has the turn of its plain queue | take a slot that is made and that nobody has (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
-//! | *unbind* | who holds the mutex and has the turn, no bit set | take the number out of the word; tell those who stand up meanwhile to begin anew; next generation in `top`; give the slot back |
+//! | *unbind* | the thread that holds the mutex and has the turn; where the settings still have queues by domain, only if no bit is set | take the number out of the word; tell those that stand up to begin anew; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves it with the message to begin anew |
 //! | *begin anew* | who is told so, or finds another generation | leave the front of the domain's queue with the message to begin anew, and look at the mutex's word again |
 //!
 //! # Why nobody is lost

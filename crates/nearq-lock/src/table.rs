@@ -9,6 +9,8 @@
 //! - Who waits while its own record is in use (a signal handler, an [`OsqLock`](crate::OsqLock) that is held), or after
 //!   its thread's locals are gone, takes another record for that time.
 //! - A record can be *left behind* in a queue (`queue.rs`). Then whoever takes it out of the queue has it.
+//! - A thread that ends while its own record is in use leaves it where it is (`ended`). A guard of an `OsqLock` that was forgotten does that:
+//!   the lock stays held, its queue goes on behind that record, and nobody else may have the record.
 //!
 //! # Where its owner sleeps
 //! A record says itself whether the system keeps its sleeper on a node, and on which (`NodeWord`). That changes only when somebody takes
@@ -189,6 +191,12 @@ impl<P: Platform> Table<P> {
     /// A thread has ended that had this number.
     pub(crate) fn ended(&self, number: u32) {
         let own = number & !IN_USE;
+        if number & IN_USE != 0 {
+            // In a queue, where others reach it: it is nobody's until it is out of there. The guard may still be dropped, by what the C
+            // library calls later.
+            self.stop_waiting(own);
+            return;
+        }
         // It may give a mutex back later than it notes this: what its locals own.
         self.wake_whom_it_told(own);
         self.free(own);

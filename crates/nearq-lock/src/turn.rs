@@ -351,8 +351,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         true
     }
 
-    /// Binds a slot, if there is one. The caller holds the mutex and has the plain queue's turn, which is the slot's from now
-    /// on.
+    /// Binds a slot, if there is one. The caller holds the mutex and has the plain queue's turn, which is the slot's from now on.
     #[cold]
     fn bind(&self) {
         let mut word = self.load();
@@ -444,6 +443,11 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Hands the slot's turn on, and leaves the queue.
     fn hand_on(&self, bound: &Slot<P>, tail: &DomainTail<'_, P>, turn: Turn, locked: bool) {
         let Turn { number, passed, since } = turn;
+        if locked && self.leaves_at_once() {
+            self.unbind(bound);
+            self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+            return;
+        }
         let mut over = u64::from(passed as u32) + 1 >= u64::from(self.settings.batch);
         if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
             over = P::now().as_nanos() >= since + self.patience();
@@ -469,21 +473,30 @@ impl<'a, P: Platform> Turns<'a, P> {
         }
     }
 
+    /// Whether there are to be no queues by domain any more. Then the thread that holds the mutex and has the slot's turn unbinds the
+    /// slot, whatever waits there: where threads always wait, a mutex would otherwise never have one queue again.
+    fn leaves_at_once(&self) -> bool {
+        matches!(self.settings.mode, Mode::Off | Mode::Plain)
+    }
+
     /// Gives the slot's turn, which the caller has, to a domain that waits for it; to nobody if none does, or unbinds the
-    /// slot then. Only who holds the mutex may unbind it.
+    /// slot then. Only the thread that holds the mutex may unbind it.
     fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
+        if holds && self.leaves_at_once() {
+            self.unbind(bound);
+            return;
+        }
         loop {
             let waking = Waking::of(holds);
             if let Some(to) = bound.give_away(self.room, self.here, self.patience(), waking) {
                 self.note(if to == self.here { Event::Within } else { Event::Across });
                 return;
             }
-            let leave = match self.settings.mode {
-                Mode::Numa => false,
-                Mode::Auto => bound.is_quiet_for(self.settings.quiet),
-                Mode::Off | Mode::Plain => true,
-            };
-            if leave && holds {
+            let auto = self.settings.mode == Mode::Auto;
+            if holds
+                && (self.room.is_short_of_slots()
+                    || auto && bound.is_quiet_for(self.settings.quiet))
+            {
                 self.unbind(bound);
                 return;
             }

@@ -19,11 +19,19 @@
 //!    the next one sleeps, it is woken when the mutex is free. A wake-up takes longer than most critical sections, and those who
 //!    came meanwhile would all queue up behind one that sleeps.
 //!
-//! A thread without a record (65535 others wait), and everybody in the mode `Off`, does not queue up but sleeps on the word.
+//! A thread without a record (65535 others wait), one of a real-time class, and everybody in the mode `Off`, does not queue up but sleeps on
+//! the word.
 //! Such a thread takes the mutex as `ASLEEP`, as it cannot know whether it was the only one. `RESERVED` does not stop it: the mutex
 //! may be kept for nobody, and one that has no turn that could come cannot sleep until a mutex is taken that is free. Where
 //! everybody's mode is `Off` nobody has a turn, and nothing is kept from anybody; otherwise who has the turn may be passed by such
 //! threads as often as there are some.
+//!
+//! # Threads of real-time classes
+//! They do not look on while others run, and have no place in a queue: after the first look they sleep on the word, where the kernel wakes
+//! the one of the highest priority first, and take the mutex as soon as it is free, also where it is `RESERVED` for an ordinary thread.
+//! `try_lock` does not heed `RESERVED` for them either. To let others run would let nobody run that is less urgent, and takes from a
+//! thread of `SCHED_DEADLINE` what is left of its period; and a place in the order of arrival would have the urgent wait for the patient.
+//! It is asked at each wait, as others may change a thread's class at any time.
 //!
 //! # From the plain queue to queues by domain, and back
 //! Who hands the turn of the plain queue on counts: hand-overs in a row, and those that went to another domain (`passed`,
@@ -31,7 +39,7 @@
 //! and sets `NUMA`, all while it holds the mutex. From then on nobody joins the plain queue, as the tail and `NUMA` are one
 //! word. The turn stays in the plain queue until that is empty; it goes to the slot then. Nobody is stopped or moved.
 //! Way back: the one who has the slot's turn and finds nobody to give it to unbinds the slot, if that happened often enough in
-//! a row without another domain having waited.
+//! a row without another domain having waited; at once where slots are few (`room.rs`), also in the mode `Numa`.
 //!
 //! # Who has the turn
 //! The plain queue has one turn, each bound slot has one. A mutex has one of them, but for the moments in which a slot is
@@ -89,10 +97,17 @@ impl<'a, P: Platform> Waiting<'a, P> {
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = self.load();
         loop {
-            if word & LOCKED != 0 || word & RESERVED != 0 && Self::somebody_queues(word) {
+            if word & LOCKED != 0 {
                 return false;
             }
-            if word & RESERVED != 0 && word & NUMA != 0 {
+            if word & RESERVED != 0 && P::is_real_time() {
+                // It stays reserved for the one whose turn it is, after us.
+                if self.take(word, word | LOCKED) {
+                    return true;
+                }
+            } else if word & RESERVED != 0 && Self::somebody_queues(word) {
+                return false;
+            } else if word & RESERVED != 0 && word & NUMA != 0 {
                 // The word does not say whether somebody has the slot's turn.
                 let turns = Turns::new(self.word, Room::<P>::get(), word);
                 if let Some(locked) = turns.try_reserved(word) {
@@ -134,12 +149,18 @@ impl<'a, P: Platform> Waiting<'a, P> {
             word = self.load();
         }
         let mut yields = 0;
-        let turns = loop {
+        let mut urgent = None;
+        loop {
             if word & (LOCKED | RESERVED) == 0 && self.take(word, word | LOCKED) {
                 self.passed_by(word);
                 return true;
             }
             let turns: &Turns<'_, P> = turns_made.get_or_insert_with(|| make(word));
+            if *urgent.get_or_insert_with(P::is_real_time) {
+                turns.note(Event::Contended);
+                turns.note(Event::Unqueued);
+                return self.wait_without_queue(deadline);
+            }
             let settings = turns.settings();
             // Where no CPU is left that could look, others in a queue are asleep: to join them leaves a CPU idle.
             if word & RESERVED != 0
@@ -147,7 +168,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
                 || settings.mode == Mode::Off
                 || yields == settings.yields
             {
-                break turns;
+                break;
             }
             // If the one who holds the mutex was preempted, it may be its turn now. One long pause is enough: others had the CPU, and
             // time goes by in which we are in no queue.
@@ -158,7 +179,8 @@ impl<'a, P: Platform> Waiting<'a, P> {
             }
             yields += 1;
             word = self.load();
-        };
+        }
+        let mut turns = turns_made.unwrap_or_else(|| make(word));
         turns.note(Event::Contended);
         loop {
             let off = turns.settings().mode == Mode::Off;
@@ -168,9 +190,10 @@ impl<'a, P: Platform> Waiting<'a, P> {
                 turns.note(Event::Unqueued);
                 return self.wait_without_queue(deadline);
             };
-            // Again if the slot was not the mutex's any more.
-            if let Some(locked) = turns.queue_up(number, deadline) {
-                return locked;
+            // Again if the slot was not the mutex's any more. With the settings of now: those of before may be why.
+            match turns.queue_up(number, deadline) {
+                Some(locked) => return locked,
+                None => turns = make(self.load()),
             }
         }
     }
@@ -227,6 +250,15 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Waits without a place in a queue: sleeps on the word.
     #[cold]
     pub(crate) fn wait_without_queue(&self, deadline: Option<Instant>) -> bool {
+        self.wait_without_queue_by(|word, value| P::wait(word, value, deadline))
+    }
+
+    /// Likewise; how it sleeps is the caller's affair. It may never come back from there: what is left behind is `ASLEEP`, which makes
+    /// the next unlock wake nobody.
+    pub(crate) fn wait_without_queue_by(
+        &self,
+        mut sleep: impl FnMut(&P::AtomicU32, u32) -> Wait,
+    ) -> bool {
         // Who has not slept has not been told of others.
         let mut take = LOCKED;
         loop {
@@ -240,7 +272,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
             if word & ASLEEP == 0 && !self.say_asleep(word) {
                 continue;
             }
-            let outcome = P::wait(self.word, word | ASLEEP, deadline);
+            let outcome = sleep(self.word, word | ASLEEP);
             take = LOCKED | ASLEEP;
             if outcome == Wait::TimedOut {
                 return false;

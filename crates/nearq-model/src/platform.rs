@@ -17,6 +17,7 @@ const MACHINE: &str = "l3:2 core:2 pu:1";
 
 loom::thread_local! {
     static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
+    static ENDING: StdCell<*const ()> = StdCell::new(core::ptr::null());
     static CPU: StdCell<usize> = StdCell::new(0);
     static NUMBER: StdCell<u32> = StdCell::new(0);
     static HELD: Held = Held::new();
@@ -215,6 +216,14 @@ impl Platform for Loom {
 
     fn set_slot(value: *const ()) {
         SLOT.with(|slot| slot.set(value));
+    }
+
+    fn ending() -> *const () {
+        ENDING.with(StdCell::get)
+    }
+
+    fn set_ending(value: *const ()) {
+        ENDING.with(|slot| slot.set(value));
     }
 
     fn shared() -> *const () {

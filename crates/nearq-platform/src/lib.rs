@@ -44,7 +44,7 @@ pub use parker::Parker;
 pub use places::{Place, Places};
 pub use platform::{
     ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
-    Scheduling, ThreadSpec, Wait,
+    Scheduling, SignalMask, ThreadSpec, Wait,
 };
 #[cfg(target_os = "linux")]
 pub use sys::SavedErrno;

@@ -59,6 +59,12 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// [`Wait::Woken`] for no reason. No memory ordering is implied.
     fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
 
+    /// Whether a deadline has come.
+    #[inline]
+    fn has_come(deadline: Instant) -> bool {
+        Self::now() >= deadline
+    }
+
     /// Wakes at most `count` threads that sleep on `word`, those that came first first. Returns how many.
     ///
     /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
@@ -273,6 +279,13 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         None
     }
 
+    /// Whether the caller is of a real-time class now (on Linux: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`). A system call.
+    ///
+    /// For such a thread [`yield_now`](Self::yield_now) lets nobody run that is less urgent, and may take the rest of its time.
+    fn is_real_time() -> bool {
+        false
+    }
+
     /// Names the caller, for the system's own tools. Cut to what the system allows (15 bytes on Linux).
     fn set_thread_name(name: &str);
 
@@ -281,6 +294,12 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
 
     /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
     fn set_slot(value: *const ());
+
+    /// The caller's second slot, as last set by [`set_ending`](Self::set_ending); null before, and where there is none.
+    fn ending() -> *const ();
+
+    /// Sets the caller's second slot: one more pointer per thread, for "the ends that I am within".
+    fn set_ending(value: *const ());
 
     // ---- what locks need -------------------------------------------------------------------------------
 
@@ -317,6 +336,11 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R>;
 
     // ---- forks -----------------------------------------------------------------------------------------
+
+    /// The signals that the caller has blocked; none where there are no signals.
+    fn signal_mask() -> SignalMask {
+        SignalMask::default()
+    }
 
     /// How many forks lie between the program's start and this process; what was made in another epoch is another
     /// process's. Forks are counted from the first [`follow_forks`](Self::follow_forks) on. Never changes while two
@@ -480,6 +504,10 @@ pub struct Scheduling {
     pub slice: Option<Duration>,
 }
 
+/// The signals that a thread has blocked: bit `n - 1` is signal `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalMask(pub u64);
+
 /// How a thread is started.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadSpec {
@@ -493,6 +521,9 @@ pub struct ThreadSpec {
     pub nice: Option<i32>,
     /// Its class, nice value and slice, as far as they are allowed, before anything else; `None` inherits the creator's.
     pub scheduling: Option<Scheduling>,
+    /// The signals that it blocks, as from its first instruction; with `None` it blocks all but those that its own faults raise. No
+    /// signal is taken before the thread has that mask.
+    pub signals: Option<SignalMask>,
     /// Told of a nice value or an affinity that was refused.
     pub refused: Option<fn(&Refused)>,
 }

@@ -3,9 +3,15 @@
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
+/// From here on instants are on the real-time clock, but for the last one, which is never.
+const REAL_TIME: u64 = 1 << 63;
+
 /// Nanoseconds on the platform's monotonic clock, from an origin that the platform chooses.
 ///
 /// Only differences mean something. On Linux the clock is `CLOCK_MONOTONIC`.
+///
+/// One kind is on another clock: [a deadline on the real-time clock](Self::on_real_time_clock), which is for waiting alone. It is later
+/// than all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -13,6 +19,17 @@ impl Instant {
     /// The instant `nanos` nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Instant(nanos)
+    }
+
+    /// A deadline on the real-time clock of Linux, so many nanoseconds after the beginning of 1970: for waits of that platform, which
+    /// end when that clock comes there, set or not. What is later than the year 2262 is never.
+    pub const fn on_real_time_clock(nanos: u64) -> Self {
+        if nanos < REAL_TIME - 1 { Instant(REAL_TIME | nanos) } else { Instant(u64::MAX) }
+    }
+
+    /// The nanoseconds of a [deadline on the real-time clock](Self::on_real_time_clock); nothing for any other instant.
+    pub const fn real_time(self) -> Option<u64> {
+        if self.0 >= REAL_TIME && self.0 != u64::MAX { Some(self.0 & !REAL_TIME) } else { None }
     }
 
     /// Nanoseconds since the clock's origin.
@@ -29,10 +46,11 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Saturates at the end of the clock, 584 years after its origin.
+    /// What is later than 292 years after the clock's origin is never: 584 years after it.
     fn add(self, duration: Duration) -> Instant {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Instant(self.0.saturating_add(nanos))
+        let sum = self.0.saturating_add(nanos);
+        Instant(if sum < REAL_TIME { sum } else { u64::MAX })
     }
 }
 

@@ -59,10 +59,10 @@ impl Outcome for () {
 }
 
 export! {
-    "C" mtx_lock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_lock(mutex);
-    "C" mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_trylock(mutex);
-    "C" mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_mutex_timedlock(mutex, until);
-    "C" mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_unlock(mutex);
+    "C-unwind" mtx_lock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_lock(mutex);
+    "C-unwind" mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_trylock(mutex);
+    "C-unwind" mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_mutex_timedlock(mutex, until);
+    "C-unwind" mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_unlock(mutex);
     "C" mtx_destroy(mutex: *mut pthread_mutex_t) -> (), pthread_mutex_destroy(mutex);
     "C" cnd_init(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_init(condvar, ptr::null());
     "C" cnd_signal(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_signal(condvar);

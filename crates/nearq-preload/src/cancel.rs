@@ -1,135 +1,86 @@
-//! Threads that are cancelled while they wait for a condition.
+//! Threads that are cancelled while they wait: for a condition, or, if they are of the asynchronous type, for a mutex.
 //!
+//! # For a condition
 //! `pthread_cond_wait` is a cancellation point: a thread that is cancelled while it waits wakes, takes the mutex again, and ends; its clean-up
 //! handlers run with the mutex held. The C library wakes a cancelled thread by a signal only while it is of the asynchronous
 //! type, which its own waits are for the moment of the system call. That way is not ours: the thread would leave from anywhere within
-//! our wait, by unwinding through frames that have things to put in order. Instead, who cancels wakes the one cancelled, whose wait
-//! ends as if it had been notified for no reason; then, with the mutex held and nothing left to put in order, it calls the C library's
-//! `pthread_testcancel` from a frame that may be unwound.
+//! our wait, by unwinding through frames that have things to put in order. Instead, who cancels calls the thread away from its
+//! wait; then, with the mutex held and nothing left to put in order, the thread calls the C library's `pthread_testcancel` from a
+//! frame that may be unwound.
 //!
 //! # Protocol
-//! Each thread has two words, which who cancels it finds at the same distance from the thread's pointer as its own: thread-local values
-//! of a library that was loaded with the program are at a fixed place in each thread (`build.rs` sees to the "with the
-//! program").
+//! Each thread has a `Summons` (`nearq_lock`), which who cancels it finds at the same distance from the thread's pointer as its own:
+//! thread-local values of a library that was loaded with the program are at a fixed place in each thread (`build.rs` sees to the "with
+//! the program").
 //!
-//! | word | values | who may change it |
-//! |---|---|---|
-//! | `at` | null: does not wait; a condition variable; that one plus `PINNED` | its thread, null to a condition variable and back; who cancels it, to `PINNED` and back |
-//! | `asked` | 0, 1: somebody has cancelled it | who cancels it, to 1 |
+//! - *cancel*: send the summons; then have the C library note the cancellation; then wake the thread by the record by which it waited
+//!   when the summons was sent, if it did. The first step is the last that touches the thread's memory: once the C library has noted it,
+//!   the thread may end and be joined. The third touches the record alone, which is there for ever. Who cancels is not cancelled itself
+//!   in between.
+//! - *wait*: first a cancellation point. Then no cancellation until the mutex is held again (*forbid*). A thread that can be cancelled
+//!   waits by its summons. If that was sent before it waited, the wait lasts a moment; if it is sent meanwhile, it is woken. After the
+//!   wait, *allow*, and if the thread was called away, a cancellation point again.
 //!
-//! - *wait*: write `at`; then look at `asked`: if it is 1, do not wait. After the wait, take `at` back, which waits while it is pinned.
-//! - *cancel*: set `asked`; then look at `at`. If it names a condition variable, pin it; have the C library note the
-//!   cancellation; wake all that wait there; unpin. Otherwise have the C library note it, and touch the thread no more, which may end.
+//! So **a thread that can be cancelled never waits without heeding it**. A cancellation that the C library had noted before the wait ends the
+//! thread at the first point. One that was noted later was sent later or is being sent: the thread is woken after it was noted, or
+//! waits for moments, each of which ends with a look. It waits for nobody: a canceller that is preempted between its steps delays only
+//! the end, and meanwhile the wait returns for no reason now and then, which POSIX allows.
 //!
-//! Dekker's pattern, all `SeqCst`: either who waits sees `asked`, or who cancels sees `at`. Pinned, the thread does not leave its
-//! wait, so its words and the condition variable are there as long as who cancels uses them. Who sees `asked` without the C library
-//! having noted it (its second case) waits for that (`act`).
+//! A thread that was notified and cancelled has been notified: its wait returns, and it ends at the next cancellation point. So
+//! no notification is lost with it, and it has nothing to pass on.
 //!
-//! Others that wait there are woken for no reason, which POSIX allows. A notification that one was given who ends instead is passed
-//! on (`condvar.rs`).
+//! # For a mutex
+//! To take one is no cancellation point, but a thread of the asynchronous type ends wherever it is. In such a thread
+//! ([`defer`]) `mutex.rs` lets it sleep by [`sleep`]: of the asynchronous type for the time of the system call alone, so that the C library's
+//! signal finds it there, in a frame with nothing to drop. It looks again now and then by itself, as another one that was woken in its
+//! place may have ended.
+//!
+//! # Forks
+//! In the child of a fork, nobody is on the way to cancel the only thread (`forked`). What the C library has noted stays noted.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_long};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
-use libc::{pthread_cond_t, pthread_t};
-use nearq_platform::{Linux, Platform};
+use libc::{pthread_t, timespec};
+use nearq_lock::Summons;
+use nearq_platform::{Instant, Wait};
 
-use crate::{condvar, real};
-
-/// In `at`: who cancels is using it.
-const PINNED: usize = 1;
-
-/// So often a thread lets others run until what was announced to it is noted by the C library.
-const ROUNDS: u32 = 10_000;
-
-struct Words {
-    at: AtomicPtr<pthread_cond_t>,
-    asked: AtomicU32,
-}
+use crate::{clock, real};
 
 thread_local! {
     // Without a destructor: at a fixed place, at any time of the thread's life.
-    static WORDS: Words = const { Words { at: AtomicPtr::new(ptr::null_mut()), asked: AtomicU32::new(0) } };
+    static SUMMONS: Summons = const { Summons::new() };
 }
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
-    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
-}
-
-unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
 }
 
-const ENABLED: c_int = 0;
+/// The caller can be cancelled.
+pub(crate) const ENABLED: c_int = 0;
 const DISABLED: c_int = 1;
 const DEFERRED: c_int = 0;
+/// The caller may be cancelled at any moment.
+pub(crate) const ASYNCHRONOUS: c_int = 1;
 
-/// The caller's words.
-fn own() -> *const Words {
-    WORDS.with(ptr::from_ref)
+/// After so long a thread that sleeps by [`sleep`] looks by itself.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// The caller's summons, for what is done while the caller is there.
+pub(crate) fn own<'a>() -> &'a Summons {
+    // SAFETY: it is there as long as the thread, without a destructor; the reference is used by that thread only.
+    unsafe { &*SUMMONS.with(ptr::from_ref) }
 }
 
-/// Another thread's words.
-fn of(thread: pthread_t) -> *const Words {
-    let distance = own().addr().wrapping_sub(crate::thread::pointer() as usize);
+/// Another thread's.
+fn of(thread: pthread_t) -> *const Summons {
+    let distance = ptr::from_ref(own()).addr().wrapping_sub(crate::thread::pointer() as usize);
     ptr::with_exposed_provenance((thread as usize).wrapping_add(distance))
-}
-
-/// The caller is about to wait at a condition variable, where it can be woken from now on. False, and nothing, if it was
-/// cancelled.
-pub(crate) fn enter(condvar: *mut pthread_cond_t) -> bool {
-    WORDS.with(|own| {
-        own.at.store(condvar, Ordering::SeqCst);
-        let go = own.asked.load(Ordering::SeqCst) == 0;
-        if !go {
-            leave();
-        }
-        go
-    })
-}
-
-/// The caller does not wait any more. False if it was cancelled.
-pub(crate) fn leave() -> bool {
-    WORDS.with(|own| {
-        let mut at = own.at.load(Ordering::Relaxed);
-        loop {
-            if at.addr() & PINNED != 0 {
-                Linux::yield_now();
-                at = own.at.load(Ordering::Relaxed);
-                continue;
-            }
-            // Acquire: pairs with the release of who unpins.
-            match own.at.compare_exchange_weak(
-                at,
-                ptr::null_mut(),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return own.asked.load(Ordering::SeqCst) == 0,
-                Err(found) => at = found,
-            }
-        }
-    })
-}
-
-/// Has the caller end, which was cancelled. Returns if it may not be cancelled at present.
-pub(crate) unsafe extern "C-unwind" fn act() {
-    for _ in 0..ROUNDS {
-        // SAFETY: the caller is at a cancellation point, with nothing in its frames to put in order.
-        unsafe { pthread_testcancel() };
-        if !is_enabled() {
-            return;
-        }
-        Linux::yield_now();
-    }
-}
-
-fn is_enabled() -> bool {
-    let before = forbid();
-    allow(before);
-    before == ENABLED
 }
 
 /// The caller cannot be cancelled from now on. Whether it could before, for [`allow`].
@@ -140,10 +91,52 @@ pub(crate) fn forbid() -> c_int {
     before
 }
 
-/// Undoes [`forbid`].
-pub(crate) fn allow(before: c_int) {
-    // SAFETY: a state that it was in before.
-    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+/// Undoes [`forbid`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
+pub(crate) unsafe extern "C-unwind" fn allow(before: c_int) {
+    // Of the deferred type meanwhile: from here glibc ends a thread without a note that it was cancelled, which `pthread_join` would give
+    // back, and from `undo` with it.
+    let kind = defer();
+    // SAFETY: a state that it was in before; the caller has nothing in its frames to put in order.
+    unsafe {
+        pthread_setcancelstate(before, ptr::null_mut());
+        undo(kind);
+    }
+}
+
+/// The caller is cancelled at cancellation points only from now on. What it was before, for [`undo`].
+pub(crate) fn defer() -> c_int {
+    let mut before = DEFERRED;
+    // SAFETY: the integer is ours; a type that there is, and of which nobody ends.
+    unsafe { pthread_setcanceltype(DEFERRED, &raw mut before) };
+    before
+}
+
+/// Undoes [`defer`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
+pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
+    if before != DEFERRED {
+        // SAFETY: a type that it was before; the caller has nothing in its frames to put in order.
+        unsafe { pthread_setcanceltype(before, ptr::null_mut()) };
+    }
+}
+
+/// Sleeps while a word has that value, for a moment, or until the deadline. A thread that is cancelled meanwhile ends here.
+pub(crate) unsafe fn sleep(word: &AtomicU32, value: u32, deadline: Option<&Instant>) -> Wait {
+    let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
+    if left.is_zero() {
+        return Wait::TimedOut;
+    }
+    let time = timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: for all of them, a live word and time, and the caller's own `errno`; there is nothing to drop in this frame, nor in
+    // the caller's.
+    unsafe {
+        let errno = *libc::__errno_location();
+        pthread_setcanceltype(ASYNCHRONOUS, ptr::null_mut());
+        syscall(libc::SYS_futex, word.as_ptr(), wait, value, &raw const time);
+        pthread_setcanceltype(DEFERRED, ptr::null_mut());
+        *libc::__errno_location() = errno;
+    }
+    Wait::Woken
 }
 
 /// A cancellation point.
@@ -152,20 +145,9 @@ pub(crate) unsafe extern "C-unwind" fn test() {
     unsafe { pthread_testcancel() };
 }
 
-/// For the time of a wait, has the caller be cancelled at cancellation points only. What it was before.
-pub(crate) unsafe extern "C-unwind" fn defer() -> c_int {
-    let mut before = DEFERRED;
-    // SAFETY: the integer is ours; a type that there is.
-    unsafe { pthread_setcanceltype(DEFERRED, &raw mut before) };
-    before
-}
-
-/// Undoes [`defer`]; the caller may end here.
-pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
-    if before != DEFERRED {
-        // SAFETY: a type that it was before; with nothing in its frames to put in order.
-        unsafe { pthread_setcanceltype(before, ptr::null_mut()) };
-    }
+/// The caller is the only thread in the child of a fork.
+pub(crate) fn forked() {
+    own().renew();
 }
 
 /// `pthread_cancel`, in programs that are ours.
@@ -173,45 +155,14 @@ pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
 /// # Safety
 /// As for the C library's: the thread was not joined.
 pub(crate) unsafe extern "C-unwind" fn cancel(thread: pthread_t) -> c_int {
-    let words = of(thread);
-    let Some(condvar) = announce(words) else {
-        // SAFETY: as the caller promises.
-        return unsafe { real::cancel::call(thread) };
-    };
-    // SAFETY: likewise; it is deferred, and does not end before it is unpinned.
+    // The thread may be the caller.
+    let before = forbid();
+    // SAFETY: of a thread that was not joined, at the place where each thread has it.
+    let called = unsafe { &*of(thread) }.send();
+    // SAFETY: as the caller promises.
     let outcome = unsafe { real::cancel::call(thread) };
-    release(words, condvar);
+    called.wake();
+    // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+    unsafe { allow(before) };
     outcome
-}
-
-/// Tells a thread that it is cancelled; the condition variable where it waits, pinned.
-fn announce(words: *const Words) -> Option<*mut pthread_cond_t> {
-    // SAFETY: words of a thread that was not joined, at the place where each thread has them.
-    let words = unsafe { &*words };
-    words.asked.store(1, Ordering::SeqCst);
-    loop {
-        let at = words.at.load(Ordering::SeqCst);
-        if at.is_null() {
-            return None;
-        }
-        if at.addr() & PINNED != 0 {
-            // Another thread cancels it too.
-            Linux::yield_now();
-            continue;
-        }
-        let pinned = at.map_addr(|at| at | PINNED);
-        // Acquire: pairs with the release of who unpinned it before.
-        let step = words.at.compare_exchange(at, pinned, Ordering::SeqCst, Ordering::Relaxed);
-        if step.is_ok() {
-            return Some(at);
-        }
-    }
-}
-
-/// Wakes all that wait at a condition variable, and unpins it.
-fn release(words: *const Words, condvar: *mut pthread_cond_t) {
-    // SAFETY: somebody waits there and stays until we unpin it.
-    unsafe { condvar::wake_all(condvar) };
-    // SAFETY: its thread has not ended for the same reason. Release: we are done with both.
-    unsafe { &(*words).at }.store(condvar, Ordering::Release);
 }

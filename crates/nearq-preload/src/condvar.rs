@@ -9,9 +9,14 @@
 //! A shared one with a mutex of ours is the affair of `mixed.rs`.
 //!
 //! # Destroying
-//! A condition variable may be destroyed as soon as all that wait have been notified, while they are still on their way out. `inside` counts
-//! those; the destroyer waits until there are none. The step of `inside` by which one leaves is its last touch; it wakes the
-//! destroyer by the address alone.
+//! A condition variable may be destroyed as soon as nobody is blocked on it. Who was notified does not touch it any more
+//! (`nearq_lock::RawCondvar`), though it may have its mutex still to wait for, which the destroyer may hold. So the destroyer waits
+//! for those alone that are blocked still, by the program's fault, or are about to leave because of a deadline or a cancellation, which
+//! is a matter of some instructions. It takes no mutex.
+//!
+//! # No wait begins anew
+//! Between two waits of one call a notification would find nobody. So a wait goes to the end by the clock that its deadline is on, and
+//! what ends before for any reason returns to the program, which looks and waits again.
 //!
 //! # Forks
 //! In a child, those that waited are not there. `epoch` is that of the process whose threads use the condition variable
@@ -24,27 +29,21 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Instant, Linux, Platform};
 
-use crate::clock::Deadline;
 use crate::mutex::{Kind, Mutex};
 use crate::{cancel, layout, mixed, process, real, stand_in};
-
-/// In `inside`: somebody waits for the others to leave.
-const DESTROYING: u32 = 1 << 31;
 
 /// Our view of a `pthread_cond_t`. Zero is a new one that goes by the real-time clock.
 #[repr(C)]
 struct Condvar {
     raw: RawCondvar,
-    /// How many threads are in a wait at `raw`.
-    inside: AtomicU32,
     /// The process, times two.
     epoch: AtomicU32,
     /// By which clock deadlines go that do not name one.
     clock: AtomicU32,
     /// Where the C library may say that it is shared: zero.
-    _others: [u32; 6],
+    _others: [u32; 7],
     /// One of the C library's, for its mutexes; null while there is none.
     stand_in: AtomicPtr<pthread_cond_t>,
 }
@@ -60,14 +59,13 @@ const _: () = assert!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Ended {
+    /// Or for no reason.
     Notified,
     TimedOut,
+    /// The caller was called away, to be cancelled most probably.
+    Called,
     /// Not begun, as the mutex is not the caller's.
     NotHeld,
-    /// The caller was cancelled meanwhile.
-    Cancelled,
-    /// Not begun, as the caller was cancelled before.
-    NotBegun,
 }
 
 /// What a wait is for: how the C library would be called if it is its affair.
@@ -113,7 +111,6 @@ impl Condvar {
             if step.is_ok() {
                 // SAFETY: all others wait for us in `of`.
                 unsafe { (&raw const self.raw).cast_mut().write(RawCondvar::new()) };
-                self.inside.store(0, Ordering::Relaxed);
                 // Release: pairs with the acquires above.
                 self.epoch.store(now, Ordering::Release);
                 return;
@@ -146,31 +143,6 @@ impl Condvar {
             }
         }
     }
-
-    /// The caller has come to wait.
-    fn come_in(&self) {
-        // Relaxed: who destroys is ordered with who waits by the program.
-        self.inside.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The caller leaves; the condition variable may be gone afterwards.
-    fn go_out(&self) {
-        let inside = &raw const self.inside;
-        // Release: all that was done inside is over.
-        if self.inside.fetch_sub(1, Ordering::Release) == DESTROYING + 1 {
-            Linux::wake(inside, 1);
-        }
-    }
-
-    /// Waits until nobody is inside.
-    fn wait_for_leavers(&self) {
-        // Acquire: pairs with the release in `go_out`.
-        let mut inside = self.inside.fetch_or(DESTROYING, Ordering::Acquire) | DESTROYING;
-        while inside != DESTROYING {
-            Linux::wait(&self.inside, inside, None);
-            inside = self.inside.load(Ordering::Acquire);
-        }
-    }
 }
 
 // ---- making, ending -------------------------------------------------------------------------------------------------------
@@ -198,10 +170,9 @@ pub(crate) unsafe fn init(
     unsafe {
         condvar.cast::<Condvar>().write(Condvar {
             raw: RawCondvar::new(),
-            inside: AtomicU32::new(0),
             epoch: AtomicU32::new((Linux::fork_epoch() as u32) << 1),
             clock: AtomicU32::new(clock as u32),
-            _others: [0; 6],
+            _others: [0; 7],
             stand_in: AtomicPtr::new(ptr::null_mut()),
         });
     };
@@ -217,13 +188,12 @@ pub(crate) unsafe fn destroy(condvar: *mut pthread_cond_t) -> c_int {
     }
     // SAFETY: likewise; not shared.
     let view = unsafe { Condvar::of(condvar) };
-    view.wait_for_leavers();
+    view.raw.wait_until_left();
     // Acquire: pairs with who made it.
     let stand_in = view.stand_in.swap(ptr::null_mut(), Ordering::Acquire);
     if !stand_in.is_null() {
         stand_in::give_back(stand_in);
     }
-    view.inside.store(0, Ordering::Relaxed);
     0
 }
 
@@ -267,12 +237,6 @@ pub(crate) unsafe fn broadcast(condvar: *mut pthread_cond_t) -> c_int {
     0
 }
 
-/// Wakes all that wait at `raw`, one of whom was cancelled.
-pub(crate) unsafe fn wake_all(condvar: *mut pthread_cond_t) {
-    // SAFETY: as the caller promises: somebody waits there.
-    unsafe { Condvar::of(condvar) }.raw.notify_all();
-}
-
 // ---- waiting --------------------------------------------------------------------------------------------------------------
 
 /// Whose affair a wait is.
@@ -298,52 +262,33 @@ pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
 }
 
 /// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
-/// says. With `heed`, being cancelled ends it.
+/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile.
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Instant>,
     heed: bool,
 ) -> Ended {
     // SAFETY: as the caller promises.
     let (view, held_by) = unsafe { (Condvar::of(condvar), Mutex::of(mutex)) };
     process::threads_begin();
-    if heed && !cancel::enter(condvar) {
-        return Ended::NotBegun;
-    }
-    let ended = match held_by.lay_down() {
-        Err(_) => Ended::NotHeld,
-        Ok(held) => {
-            view.come_in();
-            let ended = wait_until(view, held_by, deadline);
-            held_by.take_up(held);
-            ended
+    let Ok(held) = held_by.lay_down() else { return Ended::NotHeld };
+    let (mutex, deadline) = (&held_by.raw, deadline.copied());
+    mutex.adopt();
+    // The condition variable is not touched after the wait: it may be gone.
+    let ended = if heed {
+        // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
+        match unsafe { view.raw.wait_unless_called(mutex, deadline, cancel::own()) } {
+            nearq_lock::Ended::Notified => Ended::Notified,
+            nearq_lock::Ended::TimedOut => Ended::TimedOut,
+            nearq_lock::Ended::Called => Ended::Called,
         }
+    } else {
+        // SAFETY: likewise.
+        let in_time = unsafe { view.raw.wait(mutex, deadline) };
+        if in_time { Ended::Notified } else { Ended::TimedOut }
     };
-    let cancelled = heed && !cancel::leave();
-    if ended == Ended::NotHeld {
-        return ended;
-    }
-    if cancelled {
-        // What we were notified of, if we were, is for another one.
-        view.raw.notify_one();
-    }
-    view.go_out();
-    if cancelled { Ended::Cancelled } else { ended }
-}
-
-fn wait_until(view: &Condvar, mutex: &Mutex, deadline: Option<&Deadline>) -> Ended {
-    loop {
-        let look = deadline.map(|deadline| deadline.next_look());
-        mutex.raw.adopt();
-        // SAFETY: the caller holds it, which `lay_down` has checked as far as the mutex knows.
-        let notified = unsafe { view.raw.wait(&mutex.raw, look) };
-        mutex.raw.disown();
-        if notified {
-            return Ended::Notified;
-        }
-        if deadline.is_some_and(|deadline| deadline.has_passed()) {
-            return Ended::TimedOut;
-        }
-    }
+    mutex.disown();
+    held_by.take_up(held);
+    ended
 }

@@ -1,7 +1,7 @@
 //! The functions that programs call in place of the C library's. Each asks first whether the program is ours.
 //!
 //! Those in which a thread may be cancelled are `extern "C-unwind"`: it unwinds through their frames, which have nothing to drop. What
-//! they call is `extern "C"`, so that a panic ends there.
+//! may panic is called by `extern "C"` functions in between, so that a panic ends there.
 
 use core::ffi::{c_int, c_void};
 
@@ -10,10 +10,11 @@ use libc::{
     pthread_mutexattr_t, pthread_t, timespec,
 };
 
-use crate::clock::Deadline;
+use nearq_platform::Instant;
+
 use crate::condvar::{Ended, Way};
-use crate::process::is_ours;
-use crate::{cancel, condvar, layout, mixed, mutex, process, real};
+use crate::process::{is_ours, was_ours};
+use crate::{cancel, clock, condvar, layout, mixed, mutex, process, real};
 
 /// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
@@ -21,13 +22,25 @@ macro_rules! export {
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern $abi fn $name($($arg: $type),*) -> c_int {
-            if is_ours() {
-                // SAFETY: as the caller promises.
-                #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
+            /// Where it has not been decided, or the program is not ours: by itself, so that the way of most needs no frame.
+            #[cold]
+            #[inline(never)]
+            unsafe extern $abi fn otherwise($($arg: $type),*) -> c_int {
+                if is_ours() {
+                    // SAFETY: as the caller promises.
+                    #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
+                    unsafe { $ours }
+                } else {
+                    // SAFETY: likewise.
+                    unsafe { $theirs }
+                }
+            }
+            if was_ours() {
+                // SAFETY: likewise.
                 unsafe { $ours }
             } else {
                 // SAFETY: likewise.
-                unsafe { $theirs }
+                unsafe { otherwise($($arg),*) }
             }
         }
     )*};
@@ -43,19 +56,19 @@ export! {
     "C" pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
         ours: mutex::destroy(mutex),
         theirs: real::mutex_destroy::call(mutex);
-    "C" pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+    "C-unwind" pthread_mutex_lock(mutex: *mut pthread_mutex_t),
         ours: mutex::lock(mutex),
         theirs: real::mutex_lock::call(mutex);
-    "C" pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+    "C-unwind" pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
         ours: mutex::trylock(mutex),
         theirs: real::mutex_trylock::call(mutex);
-    "C" pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec),
+    "C-unwind" pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec),
         ours: mutex::clocklock(mutex, libc::CLOCK_REALTIME, until),
         theirs: real::mutex_timedlock::call(mutex, until);
-    "C" pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
-        ours: if Deadline::is_clock(clock) { mutex::clocklock(mutex, clock, until) } else { libc::EINVAL },
+    "C-unwind" pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
+        ours: if clock::is_known(clock) { mutex::clocklock(mutex, clock, until) } else { libc::EINVAL },
         theirs: real::mutex_clocklock::call(mutex, clock, until);
-    "C" pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+    "C-unwind" pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
         ours: mutex::unlock(mutex),
         theirs: real::mutex_unlock::call(mutex);
     // Names that libraries of the C library's own, and old programs, use for the same.
@@ -65,13 +78,13 @@ export! {
     "C" __pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_destroy(mutex),
         theirs: pthread_mutex_destroy(mutex);
-    "C" __pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+    "C-unwind" __pthread_mutex_lock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_lock(mutex),
         theirs: pthread_mutex_lock(mutex);
-    "C" __pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+    "C-unwind" __pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_trylock(mutex),
         theirs: pthread_mutex_trylock(mutex);
-    "C" __pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+    "C-unwind" __pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_unlock(mutex),
         theirs: pthread_mutex_unlock(mutex);
 }
@@ -101,12 +114,12 @@ export! {
         theirs: real::cond_wait::call(condvar, mutex);
     "C-unwind" pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
         ours: match condvar::way(condvar, mutex) {
-            Way::Ours => match Deadline::new(condvar::clock(condvar), *until) {
+            Way::Ours => match clock::deadline(condvar::clock(condvar), *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
             Way::Theirs(condvar) => real::cond_timedwait::call(condvar, mutex, until),
-            Way::Mixed => match Deadline::new(layout::shared_clock(condvar), *until) {
+            Way::Mixed => match clock::deadline(layout::shared_clock(condvar), *until) {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
@@ -115,12 +128,12 @@ export! {
         theirs: real::cond_timedwait::call(condvar, mutex, until);
     "C-unwind" pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
         ours: match condvar::way(condvar, mutex) {
-            Way::Ours => match Deadline::new(clock, *until) {
+            Way::Ours => match clock::deadline(clock, *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
             Way::Theirs(condvar) => real::cond_clockwait::call(condvar, mutex, clock, until),
-            Way::Mixed => match Deadline::new(clock, *until) {
+            Way::Mixed => match clock::deadline(clock, *until) {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
@@ -133,24 +146,23 @@ export! {
 unsafe extern "C-unwind" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Instant>,
 ) -> c_int {
     // SAFETY: for all of them, as the caller promises; there is nothing to drop in this frame.
     unsafe {
-        let before = cancel::defer();
-        let mut ended = condvar::wait(condvar, mutex, deadline, true);
-        if matches!(ended, Ended::Cancelled | Ended::NotBegun) {
-            cancel::act();
-            // It may not be cancelled at present. If it has waited, that ends here, for no reason.
-            if ended == Ended::NotBegun {
-                ended = condvar::wait(condvar, mutex, deadline, false);
-            }
-        }
-        cancel::undo(before);
+        cancel::test();
+        let before = cancel::forbid();
+        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED);
+        cancel::allow(before);
         match ended {
-            Ended::Notified | Ended::Cancelled | Ended::NotBegun => 0,
+            Ended::Notified => 0,
             Ended::TimedOut => libc::ETIMEDOUT,
             Ended::NotHeld => libc::EPERM,
+            Ended::Called => {
+                cancel::test();
+                // It may be that the C library does not know of it yet: the program looks, and waits again.
+                0
+            }
         }
     }
 }
@@ -159,29 +171,32 @@ unsafe extern "C-unwind" fn wait(
 unsafe extern "C-unwind" fn wait_mixed(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Instant>,
 ) -> c_int {
-    loop {
-        // SAFETY: there is nothing to drop in this frame.
-        unsafe { cancel::test() };
-        // SAFETY: as the caller promises.
-        let outcome = unsafe { mixed::wait(condvar, mutex, deadline) };
-        if outcome != mixed::AGAIN {
-            return outcome;
+    // SAFETY: for all of them, as the caller promises; there is nothing to drop in this frame.
+    unsafe {
+        cancel::test();
+        let before = cancel::forbid();
+        let outcome = mixed::wait(condvar, mutex, deadline);
+        cancel::allow(before);
+        if outcome == mixed::FOR_NO_REASON {
+            cancel::test();
+            return 0;
         }
+        outcome
     }
 }
 
 // ---- what is seen on its way ----------------------------------------------------------------------------------------------
 
 export! {
-    "C" pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
+    "C-unwind" pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
         ours: {
             process::creates_thread();
             real::create::call(thread, attributes, main, argument)
         },
         theirs: real::create::call(thread, attributes, main, argument);
-    "C" thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
+    "C-unwind" thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
         ours: {
             process::creates_thread();
             real::thrd_create::call(thread, main, argument)

@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | `pthread_mutex_t` | 0 to 3 | zero when free: our mutex's word |
 //! | | 4 to 7 | how often a recursive one is held |
-//! | | 8 to 11 | the holder's number, for debuggers, and for us |
-//! | | 12 to 15 | ours: in which process (`Linux::fork_epoch`) the holder took it |
+//! | | 8 to 11 | the holder's number, for debuggers; of mutexes that know their holder |
+//! | | 12 to 15 | ours: how many threads wait for a condition with it |
 //! | | 16 to 19 | **the kind**: type in the lower four bits, then robust, inheriting, protecting, shared |
-//! | | 24 to 31 | ours: the holder's thread pointer |
+//! | | 24 to 39 | ours: the holder's thread pointer and name |
 //! | `pthread_cond_t` | one word | **bit 0: shared between processes**, bit 1: by the monotonic clock. Byte 36 up to glibc 2.40, byte 28 since |
 //! | | the rest | ours, as long as that bit is clear (`condvar.rs`) |
 

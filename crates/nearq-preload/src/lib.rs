@@ -39,8 +39,8 @@
 //!   shared. They are tried out before anything is replaced (`layout.rs`); where they are different, nothing is.
 //! - **No `malloc`.** Who takes a mutex may be the allocator. Rust's allocations here come from an arena of our own
 //!   (`arena.rs`), thread-local values have no destructors, and what reads files is done when the first thread is created.
-//! - **No unwinding out of us**: exported functions are `extern "C"`, where a panic ends the process. Two kinds are
-//!   `extern "C-unwind"`, because a thread that is cancelled in them unwinds through their frames; these have nothing to drop.
+//! - **No panic out of us**: it ends the process at an `extern "C"` function. Some that are exported are `extern "C-unwind"`, because a
+//!   thread that is cancelled in them unwinds through their frames; these have nothing to drop.
 //!
 //! # The rooms
 //! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread

@@ -4,8 +4,10 @@
 //! ours. Who waits takes the gate before it gives its own mutex back, and so does who notifies, once somebody has waited so: no
 //! notification falls in between. Other processes cannot have the mutex, and need not be waited for.
 //!
-//! A thread is not to be cancelled while it waits so, because it would leave the gate held. So it waits for a second at most, and
-//! its caller looks whether it was cancelled.
+//! A thread is not to be cancelled while it waits so, because it would leave the gate held. So it waits for a second at most. Then its
+//! wait is over for no reason: waiting on without the program's having looked would be to miss what is notified in between.
+//!
+//! In the child of a fork the gate may be held by a thread that is not there: it begins anew (`forked`).
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -14,14 +16,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Instant, Linux, Platform};
 
-use crate::clock::Deadline;
 use crate::mutex::Mutex;
-use crate::{cancel, real};
+use crate::{clock, real};
 
-/// Neither notified nor over.
-pub(crate) const AGAIN: c_int = -1;
+/// Neither notified nor at the deadline.
+pub(crate) const FOR_NO_REASON: c_int = -1;
 
 /// How long a thread cannot be cancelled.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -55,14 +56,20 @@ pub(crate) fn notify(notify: impl FnOnce() -> c_int) -> c_int {
     outcome
 }
 
-/// Waits for a moment, or until `deadline`. The mutex is held when it returns, whatever it says.
+/// In the child of a fork, whose only thread the caller is: nobody holds the gate.
+pub(crate) fn forked() {
+    // SAFETY: the threads that used it are not in this process; zeros are a new mutex.
+    unsafe { *GATE.0.get() = MaybeUninit::zeroed() };
+}
+
+/// Waits for a moment, or until `deadline`. The mutex is held when it returns, whatever it says. The caller cannot be cancelled.
 ///
 /// # Safety
 /// As for `pthread_cond_wait`; the condition variable is shared, and the mutex one of ours.
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Instant>,
 ) -> c_int {
     // SAFETY: as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
@@ -70,13 +77,12 @@ pub(crate) unsafe extern "C" fn wait(
         Ok(held) => held,
         Err(error) => return error,
     };
-    let moment = Linux::now() + MOMENT;
-    let look = deadline.map_or(moment, |deadline| moment.min(deadline.next_look()));
+    let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
+    let until = (Linux::now() + left).as_nanos();
     let until = timespec {
-        tv_sec: (look.as_nanos() / 1_000_000_000) as i64,
-        tv_nsec: (look.as_nanos() % 1_000_000_000) as i64,
+        tv_sec: (until / 1_000_000_000) as i64,
+        tv_nsec: (until % 1_000_000_000) as i64,
     };
-    let state = cancel::forbid();
     // Relaxed: see `notify`.
     USED.store(1, Ordering::Relaxed);
     // SAFETY: see `notify`.
@@ -91,9 +97,10 @@ pub(crate) unsafe extern "C" fn wait(
     unsafe { real::mutex_unlock::call(gate()) };
     view.take_word();
     view.take_up(held);
-    cancel::allow(state);
     match outcome {
-        libc::ETIMEDOUT if deadline.is_none_or(|deadline| !deadline.has_passed()) => AGAIN,
+        libc::ETIMEDOUT if !deadline.is_some_and(|deadline| Linux::has_come(*deadline)) => {
+            FOR_NO_REASON
+        }
         outcome => outcome,
     }
 }

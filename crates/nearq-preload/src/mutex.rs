@@ -5,14 +5,26 @@
 //! by whatever initialiser, wrote it there.
 //!
 //! # The holder
-//! Error-checking and recursive mutexes know theirs. It is written by who has taken the word, and cleared before the word is given back. Who
-//! reads it finds itself only if it wrote that itself; so `Relaxed` is enough. It is the caller if the thread pointer is the
-//! caller's, and either the kernel's number too, or the mutex was taken before a fork, which the caller came out of under another number.
-//! So the child of a fork can give back what was taken in the parent, which POSIX wants and glibc refuses.
+//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by who has taken
+//! the word, and cleared before the word is given back. Who reads it finds itself only if it wrote that itself; so `Relaxed` is enough.
+//! So the child of a fork can give back what the thread that forked took in the parent, which POSIX wants and glibc refuses, and not what
+//! other threads took there: their thread pointers may be those of the child's threads, their names are nobody's. The thread pointer
+//! is kept beside the name because it is had without a call: most who ask find by it that they are not the holder.
 //!
 //! The others belong to nobody: as with the C library's, any thread may give them back, and who holds one and takes it again waits until
 //! another thread does. So no word is ever taken in a thread's own name (`RawMutex::disown`), or debug builds of ours would not
 //! let programs do that.
+//!
+//! # Threads that may be cancelled at any moment
+//! Those of the asynchronous type (`pthread_setcanceltype`) end at once when they are cancelled, also while they wait for a mutex, as
+//! with the C library's. One that did that from a place in a queue would be waited for by all behind it. So it waits without a place:
+//! on the word alone, by a sleep that it may not come back from (`cancel.rs`). It is as fair as the system's wake-ups. All others are
+//! of the deferred type, or made so for the time of the wait. The functions through whose frames such a thread unwinds have nothing to
+//! drop.
+//!
+//! # Who waits for a condition with it
+//! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only.
+//! Such a mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is.
 //!
 //! # Unlocking is the last touch
 //! The step of the word that frees the mutex is the last access to it: the next holder may destroy it.
@@ -24,10 +36,9 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{pthread_mutex_t, timespec};
 use nearq_lock::RawMutex;
-use nearq_platform::{Linux, Platform};
+use nearq_platform::Instant;
 
-use crate::clock::Deadline;
-use crate::{layout, process, real, thread};
+use crate::{cancel, clock, layout, process, real, thread};
 
 /// In the kind: bits that choose between ways of the C library to do the same (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
 const WAYS: i32 = 256 | 512;
@@ -40,16 +51,18 @@ const DESTROYED: i32 = -1;
 #[repr(C)]
 pub(crate) struct Mutex {
     pub(crate) raw: RawMutex,
-    /// How often a recursive one is held.
+    /// How often a recursive one is held, while it is.
     depth: AtomicU32,
     /// The holder's number.
     number: AtomicU32,
-    /// The process in which the holder took it.
-    epoch: AtomicU32,
+    /// How many wait for a condition with it.
+    users: AtomicU32,
     kind: AtomicI32,
     _spins: u32,
     /// The holder's thread pointer.
     pointer: AtomicU64,
+    /// The holder's name.
+    name: AtomicU64,
 }
 
 const _: () = assert!(
@@ -99,16 +112,24 @@ impl Mutex {
         }
     }
 
+    /// Whether it checks nothing, as most.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        // Relaxed: as in `kind`.
+        let kind = self.kind.load(Ordering::Relaxed) & !WAYS;
+        kind == libc::PTHREAD_MUTEX_NORMAL || kind == ADAPTIVE
+    }
+
     /// Whether the caller holds it. Only those that know their holder tell.
     fn is_mine(&self) -> bool {
         self.pointer.load(Ordering::Relaxed) == thread::pointer()
-            && (self.number.load(Ordering::Relaxed) == thread::number()
-                || self.epoch.load(Ordering::Relaxed) != Linux::fork_epoch() as u32)
+            && self.name.load(Ordering::Relaxed) == thread::name()
     }
 
     fn set_mine(&self, depth: u32) {
-        self.number.store(thread::number(), Ordering::Relaxed);
-        self.epoch.store(Linux::fork_epoch() as u32, Ordering::Relaxed);
+        let (number, name) = thread::names();
+        self.number.store(number, Ordering::Relaxed);
+        self.name.store(name, Ordering::Relaxed);
         self.pointer.store(thread::pointer(), Ordering::Relaxed);
         self.depth.store(depth, Ordering::Relaxed);
     }
@@ -116,7 +137,6 @@ impl Mutex {
     fn set_nobodys(&self) {
         self.pointer.store(0, Ordering::Relaxed);
         self.number.store(0, Ordering::Relaxed);
-        self.depth.store(0, Ordering::Relaxed);
     }
 
     /// What taking it again by its holder leads to; nothing if the caller does not hold it, or it does not know.
@@ -145,7 +165,7 @@ impl Mutex {
     }
 
     #[inline]
-    fn lock(&self, kind: Kind) -> c_int {
+    fn lock_checked(&self, kind: Kind) -> c_int {
         if let Some(outcome) = self.again(kind, libc::EDEADLK) {
             return outcome;
         }
@@ -155,11 +175,8 @@ impl Mutex {
 
     /// Takes the word, waiting if need be.
     #[inline]
-    pub(crate) fn take_word(&self) {
-        if !self.raw.try_lock() {
-            self.wait();
-        }
-        self.raw.disown();
+    pub(crate) fn take_word(&self) -> c_int {
+        if self.raw.take_free() { 0 } else { self.wait_long() }
     }
 
     /// Takes the word if it is free.
@@ -183,12 +200,37 @@ impl Mutex {
         unsafe { self.raw.unlock() };
     }
 
+    /// Waits for the word, which is nobody's then.
     #[cold]
-    fn wait(&self) {
-        if process::is_ready() {
-            self.raw.lock();
+    fn wait_long(&self) -> c_int {
+        self.wait(None);
+        self.raw.disown();
+        0
+    }
+
+    /// Waits for the word; false if the deadline came first. The caller may end here, if it is of the asynchronous type.
+    #[cold]
+    fn wait(&self, deadline: Option<&Instant>) -> bool {
+        let before = cancel::defer();
+        let locked = if before == cancel::ASYNCHRONOUS {
+            // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+            self.raw.lock_unqueued_by(|word, value| unsafe { cancel::sleep(word, value, deadline) })
         } else {
-            self.raw.lock_unqueued(None);
+            self.wait_deferred(deadline)
+        };
+        // SAFETY: as above.
+        unsafe { cancel::undo(before) };
+        locked
+    }
+
+    extern "C" fn wait_deferred(&self, deadline: Option<&Instant>) -> bool {
+        match (process::is_ready(), deadline) {
+            (false, deadline) => self.raw.lock_unqueued(deadline.copied()),
+            (true, Some(deadline)) => self.raw.try_lock_until(*deadline),
+            (true, None) => {
+                self.raw.lock();
+                true
+            }
         }
     }
 
@@ -207,41 +249,29 @@ impl Mutex {
             return self.taken(kind);
         }
         // A time that is none is only an error for who has to wait.
-        let deadline = match Deadline::new(clock, time) {
+        let deadline = match clock::deadline(clock, time) {
             Ok(deadline) => deadline,
             Err(error) => return error,
         };
-        loop {
-            let look = deadline.next_look();
-            let locked = if process::is_ready() {
-                self.raw.try_lock_until(look)
-            } else {
-                self.raw.lock_unqueued(Some(look))
-            };
-            if locked {
-                self.raw.disown();
-                return self.taken(kind);
-            }
-            if deadline.has_passed() {
-                return libc::ETIMEDOUT;
-            }
+        if !self.wait(Some(&deadline)) {
+            return libc::ETIMEDOUT;
         }
+        self.raw.disown();
+        self.taken(kind)
     }
 
     #[inline]
-    fn unlock(&self, kind: Kind) -> c_int {
-        if kind != Kind::Plain {
-            if !self.is_mine() {
-                return libc::EPERM;
-            }
-            let depth = self.depth.load(Ordering::Relaxed);
-            if kind == Kind::Recursive && depth > 1 {
-                self.depth.store(depth - 1, Ordering::Relaxed);
-                return 0;
-            }
-            self.set_nobodys();
+    fn unlock_checked(&self, kind: Kind) -> c_int {
+        if !self.is_mine() {
+            return libc::EPERM;
         }
-        // SAFETY: the caller holds it: we have seen that it does, or it is the caller's duty as for the C library's.
+        let depth = self.depth.load(Ordering::Relaxed);
+        if kind == Kind::Recursive && depth > 1 {
+            self.depth.store(depth - 1, Ordering::Relaxed);
+            return 0;
+        }
+        self.set_nobodys();
+        // SAFETY: the caller holds it, as we have seen.
         unsafe { self.give_word_back() };
         0
     }
@@ -249,11 +279,14 @@ impl Mutex {
     /// The caller, who holds it, is about to give the word back for as long as it waits for a condition. `EPERM` if it is
     /// known not to hold it. A recursive mutex is given back however often it is held.
     pub(crate) fn lay_down(&self) -> Result<Held, c_int> {
-        if self.kind() == Kind::Plain {
-            return Ok(Held { depth: 0 });
-        }
-        if !self.is_mine() {
+        let plain = self.kind() == Kind::Plain;
+        if !plain && !self.is_mine() {
             return Err(libc::EPERM);
+        }
+        // Relaxed: under the mutex.
+        self.users.store(self.users.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if plain {
+            return Ok(Held { depth: 0 });
         }
         let depth = self.depth.load(Ordering::Relaxed);
         self.set_nobodys();
@@ -262,6 +295,8 @@ impl Mutex {
 
     /// The caller has the word again.
     pub(crate) fn take_up(&self, held: Held) {
+        // Relaxed: under the mutex.
+        self.users.store(self.users.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
         if held.depth > 0 {
             self.set_mine(held.depth);
         }
@@ -278,10 +313,20 @@ impl Mutex {
 pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: as the caller promises; likewise in all that follow.
     let view = unsafe { Mutex::of(mutex) };
+    // SAFETY: likewise.
+    if view.is_plain() { view.take_word() } else { unsafe { lock_other(mutex) } }
+}
+
+/// The same, for those that check or are not ours: by itself, so that the way of most is short.
+#[inline(never)]
+unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: see `lock`.
+    let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
         // SAFETY: likewise.
         Kind::Foreign => unsafe { real::mutex_lock::call(mutex) },
-        kind => view.lock(kind),
+        Kind::Plain => view.take_word(),
+        kind => view.lock_checked(kind),
     }
 }
 
@@ -322,14 +367,33 @@ pub(crate) unsafe fn clocklock(
 pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: see `lock`.
     let view = unsafe { Mutex::of(mutex) };
+    if view.is_plain() {
+        // SAFETY: the caller holds it, which is its duty as for the C library's.
+        unsafe { view.give_word_back() };
+        return 0;
+    }
+    // SAFETY: see `lock`.
+    unsafe { unlock_other(mutex) }
+}
+
+/// As `lock_other`.
+#[inline(never)]
+unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: see `lock`.
+    let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
         // SAFETY: see `lock`.
         Kind::Foreign => unsafe { real::mutex_unlock::call(mutex) },
-        kind => view.unlock(kind),
+        Kind::Plain => {
+            // SAFETY: as in `unlock`.
+            unsafe { view.give_word_back() };
+            0
+        }
+        kind => view.unlock_checked(kind),
     }
 }
 
-/// `pthread_mutex_destroy`. `EBUSY` for one that is held.
+/// `pthread_mutex_destroy`. `EBUSY` for one that is held, or with which somebody waits for a condition.
 pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: see `lock`.
     let view = unsafe { Mutex::of(mutex) };
@@ -338,6 +402,12 @@ pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
         return unsafe { real::mutex_destroy::call(mutex) };
     }
     if !view.raw.try_lock() {
+        return libc::EBUSY;
+    }
+    // Relaxed: changed by who holds it only.
+    if view.users.load(Ordering::Relaxed) != 0 {
+        // SAFETY: taken above.
+        unsafe { view.raw.unlock() };
         return libc::EBUSY;
     }
     // SAFETY: nobody uses it any more, as the caller promises; the view has ended. It is not used again before it is initialised.

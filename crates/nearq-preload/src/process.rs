@@ -2,9 +2,17 @@
 //!
 //! # The decision
 //! `STATE` goes from `UNKNOWN` to `OURS` or `THEIRS`, and stays there. It is made by the first call of any of our functions, which may
-//! come from the constructor of some library, before `main`, before our own; so there is no constructor that it would have to wait
-//! for. Threads that decide at the same time decide the same: by the program's name, its environment and the C library. Release: what
+//! come from the constructor of some library, before `main`, before our own; so there is none that it would have to wait for. Ours only
+//! asks, so that a program which limits its memory later finds the decision made. Threads that decide at the same time decide the same: by
+//! the program's name, its environment and the C library. Release: what
 //! was found out before (`real.rs`, `layout.rs`) is there for whoever sees the decision, by acquire.
+//!
+//! # Whose functions the program calls
+//! Nothing is replaced where the program, or another library that comes before us, has one of the functions itself: some of a mutex's
+//! callers would be its, some ours. A sanitizer that is linked into the program is such a case; it also looks the others up by their
+//! versions, which finds the C library's. It is asked once, with the decision, by what `dlsym(RTLD_DEFAULT, ...)` gives for each of them, and
+//! it is said. What the program looks up elsewhere afterwards (`RTLD_DEEPBIND`, the C library's own handle) cannot be seen, and such
+//! programs are not to be run with us (docs/locks.md).
 //!
 //! # The first thread
 //! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before, nobody can wait. It reads what machine
@@ -23,7 +31,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use nearq_lock::Settings;
 use nearq_platform::{ForkHooks, Linux, Platform, SavedErrno};
 
-use crate::{cancel, control, layout, names, real, report, thread};
+use crate::{cancel, control, layout, mixed, names, real, report, thread};
 
 const UNKNOWN: u32 = 0;
 const THEIRS: u32 = 1;
@@ -43,6 +51,7 @@ pub(crate) fn is_ours() -> bool {
 }
 
 /// Likewise, where it may not have been decided.
+#[inline]
 pub(crate) fn was_ours() -> bool {
     // Acquire: as above.
     STATE.load(Ordering::Acquire) == OURS
@@ -52,11 +61,20 @@ pub(crate) fn was_ours() -> bool {
 fn decide() -> bool {
     let _saved = SavedErrno::new();
     real::find_all();
-    let ours = is_chosen() && layout::is_known();
+    let chosen = is_chosen() && layout::is_known();
+    let others = if chosen { real::first_of_others() } else { None };
+    let ours = chosen && others.is_none();
     let decision = if ours { OURS } else { THEIRS };
     // Release: what was found is there.
     let first =
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
+    if first && let Some((name, object)) = others {
+        Linux::warn(&format!(
+            "the preload replaces nothing in this program: {} is that of {}",
+            name.to_string_lossy(),
+            object.to_string_lossy()
+        ));
+    }
     if first && ours {
         report::ask(variable(c"NEARQ_PRELOAD_STATISTICS"));
         control::ask(variable(c"NEARQ_CONTROL"));
@@ -66,12 +84,25 @@ fn decide() -> bool {
     ours
 }
 
+/// Called when the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        is_ours();
+    }
+    at_load
+};
+
 static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: in_child };
 
 unsafe fn nothing(_subject: *const ()) {}
 
 unsafe fn in_child(_subject: *const ()) {
     thread::forked();
+    cancel::forked();
+    mixed::forked();
     crate::forked();
 }
 
@@ -112,19 +143,27 @@ pub(crate) fn started_as() -> &'static [u8] {
     unsafe { CStr::from_ptr(ptr::with_exposed_provenance(path as usize)) }.to_bytes()
 }
 
-/// The program is about to create a thread, and is ours.
-pub(crate) fn creates_thread() {
+/// The program is about to create a thread, and is ours. Creating one is no point where threads are cancelled, but what is called
+/// here may be. The caller may end here, if it is of the asynchronous type.
+pub(crate) unsafe extern "C-unwind" fn creates_thread() {
+    if is_ready() && !control::is_asked() {
+        return;
+    }
+    let cancelling = cancel::forbid();
     threads_begin();
+    start_control();
+    // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+    unsafe { cancel::allow(cancelling) };
+}
+
+extern "C" fn start_control() {
     if control::is_asked() {
         let _saved = SavedErrno::new();
-        // Creating a thread is no point where threads are cancelled, but what is called here may be.
-        let cancelling = cancel::forbid();
         control::start();
-        cancel::allow(cancelling);
     }
 }
 
-/// Somebody may have to wait from now on, in a program that is ours.
+/// Somebody may have to wait from now on, in a program that is ours. The caller is not to be cancelled: files are read.
 pub(crate) fn threads_begin() {
     if !is_ready() {
         make_ready();
@@ -138,12 +177,9 @@ pub(crate) fn is_ready() -> bool {
 }
 
 #[cold]
-fn make_ready() {
+extern "C" fn make_ready() {
     let _saved = SavedErrno::new();
-    // As above: it reads files.
-    let cancelling = cancel::forbid();
     nearq_lock::start::<Linux>();
-    cancel::allow(cancelling);
     if report::is_asked() {
         let mut settings = Settings::of_process::<Linux>();
         settings.count = true;

@@ -93,3 +93,73 @@ fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
     // SAFETY: likewise.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
+
+/// What has to be ours for all of the program, or for none of it: everything by which mutexes and condition variables are used.
+const ALL_OR_NONE: [&CStr; 24] = [
+    c"pthread_mutex_init",
+    c"pthread_mutex_destroy",
+    c"pthread_mutex_lock",
+    c"pthread_mutex_trylock",
+    c"pthread_mutex_timedlock",
+    c"pthread_mutex_clocklock",
+    c"pthread_mutex_unlock",
+    c"pthread_cond_init",
+    c"pthread_cond_destroy",
+    c"pthread_cond_signal",
+    c"pthread_cond_broadcast",
+    c"pthread_cond_wait",
+    c"pthread_cond_timedwait",
+    c"pthread_cond_clockwait",
+    c"mtx_lock",
+    c"mtx_trylock",
+    c"mtx_timedlock",
+    c"mtx_unlock",
+    c"mtx_destroy",
+    c"cnd_init",
+    c"cnd_signal",
+    c"cnd_broadcast",
+    c"cnd_wait",
+    c"cnd_timedwait",
+];
+
+unsafe extern "C" {
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: c_int,
+    ) -> c_int;
+}
+
+/// Of `dladdr1`: the symbol's entry is wanted.
+const RTLD_DL_SYMENT: c_int = 1;
+
+/// The object in which an address is; and whether it defines the symbol there, or only names it, as a program does that takes the
+/// address of a function: that leads to the object that defines it.
+fn object_of(address: *const c_void) -> Option<(libc::Dl_info, bool)> {
+    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let mut entry = ptr::null_mut();
+    // SAFETY: the memory is ours; an address may be any.
+    if unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut entry, RTLD_DL_SYMENT) } == 0 {
+        return None;
+    }
+    // SAFETY: filled in. The entry, if there is one, is a symbol of a loaded object, which stays.
+    let (info, entry) = unsafe { (info.assume_init(), entry.cast::<libc::Elf64_Sym>().as_ref()) };
+    Some((info, entry.is_none_or(|entry| entry.st_shndx != 0)))
+}
+
+/// The first of the functions that the program would find in another object than this library, and that object's name.
+pub(crate) fn first_of_others() -> Option<(&'static CStr, &'static CStr)> {
+    let (own, _) = object_of(find as *const c_void)?;
+    ALL_OR_NONE.into_iter().find_map(|name| {
+        // SAFETY: text that ends in a zero byte.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let (info, defined) = object_of(found)?;
+        if info.dli_fbase == own.dli_fbase || !defined {
+            return None;
+        }
+        // SAFETY: the loader's text, which stays as long as the object, which is not unloaded now.
+        let object = unsafe { CStr::from_ptr(info.dli_fname) };
+        Some((name, object))
+    })
+}

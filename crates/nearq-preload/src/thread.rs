@@ -1,14 +1,29 @@
 //! Who the caller is: for mutexes that know their holder.
 //!
-//! Two names. The *thread pointer* (`pthread_self`) is the same in the child of a fork as in the thread that forked, and unique
-//! among the threads that live; a thread that begins after another has ended may have the same. The *number* that the kernel gave
-//! is another one in the child, and is not soon given out again.
+//! Three names. The *thread pointer* (`pthread_self`) is the same in the child of a fork as in the thread that forked; a thread that begins
+//! after another has ended, or in a child, may have that of one that is gone. The *number* is the kernel's, for debuggers and programs that
+//! look: another one in the child, and given out again some day. The *name* is ours: no two threads of a process and its forks' children
+//! ever have the same but a thread that forks and the one that it is in the child. So the name says who holds a mutex.
+//!
+//! # Where names come from
+//! A thread takes the next one when it is first asked for. A child has a copy of the counter: what it gives out there is more than what
+//! any thread of its parent had at the fork, and parent and child share no mutex that knows names.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The name that the next thread has.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The caller's names, or 0 where it was not asked for them yet.
+struct Names {
+    number: Cell<u32>,
+    name: Cell<u64>,
+}
 
 thread_local! {
-    /// The number, or 0 if it was not asked for yet. Without a destructor: one load, at any time of the thread's life.
-    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    /// Without a destructor: a load each, at any time of the thread's life.
+    static NAMES: Names = const { Names { number: Cell::new(0), name: Cell::new(0) } };
 }
 
 /// The caller's thread pointer, which is what the C library calls a `pthread_t` here.
@@ -31,26 +46,36 @@ pub(crate) fn pointer() -> u64 {
     }
 }
 
-/// The caller's number.
+/// The caller's number and name; neither is 0.
 #[inline]
-pub(crate) fn number() -> u32 {
-    match NUMBER.get() {
-        0 => ask(),
-        number => number,
-    }
+pub(crate) fn names() -> (u32, u64) {
+    NAMES.with(|own| match own.number.get() {
+        0 => ask(own),
+        number => (number, own.name.get()),
+    })
+}
+
+/// The caller's name as far as it was asked for: 0 otherwise, and then it holds nothing.
+#[inline]
+pub(crate) fn name() -> u64 {
+    NAMES.with(|own| own.name.get())
 }
 
 #[cold]
-fn ask() -> u32 {
+fn ask(own: &Names) -> (u32, u64) {
     // SAFETY: no arguments, and it cannot fail.
     let number = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    NUMBER.set(number);
-    number
+    if own.name.get() == 0 {
+        // Relaxed: a number that nobody else gets.
+        own.name.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    own.number.set(number);
+    (number, own.name.get())
 }
 
-/// The caller is the only thread in the child of a fork.
+/// The caller is the only thread in the child of a fork: the one that forked, under another number.
 pub(crate) fn forked() {
-    NUMBER.set(0);
+    NAMES.with(|own| own.number.set(0));
 }
 
 #[cfg(test)]
@@ -59,14 +84,17 @@ mod tests {
 
     #[test]
     fn threads_are_told_apart_as_the_c_library_does() {
-        let names = || {
+        let all = || {
             // SAFETY: no arguments.
             assert_eq!(pointer(), unsafe { libc::pthread_self() });
-            (pointer(), number())
+            (pointer(), names())
         };
-        let own = names();
-        assert_eq!(own, names());
-        let (pointer, number) = std::thread::spawn(names).join().unwrap();
-        assert!(pointer != own.0 && number != own.1);
+        let (own, (number, name)) = all();
+        assert_eq!((own, (number, name)), all());
+        let (others, (its_number, its_name)) = std::thread::spawn(all).join().unwrap();
+        assert!(others != own && its_number != number && its_name != name);
+        // As in the child of a fork: asked anew for the one, the same by the other.
+        forked();
+        assert_eq!(names(), (number, name));
     }
 }

@@ -21,6 +21,18 @@ pub struct Machine {
     set_up: fn(Simulation) -> Simulation,
 }
 
+/// What a person who gave a path to `--on` can do.
+fn remedy(error: &TopologyError) -> &'static str {
+    match error {
+        TopologyError::Unreadable { .. } => "; give a path that exists and that you may read",
+        TopologyError::NotSysfs { .. } => {
+            "; give the folder that a machine's /sys was unpacked into, or / for this machine"
+        }
+        TopologyError::Xml { .. } => "; such a file is written by `lstopo machine.xml`",
+        _ => "",
+    }
+}
+
 impl Machine {
     /// The names of the simulated machines that are built in.
     pub const NAMES: &'static [&'static str] = nearq_sim::Machine::NAMES;
@@ -40,7 +52,7 @@ impl Machine {
                     "--on {text:?}: no such machine and no such file, and not a description of a machine; give {}",
                     Self::allowed()
                 ),
-                error => format!("--on {name:?}: {error}"),
+                error => format!("--on {name:?}: {error}{}", remedy(&error)),
             })
         })?;
         let machine = nearq_sim::Machine::of(name.trim(), topology);

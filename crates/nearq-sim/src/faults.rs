@@ -26,6 +26,8 @@ pub struct Faults {
     pub offline_every: Duration,
     /// The mask or the quota of the process shrinks, or grows again.
     pub limits_every: Duration,
+    /// The system does not tell what threads do. Not among [`ALL`](Self::ALL): it is no event, and changes what a program may expect.
+    pub states_hidden: bool,
 }
 
 impl Faults {
@@ -39,6 +41,7 @@ impl Faults {
         preemption: Duration::ZERO,
         offline_every: Duration::ZERO,
         limits_every: Duration::ZERO,
+        states_hidden: false,
     };
 
     /// Everything goes wrong, often enough that a run of some milliseconds sees most of it.
@@ -51,6 +54,7 @@ impl Faults {
         preemption: Duration::from_millis(5),
         offline_every: Duration::from_millis(20),
         limits_every: Duration::from_millis(20),
+        states_hidden: false,
     };
 }
 

@@ -37,6 +37,11 @@ impl Injection {
         Injection { faults, rng: Rng::new(seed ^ SEED), counts, offline: None, original: None }
     }
 
+    /// Whether nobody is told what threads do.
+    pub(crate) fn hides_states(&self) -> bool {
+        self.faults.states_hidden
+    }
+
     /// Takes a chance.
     fn hits(&mut self, one_in: u64) -> bool {
         one_in > 0 && self.rng.one_in(one_in)

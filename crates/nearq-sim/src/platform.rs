@@ -27,6 +27,8 @@ const EAGAIN: i32 = 11;
 const NO_ROOM: &str = "a limit on threads is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.threads-max";
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
+/// `EACCES`: what Linux says where a file may not be read.
+const EACCES: i32 = 13;
 /// `EBUSY`: the last CPU.
 const EBUSY: i32 = 16;
 /// `EINVAL`: no CPU left.
@@ -575,6 +577,9 @@ impl Platform for Sim {
     }
 
     fn run_state(thread: Thread) -> Result<RunState, Refused> {
+        if context::expect("Platform::run_state").world.borrow().injection.hides_states() {
+            return Err(Refused::new("read what a thread does", EACCES, "let the machine tell"));
+        }
         let state = ask(thread, |_, entry| match entry.state {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,
             State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
@@ -603,6 +608,17 @@ impl Platform for Sim {
 
     fn set_slot(value: *const ()) {
         context::expect("Platform::set_slot").world.borrow_mut().me_mut().own = value;
+    }
+
+    fn ending() -> *const () {
+        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own_ends)
+    }
+
+    fn set_ending(value: *const ()) {
+        // A task may end after its simulation has.
+        if let Some(shared) = context::current() {
+            shared.world.borrow_mut().me_mut().own_ends = value;
+        }
     }
 
     /// Free of charge: a program reads it once, at a time of its own choice.

@@ -122,6 +122,8 @@ pub(crate) struct Entry {
     pub(crate) placing: Placing,
     /// The platform's slot: the worker that it is.
     pub(crate) own: *const (),
+    /// And its second one.
+    pub(crate) own_ends: *const (),
     /// Its number in the locks' tables.
     pub(crate) number: u32,
     /// The locks that it holds.
@@ -184,6 +186,7 @@ impl Threads {
             process: 1,
             placing: Placing::default(),
             own: std::ptr::null(),
+            own_ends: std::ptr::null(),
             number: 0,
             held: Held::new(),
             ending: Ending::Quiet,

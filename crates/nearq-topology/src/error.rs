@@ -1,9 +1,11 @@
-//! The errors of this crate: each names the value, what is allowed, and what to do.
+//! The errors of this crate: each names the value and what is wrong with it. An error about a text that the caller gave also says what is
+//! allowed there; what a person at the command line may do about a path is for the command to say.
 
 use crate::MAX_CPUS;
+use crate::unread::{self, Unread};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A CPU set or a scope that could not be read from text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl std::error::Error for ParseError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A file or folder cannot be read.
+    /// A file or folder cannot be read. `source` tells one that is not there from one that is and cannot be opened.
     Unreadable {
         /// What was to be read.
         path: PathBuf,
@@ -110,27 +112,52 @@ pub enum TopologyError {
     },
 }
 
+/// "No such file", as Linux numbers it.
+const ENOENT: i32 = 2;
+
+impl TopologyError {
+    /// The path that could not be read, or that holds no machine.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unreadable { path, .. } | Self::NotSysfs { path } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The system's error number (`errno.h`) where something could not be read.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Unreadable { source, .. } => Some(unread::errno(source)),
+            _ => None,
+        }
+    }
+
+    /// What could not be read; "no such file" where the path is there and holds no machine.
+    pub(crate) fn unread(&self) -> Option<Unread> {
+        match self {
+            Self::Unreadable { path, source } => Some(Unread::new(path, source)),
+            Self::NotSysfs { path } => {
+                Some(Unread::new(path, &io::Error::from_raw_os_error(ENOENT)))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, source } => {
-                write!(
-                    f,
-                    "cannot read {}: {source}; give a path that exists and that you may read",
-                    path.display()
-                )
+                write!(f, "cannot read {}: {source}", path.display())
             }
             Self::NotSysfs { path } => write!(
                 f,
-                "{}: holds neither sys/devices/system/cpu nor devices/system/cpu; give the folder that a \
-                 machine's /sys was unpacked into, or / for this machine",
+                "{}: holds neither sys/devices/system/cpu nor devices/system/cpu",
                 path.display()
             ),
-            Self::Xml { reason } => write!(
-                f,
-                "not a machine in hwloc's XML format (version 2): {reason}; such a file is written by \
-                 `lstopo machine.xml`"
-            ),
+            Self::Xml { reason } => {
+                write!(f, "not a machine in hwloc's XML format (version 2): {reason}")
+            }
             Self::Synthetic { text, part, reason } => {
                 write!(f, "{}", quoted(part))?;
                 if part != text {

@@ -1,9 +1,10 @@
 //! Reading the small text files of `/sys` and `/proc` below some root, noting what could not be read.
 
 use crate::error::quoted;
+use crate::unread::{self, Unread, is_absent};
 use crate::{CpuSet, TopologyError};
 use std::fs;
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where a machine's `/sys` and `/proc` are.
@@ -16,12 +17,15 @@ pub(crate) struct Roots {
 impl Roots {
     /// Below `root`, which holds `sys` or is it.
     pub(crate) fn find(root: &Path) -> Result<Self, TopologyError> {
-        let cpus = |sys: &Path| sys.join("devices/system/cpu");
+        let has_cpus = |sys: &Path| {
+            let path = sys.join("devices/system/cpu");
+            is_folder(&path).map_err(|source| TopologyError::Unreadable { path, source })
+        };
         let whole = Self::below(root);
-        if cpus(&whole.sys).is_dir() {
+        if has_cpus(&whole.sys)? {
             return Ok(whole);
         }
-        if cpus(root).is_dir() {
+        if has_cpus(root)? {
             return Ok(Self { sys: root.into(), proc: root.join("../proc") });
         }
         // Says why if the folder is not there or closed to us.
@@ -37,12 +41,23 @@ impl Roots {
     }
 }
 
+/// Whether there is such a folder.
+fn is_folder(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// A reader of files that remembers, in plain words, what it could not make sense of.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub notes: Vec<String>,
     /// How many notes were left out.
     suppressed: usize,
+    /// What is there and could not be read.
+    pub unread: Vec<Unread>,
 }
 
 /// More notes than this about single files help nobody.
@@ -58,6 +73,20 @@ impl Files {
         } else {
             self.suppressed += 1;
         }
+    }
+
+    /// Something is there and cannot be read.
+    fn cannot_read(&mut self, path: &Path, error: &io::Error) {
+        unread::add(&mut self.unread, path, error);
+        self.note(format!("{} cannot be read: {error}", path.display()));
+    }
+
+    /// Whether there is such a folder; no, with a note, if that cannot be told.
+    pub(crate) fn is_folder(&mut self, path: &Path) -> bool {
+        is_folder(path).unwrap_or_else(|error| {
+            self.cannot_read(path, &error);
+            false
+        })
     }
 
     /// The notes, and how many more there would be.
@@ -79,13 +108,10 @@ impl Files {
                 let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
                 Some(String::from_utf8_lossy(bytes).trim().to_owned())
             }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                None
-            }
             Err(error) => {
-                self.note(format!("{} cannot be read: {error}", path.display()));
+                if !is_absent(&error) {
+                    self.cannot_read(path, &error);
+                }
                 None
             }
         }
@@ -127,16 +153,17 @@ impl Files {
 
     /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
     pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
-        let entries = match fs::read_dir(folder) {
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = match entries {
             Ok(entries) => entries,
             Err(error) => {
-                if error.kind() != ErrorKind::NotFound {
-                    self.note(format!("{} cannot be read: {error}", folder.display()));
+                if !is_absent(&error) {
+                    self.cannot_read(folder, &error);
                 }
                 return Vec::new();
             }
         };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         let digits = |name: &str| {
             name.strip_prefix(prefix)
                 .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()))?

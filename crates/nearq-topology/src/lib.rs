@@ -42,6 +42,7 @@ mod scope;
 mod synthetic;
 mod sysfs;
 mod topology;
+mod unread;
 
 pub use cpuset::{CpuSet, Iter, MAX_CPU};
 pub use distance::Distance;
@@ -51,3 +52,4 @@ pub use parts::{Cache, CacheKind, Core, Cpu, Group, Llc, Node};
 pub use pods::{DEFAULT_SHARD_SIZE, Pod, Pods};
 pub use scope::Scope;
 pub use topology::{LOCAL_DISTANCE, MAX_CPUS, REMOTE_DISTANCE, Topology};
+pub use unread::Unread;

@@ -6,6 +6,7 @@
 use crate::assemble::{Draft, number};
 use crate::error::quoted;
 use crate::files::{Files, Roots};
+use crate::unread::{self, Unread};
 use crate::{Cache, CacheKind, CpuSet, Group, MAX_CPU, MAX_CPUS, Node, Topology, TopologyError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,12 @@ impl Topology {
     /// Reads a machine from the folder that holds its `sys` (and `proc`): `/` for this machine, or one that
     /// a copy of these files was unpacked into. A folder that is itself the `sys` is accepted too.
     ///
-    /// Whatever is missing degrades to what is known, and [`Topology::notes`] says so. Two things do not:
+    /// Whatever is missing degrades to what is known, and [`Topology::notes`] says so; what is there and could not be read is listed in
+    /// [`Topology::unread`] as well. Two things do not degrade:
     ///
     /// # Errors
-    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`].
+    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`]. Where it shows none because it cannot be
+    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]).
     ///
     /// ```
     /// use nearq_topology::Topology;
@@ -46,9 +49,51 @@ impl Topology {
         reader.nodes();
         reader.kinds();
         reader.model();
-        let Reader { files, mut draft, .. } = reader;
+        let Reader { mut files, mut draft, .. } = reader;
+        if let Some(unread) = files.unread.first()
+            && draft.possible.is_empty()
+        {
+            return Err(TopologyError::Unreadable {
+                path: unread.path().into(),
+                source: std::io::Error::from_raw_os_error(unread.errno()),
+            });
+        }
+        draft.unread = std::mem::take(&mut files.unread);
         draft.notes.extend(files.into_notes());
         draft.finish()
+    }
+
+    /// Reads the machine again, where that is worth it: `self` is what was read before, `online` are the CPUs that are online now, as
+    /// [`Limits::read`](crate::Limits::read) found them. `None` if there is nothing new.
+    ///
+    /// While the same CPUs are online nothing else changes, and no file is read. What is new replaces the old only where nothing is
+    /// missing that was there before: of a machine that could be read in part the online CPUs are followed, and the rest stays as it was,
+    /// to be read again next time. So does what could not be read before for a reason that may be over by now.
+    ///
+    /// # Errors
+    /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
+    ///
+    /// ```
+    /// use nearq_topology::Topology;
+    /// use std::path::Path;
+    ///
+    /// let here = Topology::from_sysfs(Path::new("/"))?;
+    /// assert!(!here.is_whole() || here.reread(Path::new("/"), here.online())?.is_none());
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    pub fn reread(&self, root: &Path, online: &CpuSet) -> Result<Option<Self>, TopologyError> {
+        let same = self.online == *online;
+        if same && !self.outdated && !self.unread.iter().any(Unread::may_pass) {
+            return Ok(None);
+        }
+        let new = Self::from_sysfs(root)?;
+        if unread::is_as_whole(&new.unread, &self.unread) {
+            return Ok((new != *self).then_some(new));
+        }
+        let mut kept = self.clone().with_online(online);
+        // What lasts would be read in vain each time.
+        kept.outdated = new.unread.iter().any(Unread::may_pass);
+        Ok((kept != *self).then_some(kept))
     }
 }
 
@@ -106,7 +151,7 @@ impl Reader {
     /// What one CPU's folder tells: its core, its groups, its caches.
     fn cpu(&mut self, cpu: usize) {
         let folder = self.cpu_root.join(format!("cpu{cpu}"));
-        if !self.draft.online.contains(cpu) || !folder.is_dir() {
+        if !self.draft.online.contains(cpu) || !self.files.is_folder(&folder) {
             return;
         }
         if let Some(capacity) = self.files.number(&folder.join("cpu_capacity")) {

@@ -1,6 +1,8 @@
 //! The machine: what there is and where it is. Immutable; assembled by `assemble` from what a reader found.
 
+use crate::assemble::Draft;
 use crate::distance::Seat;
+use crate::unread::Unread;
 use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
 
 /// The most CPUs that a machine may have.
@@ -46,6 +48,10 @@ pub struct Topology {
     pub(crate) caches: Vec<Cache>,
     pub(crate) model: Option<String>,
     pub(crate) notes: Vec<String>,
+    /// What is there and could not be read.
+    pub(crate) unread: Vec<Unread>,
+    /// Other CPUs are online than when this was read, and it could not be read whole since.
+    pub(crate) outdated: bool,
 }
 
 impl Topology {
@@ -176,6 +182,17 @@ impl Topology {
         &self.notes
     }
 
+    /// What of the machine is there and could not be read, by error number. Where it is not empty, the machine may be another than this
+    /// says.
+    pub fn unread(&self) -> &[Unread] {
+        &self.unread
+    }
+
+    /// Whether nothing of the machine was there that could not be read, then or since.
+    pub fn is_whole(&self) -> bool {
+        self.unread.is_empty() && !self.outdated
+    }
+
     /// Whether cores differ in kind or speed.
     pub fn is_hybrid(&self) -> bool {
         self.cpus
@@ -222,6 +239,38 @@ impl Topology {
             cpu.online = online.contains(cpu.id);
         }
         self
+    }
+
+    /// What stands in for a machine that cannot be read, for the reason `error`: these CPUs under one cache on one node.
+    ///
+    /// ```
+    /// use nearq_topology::{CpuSet, Topology};
+    /// use std::path::Path;
+    ///
+    /// let error = Topology::from_sysfs(Path::new("/nonexistent")).unwrap_err();
+    /// let machine = Topology::of_cpus(&CpuSet::from_range(2..6), &error)?;
+    /// assert_eq!((machine.llcs().len(), machine.nodes().len()), (1, 1));
+    /// assert_eq!((machine.online().to_list(), machine.is_whole()), ("2-5".into(), false));
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no CPU, or more than [`MAX_CPUS`].
+    pub fn of_cpus(cpus: &CpuSet, error: &TopologyError) -> Result<Self, TopologyError> {
+        let mut draft = Draft {
+            place: "the set of CPUs".into(),
+            possible: cpus.clone(),
+            present: cpus.clone(),
+            online: cpus.clone(),
+            notes: vec![format!("{error}: CPUs {cpus} are put under one cache on one node")],
+            ..Draft::default()
+        };
+        draft.nodes.push(Node { id: 0, cpus: cpus.clone(), memory: None });
+        draft.packages.push(Group { id: None, cpus: cpus.clone() });
+        draft.cores.extend(cpus.iter().map(CpuSet::single));
+        draft.unread.extend(error.unread());
+        // Read again each time: where nothing can be read that costs nothing.
+        Ok(Self { outdated: true, ..draft.finish()? })
     }
 
     /// The same machine under another name.

@@ -26,6 +26,8 @@
 //!
 //! # Settings from outside the program
 //!
+//! Where a value is not known, the process-wide runtime warns and goes on without it; [`RuntimeBuilder::build`] is an error.
+//!
 //! | variable | values | effect |
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |

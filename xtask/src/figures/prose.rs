@@ -10,6 +10,8 @@ pub(super) struct Prose {
     text: String,
     /// The line of each byte of `text`.
     lines: Vec<usize>,
+    /// Where in the source each byte of `text` comes from.
+    sources: Vec<usize>,
     /// Whether a byte of `text` is code or the target of a link, where numbers are no figures.
     code: Vec<bool>,
 }
@@ -17,26 +19,32 @@ pub(super) struct Prose {
 impl Prose {
     pub(super) fn new(name: &str, source: &str) -> Prose {
         let code = code(source);
-        let mut prose =
-            Prose { name: name.into(), text: String::new(), lines: Vec::new(), code: Vec::new() };
+        let mut prose = Prose {
+            name: name.into(),
+            text: String::new(),
+            lines: Vec::new(),
+            sources: Vec::new(),
+            code: Vec::new(),
+        };
         let mut line = 1;
         for (at, character) in source.char_indices() {
             if character.is_whitespace() {
                 if !prose.text.ends_with(' ') && !prose.text.is_empty() {
-                    prose.push(' ', line, code[at]);
+                    prose.push(' ', line, at, code[at]);
                 }
                 line += usize::from(character == '\n');
             } else {
-                prose.push(character, line, code[at]);
+                prose.push(character, line, at, code[at]);
             }
         }
         prose
     }
 
-    fn push(&mut self, character: char, line: usize, code: bool) {
+    fn push(&mut self, character: char, line: usize, source: usize, code: bool) {
         self.text.push(character);
-        for _ in 0..character.len_utf8() {
+        for byte in 0..character.len_utf8() {
             self.lines.push(line);
+            self.sources.push(source + byte);
             self.code.push(code);
         }
     }
@@ -47,6 +55,12 @@ impl Prose {
 
     pub(super) fn text(&self, range: &Range<usize>) -> &str {
         &self.text[range.clone()]
+    }
+
+    /// Where in the source a number is, which has no white space.
+    pub(super) fn source(&self, number: &Range<usize>) -> Range<usize> {
+        let start = self.sources[number.start];
+        start..start + number.len()
     }
 
     /// Some words on either side of a number.
@@ -164,6 +178,30 @@ pub(super) fn value(written: &str) -> Option<f64> {
     written.replace(',', "").parse().ok()
 }
 
+/// A value written as another number is: as many decimals, a `+` and separators where that has them; rounded to `unit`.
+pub(super) fn written_as(written: &str, value: f64, unit: f64) -> String {
+    let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let rounded = (value / unit).round() * unit;
+    let digits = format!("{:.decimals$}", rounded.abs());
+    let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let separate = written.contains(',');
+    let mut text = String::new();
+    for (at, digit) in whole.char_indices() {
+        if separate && at != 0 && (whole.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    // No sign before a zero, unless that is how zero is written there.
+    let is_zero = !digits.contains(|digit: char| ('1'..='9').contains(&digit));
+    let sign = match (rounded < 0.0 && !is_zero, written.starts_with('+')) {
+        (true, _) => "-",
+        (false, true) => "+",
+        (false, false) => "",
+    };
+    format!("{sign}{text}{rest}")
+}
+
 /// For each byte of a document whether it is code: a span or a block of it, or the target of a link. Comments in blocks of shell
 /// commands are prose.
 fn code(source: &str) -> Vec<bool> {
@@ -224,6 +262,23 @@ mod tests {
             numbers("+0.5 % of 480,000, -3 or 1,5; 20-30"),
             ["+0.5", "480,000", "-3", "1", "5", "20", "-30"]
         );
+    }
+
+    #[test]
+    fn a_value_is_written_as_the_number_before() {
+        assert_eq!(written_as("480,000", 1_234_567.8, 1.0), "1,234,568");
+        assert_eq!(written_as("+0.5", 0.26, 0.1), "+0.3");
+        assert_eq!(written_as("+0.5", -0.26, 0.1), "-0.3");
+        assert_eq!(written_as("-0.5", -0.04, 0.1), "0.0");
+        assert_eq!(written_as("7", 1499.0, 1000.0), "1000");
+    }
+
+    #[test]
+    fn a_number_is_found_in_the_source() {
+        let source = "é  one\n\n2.5 x";
+        let prose = Prose::new("test", source);
+        let number = prose.numbers().remove(0);
+        assert_eq!(&source[prose.source(&number)], "2.5");
     }
 
     #[test]

@@ -240,7 +240,8 @@ impl Subject for Invented {
 /// Runs it to the end, for programs.
 fn tuned(served: &Served, arguments: &[&str]) -> Value {
     let pid = served.pid();
-    let quick = ["tune", pid, "crypt", "--json", "--seconds", "0.05", "--seed", "1"];
+    let quick =
+        ["tune", pid, "crypt", "--json", "--seconds", "0.05", "--settle", "0.01", "--seed", "1"];
     let output = served.nearq(&[&quick, arguments].concat()).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(errors(&output), "");
@@ -325,9 +326,9 @@ fn where_none_differs_that_is_said() {
     let shared = Shared::new(|_| 1e6, 0.05);
     let served = shared.serve("tune-same");
     let pid = served.pid();
-    let arguments =
-        ["tune", pid, "#7", "--seconds", "0.05", "--rounds", "5", "--seed", "5", "--apply"];
-    let output = served.nearq(&arguments).output().unwrap();
+    let arguments = ["tune", pid, "#7", "--rounds", "5", "--seed", "5", "--apply"];
+    let quick = ["--seconds", "0.05", "--settle", "0.01"];
+    let output = served.nearq(&[&arguments[..], &quick].concat()).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("cache_shard may stay"), "{text}");
@@ -423,7 +424,7 @@ fn what_somebody_else_sets_ends_it() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-others");
     let pid = served.pid();
-    let arguments = ["tune", pid, "crypt", "--seconds", "0.5", "--rounds", "50"];
+    let arguments = ["tune", pid, "crypt", "--seconds", "0.05", "--rounds", "50"];
     let mut child = served.nearq(&arguments).stderr(Stdio::piped()).spawn().unwrap();
     until("something else is set", || shared.configured() != "default 0");
     let mut status = None;
@@ -460,6 +461,7 @@ fn what_cannot_be_tuned_is_refused_with_why() {
     assert!(shared.world().log.is_empty(), "nothing was tried");
     for (arguments, part) in [
         (["--seconds", "0.01"], "0.05 to 3600"),
+        (["--settle", "-0.1"], "0 to 3600"),
         (["--rounds", "0"], "1 to 50"),
         (["--goal", "luck"], "throughput, latency"),
         (["--seed", "-1"], "whole number"),

@@ -1,4 +1,7 @@
 //! Letting in what was held back, by one worker at a time. The protocol is described in `admission`.
+//!
+//! Where others complete items as fast as one worker lets them in, that worker would never come back to its own items. So it lets in
+//! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the kicker.
 
 use core::ptr::NonNull;
 
@@ -9,6 +12,9 @@ use super::{
 };
 use crate::item::{Activated, Item};
 use crate::turn::Turn;
+
+/// Items that one worker lets in, or throws away, before another one has its turn: some 10 µs. In unit tests so few that models meet it.
+pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
 
 impl<P: Platform> Admission<P> {
     /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
@@ -24,8 +30,16 @@ impl<P: Platform> Admission<P> {
                 _ => {}
             }
         }
+        let mut left = AT_ONCE;
         loop {
-            self.look();
+            self.look(&mut left);
+            if left == 0 {
+                // The kicker comes after all that asked us meanwhile.
+                self.attention.swap(NOBODY, Ordering::SeqCst);
+                P::model_fence();
+                self.kick();
+                return;
+            }
             if self.change_attention(LOOKING, NOBODY) {
                 return;
             }
@@ -38,11 +52,11 @@ impl<P: Platform> Admission<P> {
         self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// What [`attend`](Self::attend) does, once.
-    fn look(&self) {
+    /// What [`attend`](Self::attend) does, once, for so many items at most.
+    fn look(&self, left: &mut u32) {
         let mut turn = self.turn.lock();
         loop {
-            self.activate(&mut turn);
+            self.activate(&mut turn, left);
             if !self.may_open() {
                 break;
             }
@@ -93,7 +107,7 @@ impl<P: Platform> Admission<P> {
             && self.limit() != 0
     }
 
-    fn activate(&self, turn: &mut Turn<P>) {
+    fn activate(&self, turn: &mut Turn<P>, left: &mut u32) {
         if self.inactive.load(Ordering::SeqCst) == 0
             && self.stale.load(Ordering::Relaxed) < MANY_STALE
         {
@@ -101,7 +115,7 @@ impl<P: Platform> Admission<P> {
         }
         turn.collect(self);
         self.tidy(turn);
-        while !turn.is_empty() {
+        while !turn.is_empty() && *left > 0 {
             let limit = self.limit();
             let admitted = self.admitted.load(Ordering::SeqCst);
             if admitted >= self.completed() + limit {
@@ -118,13 +132,13 @@ impl<P: Platform> Admission<P> {
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 continue;
             }
-            if !self.activate_next(turn) {
+            if !self.activate_next(turn, left) {
                 // Nothing was activated with the place that was taken. Who has held something back meanwhile may have found no
                 // place, and left it to whoever gives one back.
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 P::model_fence();
                 if !turn.is_empty() {
-                    // The one that is locked.
+                    // The one that is locked, or those for which nothing is left.
                     return;
                 }
                 turn.collect(self);
@@ -133,9 +147,12 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Activates the next item that was not cancelled; false if there is none, or the next one is locked, which stays there: the
-    /// lock's holder sends the kicker, so that no other item gets past it.
-    fn activate_next(&self, turn: &mut Turn<P>) -> bool {
-        while let Some((place, item)) = turn.pop() {
+    /// lock's holder sends the kicker, so that no other item gets past it; or nothing is `left`.
+    fn activate_next(&self, turn: &mut Turn<P>, left: &mut u32) -> bool {
+        while *left > 0
+            && let Some((place, item)) = turn.pop()
+        {
+            *left -= 1;
             // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
             let header = unsafe { item.as_ref() };
             if header.is_stale() {

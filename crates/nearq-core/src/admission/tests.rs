@@ -557,3 +557,24 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
         stub.check(2);
     });
 }
+
+/// Others may complete items as fast as one worker lets them in: that worker hands on what is left.
+#[test]
+fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
+    model(1, || {
+        let stub = Stub::new(100, 1);
+        stub.runtime.freeze().expect("nothing runs");
+        let few = super::activation::AT_ONCE as usize;
+        let works: Vec<_> = (0..=few).map(|_| Work::<Loom>::new_in(|_: &Work<Loom>| {})).collect();
+        for work in &works {
+            stub.issue(work);
+        }
+        stub.runtime.thaw();
+        // The kicker, which comes before all else.
+        assert!(stub.work(0));
+        assert_eq!(stub.admission().inactive.load(Ordering::SeqCst), 1);
+        assert!(stub.admission().kicker.is_active(), "somebody goes on");
+        stub.work_while(0, || works.iter().any(Work::is_pending));
+        assert!(!stub.admission().kicker.is_active());
+    });
+}

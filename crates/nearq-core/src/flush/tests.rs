@@ -11,7 +11,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{Flush, SETS};
 use crate::admission::tests::{Digits, Stub, idle};
 use crate::error::Error;
-use crate::item::tests::{model, spawn};
+use crate::item::tests::{model, model_within, spawn};
 use crate::link::Link;
 use crate::work::Work;
 
@@ -75,7 +75,7 @@ fn a_flush_waits_for_what_the_limit_holds_back() {
 /// begins after it, waits for it.
 #[test]
 fn a_flush_meets_an_issuer() {
-    model(2, || {
+    model_within(1, 2, || {
         let stub = Stub::new(8, 2);
         let ((own, first), (other, second)) = (counting(), counting());
         stub.issue(&first);

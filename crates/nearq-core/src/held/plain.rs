@@ -126,10 +126,49 @@ fn the_last_handle_goes_while_only_a_cancelled_node_is_left() {
     let (work, count) = counting();
     assert!(bench.queue(&work, 0) && work.cancel());
     drop(work);
-    assert_eq!(Arc::strong_count(&count), 2, "the node keeps it");
+    assert_eq!(Arc::strong_count(&count), 1, "the node keeps the memory alone");
     assert!(bench.step(0));
+    bench.end();
+}
+
+/// Nodes that stand in, and the timer, keep the memory as well, and nothing else.
+#[test]
+fn the_last_handle_goes_while_all_kinds_of_nodes_are_left() {
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    for cpu in [0, 1, 1, 0] {
+        assert!(bench.queue(&work, cpu) && work.cancel());
+    }
+    assert!(bench.delay(&work, Duration::from_secs(4000)) && work.cancel());
+    drop(work);
     assert_eq!(Arc::strong_count(&count), 1);
     bench.end();
+    // The same, where the timer is the last.
+    let bench = Bench::new(8);
+    let (work, count) = counting();
+    assert!(bench.delay(&work, Duration::from_secs(4000)) && work.cancel());
+    drop(work);
+    assert_eq!(Arc::strong_count(&count), 1);
+    bench.end();
+}
+
+/// The execution outlives the last handle, and cancelled nodes outlive the execution.
+#[test]
+fn the_execution_is_last_while_a_cancelled_node_is_left() {
+    let bench = Arc::new(Bench::new(8));
+    let (own, count): (_, Count) = (Arc::downgrade(&bench), Arc::new(Atomic::new(0)));
+    let counted = Arc::clone(&count);
+    let work = Work::new(move |work: &Work| {
+        counted.store(1, Ordering::Relaxed);
+        let bench = own.upgrade().expect("it calls us");
+        assert!(bench.queue(work, 0) && work.cancel());
+        assert!(bench.queue(work, 1) && work.cancel());
+    });
+    assert!(bench.queue(&work, 0));
+    drop(work);
+    assert!(bench.step(0));
+    assert_eq!((runs(&count), Arc::strong_count(&count)), (1, 1));
+    Arc::into_inner(bench).expect("nobody else has it").end();
 }
 
 #[test]

@@ -376,7 +376,7 @@ fn a_flush_meets_the_start_and_the_end() {
 
 #[test]
 fn two_flushes_meet_the_end() {
-    model_in_part(500, 2, || {
+    model_in_part(2_000, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let other = {
@@ -412,7 +412,7 @@ fn a_flush_meets_a_cancel() {
 /// What is queued later and cancelled, or refused, does not end the waiting for an execution.
 #[test]
 fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
-    model_in_part(500, 2, || {
+    model_in_part(2_000, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
         let (queued, cancelled) = (counted(), counted());
@@ -493,7 +493,7 @@ fn locked_while_it_is_let_in() {
 
 #[test]
 fn the_last_handles_go_while_it_is_cancelled_and_runs() {
-    model(2, || {
+    model_within(1, 2, || {
         let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
         let other = {
@@ -522,5 +522,21 @@ fn the_last_handle_goes_while_what_stands_in_arrives() {
         known.run_out(&stub, 2, 1);
         assert_eq!(value(&known.freed), 1);
         stub.check(2);
+    });
+}
+
+/// The two last handles of a cancelled item go at once, while its node is on the list: the value goes with them.
+#[test]
+fn the_last_two_handles_go_at_once() {
+    model(3, || {
+        let (stub, known, work) = queued();
+        assert!(work.cancel());
+        let other = work.clone();
+        let thread = spawn(move || drop(other));
+        drop(work);
+        Loom::join(thread);
+        assert_eq!(value(&known.freed), 1, "while the node is left");
+        stub.run_out();
+        assert_eq!(value(&known.freed), 1, "once");
     });
 }

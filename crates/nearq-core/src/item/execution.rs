@@ -94,7 +94,7 @@ impl<P: Platform> Item<P> {
             return Finished::Deferred;
         }
         // Release: the next execution, or the free, sees what this one did. Acquire: for who frees.
-        if word & (LOCKED | WAITED) == 0 && self.change(word, word & !RUNNING) {
+        if word & (LOCKED | WAITED | STALE) == 0 && self.change(word, word & !RUNNING) {
             return if is_abandoned(word & !RUNNING) { Finished::Free } else { Finished::Done };
         }
         self.finish_slow()
@@ -130,6 +130,8 @@ impl<P: Platform> Item<P> {
                 }
             } else if word & DEFERRED != 0 {
                 return Finished::Deferred;
+            } else if self.is_to_be_emptied(word & !RUNNING) {
+                self.empty_contained();
             } else if self.change(word, word & !RUNNING) {
                 let free = is_abandoned(word & !RUNNING);
                 return if free { Finished::Free } else { Finished::Done };

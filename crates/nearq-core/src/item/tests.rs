@@ -42,6 +42,8 @@ pub(crate) fn model_in_part(
 ) {
     let mut builder = builder(preemptions);
     builder.max_permutations = bound(Some(runs), None);
+    // Only at these intervals is the limit looked at.
+    builder.checkpoint_interval = runs;
     builder.max_duration = bound(None, Some(TEN_MINUTES));
     builder.check(program);
 }
@@ -405,6 +407,7 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
         const TABLE: ItemTable<P> = ItemTable {
             execute: |_| unreachable!("never run"),
             free: |_| unreachable!("never freed"),
+            parts: None,
             refuse: crate::item::never_refused,
             name: || "blank",
         };

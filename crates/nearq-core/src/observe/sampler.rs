@@ -16,7 +16,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use crate::pad::Padded;
 
 /// One item of 2^20, at the least.
-pub(crate) const MOST_POWER: u32 = 20;
+const MOST_POWER: u32 = 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Samples in a window: 20,000 a second.
 const BUDGET: u32 = 2000;
@@ -27,6 +27,11 @@ const COMMON: u32 = 800;
 const FEW: u32 = 3;
 /// From so many refusals in a window on, a queue leaves out more: each costs a look at the clock.
 const MANY_REFUSED: u32 = 4;
+
+/// The power of two of which one item is a sample where one of `every` is wanted: rounded up, as far as there is one.
+pub(crate) fn power_of(every: u32) -> u32 {
+    every.max(1).checked_next_power_of_two().map_or(MOST_POWER, u32::ilog2).min(MOST_POWER)
+}
 
 /// What is left for all queues together.
 pub(crate) struct Budget<P: Platform> {

@@ -76,7 +76,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn push_homed(&self, item: NonNull<Item<P>>) {
         // Before: who finds the item finds the pool guarded.
         self.homed.count.fetch_add(1, Ordering::SeqCst);
-        self.inbox.push(item);
+        self.arrivals.inbox.push(item);
         self.call_worker_for::<true>();
     }
 
@@ -171,7 +171,7 @@ impl<P: Platform> Pool<P> {
         if self.has_loaded() {
             self.unload(&mut ready);
         }
-        ready.append(&mut self.inbox.take_all());
+        self.gather(&mut ready);
         let share = ready.len().div_ceil(self.cpus as usize);
         let mut chosen = ready.extract(wanted, share.min(limit).max(1), LOOKED_AT);
         let moved = worker.fill(&mut chosen, limit.max(1));

@@ -9,7 +9,11 @@
 //! table is used again when its layout comes back, so their number is bounded by the different layouts that
 //! the queue has had, not by the number of changes. A queue that is flushed while it is busy has several sets of links for one
 //! layout (`flush`), and a table for each.
+//!
+//! A queue may have a pool, a link and a domain for each of hundreds of CPUs, and a flush makes a whole set of links: nothing here looks at all
+//! of one kind for each of another.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nearq_lock::MutexGuard;
@@ -24,6 +28,25 @@ use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::priority::Priority;
+
+/// The links of one set by their pools, and the domains.
+struct Known<P: Platform> {
+    links: BTreeMap<*const Pool<P>, *const Link<P>>,
+    domains: BTreeMap<Domain, *const Admission<P>>,
+}
+
+impl<P: Platform> Known<P> {
+    fn of(config: &Config<P>, set: usize) -> Self {
+        let of_set = config.links.iter().filter(|link| link.set == set);
+        let domains = config.domains.iter();
+        Known {
+            links: of_set
+                .map(|link| (Arc::as_ptr(&link.pool), core::ptr::from_ref(link)))
+                .collect(),
+            domains: domains.map(|domain| (domain.domain, core::ptr::from_ref(domain))).collect(),
+        }
+    }
+}
 
 impl<P: Platform> Queue<P> {
     /// The attributes as they were set.
@@ -60,12 +83,15 @@ impl<P: Platform> Queue<P> {
         change: impl FnOnce(&mut Attributes),
         bounds: impl FnOnce(Bounds) -> Result<Bounds, Error>,
     ) -> Result<(), Error> {
+        // Not under the lock: the closure is foreign, and may use the queue.
+        let before = self.attributes();
+        let mut wanted = before.clone();
+        change(&mut wanted);
         let mut config = self.config.lock();
         if config.closed {
             return Err(Error::ShutDown);
         }
-        let mut attributes = config.attributes.clone();
-        change(&mut attributes);
+        let attributes = config.attributes.with_changes(&before, wanted);
         self.kind.check(&attributes)?;
         // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
@@ -161,11 +187,23 @@ impl<P: Platform> Queue<P> {
         if let Some(known) = known {
             return known;
         }
-        let pools = layout.pools.iter().zip(&layout.domains);
+        let mut known = Known::of(config, set);
+        let manner = self.manner(config);
+        let pools = self.inner().pools_of(&layout.pools);
+        let pools = pools.into_iter().zip(&layout.domains);
         let links: Vec<*const Link<P>> = pools
-            .map(|(key, domain)| {
-                let limit = self.limit_of(config, layout, *domain);
-                self.link_to(config, &self.inner().pool(key), *domain, limit)
+            .map(|(pool, domain)| {
+                if let Some(link) = known.links.get(&Arc::as_ptr(&pool)) {
+                    return *link;
+                }
+                let admission = *known.domains.entry(*domain).or_insert_with(|| {
+                    let limit = self.limit_of(config, layout, *domain);
+                    self.add_domain(config, *domain, limit)
+                });
+                let link = self.add_link(config, pool, admission, manner);
+                // SAFETY: links live as long as the queue.
+                known.links.insert(Arc::as_ptr(&unsafe { &*link }.pool), link);
+                link
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
@@ -184,13 +222,16 @@ impl<P: Platform> Queue<P> {
     fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
         // SAFETY: tables live as long as the queue.
         let table = unsafe { &*table };
+        // By the address of the domain: its CPUs, and the link of the first one.
+        let mut uses: BTreeMap<*const Admission<P>, (usize, *const Link<P>)> = BTreeMap::new();
+        for link in &table.by_cpu {
+            // SAFETY: links live as long as the queue.
+            let domain: *const Admission<P> = unsafe { &**link }.admission();
+            uses.entry(domain).or_insert((0, *link)).0 += 1;
+        }
         for domain in config.domains.iter() {
-            let mut links = table.by_cpu.iter().filter(|link| {
-                // SAFETY: links live as long as the queue.
-                core::ptr::eq(unsafe { &***link }.admission(), domain)
-            });
-            if let Some(first) = links.next() {
-                domain.set_use(1 + links.count(), *first);
+            if let Some((cpus, first)) = uses.get(&core::ptr::from_ref(domain)) {
+                domain.set_use(*cpus, *first);
             }
         }
         self.set_limits(config, &table.layout);
@@ -198,21 +239,16 @@ impl<P: Platform> Queue<P> {
         self.table.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
     }
 
-    fn link_to(
+    /// A link of the set in use to a pool to which that has none, counted in that domain.
+    fn add_link(
         &self,
         config: &mut Config<P>,
-        pool: &Arc<Pool<P>>,
-        domain: Domain,
-        limit: usize,
+        pool: Arc<Pool<P>>,
+        admission: *const Admission<P>,
+        manner: u32,
     ) -> *const Link<P> {
-        let set = config.sets.current;
-        let wanted = |link: &&Link<P>| link.set == set && Arc::ptr_eq(&link.pool, pool);
-        if let Some(link) = config.links.iter().find(wanted) {
-            return link;
-        }
-        let admission = self.domain(config, domain, limit);
-        let link = Link::new(self, admission, Arc::clone(pool), set);
-        link.set_manner(self.manner(config));
+        let link = Link::new(self, admission, pool, config.sets.current);
+        link.set_manner(manner);
         link.set_age(self.flushing.age());
         link.watch(config.sets.watched());
         // Nobody else writes it: the configuration is locked.
@@ -226,11 +262,13 @@ impl<P: Platform> Queue<P> {
         link
     }
 
-    /// The part of the limit that is counted for `domain`; made if there is none, with that limit.
-    fn domain(&self, config: &mut Config<P>, domain: Domain, limit: usize) -> *const Admission<P> {
-        if let Some(known) = config.domains.iter().find(|known| known.domain == domain) {
-            return known;
-        }
+    /// The part of the limit that is counted for `domain`, which has none yet.
+    fn add_domain(
+        &self,
+        config: &mut Config<P>,
+        domain: Domain,
+        limit: usize,
+    ) -> *const Admission<P> {
         let admission = Admission::<P>::new(domain, limit);
         admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
         let admission = config.domains.add::<P>(admission);

@@ -1,5 +1,6 @@
 //! The threads of a runtime's workers: how one is started, which CPUs it may use, and how all of them end.
 
+use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_topology::CpuSet;
 
 use super::Inner;
-use crate::builder::{Config, WorkerInfo};
+use crate::builder::WorkerInfo;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::worker::Worker;
@@ -31,9 +32,10 @@ impl<P: Platform> Inner<P> {
         let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
         let spec = ThreadSpec {
             name: info.name.clone(),
-            stack_size: self.config.stack_size,
+            stack_size: self.config.stack_size.map(NonZeroUsize::get),
             affinity: Some(mask),
             scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
+            signals: Some(self.config.signals),
             refused: Some(|refused| P::warn(&refused.to_string())),
             ..ThreadSpec::default()
         };
@@ -58,7 +60,7 @@ impl<P: Platform> Inner<P> {
                 attendant();
             }
             own.arrive(&pool.key.priority);
-            Config::call(own.config.on_start.as_ref(), &info);
+            own.hooked.call(own.config.on_start.as_ref(), &info);
             let mut place = place;
             if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
                 // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
@@ -70,7 +72,7 @@ impl<P: Platform> Inner<P> {
                 crate::run::run(&own, &pool, worker, place);
             }
             if P::fork_epoch() == epoch {
-                Config::call(own.config.on_stop.as_ref(), &info);
+                own.hooked.call(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
                 own.threads.fetch_sub(1, Ordering::SeqCst);
@@ -158,10 +160,7 @@ impl<P: Platform> Inner<P> {
     /// Ends every thread, and waits for them unless the caller is one.
     pub(super) fn stop(&self) {
         self.tell_to_stop();
-        let me = core::ptr::from_ref(self);
-        let from_within =
-            crate::context::with_current::<P, _>(|context| core::ptr::eq(context.inner, me));
-        if from_within == Some(true) || self.monitor.is_current() || self.timer.is_current() {
+        if self.is_within() {
             return;
         }
         self.join_threads();
@@ -169,6 +168,14 @@ impl<P: Platform> Inner<P> {
         while self.has_threads() {
             P::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Whether the caller is a thread of the runtime, which cannot wait until these have ended.
+    pub(crate) fn is_within(&self) -> bool {
+        crate::context::works_for::<P>(self)
+            || self.hooked.is_current()
+            || self.monitor.is_current()
+            || self.timer.is_current()
     }
 
     /// Whether a worker or a rescuer is left.

@@ -70,7 +70,7 @@ mod modelled {
 
     #[test]
     fn waited_for() {
-        check(bound(2, 3), |members| {
+        check(bound(1, 3), |members| {
             loop {
                 if let Some(result) = members.take() {
                     return result.unwrap();
@@ -123,7 +123,7 @@ mod modelled {
 
     #[test]
     fn dropped_while_they_end() {
-        model(2, || {
+        model(bound(1, 2), || {
             let desk = Desk::<Loom>::new();
             let mut members = Members::<u32, Loom>::new();
             let [first, second] = [1, 2].map(|number| add_on(&desk, &mut members, number));

@@ -46,14 +46,18 @@ const SHIFT: u32 = 2;
 pub(super) const NONE: u64 = u64::MAX >> SHIFT;
 const IDLE: u64 = NONE << SHIFT;
 
+/// Foreign code, which may take long.
+pub(crate) type Foreign = Box<dyn FnOnce() + Send>;
+
 /// What a node's owner does when the timer calls; one static table per type of owner.
 ///
 /// Both are called on the timer's thread, or, at the runtime's end, by who ends the runtime where that thread could never
 /// be started. **They must not block**: every other deadline waits meanwhile. They may arm and disarm nodes.
 pub(crate) struct TimerTable<P: Platform> {
     /// The deadline has come. Called once for each deadline that is neither replaced, nor taken back, nor dropped at the end;
-    /// never before the deadline. The timer still holds the node. What was written before `arm` is visible.
-    pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>),
+    /// never before the deadline. The timer still holds the node. What was written before `arm` is visible. The answer is run on
+    /// another thread, without a hold of the node.
+    pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>) -> Option<Foreign>,
     /// The timer holds the node no more, and does not touch it again. Called once for each hold that was taken. The second
     /// argument: a deadline was wanted, and is dropped because the runtime ends.
     pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),

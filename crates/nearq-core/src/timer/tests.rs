@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
-use super::{Armed, Hold, Timer, TimerNode, TimerTable};
+use super::{Armed, Foreign, Hold, Timer, TimerNode, TimerTable};
 
 /// An object that is told of deadlines, and counts them. The timer's hold is a reference.
 #[repr(C)]
@@ -49,7 +49,7 @@ impl<P: Platform> Table for P {
         &TimerTable { expire: expire::<P>, release: release::<P> };
 }
 
-unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) {
+unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
     // SAFETY: a probe begins with its node, and the hold keeps it alive.
     let probe = unsafe { node.cast::<Probe<P>>().as_ref() };
     let now = P::now().as_nanos();
@@ -69,6 +69,7 @@ unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) {
         probe.accepted.fetch_add(1, Ordering::Relaxed);
     }
     probe.parker.unpark();
+    None
 }
 
 unsafe fn release<P: Platform>(node: NonNull<TimerNode<P>>, dropped: bool) {
@@ -124,6 +125,7 @@ impl<P: Platform> Owner<P> {
         let reference = Arc::clone(&self.0);
         // SAFETY: the reference that was just made keeps it alive, until it comes back by `release` or is dropped here.
         let armed = unsafe { probe.timer.arm(self.node(), deadline) };
+        probe.timer.see_to_the_thread();
         if armed.hold == Hold::Taken {
             core::mem::forget(reference);
         }

@@ -12,7 +12,8 @@ use crate::home::{Home, QueueMemory};
 use crate::settings::change_of_bounds;
 
 impl<P: Platform> Workqueue<P> {
-    /// Changes several attributes at once.
+    /// Changes several attributes at once: those that the closure changes, which is given what is set now. It may use the queue. Where
+    /// somebody else changes one of them meanwhile, the later change stands.
     ///
     /// # Errors
     /// One of them cannot be carried out, or cannot be chosen for this kind of queue; nothing is changed then.

@@ -134,19 +134,41 @@ pub fn from_all_sides(times: usize, part: impl Fn(u64) + Sync) {
     });
 }
 
-/// Where items wait until it is opened.
-#[derive(Clone, Default)]
-pub struct Barrier(Arc<AtomicBool>);
+/// Where items wait until it is opened. The test's own one, which is not a clone, opens it where it is dropped: a test that fails while items
+/// wait there ends, although the drop of their queue waits for them.
+#[derive(Default)]
+pub struct Barrier {
+    open: Arc<AtomicBool>,
+    is_clone: bool,
+}
+
+impl Clone for Barrier {
+    fn clone(&self) -> Self {
+        Barrier { open: Arc::clone(&self.open), is_clone: true }
+    }
+}
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        if !self.is_clone {
+            self.open();
+        }
+    }
+}
 
 impl Barrier {
     pub fn wait(&self) {
-        while !self.0.load(Ordering::Relaxed) {
+        while !self.open.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
     pub fn open(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.open.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
     }
 
     /// A closure that waits there.

@@ -1,6 +1,6 @@
 //! What is wrong is refused, in words that name the value and what is allowed, and nothing is half-changed.
 
-use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue};
+use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, system_percpu};
 
 use crate::common::{command, part, said};
 
@@ -154,7 +154,10 @@ fn the_default_scope_from_outside() {
                     .env("NEARQ_DEFAULT_SCOPE", value)
                     .output()
                     .unwrap();
-                assert!(output.status.success(), "{value:?}: {}", said(&output));
+                let said = said(&output);
+                assert!(output.status.success(), "{value:?}: {said}");
+                let warned = said.matches("counts as not set").count();
+                assert_eq!(warned, usize::from(part == "bad"), "{value:?}: {said}");
             }
         }
         Some("good") => {
@@ -165,14 +168,17 @@ fn the_default_scope_from_outside() {
         }
         Some(_) => {
             let value = std::env::var("NEARQ_DEFAULT_SCOPE").unwrap();
+            // Nobody has asked for the process-wide runtime's settings: its variable counts as not set, and that is said (see above).
             for _ in 0..2 {
-                let error = Runtime::try_default().unwrap_err();
-                assert_eq!(error, Error::UnknownScope(value.clone()));
-                says(&error, &[&format!("`{value}`"), "cache_shard", "system"]);
+                assert_eq!(Runtime::default().default_scope(), Scope::CacheShard);
             }
-            assert!(Workqueue::builder("default").build().is_err());
-            let panic = std::panic::catch_unwind(Runtime::default).unwrap_err();
-            assert!(panic.downcast_ref::<String>().unwrap().contains(&value));
+            assert_eq!(system_percpu().spawn(|| 7).join().unwrap(), 7);
+            let queue = Workqueue::builder("default").build().unwrap();
+            assert_eq!(queue.scope_in_words(), "default (cache_shard)");
+            // A program that builds its own can do something about it.
+            let error = Runtime::builder().build().unwrap_err();
+            assert!(matches!(error, Error::Environment { variable: "NEARQ_DEFAULT_SCOPE", .. }));
+            says(&error, &[&format!("`{value}`"), "cache_shard", "system"]);
             // What names its scope itself does not care.
             Runtime::builder().default_scope(Scope::Cache).build().unwrap();
         }
@@ -193,7 +199,7 @@ fn every_scope_that_an_error_names_is_accepted() {
                 assert!(output.status.success(), "{name:?}: {}", said(&output));
             }
         }
-        Some(_) => drop(Runtime::try_default().unwrap()),
+        Some(_) => drop(Runtime::builder().build().unwrap()),
     }
 }
 
@@ -224,8 +230,54 @@ fn affinity_from_outside() {
         }
         Some("on") => assert!(Runtime::try_default().unwrap().affinity()),
         Some(value) => {
-            let error = Runtime::try_default().unwrap_err();
+            assert!(Runtime::default().affinity(), "it counts as not set");
+            let error = Runtime::builder().build().unwrap_err();
             says(&error, &["NEARQ_AFFINITY", &format!("`{value}`"), "`on`", "`off`"]);
         }
+    }
+}
+
+#[test]
+fn an_item_that_is_refused_is_told_why() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("refused").build_in().unwrap();
+    let work = Work::new(|_: &Work| {});
+    let hour = std::time::Duration::from_hours(1);
+    work.disable();
+    assert!(!queue.queue(&work) && !queue.queue_delayed(&work, hour));
+    for refused in
+        [queue.try_queue(&work), queue.queue_on(0, &work), queue.queue_delayed_on(0, &work, hour)]
+    {
+        let error = refused.unwrap_err();
+        assert_eq!(error, Error::Disabled);
+        says(&error, &["disabled", "enable"]);
+    }
+    work.enable();
+    assert_eq!(queue.queue_delayed_on(0, &work, hour), Ok(true));
+    assert_eq!(queue.try_queue(&work), Ok(false), "it is pending");
+    work.cancel();
+    runtime.shutdown(std::time::Duration::from_mins(1)).unwrap();
+    assert_eq!(queue.try_queue(&work), Err(Error::ShutDown));
+    assert_eq!(queue.queue_delayed_on(0, &work, hour), Err(Error::ShutDown));
+}
+
+#[test]
+fn what_is_delayed_after_a_shutdown_is_warned_of() {
+    if part().is_none() {
+        let output =
+            command(what_is_delayed_after_a_shutdown_is_warned_of, "child").output().unwrap();
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.matches("was shut down and takes nothing new").count(), 2, "{said}");
+        return;
+    }
+    let runtime = runtime();
+    let queues = ["delays", "modifies"].map(|name| runtime.workqueue(name).build_in().unwrap());
+    let work = Work::new(|_: &Work| {});
+    runtime.shutdown(std::time::Duration::from_mins(1)).unwrap();
+    let hour = std::time::Duration::from_hours(1);
+    for _ in 0..2 {
+        assert!(!queues[0].queue_delayed(&work, hour));
+        assert!(!queues[1].modify_delayed(&work, hour));
     }
 }

@@ -367,3 +367,91 @@ fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
     assert!(runs.load(Ordering::SeqCst) > before);
     work.cancel_sync().unwrap();
 }
+
+/// What `cancel_sync` does meanwhile is not undone by an `enable` of somebody else, which has nothing to undo.
+#[test]
+fn enable_undoes_nothing_of_cancel_sync() {
+    let queue = queue(4);
+    let gate = Gate::entered(&queue);
+    let cancellers: Vec<_> = (0..40)
+        .map(|_| {
+            let work = gate.work.clone();
+            std::thread::spawn(move || work.cancel_sync())
+        })
+        .collect();
+    common::eventually("it refuses to be queued", || gate.work.is_disabled());
+    for _ in 0..5 {
+        let enabled = std::panic::catch_unwind(|| gate.work.enable());
+        assert!(enabled.is_err(), "there is nothing to enable");
+    }
+    // As often as it is disabled, and not more often.
+    gate.work.disable();
+    assert!(!gate.work.enable(), "cancel_sync waits still");
+    assert!(std::panic::catch_unwind(|| gate.work.enable()).is_err());
+    assert!(gate.work.is_disabled() && !queue.queue(&gate.work));
+    gate.open();
+    for canceller in cancellers {
+        assert!(!canceller.join().unwrap().unwrap(), "it was not queued");
+    }
+    assert!(!gate.work.is_disabled());
+    assert!(queue.queue(&gate.work));
+    queue.flush().unwrap();
+    assert_eq!(gate.entered.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn it_is_disabled_as_often_as_there_is_room_for() {
+    let queue = queue(4);
+    let (work, runs) = counter();
+    (0..4094).for_each(|_| assert!(!work.disable()));
+    assert!(std::panic::catch_unwind(|| work.disable()).is_err());
+    assert!(!work.cancel_sync().unwrap(), "there is room for that");
+    for left in (0..4094).rev() {
+        assert_eq!(work.enable(), left == 0);
+    }
+    assert!(queue.queue(&work));
+    queue.flush().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+/// An item is cancelled and queued again while all workers are busy: what that leaves on the pool's list does not grow without end.
+#[test]
+#[cfg(not(miri))]
+fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
+    use crate::common::{command, part, said};
+    if part().is_none() {
+        let test = cancelled_queueings_do_not_pile_up_behind_busy_workers;
+        let output = command(test, "child").output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        return;
+    }
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let queue = Runtime::builder().build().unwrap().workqueue("debounced").build().unwrap();
+    let barrier = crate::common::Barrier::default();
+    for _ in 0..queue.runtime().parallelism() {
+        let barrier = barrier.clone();
+        drop(queue.spawn(move || {
+            while !barrier.is_open() {
+                std::hint::spin_loop();
+            }
+        }));
+    }
+    let work = Work::new(|_: &Work| {});
+    let before = resident();
+    // Each leaves a node of some 80 bytes.
+    for round in 0..400_000 {
+        work.cancel();
+        queue.queue(&work);
+        if round % 10_000 == 0 {
+            // The monitor comes by every few milliseconds; on a busy machine this thread would be faster.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let more = resident().saturating_sub(before) >> 20;
+    assert!(more < 12, "{more} MiB");
+    work.cancel();
+    barrier.open();
+}

@@ -406,3 +406,115 @@ fn a_queue_that_one_of_its_futures_drops() {
         assert!(sleeper.join().unwrap_err().is_cancelled());
     }
 }
+
+/// What each of a chain of futures holds, and what its drop does.
+#[derive(Clone, Copy, PartialEq)]
+enum Chain {
+    /// It wakes the next one.
+    Wakes,
+    /// It drops the last waker of the next one.
+    Keeps,
+}
+
+/// What a future waits for, and what the one before has.
+#[derive(Default)]
+struct Slot {
+    over: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+struct Next {
+    slot: Arc<Slot>,
+    wakes: bool,
+}
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        let waker = self.slot.waker.lock().unwrap().take();
+        if self.wakes {
+            self.slot.over.store(true, Ordering::SeqCst);
+            waker.expect("it waits").wake();
+        }
+    }
+}
+
+/// A chain of futures as long as that, none of which has begun to end; what ends the first one, and how many have ended.
+fn chain(queue: Workqueue, length: u32, kind: Chain) -> (Next, Arc<AtomicU32>) {
+    let wakes = kind == Chain::Wakes;
+    let ended = Arc::new(AtomicU32::new(0));
+    let first = Arc::new(Slot::default());
+    let mut slot = Arc::clone(&first);
+    for _ in 0..length {
+        let next = Arc::new(Slot::default());
+        let (own, holds, ended) =
+            (slot, Next { slot: Arc::clone(&next), wakes }, Arc::clone(&ended));
+        slot = next;
+        let mut counted = Counted(ended, Some(holds));
+        drop(queue.spawn_future(poll_fn(move |context| {
+            let _ = &mut counted;
+            // It alone has the waker, where it does not wake.
+            *own.waker.lock().unwrap() = Some(context.waker().clone());
+            if own.over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })));
+    }
+    // The last one wakes nobody.
+    *slot.waker.lock().unwrap() = Some(Waker::noop().clone());
+    queue.flush().unwrap();
+    drop(queue);
+    (Next { slot: first, wakes }, ended)
+}
+
+struct Counted(Arc<AtomicU32>, #[expect(dead_code, reason = "dropped last")] Option<Next>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Their queue is gone: each ends in the thread that ends the one before it, and that needs no deep stack.
+#[test]
+fn a_long_chain_of_futures_ends_on_a_small_stack() {
+    let length = if cfg!(miri) { 100 } else { 20_000 };
+    for kind in [Chain::Wakes, Chain::Keeps] {
+        let (first, ended) = chain(runtime().workqueue("chain").build().unwrap(), length, kind);
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        small.spawn(move || drop(first)).unwrap().join().unwrap();
+        assert_eq!(ended.load(Ordering::SeqCst), length);
+    }
+}
+
+/// A destructor waits for a future that its own wake ends, deep in a chain of them.
+#[test]
+fn a_destructor_may_wait_for_a_future_that_it_ends() {
+    struct Waits(Option<Next>, Option<JoinHandle<()>>, Arc<AtomicU32>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            drop(self.0.take());
+            let ended = self.1.take().expect("dropped once").join();
+            assert!(ended.unwrap_err().is_cancelled());
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let queue = runtime().workqueue("chain").build().unwrap();
+    let joined = Arc::new(AtomicU32::new(0));
+    let mut next: Option<(Next, JoinHandle<()>)> = None;
+    for _ in 0..100 {
+        let slot = Arc::new(Slot::default());
+        let own = Arc::clone(&slot);
+        let mut waits =
+            next.map(|(next, handle)| Waits(Some(next), Some(handle), Arc::clone(&joined)));
+        let handle = queue.spawn_future(poll_fn(move |context| {
+            let _ = &mut waits;
+            *own.waker.lock().unwrap() = Some(context.waker().clone());
+            Poll::Pending
+        }));
+        next = Some((Next { slot, wakes: true }, handle));
+    }
+    queue.flush().unwrap();
+    drop(queue);
+    let (first, handle) = next.unwrap();
+    drop(first);
+    assert!(handle.join().unwrap_err().is_cancelled());
+    assert_eq!(joined.load(Ordering::SeqCst), 99);
+}

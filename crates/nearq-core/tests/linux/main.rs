@@ -12,6 +12,8 @@ mod bad_input;
 mod cancelling;
 mod delayed;
 mod flushing;
+#[cfg(not(miri))]
+mod foreign;
 mod futures;
 mod join_set;
 mod live;
@@ -21,6 +23,8 @@ mod model;
 #[cfg(not(miri))]
 mod priorities;
 mod queueing;
+#[cfg(not(miri))]
+mod signals;
 mod spawning;
 mod system_queues;
 mod timing;

@@ -341,3 +341,69 @@ fn an_item_runs_where_it_was_queued_for() {
     }
     assert!(there > rounds * 8 / 10, "{there} of {rounds} on the CPU that queued them");
 }
+
+/// `?` takes them into the usual box of errors, which threads share.
+#[test]
+fn what_failed_is_an_error_like_others() {
+    fn fails(
+        queue: &nearq_core::Workqueue,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        queue.spawn(|| panic!("as the test wants")).join()?;
+        Ok(())
+    }
+    let queue = Runtime::builder().build().unwrap().workqueue("errors").build().unwrap();
+    assert_eq!(fails(&queue).unwrap_err().to_string(), "the closure panicked: as the test wants");
+}
+
+/// What would wait for itself, or for one that waits for it, is told so, as by `Work::flush`.
+#[test]
+fn joining_what_one_keeps_from_starting_is_an_error() {
+    let runtime = runtime();
+    let _watchdog = watch(Some(&runtime));
+    let queue = Arc::new(runtime.workqueue("ordered").ordered(true).build_in().unwrap());
+    let own = Arc::clone(&queue);
+    let (inner, outcome) = queue
+        .spawn(move || {
+            let ran = Arc::new(AtomicU32::new(0));
+            let runs = Arc::clone(&ran);
+            let handle = own.spawn(move || runs.fetch_add(1, Ordering::SeqCst));
+            (ran, handle.join().map(drop))
+        })
+        .join()
+        .unwrap();
+    assert!(matches!(outcome, Err(nearq_core::JoinError::Deadlock)), "{outcome:?}");
+    assert!(outcome.unwrap_err().to_string().contains("max_active"));
+    // It goes on by itself.
+    queue.flush().unwrap();
+    assert_eq!(inner.load(Ordering::SeqCst), 1);
+
+    // The set gives out each of them, and comes to its end.
+    let own = Arc::clone(&queue);
+    let ended = queue.spawn(move || {
+        let mut set = own.join_set();
+        (0..3).for_each(|number| set.spawn(move || number));
+        let mut deadlocks = 0;
+        while let Some(result) = set.join_next() {
+            deadlocks += u32::from(matches!(result, Err(nearq_core::JoinError::Deadlock)));
+        }
+        (deadlocks, set.len())
+    });
+    assert_eq!(ended.join().unwrap(), (3, 0));
+
+    // Two places, and one of them may wait.
+    let two = Arc::new(runtime.workqueue("two").max_active(2).build_in().unwrap());
+    let ready = Arc::new(std::sync::Barrier::new(2));
+    let both = [(); 2].map(|()| {
+        let (own, ready) = (Arc::clone(&two), Arc::clone(&ready));
+        two.spawn(move || {
+            ready.wait();
+            let handle = own.spawn(|| 7);
+            ready.wait();
+            handle.join()
+        })
+    });
+    let mut outcomes = both.map(|handle| handle.join().unwrap());
+    outcomes.sort_by_key(Result::is_ok);
+    assert!(matches!(outcomes[0], Err(nearq_core::JoinError::Deadlock)), "{outcomes:?}");
+    assert_eq!(*outcomes[1].as_ref().unwrap(), 7);
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 use nearq_core::{Runtime, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::{Instant, Platform, ThreadSpec};
-use nearq_sim::{Sim, Simulation, compute};
+use nearq_sim::{Faults, Sim, Simulation, compute};
 use nearq_topology::Topology;
 
 fn us(micros: u64) -> Duration {
@@ -366,4 +366,107 @@ fn who_knows_that_a_worker_sleeps_may_tell() {
     });
     println!("told: {told:?}, not: {not:?}");
     assert!(told < us(300) && not > told, "{told:?} {not:?}");
+}
+
+/// How long 31 items of a pool take that are queued behind one that takes a second, on CPUs that items of 2 us keep busy all the time.
+fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
+    simulate("core:2", 1, move || {
+        let runtime = runtime();
+        let queue = runtime.workqueue("load").scope(nearq_core::Scope::System).build_in().unwrap();
+        let (queue, over) = (Arc::new(queue), Arc::new(AtomicU32::new(0)));
+        let load: Vec<_> = (0..200)
+            .map(|_| {
+                let (weak, over) = (Arc::downgrade(&queue), Arc::clone(&over));
+                nearq_core::Work::<Sim>::new_in(move |work: &nearq_core::Work<Sim>| {
+                    compute(us(2));
+                    if over.load(Ordering::Relaxed) == 0
+                        && let Some(queue) = weak.upgrade()
+                    {
+                        queue.queue(work);
+                    }
+                })
+            })
+            .collect();
+        for work in &load {
+            queue.queue(work);
+        }
+        Sim::sleep(us(5_000));
+        let own = runtime.clone();
+        let begin = Sim::now();
+        drop(queue.spawn(move || long(&own)));
+        let behind: Vec<_> = (0..31).map(|_| queue.spawn(|| ())).collect();
+        while !behind.iter().all(nearq_core::JoinHandle::is_finished) {
+            Sim::sleep(us(100));
+        }
+        let took = Sim::now() - begin;
+        over.store(1, Ordering::Relaxed);
+        took
+    })
+}
+
+/// Nobody is ever out of work there, so nobody looks into the batch of the worker that has the long item.
+#[test]
+fn what_is_behind_a_long_item_in_a_batch_does_not_wait_for_it() {
+    let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
+    let said = behind_a_long_item(|runtime| runtime.blocking(|| Sim::sleep(us(1_000_000))));
+    let computing = behind_a_long_item(|_| compute(us(1_000_000)));
+    assert!(said < us(5_000), "{said:?}");
+    assert!(asleep < us(50_000) && computing < us(50_000), "{asleep:?}, {computing:?}");
+}
+
+/// Has `count` items wait for each other, as `wait` does, on a machine of two CPUs that may hide what threads do. How long it takes until all
+/// have met; for the second time, after all has been quiet for a while with as many waiting.
+fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2] {
+    let machine = Topology::from_synthetic("l3:1 core:2 pu:1").expect("well formed");
+    let mut faults = Faults::NONE;
+    faults.states_hidden = hidden;
+    let program = move || {
+        let runtime = runtime();
+        let queue = runtime.workqueue("meet").build_in().unwrap();
+        [0, 100_000].map(|pause| {
+            let inside = Arc::new(AtomicU32::new(0));
+            let begin = Sim::now();
+            let meets = || {
+                let inside = Arc::clone(&inside);
+                queue.spawn(move || {
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    while inside.load(Ordering::SeqCst) < count {
+                        wait(us(1000));
+                    }
+                })
+            };
+            let first: Vec<_> = (0..count - 1).map(|_| meets()).collect();
+            while pause != 0 && inside.load(Ordering::SeqCst) < count - 1 {
+                Sim::sleep(us(1000));
+            }
+            Sim::sleep(us(pause));
+            let last = meets();
+            for item in first.into_iter().chain([last]) {
+                item.join().unwrap();
+            }
+            Sim::now() - begin
+        })
+    };
+    let limit = Duration::from_secs(20);
+    let outcome = Simulation::new(machine, seed).faults(faults).time_limit(limit).run(program);
+    assert_eq!(outcome.warnings.len(), usize::from(hidden), "{:?}", outcome.warnings);
+    outcome.expect()
+}
+
+#[test]
+fn items_that_wait_for_each_other_meet_where_nobody_tells_what_threads_do() {
+    for seed in 0..10 {
+        let took = meet(seed, true, 8, Sim::sleep);
+        // Six times a little more than 10 ms; and the pause.
+        assert!(took[0] < us(150_000) && took[1] < us(250_000), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn items_that_spin_until_others_have_begun_meet() {
+    for seed in 0..10 {
+        // All use their CPUs, so each one more takes twice as long as the one before.
+        let took = meet(seed, false, 7, compute);
+        assert!(took.iter().all(|took| *took < Duration::from_secs(5)), "seed {seed}: {took:?}");
+    }
 }

@@ -194,3 +194,67 @@ fn a_queue_is_dropped_while_others_freeze_and_thaw() {
         outcome.expect();
     }
 }
+
+/// What a thaw, or a higher limit, lets in for a CPU that is idle does not wait behind what waits for another CPU: not while that one has a
+/// worker to spare (`all` false), nor when all had long items at that moment.
+#[test]
+fn what_is_let_in_for_an_idle_cpu_does_not_wait_behind_another_cpus_backlog() {
+    for (by_limit, all) in [(false, false), (false, true), (true, false), (true, true)] {
+        let outcome = simulation(1).run(move || {
+            let runtime = runtime();
+            let make = |name: &str| {
+                let queue = runtime.workqueue(name).scope(nearq_core::Scope::Cpu).strict(true);
+                queue.freezable(name == "held").build_in().unwrap()
+            };
+            let (held, other) = (make("held"), make("other"));
+            let cpus = runtime.parallelism();
+            // Each pool has a worker.
+            let warm: Vec<_> = (0..cpus).map(|_| Work::<Sim>::new_in(|_: &Work<Sim>| {})).collect();
+            for (cpu, work) in warm.iter().enumerate() {
+                held.queue_on(cpu, work).unwrap();
+            }
+            held.flush().unwrap();
+            let holder = Work::<Sim>::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_secs(1)));
+            if by_limit {
+                held.set_max_active(1).unwrap();
+                held.queue_on(0, &holder).unwrap();
+            } else {
+                runtime.freeze().unwrap();
+            }
+            let started = Arc::new(AtomicU64::new(0));
+            let starts = Arc::clone(&started);
+            let work = Work::<Sim>::new_in(move |_: &Work<Sim>| {
+                starts.store(Sim::now().as_nanos(), Ordering::SeqCst);
+            });
+            held.queue_on(1, &work).unwrap();
+            let long = |millis: u64| {
+                Work::<Sim>::new_in(move |_: &Work<Sim>| compute(Duration::from_millis(millis)))
+            };
+            let backlog: Vec<_> = (0..40).map(|_| long(200)).collect();
+            for work in &backlog {
+                other.queue_on(0, work).unwrap();
+            }
+            let others: Vec<_> = (1..cpus).map(|_| long(3)).collect();
+            if all {
+                for (index, work) in others.iter().enumerate() {
+                    other.queue_on(index + 1, work).unwrap();
+                }
+            }
+            Sim::sleep(Duration::from_millis(1));
+            let begin = Sim::now();
+            if by_limit {
+                held.set_max_active(100).unwrap();
+            } else {
+                runtime.thaw();
+            }
+            while started.load(Ordering::SeqCst) == 0 {
+                Sim::sleep(Duration::from_micros(100));
+            }
+            let took = started.load(Ordering::SeqCst) - begin.as_nanos();
+            let bound = if all { 30 } else { 1 };
+            assert!(took < bound * 1_000_000, "by limit {by_limit}, all {all}: {took} ns");
+            held.flush().unwrap();
+        });
+        outcome.expect();
+    }
+}

@@ -233,3 +233,54 @@ fn a_cpu_that_the_process_may_not_use_is_stood_for_by_others() {
     assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
     outcome.expect();
 }
+
+/// A flush of a busy queue makes a link for each CPU. It does not look at all links for each of them.
+#[test]
+fn a_flush_on_many_cpus_takes_steps_by_their_number() {
+    const CPUS: usize = 256;
+    let accesses = |flushes: bool| {
+        let outcome =
+            Simulation::new(machine(&format!("numa:2 core:{}", CPUS / 2)), 1).run(move || {
+                let queue = queue(&runtime());
+                let work =
+                    Work::<Sim>::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_millis(1)));
+                assert!(queue.queue(&work));
+                if flushes {
+                    queue.flush().unwrap();
+                }
+                work.flush().unwrap();
+            });
+        let accesses = outcome.accesses;
+        outcome.expect();
+        accesses
+    };
+    let (with, without) = (accesses(true), accesses(false));
+    assert!(with < without + 100 * CPUS as u64, "{with} accesses with a flush, {without} without");
+}
+
+/// A queue of the scope `cpu` has a pool for each CPU, and each of them helps all others: that is noted once for each pool. A change of
+/// attributes costs the same, however many there were before.
+#[test]
+fn pools_for_many_cpus_take_steps_by_their_number() {
+    const CPUS: u64 = 128;
+    let accesses = |changes: u64| {
+        let outcome = Simulation::new(machine("numa:2 core:64"), 1).run(move || {
+            let runtime = runtime();
+            let queue =
+                runtime.workqueue("cpus").scope(Scope::Cpu).build_in().expect("can be done");
+            for round in 0..changes {
+                queue.set_slice(Duration::from_micros(101 + round)).expect("a slice");
+            }
+        });
+        let accesses = outcome.accesses;
+        outcome.expect();
+        accesses
+    };
+    let (none, few, many) = (accesses(0), accesses(4), accesses(12));
+    assert!(none < 100 * CPUS, "{none} accesses");
+    let (first, last) = ((few - none) / 4, (many - few) / 8);
+    assert!(
+        last < first * 3 / 2,
+        "{first} accesses for each of the first changes, {last} for the last ones"
+    );
+}

@@ -70,10 +70,11 @@ fn check(outcome: &Outcome<Vec<(usize, usize)>>, items: usize) {
 }
 
 #[test]
-fn ten_thousand_items_in_every_scope() {
+fn thousands_of_items_in_every_scope() {
+    let items = nearq_model::bound(3_000, 10_000);
     for scope in Scope::ALL {
-        let outcome = run(1, Schedule::Fair, scope, false, 10_000);
-        check(&outcome, 10_000);
+        let outcome = run(1, Schedule::Fair, scope, false, items);
+        check(&outcome, items);
         println!("{scope}: {} us, {} accesses", outcome.end.as_nanos() / 1000, outcome.accesses);
         let used: CpuSet = outcome.result.iter().flatten().map(|(_, cpu)| *cpu).collect();
         assert!(used.len() > 1, "{scope}: {used}");

@@ -461,3 +461,31 @@ fn a_rescuer_that_cannot_be_started_is_an_error() {
     let text = check(outcome);
     assert!(text.starts_with("the workqueue `none` cannot have a rescuer: "), "{text}");
 }
+
+/// No thread can be started for the timer, and the runtime ends while another thread tries to start it: a thread that is in the middle of
+/// delaying an item has no lock that the end needs.
+#[test]
+fn a_shutdown_while_the_timer_cannot_be_started() {
+    for seed in 0..20 {
+        let outcome = Simulation::new(machine("core:4"), seed).run(move || {
+            let runtime = runtime();
+            let queue = Arc::new(runtime.workqueue("delayed").build_in().unwrap());
+            refuse_threads();
+            let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
+            let (own, delays) = (Arc::clone(&queue), work.clone());
+            Sim::stop_faults();
+            let spec = nearq_platform::ThreadSpec { name: "delays".into(), ..Default::default() };
+            let thread = Sim::spawn(spec, move || {
+                refuse_threads();
+                own.queue_delayed(&delays, Duration::from_secs(1));
+            })
+            .expect("threads can be started");
+            // In the middle of its tries, which take some 80 ms.
+            Sim::sleep(Duration::from_millis(5 + seed));
+            runtime.shutdown(Duration::from_secs(1)).unwrap();
+            Sim::join(thread);
+            assert!(!work.is_pending());
+        });
+        outcome.expect();
+    }
+}

@@ -64,7 +64,9 @@ fn every_lock_has_its_row_and_its_waits() {
             acquired |= rate.max > 0.0;
             let waits = [metric::WAIT_P50, metric::WAIT_P99, metric::WAIT_P9999, metric::WAIT_MAX];
             let waits = waits.map(|metric| of(metric).unwrap().min);
-            assert!(waits[0] >= 0.0 && waits[3] > 0.0, "{row}, {scenario}: {waits:?}");
+            // In a run in which nobody had the lock, nobody came to the end of a wait.
+            let waited = waits[3] > 0.0 || rate.min == 0.0;
+            assert!(waits[0] >= 0.0 && waited, "{row}, {scenario}: {waits:?}");
             let fairness = of(metric::FAIRNESS);
             assert!(fairness.is_none() || !scenario.ends_with(" 1"), "{row}, {scenario}");
             assert!(fairness.is_none_or(|of| of.min >= 0.5 && of.max <= 1.0), "{fairness:?}");
@@ -131,7 +133,7 @@ fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
             place: Some(place.into()),
             ..short(machine, &[4])
         };
-        options.common = Common { quick: true, duration: None, runs: None, ..options.common };
+        options.common = Common { quick: true, duration: None, runs: Some(1), ..options.common };
         let report = lock(&options, &Progress::hidden()).unwrap();
         let gain = report.find("short 4", AUTO, metric::GAIN).unwrap();
         (gain.published, report.parameters["goals"].as_array().unwrap().len())

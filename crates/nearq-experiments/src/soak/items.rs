@@ -55,9 +55,10 @@ impl Stage {
                 );
             } else {
                 let queued = match cpu {
-                    Some(cpu) => {
-                        queue.queue_delayed_on(cpu, &work, time).expect("there is such a CPU")
-                    }
+                    Some(cpu) => match queue.queue_delayed_on(cpu, &work, time) {
+                        Err(Error::Disabled) => false,
+                        queued => queued.expect("there is such a CPU"),
+                    },
                     None => queue.queue_delayed(&work, time),
                 };
                 note(format_args!("item {item} for queue-{number} in {time:?}: {queued}"));
@@ -146,6 +147,7 @@ impl Stage {
         let call = self.ledger.begin_call(item, number, actor.cpu);
         match queue.try_queue(&work) {
             Ok(queued) => self.ledger.end_call(call, queued),
+            Err(Error::Disabled) => self.ledger.end_call(call, false),
             Err(_) => {
                 self.ledger.call_failed(call);
                 self.ledger.violation(format!("item {item} is disabled, and its queue was asked"));

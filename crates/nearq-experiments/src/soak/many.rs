@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use super::verdict::{SeedOptions, Verdict, run_seed};
 use crate::Progress;
 
+/// So many seeds the quick tests run, so within so many each deliberately broken variant must fail.
+pub const QUICK_SEEDS: u64 = 500;
+
 /// Failing seeds that are kept; after that many no more are run.
 const MOST_FAILURES: usize = 10;
 

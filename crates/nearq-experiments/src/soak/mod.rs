@@ -17,6 +17,6 @@ mod program;
 mod steps;
 mod verdict;
 
-pub use many::{ManyOptions, Summary, run_many};
+pub use many::{ManyOptions, QUICK_SEEDS, Summary, run_many};
 pub use plan::Plan;
 pub use verdict::{SeedOptions, Verdict, run_seed};

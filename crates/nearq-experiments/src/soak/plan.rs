@@ -573,5 +573,8 @@ fn faults_in_words(faults: &Faults) -> String {
     };
     every(faults.offline_every, "a CPU offline");
     every(faults.limits_every, "other limits");
+    if faults.states_hidden {
+        words.push("what threads do is not told".into());
+    }
     if words.is_empty() { "none".into() } else { words.join(", ") }
 }

@@ -152,6 +152,10 @@ impl Stage {
                     let outcome = if queued { "queued" } else { "found pending" };
                     note(format_args!("item {item} {outcome} on queue-{number}{to}"));
                 }
+                Err(Error::Disabled) => {
+                    self.ledger.end_call(call, false);
+                    note(format_args!("item {item} is disabled"));
+                }
                 Err(Error::Draining { .. }) => self.refused(call, number),
                 Err(error) => {
                     self.ledger.call_failed(call);

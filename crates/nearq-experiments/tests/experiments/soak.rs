@@ -1,11 +1,8 @@
 //! The fault soak of the runtime: random programs on simulated machines on which things go wrong. A seed that fails here fails
 //! in the same way each time it is run; the message says how to look at it.
 
-use nearq_experiments::soak::{ManyOptions, SeedOptions, Summary, run_many, run_seed};
+use nearq_experiments::soak::{ManyOptions, QUICK_SEEDS, SeedOptions, Summary, run_many, run_seed};
 use nearq_report::Progress;
-
-/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose others. `.ci/long` runs 20,000.
-const SEEDS: u64 = 1000;
 
 /// A seed fails: what to run, and what was wrong.
 fn say(summary: &Summary) -> String {
@@ -15,12 +12,13 @@ fn say(summary: &Summary) -> String {
     format!("{}{summary}", failures.collect::<String>())
 }
 
+/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose other seeds than the first [`QUICK_SEEDS`]. `.ci/long` runs 20,000.
 #[test]
 fn every_promise_is_kept_whatever_goes_wrong() {
     let seeds = std::env::var("NEARQ_SOAK_SEEDS").ok().and_then(|text| text.parse().ok());
     let from = std::env::var("NEARQ_SOAK_FROM").ok().and_then(|text| text.parse().ok());
     let options = ManyOptions {
-        seeds: seeds.unwrap_or(SEEDS),
+        seeds: seeds.unwrap_or(QUICK_SEEDS),
         from: from.unwrap_or(0),
         until_failure: false,
         broken: None,

@@ -3,3 +3,5 @@
 mod linux;
 #[cfg(not(any(miri, tsan)))]
 mod model;
+#[cfg(not(any(miri, tsan)))]
+mod summoned;

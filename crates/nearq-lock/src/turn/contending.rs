@@ -52,7 +52,7 @@ impl<P: Platform> Turns<'_, P> {
             if slept || rounds % CLOCK_EVERY == 0 {
                 slept = false;
                 let now = P::now();
-                if deadline.is_some_and(|deadline| now >= deadline) {
+                if deadline.is_some_and(P::has_come) {
                     self.note(Event::GaveUp);
                     return None;
                 }

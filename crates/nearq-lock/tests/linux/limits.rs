@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, OsqGuard, OsqLock, Settings, Statistics};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_lock::{Mode, Mutex, OsqGuard, OsqLock, Settings, Snapshot, Statistics};
+use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use crate::alone;
+
+type Word = <Linux as Platform>::AtomicU32;
 
 const THREADS: u32 = 8;
 const ROUNDS: u32 = 2_000;
@@ -84,4 +86,54 @@ fn those_without_a_record_wait_on_the_word() {
         let count = 3 * THREADS * ROUNDS;
         assert_eq!(*mutex.lock(), (count, count), "{mode:?}");
     }
+}
+
+/// Mutexes that were waited for by cache and that nobody uses any more, as those of a program are that never destroys them, do not
+/// take all places.
+#[test]
+fn mutexes_that_are_never_dropped_leave_places_to_others() {
+    const MUTEXES: usize = 2_000;
+    let _alone = alone();
+    let before = Settings::of_process::<Linux>();
+    let mut settings = before;
+    (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
+    settings.set_for_process::<Linux>();
+    let bound = || Statistics::of_process::<Linux>().bound;
+    let contended = || Statistics::of_process::<Linux>().contended;
+    let (bound_before, used_before) = (bound(), Snapshot::of_process::<Linux>().mutexes.len());
+    let mutexes: Arc<Vec<_>> = Arc::new((0..MUTEXES).map(|_| Mutex::<u32>::new(0)).collect());
+    let (next, done) = (Arc::new(Word::new(0)), Arc::new(Word::new(0)));
+    let threads = [(); 3].map(|()| {
+        let (mutexes, next, done) = (Arc::clone(&mutexes), Arc::clone(&next), Arc::clone(&done));
+        let main = move || {
+            for (index, mutex) in mutexes.iter().enumerate() {
+                while next.load(Ordering::Acquire) as usize <= index {
+                    Linux::yield_now();
+                }
+                *mutex.lock() += 1;
+                done.fetch_add(1, Ordering::Release);
+            }
+        };
+        Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+    });
+    for (index, mutex) in mutexes.iter().enumerate() {
+        let already = contended();
+        let guard = mutex.lock();
+        next.store(index as u32 + 1, Ordering::Release);
+        while contended() < already + 3 {
+            Linux::yield_now();
+        }
+        drop(guard);
+        while done.load(Ordering::Acquire) as usize != 3 * (index + 1) {
+            Linux::yield_now();
+        }
+    }
+    threads.into_iter().for_each(Linux::join);
+    before.set_for_process::<Linux>();
+    let times = bound() - bound_before;
+    assert!(times > 1_500, "only {times} of them changed to queues by cache");
+    let used = Snapshot::of_process::<Linux>().mutexes.len() - used_before;
+    // For the other tests of this process they are dropped after all.
+    drop(mutexes);
+    assert!(used <= 1_200, "{used} mutexes that no thread uses have places");
 }

@@ -10,6 +10,8 @@ mod limits;
 #[cfg(debug_assertions)]
 mod misuse;
 mod own_settings;
+#[cfg(not(any(miri, tsan)))]
+mod real_time;
 mod snapshot;
 mod stress_linux;
 

@@ -21,7 +21,7 @@ use super::{ending, fork, memory, run_state, slice, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
     ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform, Refused,
-    Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
+    Residency, RunState, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -76,6 +76,7 @@ thread_local! {
     /// One pointer for each thread. Made by the compiler, without a destructor: reading it is one load, and
     /// it can be read until the thread's last instruction.
     static SLOT: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    static ENDING: Cell<*const ()> = const { Cell::new(ptr::null()) };
 
     /// The thread's number in the locks' tables. Likewise.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
@@ -116,7 +117,15 @@ impl Platform for Linux {
     }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        waited(sys::futex_wait(word, expected, deadline.map(Instant::as_nanos)))
+        waited(sys::futex_wait(word, expected, deadline.map(by_clock)))
+    }
+
+    #[inline]
+    fn has_come(deadline: Instant) -> bool {
+        match deadline.real_time() {
+            None => Self::now() >= deadline,
+            Some(nanos) => sys::real_time() >= nanos,
+        }
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {
@@ -126,7 +135,7 @@ impl Platform for Linux {
     }
 
     fn wait_at_node(word: &NodeWord<Self>, expected: u32, deadline: Option<Instant>) -> Wait {
-        let deadline = deadline.map(Instant::as_nanos);
+        let deadline = deadline.map(by_clock);
         waited(match word.node() {
             None => sys::futex_wait(word, expected, deadline),
             Some(_) => sys::futex_wait_at_node(word.pair(), expected, deadline),
@@ -271,6 +280,10 @@ impl Platform for Linux {
         run_state::sleeps_in(thread)
     }
 
+    fn is_real_time() -> bool {
+        sys::is_real_time()
+    }
+
     fn set_thread_name(name: &str) {
         spawn::name_caller(name);
     }
@@ -283,6 +296,14 @@ impl Platform for Linux {
     #[inline]
     fn set_slot(value: *const ()) {
         SLOT.set(value);
+    }
+
+    fn ending() -> *const () {
+        ENDING.get()
+    }
+
+    fn set_ending(value: *const ()) {
+        ENDING.set(value);
     }
 
     #[inline]
@@ -311,6 +332,10 @@ impl Platform for Linux {
                 there
             }
         }
+    }
+
+    fn signal_mask() -> SignalMask {
+        SignalMask(sys::SignalMask::of_caller().bits())
     }
 
     #[inline]
@@ -410,6 +435,14 @@ impl Platform for Linux {
 
 fn to_text(value: OsString) -> String {
     value.into_string().unwrap_or_else(|value| value.to_string_lossy().into_owned())
+}
+
+/// A deadline as the system takes it.
+fn by_clock(deadline: Instant) -> (libc::clockid_t, u64) {
+    match deadline.real_time() {
+        None => (libc::CLOCK_MONOTONIC, deadline.as_nanos()),
+        Some(nanos) => (libc::CLOCK_REALTIME, nanos),
+    }
 }
 
 /// What came of a sleep.

@@ -41,7 +41,10 @@ pub(super) fn spawn(
     let started = builder.spawn(move || {
         drop(begins);
         let _ends = Ends::new();
-        sys::unblock_synchronous_signals();
+        match spec.signals {
+            Some(mask) => sys::SignalMask::of_bits(mask.0).apply(),
+            None => sys::unblock_synchronous_signals(),
+        }
         settle(&spec);
         main();
     });

@@ -1,4 +1,4 @@
-//! The monotonic clock, and the clocks that count a thread's CPU time.
+//! The monotonic and the real-time clock, and the clocks that count a thread's CPU time.
 
 use super::{Errno, Result, Tid, check};
 
@@ -9,6 +9,11 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub(crate) fn monotonic() -> u64 {
     // The clock exists on every Linux: the only errors are an unknown clock and a bad address.
     read(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// Nanoseconds on `CLOCK_REALTIME` since the beginning of 1970. As above.
+pub(crate) fn real_time() -> u64 {
+    read(libc::CLOCK_REALTIME).unwrap_or(0)
 }
 
 /// Nanoseconds of CPU time that a thread of this process has used; `ESRCH` where it is gone.

@@ -19,14 +19,20 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const _: () = assert!(size_of::<libc::timespec>() == 2 * size_of::<c_long>());
 
 /// `FUTEX_WAIT_BITSET`, private to the process: sleeps while `word` holds `expected`, at most until `deadline`
-/// (nanoseconds on `CLOCK_MONOTONIC`).
+/// (nanoseconds on `CLOCK_MONOTONIC` or `CLOCK_REALTIME`).
 ///
 /// The bitset form takes an absolute time, so that a wait which is interrupted and tried again ends when the
 /// first would have. A deadline in the past is not an error; one that the clock never reaches is for ever.
 ///
 /// Through `libc` and not `rustix`: that one's call has another signature under Miri than Miri knows.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>) -> Result<()> {
-    let deadline = deadline.map(|nanos| libc::timespec {
+pub(crate) fn futex_wait(
+    word: &AtomicU32,
+    expected: u32,
+    deadline: Option<(libc::clockid_t, u64)>,
+) -> Result<()> {
+    let by_real_time = deadline.is_some_and(|(clock, _)| clock == libc::CLOCK_REALTIME);
+    let clock = if by_real_time { libc::FUTEX_CLOCK_REALTIME } else { 0 };
+    let deadline = deadline.map(|(_, nanos)| libc::timespec {
         tv_sec: (nanos / NANOS_PER_SECOND) as c_long,
         tv_nsec: (nanos % NANOS_PER_SECOND) as c_long,
     });
@@ -39,7 +45,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>)
         libc::syscall(
             libc::SYS_futex,
             word.as_ptr(),
-            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG | clock,
             expected,
             deadline,
             ptr::null_mut::<u32>(),
@@ -87,7 +93,9 @@ mod tests {
     #[test]
     fn a_deadline_in_the_past_ends_at_once() {
         let word = AtomicU32::new(1);
-        assert_eq!(futex_wait(&word, 1, Some(1)), Err(Errno::TIMEDOUT));
+        for clock in [libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME] {
+            assert_eq!(futex_wait(&word, 1, Some((clock, 1))), Err(Errno::TIMEDOUT));
+        }
     }
 
     #[test]

@@ -31,13 +31,14 @@ struct Timespec {
 }
 
 /// `futex_wait`, private to the process: sleeps while the word holds `expected`, at most until `deadline` (nanoseconds on
-/// `CLOCK_MONOTONIC`). Of a deadline in the past, and of one that is never reached, as `futex.rs` says.
+/// `CLOCK_MONOTONIC` or `CLOCK_REALTIME`). Of a deadline in the past, and of one that is never reached, as `futex.rs` says.
 pub(crate) fn futex_wait_at_node(
     pair: &[AtomicU32; 2],
     expected: u32,
-    deadline: Option<u64>,
+    deadline: Option<(libc::clockid_t, u64)>,
 ) -> Result<()> {
-    let deadline = deadline.map(|nanos| Timespec {
+    let clock = deadline.map_or(libc::CLOCK_MONOTONIC, |(clock, _)| clock);
+    let deadline = deadline.map(|(_, nanos)| Timespec {
         seconds: (nanos / NANOS_PER_SECOND) as i64,
         nanos: (nanos % NANOS_PER_SECOND) as i64,
     });
@@ -53,7 +54,7 @@ pub(crate) fn futex_wait_at_node(
             ANY_WAKER,
             FLAGS,
             deadline,
-            libc::CLOCK_MONOTONIC,
+            clock,
         )
     };
     check(returned).map(drop)

@@ -24,7 +24,7 @@ mod slice;
 pub(crate) use bpf::NumberMap;
 #[cfg(test)]
 pub(crate) use bpf::made;
-pub(crate) use clock::{cpu_time, monotonic};
+pub(crate) use clock::{cpu_time, monotonic, real_time};
 pub(crate) use cpu::current_cpu;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
 pub(crate) use fork::at_fork;
@@ -36,9 +36,9 @@ pub(crate) use memory::{
 pub(crate) use process::{at_exit, has_more_rights, peer};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
-    Attributes, RESET_ON_FORK, Tid, affinity, is_thread_of_this_process, nice, nice_limit,
-    scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling, set_timer_slack,
-    tid,
+    Attributes, RESET_ON_FORK, Tid, affinity, is_real_time, is_thread_of_this_process, nice,
+    nice_limit, scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling,
+    set_timer_slack, tid,
 };
 pub(crate) use signal::{BlockedSignals, SignalMask, unblock_synchronous_signals};
 pub(crate) use slice::SliceControl;

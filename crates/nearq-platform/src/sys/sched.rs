@@ -154,6 +154,21 @@ pub(crate) fn set_scheduling(
     set_attributes(tid, Attributes { policy: policy.unsigned_abs(), flags: 0, nice, runtime })
 }
 
+/// Whether the caller is of a real-time class.
+pub(crate) fn is_real_time() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: a number; 0 is the caller.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    // Where it is refused (a filter on system calls), it is taken for an ordinary one.
+    policy >= 0
+        && matches!(
+            policy & !libc::SCHED_RESET_ON_FORK,
+            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+        )
+}
+
 /// The flag by which what a thread starts is not favoured as itself (`SCHED_FLAG_RESET_ON_FORK`).
 pub(crate) const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
 

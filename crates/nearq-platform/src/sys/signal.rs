@@ -1,11 +1,13 @@
 //! Which signals a thread takes.
 //!
-//! A thread of the runtime must not run the program's signal handlers: they would see a stack, a nice value
+//! A thread that runs the runtime's own code alone must not run the program's signal handlers: they would see a stack, a nice value
 //! and thread-locals that the program knows nothing of. A new thread inherits the mask of its creator, so the
 //! creator blocks everything while it creates ([`BlockedSignals`]): the new thread has no instruction at
 //! which a handler could run. Faults are different: a thread that faults while the signal is blocked is
-//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]). A program that
-//! is started as a process of its own shall find what the starter found ([`SignalMask`]).
+//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]).
+//!
+//! A thread that runs the program's code, and a program that is started as a process of its own, shall find what the program's own
+//! threads find ([`SignalMask`]): a child inherits the mask however it is started, and a profiler's signal is for the thread that computes.
 
 #[cfg(not(miri))]
 pub(crate) use real::{BlockedSignals, SignalMask, unblock_synchronous_signals};
@@ -23,6 +25,9 @@ mod real {
     /// The signals that an instruction of the thread itself raises.
     const SYNCHRONOUS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+    /// The largest number of a signal.
+    const MOST: c_int = 64;
 
     /// While it lives, the calling thread has all signals blocked; then it has the mask it had before.
     #[must_use]
@@ -53,6 +58,25 @@ mod real {
         /// Those of the caller.
         pub(crate) fn of_caller() -> Self {
             SignalMask(change(libc::SIG_BLOCK, &empty()))
+        }
+
+        /// The same, a bit for each: bit `n - 1` is signal `n`.
+        pub(crate) fn bits(&self) -> u64 {
+            // SAFETY: validity: the set is initialised; a number that is no signal of a program's gives -1. Aliasing: a shared reference.
+            // Thread: the set is local.
+            let has = |signal| unsafe { libc::sigismember(&raw const self.0, signal) } == 1;
+            (1..=MOST)
+                .filter(|&signal| has(signal))
+                .fold(0, |bits, signal| bits | 1 << (signal - 1))
+        }
+
+        pub(crate) fn of_bits(bits: u64) -> Self {
+            let mut set = empty();
+            for signal in (1..=MOST).filter(|signal| bits >> (signal - 1) & 1 == 1) {
+                // SAFETY: validity: the set is initialised. Aliasing: the only reference is the one passed. Thread: the set is local.
+                unsafe { libc::sigaddset(&raw mut set, signal) };
+            }
+            SignalMask(set)
         }
 
         /// Has the caller block these and no others. One system call: a child that borrows its parent's memory may
@@ -117,6 +141,14 @@ mod stub {
 
     impl SignalMask {
         pub(crate) fn of_caller() -> Self {
+            SignalMask
+        }
+
+        pub(crate) fn bits(&self) -> u64 {
+            0
+        }
+
+        pub(crate) fn of_bits(_: u64) -> Self {
             SignalMask
         }
 

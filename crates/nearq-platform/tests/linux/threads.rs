@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use crate::common::{Letter, Sleeper, eventually, in_thread};
-use nearq_platform::{Linux, Platform, Refused, RunState, ThreadSpec};
+use nearq_platform::{Linux, Platform, Refused, RunState, SignalMask, ThreadSpec};
 use nearq_topology::CpuSet;
 
 fn own_name() -> String {
@@ -93,6 +93,18 @@ fn faults_are_let_through_even_if_the_creator_blocks_them() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn a_mask_that_is_given_is_the_threads() {
+    let given = SignalMask(1 << (libc::SIGUSR2 - 1) | 1 << (libc::SIGRTMAX() - 1));
+    let spec = ThreadSpec { signals: Some(given), ..ThreadSpec::default() };
+    let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
+    assert_eq!(inside, (given.0, given), "as the kernel sees it, and as it is read back");
+    let own = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
+    // Those between the ordinary and the real-time ones are the C library's, which tells nobody of them.
+    let known = |mask: u64| mask & !(0b11 << 31);
+    assert_eq!(known(own.0), known(own.1.0));
 }
 
 #[test]

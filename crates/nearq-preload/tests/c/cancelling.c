@@ -12,9 +12,9 @@ enum way { WAIT, TIMED, CLOCK, C11 };
 static void clean(void *unused)
 {
     (void)unused;
+    cleaned++;
     /* Held by this thread: an error-checking one says so, a robust one could not be given back. */
     SAME(pthread_mutex_unlock(&mutex), 0);
-    cleaned++;
 }
 
 static int wait_by(enum way way)
@@ -247,6 +247,105 @@ static void at_any_moment(void)
     SAY(cleaned);
 }
 
+/* Cancelled in the moment in which it begins to wait, for ever. */
+static int begins;
+
+static void *begin(void *unused)
+{
+    (void)unused;
+    SAME(pthread_mutex_lock(&mutex), 0);
+    pthread_cleanup_push(clean, NULL);
+    __atomic_store_n(&begins, 1, __ATOMIC_SEQ_CST);
+    for (;;)
+        SAME(pthread_cond_wait(&condvar, &mutex), 0);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void as_it_begins(void)
+{
+    int went = 0;
+    make(PTHREAD_MUTEX_ERRORCHECK, 0, 0);
+    for (int round = 0, all = rounds(700, 20000); round < all; round++) {
+        begins = 0;
+        pthread_t thread = start(begin, NULL);
+        while (!__atomic_load_n(&begins, __ATOMIC_SEQ_CST))
+            ;
+        for (volatile int i = 0; i < round % 300; i++)
+            ;
+        SAME(pthread_cancel(thread), 0);
+        SAME(join_in_time(thread) == PTHREAD_CANCELED, 1);
+        went++;
+    }
+    SAY(went);
+    SAY(cleaned);
+}
+
+/* One that is cancelled has not taken a notification with it: what is given is taken as long as somebody waits. */
+static int given, workers_waiting, end;
+
+static void stop_working(void *unused)
+{
+    (void)unused;
+    workers_waiting--;
+    SAME(pthread_mutex_unlock(&mutex), 0);
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    for (int ends = 0; !ends;) {
+        SAME(pthread_mutex_lock(&mutex), 0);
+        pthread_cleanup_push(stop_working, NULL);
+        workers_waiting++;
+        while (!given && !end)
+            SAME(pthread_cond_wait(&condvar, &mutex), 0);
+        given -= given > 0;
+        ends = end;
+        pthread_cleanup_pop(1);
+    }
+    return NULL;
+}
+
+static void workers_are_replaced(void)
+{
+    enum { WORKERS = 5 };
+    pthread_t threads[WORKERS];
+    make(PTHREAD_MUTEX_ERRORCHECK, 0, 0);
+    for (int i = 0; i < WORKERS; i++)
+        threads[i] = start(work, NULL);
+    int went = 0;
+    for (int round = 0, all = rounds(300, 20000); round < all; round++) {
+        pthread_t *one = &threads[round * 7 % WORKERS];
+        SAME(pthread_mutex_lock(&mutex), 0);
+        given++;
+        SAME(pthread_mutex_unlock(&mutex), 0);
+        if (round % 2)
+            SAME(pthread_cond_signal(&condvar), 0);
+        SAME(pthread_cancel(*one), 0);
+        if (round % 2 == 0)
+            SAME(pthread_cond_signal(&condvar), 0);
+        SAME(join_in_time(*one) == PTHREAD_CANCELED, 1);
+        *one = start(work, NULL);
+        struct timespec late = after(CLOCK_MONOTONIC, 20000);
+        for (int left = 1; left; sched_yield()) {
+            SAME(pthread_mutex_lock(&mutex), 0);
+            left = given;
+            SAME(pthread_mutex_unlock(&mutex), 0);
+            SAME(has_come(CLOCK_MONOTONIC, late), 0);
+        }
+        went++;
+    }
+    SAME(pthread_mutex_lock(&mutex), 0);
+    end = 1;
+    SAME(pthread_cond_broadcast(&condvar), 0);
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    for (int i = 0; i < WORKERS; i++)
+        SAME(join_in_time(threads[i]), NULL);
+    SAY(went);
+    SAY(workers_waiting);
+}
+
 int main(void)
 {
     while_it_waits("normal", PTHREAD_MUTEX_NORMAL, 0, 0);
@@ -257,5 +356,7 @@ int main(void)
     states();
     notified_and_cancelled();
     at_any_moment();
+    as_it_begins();
+    workers_are_replaced();
     return 0;
 }

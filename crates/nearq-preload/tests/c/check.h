@@ -65,6 +65,15 @@ static inline struct timespec after(clockid_t clock, long millis)
     return time;
 }
 
+/* As join, for a thread that might never end. */
+static inline void *join_in_time(pthread_t thread)
+{
+    void *result = NULL;
+    struct timespec late = after(CLOCK_REALTIME, 20000);
+    SAME(pthread_timedjoin_np(thread, &result, &late), 0);
+    return result;
+}
+
 static inline int has_come(clockid_t clock, struct timespec time)
 {
     struct timespec is = now(clock);

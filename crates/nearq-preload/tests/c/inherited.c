@@ -1,5 +1,5 @@
 /* The child of a fork gives back mutexes that its thread took in the parent, also those that know their holder: POSIX says so. The C
-   library refuses the latter, so this is for ours only. */
+   library refuses the latter, so this is for ours only. What other threads held in the parent is no thread's in the child. */
 
 #include "check.h"
 
@@ -12,6 +12,43 @@ static void *not_mine(void *unused)
     SAME(pthread_mutex_unlock(&checking), EPERM);
     SAME(pthread_mutex_trylock(&recursive), EBUSY);
     return NULL;
+}
+
+static pthread_mutex_t lost_recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t lost_checking = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static int holds;
+
+static void *hold(void *unused)
+{
+    (void)unused;
+    SAME(pthread_mutex_lock(&lost_recursive), 0);
+    SAME(pthread_mutex_lock(&lost_checking), 0);
+    __atomic_store_n(&holds, 1, __ATOMIC_RELEASE);
+    for (;;)
+        pause();
+}
+
+/* In the child, by a thread that the C library gives the stack of the one that held them, and so its pthread_t. */
+static void *not_lost_to_me(void *holder)
+{
+    SAME(pthread_mutex_trylock(&lost_recursive), EBUSY);
+    SAME(pthread_mutex_unlock(&lost_recursive), EPERM);
+    SAME(pthread_mutex_trylock(&lost_checking), EBUSY);
+    SAME(pthread_mutex_unlock(&lost_checking), EPERM);
+    return (void *)(intptr_t)(pthread_self() == (pthread_t)holder);
+}
+
+static int lost(void)
+{
+    pthread_t holder = start(hold, NULL);
+    while (!__atomic_load_n(&holds, __ATOMIC_ACQUIRE))
+        doze();
+    pid_t child = fork();
+    if (child != 0)
+        return ended_well(child);
+    SAME((intptr_t)join(start(not_lost_to_me, (void *)holder)), 1);
+    not_lost_to_me(NULL);
+    _exit(0);
 }
 
 static int give_back(int depth)
@@ -34,6 +71,7 @@ static int give_back(int depth)
 
 int main(void)
 {
+    SAY(lost());
     SAME(pthread_mutex_lock(&recursive), 0);
     SAME(pthread_mutex_lock(&recursive), 0);
     SAME(pthread_mutex_lock(&checking), 0);

@@ -186,6 +186,41 @@ static void waited_with_elsewhere(int kind)
     SAY(elsewhere(pthread_mutex_unlock, &mutex));
 }
 
+static int waits, go;
+
+static void *wait_with(void *mutex)
+{
+    SAME(pthread_mutex_lock(mutex), 0);
+    waits = 1;
+    while (!go)
+        SAME(pthread_cond_wait(condition, mutex), 0);
+    return (void *)(intptr_t)pthread_mutex_unlock(mutex);
+}
+
+/* One that nobody holds is busy while somebody waits for a condition with it. */
+static void busy_while_waited_with(int kind)
+{
+    pthread_mutex_t mutex;
+    pthread_cond_t condvar = PTHREAD_COND_INITIALIZER;
+    SAY(pthread_mutex_init(&mutex, type(kind)));
+    condition = &condvar;
+    waits = go = 0;
+    pthread_t other = start(wait_with, &mutex);
+    for (int waiting = 0; !waiting; doze()) {
+        SAME(pthread_mutex_lock(&mutex), 0);
+        waiting = waits;
+        SAME(pthread_mutex_unlock(&mutex), 0);
+    }
+    SAY(pthread_mutex_destroy(&mutex));
+    SAY(pthread_mutex_lock(&mutex));
+    SAY(pthread_mutex_destroy(&mutex));
+    go = 1;
+    SAY(pthread_cond_signal(&condvar));
+    SAY(pthread_mutex_unlock(&mutex));
+    SAY((intptr_t)join(other));
+    SAY(pthread_mutex_destroy(&mutex));
+}
+
 /* ---- kinds that stay the C library's ---- */
 
 static void *take_and_end(void *mutex)
@@ -319,7 +354,10 @@ int main(void)
     for (unsigned i = 0; i < sizeof unchecked / sizeof *unchecked; i++) {
         given_back_elsewhere(unchecked[i]);
         waited_with_elsewhere(unchecked[i]);
+        busy_while_waited_with(unchecked[i]);
     }
+    busy_while_waited_with(PTHREAD_MUTEX_RECURSIVE);
+    busy_while_waited_with(PTHREAD_MUTEX_ERRORCHECK);
     robust();
     inheriting();
     shared();

@@ -71,7 +71,12 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
 
 /// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; how it was with, in the usual mode.
 fn same_with_and_without(name: &str) -> Option<Ran> {
-    let program = compile(&format!("{name}.c"), name, &[])?;
+    same_when_linked_with(&[], name)
+}
+
+/// Likewise, of a program that is compiled with these arguments.
+fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
+    let program = compile(&format!("{name}.c"), name, arguments)?;
     let without = run(&program, &[], false, &[]);
     assert!(!without.has_report(name) && !without.printed.is_empty());
     let sockets = folder_for_sockets("preload");
@@ -83,14 +88,18 @@ fn same_with_and_without(name: &str) -> Option<Ran> {
         &[("NEARQ_CONTROL", "full"), ("XDG_RUNTIME_DIR", sockets)],
         &[("NEARQ_LOCK", "auto")],
     ];
-    let mut last = None;
-    for environment in environments {
+    let check = &|environment| {
         let with = run(&program, &[], true, environment);
         assert!(with.has_report(name), "the preload was not there: {}", with.complained);
         assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
-        last = Some(with);
-    }
-    last
+        with
+    };
+    // At once: most of the time the programs' threads sleep.
+    std::thread::scope(|scope| {
+        let running = environments.map(|environment| scope.spawn(move || check(environment)));
+        let mut all = running.map(|thread| thread.join().expect("as without")).into_iter();
+        all.next_back()
+    })
 }
 
 #[test]
@@ -111,6 +120,19 @@ fn threads_are_cancelled_while_they_wait() {
 #[test]
 fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
     same_with_and_without("cancelled_early");
+}
+
+#[test]
+fn a_thread_waits_for_moments_until_the_one_that_cancels_it_gets_on() {
+    let shared = ["-shared", "-fPIC"];
+    let Some(between) = compile("slow_cancel.c", "libslow_cancel.so", &shared) else { return };
+    let between = between.to_str().expect("the folder's name is text");
+    same_when_linked_with(&[between], "cancelled_slowly");
+}
+
+#[test]
+fn threads_leave_a_wait_without_returning_from_it() {
+    same_with_and_without("leaving");
 }
 
 #[test]
@@ -135,7 +157,7 @@ fn forks_leave_usable_mutexes() {
     assert!(with.printed.contains("well == forks = 1"), "{}", with.printed);
     // The child of a thread that holds something may give it back; the C library does not let it.
     let program = compile("inherited.c", "inherited", &[]).expect("there is a compiler");
-    assert_eq!(run(&program, &[], true, &[]).printed, "give_back(2) = 1\n");
+    assert_eq!(run(&program, &[], true, &[]).printed, "lost() = 1\ngive_back(2) = 1\n");
 }
 
 #[test]
@@ -163,6 +185,20 @@ fn programs_are_chosen_by_name() {
         (false, false)
     );
     assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", "0")]), (false, false));
+}
+
+/// Were some of its calls the C library's and some ours, the program would hang or count wrong.
+#[test]
+fn nothing_is_replaced_where_a_function_is_the_programs_own() {
+    let Some(program) = compile("its_own.c", "its_own", &["-rdynamic"]) else { return };
+    let with = run(&program, &[], true, &[]);
+    assert_eq!(with.printed, "count = 80000\ncalls >= count = 1\n");
+    assert!(!with.has_report("its_own"), "{}", with.complained);
+    let said = "nearq: the preload replaces nothing in this program: pthread_mutex_lock is that of";
+    assert_eq!(with.complained.matches(said).count(), 1, "{}", with.complained);
+    // A program that only takes the address of one has ours.
+    let taken = compile("mutexes.c", "taken", &["-no-pie", "-fno-pie", "-rdynamic"]);
+    assert!(run(&taken.expect("there is a compiler"), &[], true, &[]).has_report("taken"));
 }
 
 /// The loader leaves a library out of a set-user-ID program that the environment names by its path; one that the program itself names

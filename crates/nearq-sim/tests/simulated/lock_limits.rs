@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, Settings, Statistics};
+use nearq_lock::{Mode, Mutex, Settings, Snapshot, Statistics};
 use nearq_platform::{Atomic, Ordering, Platform};
 use nearq_sim::{Sim, compute};
 
@@ -78,8 +78,21 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
         settings.set_for_process::<Sim>();
         let scene = Scene::new(PLACES + FURTHER);
+        // Nobody waits for those that were fought for before: their places are had again.
         two_wait_for_each(&scene);
-        assert_eq!(bound(), PLACES);
+        assert_eq!(bound(), PLACES + FURTHER);
+        let used = Snapshot::of_process::<Sim>().mutexes.len();
+        assert!(used < 1100, "{used} mutexes that no thread waits for have places");
+
+        // Settings of their own stay: they take all places.
+        drop(scene);
+        let scene = Scene::new(PLACES + FURTHER);
+        for mutex in &scene.mutexes[..PLACES] {
+            assert_eq!(mutex.set_settings(settings), Ok(()));
+        }
+        let before = bound();
+        two_wait_for_each(&scene);
+        assert_eq!(bound(), before);
         assert!(scene.mutexes.iter().all(|mutex| *mutex.lock() == (2, 2)));
 
         // All CPUs fight for one that has queues by cache, and for two that have not.
@@ -94,7 +107,7 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
             threads.into_iter().for_each(Sim::join);
             assert_eq!(*scene.mutexes[at].lock(), (242, 242));
         }
-        assert_eq!(bound(), PLACES);
+        assert_eq!(bound(), before);
 
         // Settings need a place too; who has one may use it for that.
         settings.mode = Mode::Plain;
@@ -110,9 +123,9 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         // Places come back with their mutexes.
         drop(scene);
         two_wait_for_each(&Scene::new(FURTHER));
-        bound()
+        bound() - before
     });
-    assert_eq!(outcome.expect(), PLACES + FURTHER);
+    assert_eq!(outcome.expect(), FURTHER);
 }
 
 #[test]

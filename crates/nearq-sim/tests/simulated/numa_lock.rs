@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings};
+use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings, Snapshot};
 use nearq_model::bound;
 use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
@@ -109,6 +109,77 @@ fn any_schedule_and_long_preemptions_are_survived() {
         let ((entered, left), least) = outcome.expect();
         assert_eq!(entered, left, "{mode:?} seed {seed}");
         assert!(entered >= least, "{mode:?} seed {seed}: {entered} of {least}");
+    }
+}
+
+/// Modes change while threads are at it, which are preempted anywhere: nobody is forgotten, and one queue is what is left.
+#[test]
+fn the_mode_changes_while_threads_wait() {
+    for seed in 0..bound(24, 240) {
+        let mut faults = Faults::ALL;
+        faults.spawn_refused_one_in = 0;
+        let schedule = if seed % 2 == 0 { Schedule::Fair } else { Schedule::Random };
+        let simulation = Simulation::new(machine("numa:2 l3:2 core:2"), seed);
+        let outcome = simulation.schedule(schedule).faults(faults).run(move || {
+            let stop = Arc::new(<Sim as Platform>::AtomicU32::new(0));
+            let changes = {
+                let stop = Arc::clone(&stop);
+                let main = move || {
+                    let mut round = seed as usize;
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        with(MODES[round % 4]).set_for_process::<Sim>();
+                        round += 1;
+                        Sim::sleep(Duration::from_micros(20));
+                    }
+                };
+                Sim::spawn(ThreadSpec::default(), main).expect("room")
+            };
+            let outcome = hammer(MODES[seed as usize % 4], 20, 64);
+            stop.store(1, Ordering::Relaxed);
+            Sim::join(changes);
+            outcome
+        });
+        let ((entered, left), least) = outcome.expect();
+        assert_eq!(entered, left, "seed {seed}");
+        assert!(entered >= least, "seed {seed}: {entered} of {least}");
+    }
+}
+
+/// Queues by cache are given up at once where the mode has none, although threads of every cache always wait there.
+#[test]
+fn a_mode_that_is_switched_off_is_left_whatever_waits() {
+    for mode in [Mode::Plain, Mode::Off] {
+        let outcome = Simulation::new(machine("numa:2 l3:2 core:4"), 7).run(move || {
+            let set = |mode| {
+                let mut settings = Settings::default();
+                settings.mode = mode;
+                settings.set_for_process::<Sim>();
+            };
+            set(Mode::Numa);
+            let mutex = Arc::new(OnALine(Mutex::<u64, Sim>::new_in(0)));
+            let end = Sim::now() + Duration::from_millis(8);
+            let threads: Vec<_> = (0..16)
+                .map(|cpu| {
+                    let mutex = Arc::clone(&mutex);
+                    spawn_on(cpu, move || {
+                        while Sim::now() < end {
+                            *mutex.0.lock() += 1;
+                        }
+                    })
+                })
+                .collect();
+            Sim::sleep(Duration::from_millis(4));
+            let before = Snapshot::of_process::<Sim>().mutexes;
+            set(mode);
+            // A few times as long as the mutex is held by a thread that may have read the settings before.
+            Sim::sleep(Duration::from_micros(100));
+            let after = Snapshot::of_process::<Sim>().mutexes;
+            threads.into_iter().for_each(Sim::join);
+            (before, after)
+        });
+        let (before, after) = outcome.expect();
+        assert!(matches!(&before[..], [one] if one.held && one.caches > 1), "{before:?}");
+        assert_eq!(after, [], "{mode:?}");
     }
 }
 

@@ -15,6 +15,7 @@ mod caches;
 
 use crate::error::quoted;
 use crate::topology::DISTANCES_UNKNOWN;
+use crate::unread::Unread;
 use crate::{
     Cache, Core, Cpu, CpuSet, Group, LOCAL_DISTANCE, Llc, MAX_CPUS, Node, REMOTE_DISTANCE,
 };
@@ -41,6 +42,8 @@ pub(crate) struct Draft {
     pub kinds: Vec<(String, CpuSet)>,
     pub model: Option<String>,
     pub notes: Vec<String>,
+    /// What is there and could not be read.
+    pub unread: Vec<Unread>,
 }
 
 impl Draft {
@@ -252,6 +255,8 @@ impl Draft {
             caches: self.caches,
             model: self.model.map(|name| name.split_whitespace().collect::<Vec<_>>().join(" ")),
             notes: self.notes,
+            unread: self.unread,
+            outdated: false,
         }
     }
 }

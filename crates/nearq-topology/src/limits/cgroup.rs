@@ -170,7 +170,8 @@ fn groups(
     if let Some((_, point, rest)) = best {
         let chain = (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/")));
         let chain: Vec<PathBuf> = chain.collect();
-        let there: Vec<PathBuf> = chain.iter().filter(|folder| folder.is_dir()).cloned().collect();
+        let there: Vec<PathBuf> =
+            chain.iter().filter(|folder| files.is_folder(folder)).cloned().collect();
         if there.len() < chain.len() {
             files.note(format!(
                 "{} is not there: only the limits of its visible parents are known",

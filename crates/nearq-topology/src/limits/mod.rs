@@ -4,6 +4,7 @@ mod cgroup;
 
 use crate::CpuSet;
 use crate::files::{Files, Roots};
+use crate::unread::{self, Unread};
 use std::path::{Path, PathBuf};
 
 /// What this process may use of the machine, and why.
@@ -29,6 +30,7 @@ pub struct Limits {
     /// The smallest CPU quota of the cgroup and all its visible parents, if there is one.
     pub quota: Option<Quota>,
     notes: Vec<String>,
+    unread: Vec<Unread>,
 }
 
 /// A limit on CPU time.
@@ -49,7 +51,8 @@ impl Limits {
     /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
     /// `/` on a live machine. `affinity` is the mask that the process was started with, empty if not known.
     ///
-    /// Nothing here fails: what cannot be read is a limit that is not known, and [`notes`](Self::notes) says so.
+    /// Nothing here fails: what cannot be read is a limit that is not known, and [`notes`](Self::notes) says so; where a file is there and
+    /// cannot be read, [`unread`](Self::unread) does too.
     ///
     /// ```
     /// use nearq_topology::{CpuSet, Limits};
@@ -72,11 +75,30 @@ impl Limits {
             cpuset: found.cpuset,
             online,
             quota: found.quota,
+            unread: std::mem::take(&mut files.unread),
             notes: files.into_notes(),
         };
         let (_, ignored) = limits.settle();
         limits.notes.extend(ignored);
         limits
+    }
+
+    /// Reads the limits again: `self` is what was read before. Where something cannot be read now that could be then, the cpuset and the
+    /// quota stay as they were, and so do the online CPUs if it is those: a process that is short of descriptors for a moment does not take
+    /// itself for one without limits.
+    #[must_use]
+    pub fn reread(&self, root: &Path, affinity: CpuSet) -> Self {
+        let new = Self::read(root, affinity);
+        if unread::is_as_whole(&new.unread, &self.unread) {
+            return new;
+        }
+        let online = if new.online.is_empty() { &self.online } else { &new.online };
+        Self { affinity: new.affinity, online: online.clone(), ..self.clone() }
+    }
+
+    /// What is there and could not be read, by error number. Where it is not empty, there may be limits that are not known.
+    pub fn unread(&self) -> &[Unread] {
+        &self.unread
     }
 
     /// The CPUs that the process may run on: those of the affinity mask that are online and in the cpuset.
@@ -168,7 +190,7 @@ mod tests {
             online: online.parse().unwrap(),
             cpuset: cpuset.map(|list| list.parse().unwrap()),
             quota: quota.map(|cpus| Quota { cpus, source: "/sys/fs/cgroup/cpu.max".into() }),
-            notes: Vec::new(),
+            ..Limits::default()
         }
     }
 

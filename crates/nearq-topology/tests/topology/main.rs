@@ -8,3 +8,4 @@ mod machines;
 mod properties;
 mod render;
 mod sysfs;
+mod unread;

@@ -16,8 +16,13 @@ unsafe fn not_run(_: NonNull<Item<Sim>>) -> Executed {
 
 unsafe fn free(_: NonNull<Item<Sim>>) {}
 
-static TABLE: ItemTable<Sim> =
-    ItemTable { execute: not_run, free, refuse: crate::item::never_refused, name: || "moved" };
+static TABLE: ItemTable<Sim> = ItemTable {
+    execute: not_run,
+    free,
+    parts: None,
+    refuse: crate::item::never_refused,
+    name: || "moved",
+};
 
 /// Items with these homes, as if queued on CPU 0.
 fn items(homes: &[Option<u32>]) -> Vec<Item<Sim>> {
@@ -66,7 +71,7 @@ fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
 /// Puts items there as if no worker could be called.
 fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
     for item in items {
-        pool.inbox.push(NonNull::from(item));
+        pool.arrivals.inbox.push(NonNull::from(item));
         if item.spot().home().is_some() {
             pool.homed.count.fetch_add(1, Ordering::SeqCst);
         }
@@ -106,7 +111,7 @@ fn out_of_a_batch_it_takes_by_the_same_order_and_the_rest_stays_in_order() {
         let list = items(&[Some(0), Some(1), None, Some(0)]);
         put(here, &list);
         let owner = here.entry_for_test();
-        let mut all = here.inbox.take_all();
+        let mut all = here.arrivals.inbox.take_all();
         assert_eq!(owner.fill(&mut all, 4), 4);
         let helper = other.entry_for_test();
         assert_eq!(other.take_by_homes(helper, 1), 1);

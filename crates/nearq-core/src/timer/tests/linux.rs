@@ -122,6 +122,7 @@ const LAST: &TimerTable<Linux> = &TimerTable {
         // SAFETY: such an object begins with its node, and the hold keeps it alive.
         let last = unsafe { node.cast::<Last>().as_ref() };
         drop(last.runtime.lock().take());
+        None
     },
     // SAFETY: the hold was a reference, which comes back.
     release: |node, _| drop(unsafe { Arc::from_raw(node.cast::<Last>().as_ptr()) }),
@@ -137,6 +138,7 @@ fn the_last_handle_of_a_runtime_may_go_on_the_timers_thread() {
     let node = NonNull::new(raw).expect("an address").cast();
     // SAFETY: the reference keeps it alive until it comes back by `release`.
     let armed = unsafe { timer.arm(node, Linux::now() + MILLISECOND) };
+    timer.see_to_the_thread();
     assert_eq!(armed.hold, Hold::Taken);
     until_the_thread_has_ended(&timer);
     assert!(last.runtime.lock().is_none());

@@ -159,7 +159,7 @@ fn check(calls: Vec<Call>) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 2000,
+        cases: nearq_model::bound(700, 2_000),
         failure_persistence: None,
         max_shrink_iters: 4000,
         ..ProptestConfig::default()

@@ -117,10 +117,10 @@ impl Model {
         self.queueings[number].1
     }
 
-    /// Queues an item; none if the queue drains. `by` is the queue whose item does that, if one does.
+    /// Queues an item; none if it is disabled, or the queue drains. `by` is the queue whose item does that, if one does.
     pub(crate) fn queue(&mut self, queue: usize, item: usize, by: Option<usize>) -> Option<bool> {
         if self.refuses(item) {
-            return Some(false);
+            return (self.items[item].pending != Pending::No).then_some(false);
         }
         if self.queues[queue].drainers > 0 && by != Some(queue) {
             return None;

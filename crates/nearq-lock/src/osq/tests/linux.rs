@@ -141,3 +141,27 @@ fn the_next_holder_may_free_the_lock() {
         Linux::join(other);
     }
 }
+
+/// Safe code may forget a guard and end its thread. The lock stays held, and threads that come after do not disturb each other.
+#[test]
+fn a_forgotten_guard_outlives_its_thread() {
+    let lock = Arc::new(OsqLock::<_>::new(7));
+    let shared = Arc::clone(&lock);
+    let thread = Linux::spawn(ThreadSpec::default(), move || core::mem::forget(shared.lock()));
+    Linux::join(thread.expect("a thread can be created"));
+    let forgotten = u32::from(lock.tail.load(Ordering::Relaxed));
+    let others: Arc<[OsqLock<usize>; 2]> = Arc::new([OsqLock::new(0), OsqLock::new(0)]);
+    let (shared, counted) = (Arc::clone(&lock), Arc::clone(&others));
+    on_threads(move |index| {
+        let table = &Room::<Linux>::get().table;
+        let own = table.take().expect("there are many");
+        assert_ne!(own, forgotten);
+        table.give_back(own);
+        for round in 0..ROUNDS {
+            *counted[(index + round) % 2].lock() += 1;
+            assert!(shared.lock_spinning(1).is_none(), "it was never given back");
+        }
+    });
+    assert_eq!(*others[0].lock() + *others[1].lock(), THREADS * ROUNDS);
+    assert!(lock.is_locked());
+}

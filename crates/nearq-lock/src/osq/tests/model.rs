@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Atomic, Ordering, Platform, PlatformCell, ThreadSpec};
 
 use super::super::OsqLock;
 use crate::modelled::check;
@@ -118,5 +118,58 @@ fn trying_orders_as_waiting_does() {
             guard.with_mut(|count| unsafe { *count += 1 });
         }
         Loom::join(other);
+    });
+}
+
+/// The last step of a thread, which the model does not do by itself.
+fn end_thread() {
+    let number = Loom::number();
+    Loom::set_number(0, |_| {});
+    Room::<Loom>::get().table.ended(number);
+}
+
+/// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. Were it,
+/// the thread that leaves the front of another lock by it would hand this one on.
+#[test]
+fn a_lock_whose_guard_was_forgotten_stays_held_when_its_thread_has_ended() {
+    check(2, &[Event::ToldLeft], || {
+        let (forgotten, other) = (new(), new());
+        Loom::join(start(&forgotten, |lock| {
+            core::mem::forget(lock.lock());
+            end_thread();
+        }));
+        let try_it = |lock: &Shared| assert_eq!(increment_or_leave(lock), 0, "it is held");
+        let tries = start(&forgotten, try_it);
+        let counts = start(&other, |lock| increment(lock));
+        increment(&other);
+        increment_or_leave(&other);
+        try_it(&forgotten);
+        Loom::join(tries);
+        Loom::join(counts);
+        assert!(count(&other) >= 2);
+    });
+}
+
+/// A thread ends in the middle of its waiting: it is passed over, whether it is told before or after, and its record is not lost.
+#[test]
+fn a_thread_that_ends_in_a_queue_is_passed_over() {
+    check(3, &[Event::ToldLeft], || {
+        let lock = new();
+        let guard = lock.lock();
+        let ends = start(&lock, |lock| {
+            let table = &Room::<Loom>::get().table;
+            let number = table.take().expect("there are many");
+            table.prepare(number, 0);
+            let before = u32::from(lock.tail.swap(number as u16, Ordering::AcqRel));
+            assert!(before != 0 && table.link(number, before).is_none());
+            end_thread();
+        });
+        Loom::join(ends);
+        let last = start(&lock, |lock| increment(lock));
+        drop(guard);
+        increment(&lock);
+        Loom::join(last);
+        assert_eq!(count(&lock), 2);
+        assert!(Room::<Loom>::get().table.count() <= 3);
     });
 }

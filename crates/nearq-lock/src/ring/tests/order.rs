@@ -25,7 +25,7 @@ fn filled(count: usize, word: &Word, table: &Table<Linux>) -> Vec<u32> {
 }
 
 fn give_up(number: u32, table: &Table<Linux>) {
-    assert!(!table.sleep_in_ring(number, Some(Instant::from_nanos(1))));
+    assert_eq!(table.sleep_in_ring(number, Some(Instant::from_nanos(1))), Slept::TimedOut);
 }
 
 #[test]
@@ -43,7 +43,9 @@ fn first_come_first_claimed() {
     assert_eq!(ring.claim_oldest(), None);
     ring.unlock();
     assert_eq!((look::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
-    assert!(table.sleep_in_ring(numbers[1], None) && table.sleep_in_ring(numbers[3], None));
+    for claimed in [1, 3] {
+        assert_eq!(table.sleep_in_ring(numbers[claimed], None), Slept::Claimed);
+    }
 }
 
 #[test]
@@ -81,4 +83,25 @@ fn a_ring_of_the_parent_is_empty_in_the_child() {
         ring.unlock();
         assert_eq!(word.load(Ordering::Relaxed), 0);
     }
+}
+
+/// One that is called away leaves by itself, also when all are notified meanwhile; one that was claimed is not called any more.
+#[test]
+fn who_is_called_away_was_not_notified() {
+    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    let numbers = filled(3, &word, &table);
+    table.call_away(numbers[0]);
+    let mut ring = locked(&word, &table);
+    assert_eq!(ring.claim_oldest(), Some(numbers[1]));
+    ring.unlock();
+    table.call_away(numbers[1]);
+    let gate = Word::new(0);
+    let mut ring = locked(&word, &table);
+    assert_eq!(ring.claim_all(&gate).collect::<Vec<_>>(), [numbers[2]]);
+    ring.unlock();
+    let slept: Vec<_> = numbers.iter().map(|&number| table.sleep_in_ring(number, None)).collect();
+    assert_eq!(slept, [Slept::Called, Slept::Claimed, Slept::Claimed]);
+    table.leave(numbers[0], &word);
+    past_the_gate::<Linux>(&gate);
+    until_empty(&word, &table);
 }

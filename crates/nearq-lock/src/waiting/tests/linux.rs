@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use crate::room::Room;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
@@ -188,4 +188,50 @@ fn more_mutexes_than_slots() {
     }
     drop(mutexes);
     assert!(Mutex::new(0).raw().bind_for_test());
+}
+
+/// A free mutex that is kept for an ordinary thread, which does not come, is not kept from a thread of a real-time class; it is from others.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no classes")]
+fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
+    unsafe extern "C" {
+        fn sched_setscheduler(thread: i32, policy: i32, priority: *const i32) -> i32;
+    }
+    const SCHED_FIFO: i32 = 1;
+    let mutex = Arc::new(RawMutex::new());
+    let room = Room::<Linux>::get();
+    let number = room.table.take().expect("there are many");
+    room.table.prepare(number, 0);
+    mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
+    assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));
+    let taken = Arc::new(<Linux as Platform>::AtomicU32::new(0));
+    let (shared, its) = (Arc::clone(&mutex), Arc::clone(&taken));
+    let thread = Linux::spawn(ThreadSpec::default(), move || {
+        let priority = 1;
+        // SAFETY: the parameter is an integer, of the caller.
+        if unsafe { sched_setscheduler(0, SCHED_FIFO, &raw const priority) } != 0 {
+            println!(
+                "skipped: a thread of a real-time class: refused; to have it: run the tests as root"
+            );
+            return;
+        }
+        for take in
+            [RawMutex::try_lock, |mutex: &RawMutex| mutex.try_lock_for(Duration::from_mins(1))]
+        {
+            if take(&shared) {
+                its.fetch_add(1, Ordering::Relaxed);
+                // SAFETY: just taken.
+                unsafe { shared.unlock() };
+            }
+        }
+    });
+    Linux::join(thread.expect("a thread can be created"));
+    assert_eq!(taken.load(Ordering::Relaxed), 2);
+    assert_eq!(
+        mutex.word_now() & (LOCKED | RESERVED),
+        RESERVED,
+        "it is kept for the other one still"
+    );
+    mutex.change_word(|_| 0);
+    room.table.give_back(number);
 }

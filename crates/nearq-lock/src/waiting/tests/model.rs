@@ -233,6 +233,38 @@ fn the_change_down_while_two_queue_up() {
     });
 }
 
+/// The settings have no queues by domain any more: the first thread whose turn it is gives the slot up, although another one waits
+/// behind it in its domain, or in another domain, which begins anew.
+fn switched_off(preemptions: usize, cpus: &'static [usize]) {
+    check(
+        preemptions,
+        Mode::Plain,
+        &[Event::Unbound, Event::Anew, Event::SleptInQueue],
+        move || {
+            let mutex = new();
+            mutex.raw().bind_for_test();
+            let others = cpus.iter().map(|&cpu| on_cpu(cpu, &mutex, increment)).collect::<Vec<_>>();
+            increment(&mutex);
+            let threads = others.len() + 1;
+            others.into_iter().for_each(Loom::join);
+            end(mutex, threads as u32, threads, 0);
+        },
+    );
+}
+
+#[test]
+fn switched_off_while_one_waits() {
+    switched_off(bound(2, 3), &[1]);
+    switched_off(bound(2, 3), &[2]);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn switched_off_while_two_wait() {
+    switched_off(1, &[1, 2]);
+    switched_off(1, &[2, 3]);
+}
+
 /// A slot goes from one mutex to another while somebody still believes that it is the first one's.
 #[test]
 fn a_slot_is_used_again() {

@@ -1,0 +1,200 @@
+//! What ends with an item, and when: its *value*, which is what the function captured, and its *memory*.
+//!
+//! # The value
+//! The value is dropped as soon as nothing can execute the item any more: no handle is left, and it is neither pending nor running. The
+//! node of a cancelled queueing does not keep the value alive, whether it is still on a list (`STALE`) or on a timer. So the captured data
+//! does not wait for a worker to remove that node, and its destructor does not run where the runtime removes it. The thread that ends the
+//! last of these drops the value before it gives that one up:
+//!
+//! | what ends last | who drops the value |
+//! |---|---|
+//! | the last handle | the thread that drops the handle (`let_go`) |
+//! | an execution | the worker, before it clears `RUNNING` |
+//! | the item's lock, if the last handle and the last execution ended while it was held | the thread that holds it, before it unlocks |
+//!
+//! `EMPTY` says that the value is gone. Only the thread that could still have started the item sets it, so no other thread uses the value at
+//! that time.
+//!
+//! # The memory
+//! The thread that finds the item abandoned (`is_abandoned`) ends it: it drops the value, if that is still there, and gives back the item's
+//! own *hold* on the memory. A stand-in and a timer each have a hold but no handle. The last hold frees the memory. Holds are counted in the
+//! extra; an item whose only hold is its own need not have one.
+//!
+//! A thread that takes a hold keeps the item from being abandoned while it does so; the item's own hold is therefore still counted.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::{EMPTY, Item, LOCKED, PENDING, REFERENCE, RUNNING, STALE, is_abandoned};
+
+/// More holds than there is memory for.
+const TOO_MANY: u32 = u32::MAX / 2;
+
+/// How a type of item parts with its value and its memory, where the value may go first.
+pub(crate) struct Parts<P: Platform> {
+    /// Drops the value in its place.
+    pub(crate) empty: unsafe fn(NonNull<Item<P>>),
+    /// Frees the memory; the value is gone.
+    pub(crate) dealloc: unsafe fn(NonNull<Item<P>>),
+}
+
+/// Gives back what its owner has, also where a destructor panics.
+struct GiveBack<P: Platform>(NonNull<Item<P>>, unsafe fn(NonNull<Item<P>>));
+
+impl<P: Platform> Drop for GiveBack<P> {
+    fn drop(&mut self) {
+        // SAFETY: as said where this is made.
+        unsafe { (self.1)(self.0) };
+    }
+}
+
+impl<P: Platform> Item<P> {
+    /// Gives a handle back. With the last one goes the value, in the caller's thread.
+    ///
+    /// One compare-exchange decides: either it finds that the caller has the last handle of what nothing executes, and the value goes first;
+    /// or it gives the handle back while the word says so of somebody else, who decides by a compare-exchange of the same word.
+    ///
+    /// # Safety
+    /// The caller has a handle, and does not use it afterwards.
+    pub(crate) unsafe fn let_go(item: NonNull<Self>) {
+        // SAFETY: the caller's handle.
+        let this = unsafe { item.as_ref() };
+        // Acquire, here and below: pairs with the release of those who have given other handles back.
+        let mut word = this.state.load(Ordering::Acquire);
+        loop {
+            // Ours is the only handle then, so no thread can queue the item. A thread that has the lock checks this itself before it unlocks.
+            if word & LOCKED == 0 && this.is_to_be_emptied(word - REFERENCE) {
+                let give_back: unsafe fn(NonNull<Self>) = |item| {
+                    // SAFETY: the caller's handle.
+                    if unsafe { item.as_ref() }.drop_reference() {
+                        // SAFETY: this was the last handle, and the item is neither queued nor running.
+                        unsafe { (item.as_ref().table().free)(item) };
+                    }
+                };
+                // The destructor may panic.
+                let _handle = GiveBack(item, give_back);
+                this.empty();
+                return;
+            }
+            // Release: what was done through this handle comes before the free.
+            match this.state.compare_exchange(
+                word,
+                word - REFERENCE,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        if is_abandoned(word - REFERENCE) {
+            // SAFETY: this was the last handle, and the item is neither queued nor running.
+            unsafe { (this.table().free)(item) };
+        }
+    }
+
+    /// Gives a reference back, unless it is the last of what could keep the value: true then, and the caller has it still.
+    ///
+    /// # Safety
+    /// The caller has a reference, and does not use it afterwards where this is false.
+    pub(crate) unsafe fn drop_reference_unless_last(item: NonNull<Self>) -> bool {
+        // SAFETY: the caller's reference.
+        let this = unsafe { item.as_ref() };
+        let mut word = this.state.load(Ordering::Relaxed);
+        loop {
+            // A cancelled node may be all that is left. A lock's holder has a reference of its own, or leaves soon; it counts as none.
+            if word - REFERENCE < REFERENCE && word & (PENDING | RUNNING) == 0 {
+                return true;
+            }
+            // Release: what was done through this reference comes before the free.
+            let given_back = this.state.compare_exchange(
+                word,
+                word - REFERENCE,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match given_back {
+                Ok(_) => return false,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Whether a cancelled node is all that keeps an item with this word, and the value is still there.
+    pub(crate) fn is_to_be_emptied(&self, word: u64) -> bool {
+        word < REFERENCE
+            && word & (STALE | PENDING | RUNNING) == STALE
+            && word & EMPTY == 0
+            && self.table().parts.is_some()
+    }
+
+    /// Drops the value, whose destructor may panic. The caller has the last of what could have the item executed.
+    pub(crate) fn empty(&self) {
+        let parts = self.table().parts.as_ref().expect("the caller has asked for it");
+        // Release: the thread that frees the item must see that the value is gone.
+        let before = self.state.fetch_or(EMPTY, Ordering::AcqRel);
+        debug_assert_eq!(before & EMPTY, 0);
+        // SAFETY: as the caller says; and nobody else has set EMPTY.
+        unsafe { (parts.empty)(self.whole()) };
+    }
+
+    /// As [`empty`](Self::empty), for a worker, or under the lock.
+    #[cold]
+    pub(crate) fn empty_contained(&self) {
+        crate::run::outside_item::<P>(|| self.empty());
+    }
+
+    /// Ends an item: the function of its table by which it is freed.
+    ///
+    /// # Safety
+    /// The item is abandoned, and its table has parts. Called once.
+    pub(crate) unsafe fn end_parts(item: NonNull<Self>) {
+        // SAFETY: the item's own hold, which is given back here.
+        let _own = GiveBack(item, |item| unsafe { Self::release(item) });
+        // SAFETY: the item's own hold keeps it.
+        let this = unsafe { item.as_ref() };
+        // Acquire: pairs with `empty`.
+        if this.state.load(Ordering::Acquire) & EMPTY == 0 {
+            let parts = this.table().parts.as_ref().expect("as the caller says");
+            // SAFETY: nobody has the item any more. That the value is gone need not be said: the item is ended once.
+            unsafe { (parts.empty)(item) };
+        }
+    }
+
+    /// Takes a hold of the memory. The caller keeps the item from being abandoned.
+    pub(crate) fn hold(&self) {
+        // Relaxed: as in `Arc`, the thread that takes a hold already keeps the memory.
+        let before = self.extra().holds.fetch_add(1, Ordering::Relaxed);
+        if before > TOO_MANY {
+            std::process::abort();
+        }
+    }
+
+    /// Gives a hold of the memory back. The caller keeps the item from being abandoned, so it is not the last one.
+    pub(crate) fn unhold(&self) {
+        // Release: what was done by the hold comes before the memory goes.
+        let before = self.extra().holds.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 1, "the item's own hold is there");
+    }
+
+    /// Gives a hold of the memory back, and frees it with the last one.
+    ///
+    /// # Safety
+    /// The caller has a hold, and does not touch the item afterwards.
+    pub(crate) unsafe fn release(item: NonNull<Self>) {
+        // SAFETY: the hold keeps the memory.
+        let this = unsafe { item.as_ref() };
+        // Release: what was done under the hold comes before the memory goes. Acquire: the thread that frees it sees that.
+        let others = this
+            .attachment
+            .extra()
+            .is_some_and(|extra| extra.holds.fetch_sub(1, Ordering::AcqRel) != 1);
+        if !others {
+            debug_assert!(is_abandoned(this.state.load(Ordering::Relaxed)));
+            let parts = this.table().parts.as_ref().expect("only such items are held");
+            // SAFETY: this was the last hold.
+            unsafe { (parts.dealloc)(item) };
+        }
+    }
+}

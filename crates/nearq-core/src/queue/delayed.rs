@@ -1,0 +1,105 @@
+//! Items that are queued when some time has passed: what a queue does for that before `delayed` has them.
+
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::Platform;
+
+use super::{Queue, Way};
+use crate::broken::Broken;
+use crate::error::Error;
+use crate::item::{Item, PENDING};
+
+impl<P: Platform> Queue<P> {
+    /// Queues an item when some time has passed; false if it is pending already.
+    pub(crate) fn try_queue_delayed(
+        self: &Arc<Self>,
+        item: NonNull<Item<P>>,
+        cpu: usize,
+        delay: Duration,
+    ) -> Result<bool, Error> {
+        if delay.is_zero() {
+            return self.queue_for(item, cpu, Way::Again);
+        }
+        // The timer is about to drop what it has.
+        let shut = self.inner().is_shut();
+        let early = self.inner().broken.is(Broken::EarlyTimer);
+        let deadline = P::now() + if early { delay / 2 } else { delay };
+        // SAFETY: the caller has a handle.
+        let header = unsafe { item.as_ref() };
+        let held = header.lock();
+        let armed = !shut && crate::delayed::arm(&held, self, cpu, deadline);
+        held.unlock();
+        if armed {
+            self.inner().timer.see_to_the_thread();
+            return Ok(true);
+        }
+        self.why_not(header)
+    }
+
+    /// As [`try_queue_delayed`](Self::try_queue_delayed), for a caller that does not want to know why the item is refused.
+    pub(crate) fn queue_delayed(
+        self: &Arc<Self>,
+        item: NonNull<Item<P>>,
+        cpu: usize,
+        delay: Duration,
+    ) -> bool {
+        match self.try_queue_delayed(item, cpu, delay) {
+            Ok(queued) => queued,
+            Err(Error::Disabled) => false,
+            Err(_) => {
+                self.warn_refused();
+                false
+            }
+        }
+    }
+
+    /// As [`queue_delayed`](Self::queue_delayed), in place of the queueing that is there; whether there was one.
+    pub(crate) fn modify_delayed(
+        self: &Arc<Self>,
+        item: NonNull<Item<P>>,
+        cpu: usize,
+        delay: Duration,
+    ) -> bool {
+        let deadline = P::now() + delay;
+        // SAFETY: the caller has a handle.
+        let header = unsafe { item.as_ref() };
+        let mut attempt = 0;
+        let mut pending = false;
+        loop {
+            let held = header.lock();
+            let Some(cancelled) = held.cancel() else {
+                held.unlock();
+                crate::pause::for_holder::<P>(&mut attempt);
+                continue;
+            };
+            let armed = !delay.is_zero()
+                && !self.inner().is_shut()
+                && crate::delayed::arm(&held, self, cpu, deadline);
+            // Else it is pending again, or disabled, or the runtime ends.
+            let is_pending = held.word() & PENDING != 0;
+            held.unlock();
+            if armed {
+                self.inner().timer.see_to_the_thread();
+            } else if !delay.is_zero() && self.inner().is_shut() {
+                self.warn_refused();
+            }
+            pending |= cancelled;
+            // The item was idle for a moment: who was faster than we is taken back too.
+            if !delay.is_zero() {
+                if armed || !is_pending {
+                    return pending;
+                }
+                continue;
+            }
+            // SAFETY: the caller has a handle.
+            match unsafe { Item::claim(item, self.epoch()) } {
+                Some(node) => self.launch(item, node, cpu),
+                None if header.is_disabled() => false,
+                None => continue,
+            };
+            return pending;
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Foreign code where the runtime calls it: destructors, hooks, panic payloads, closures that change a queue. What it does, and how long that
+//! takes, is nobody's concern but its own: nothing else waits for it, and the runtime does not lose count where it panics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use nearq_core::{Runtime, Scope, Work, Workqueue};
+
+use crate::common::{self, Barrier};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().unwrap()
+}
+
+/// A destructor that says in which thread it ran.
+struct Told(Arc<Mutex<Vec<ThreadId>>>);
+
+impl Told {
+    fn new() -> (Self, Arc<Mutex<Vec<ThreadId>>>) {
+        let dropped = Arc::default();
+        (Told(Arc::clone(&dropped)), dropped)
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push(std::thread::current().id());
+    }
+}
+
+/// An item that has one.
+fn telling() -> (Work, Arc<Mutex<Vec<ThreadId>>>) {
+    let (told, dropped) = Told::new();
+    let work = Work::new(move |_: &Work| {
+        let _ = &told;
+    });
+    (work, dropped)
+}
+
+fn here() -> Vec<ThreadId> {
+    vec![std::thread::current().id()]
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+/// No worker is free until it is opened.
+fn busy(queue: &Workqueue) -> Barrier {
+    let barrier = Barrier::default();
+    let entered = Arc::new(AtomicU32::new(0));
+    for _ in 0..queue.runtime().parallelism() {
+        let (barrier, entered) = (barrier.clone(), Arc::clone(&entered));
+        drop(queue.spawn(move || {
+            entered.fetch_add(1, Ordering::SeqCst);
+            // Computes, so that nobody takes its place.
+            while !barrier.is_open() {
+                std::hint::spin_loop();
+            }
+        }));
+    }
+    let all = queue.runtime().parallelism() as u32;
+    common::eventually("all are busy", || entered.load(Ordering::SeqCst) == all);
+    barrier
+}
+
+#[test]
+fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
+    let queue = runtime().workqueue("delayed").build().unwrap();
+    let (work, dropped) = telling();
+    assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
+    let second = work.clone();
+    assert!(work.cancel_sync().unwrap());
+    drop(work);
+    assert_eq!(*dropped.lock().unwrap(), [], "a handle is left");
+    drop(second);
+    assert_eq!(*dropped.lock().unwrap(), here());
+}
+
+#[test]
+fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
+    let queue = runtime().workqueue("lists").scope(Scope::System).build().unwrap();
+    let barrier = busy(&queue);
+    for times in 0..3 {
+        let (work, dropped) = telling();
+        assert!(queue.queue(&work) && work.cancel());
+        // By nodes that stand in for the first one.
+        for _ in 0..times {
+            assert!(queue.queue(&work) && work.cancel());
+        }
+        drop(work);
+        assert_eq!(*dropped.lock().unwrap(), here(), "{times} times again");
+    }
+    barrier.open();
+}
+
+#[test]
+fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
+    let queue = runtime().workqueue("limited").max_active(1).build().unwrap();
+    let barrier = Barrier::default();
+    let holder = barrier.hold(&queue);
+    let (work, dropped) = telling();
+    assert!(queue.queue(&work) && queue.inactive() == 1 && work.cancel());
+    drop(work);
+    assert_eq!(*dropped.lock().unwrap(), here());
+    barrier.open();
+    holder.join().unwrap();
+    queue.flush().unwrap();
+}
+
+/// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
+#[test]
+fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
+    let queue = Arc::new(runtime().workqueue("last").scope(Scope::System).build().unwrap());
+    let (told, dropped) = Told::new();
+    let own: Arc<Mutex<Option<Work>>> = Arc::default();
+    let (inside, weak) = (Arc::clone(&own), Arc::downgrade(&queue));
+    let (gone, wait) = mpsc::channel::<()>();
+    let at_end = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&at_end);
+    let work = Work::new(move |work: &Work| {
+        let _ = &told;
+        // Until the test has dropped its handle.
+        let _ = wait.recv();
+        let queue = weak.upgrade().unwrap();
+        assert!(queue.queue(work) && work.cancel());
+        drop(inside.lock().unwrap().take());
+        seen.store(1, Ordering::SeqCst);
+    });
+    *own.lock().unwrap() = Some(work.clone());
+    assert!(queue.queue(&work));
+    drop(work);
+    drop(gone);
+    common::eventually("the value goes", || dropped.lock().unwrap().len() == 1);
+    assert_eq!(at_end.load(Ordering::SeqCst), 1);
+    assert_ne!(*dropped.lock().unwrap(), here());
+}
+
+/// What an item captured may be the last handle of the queue for which it waits on the timer: the timer does not wait for itself.
+#[test]
+fn a_delayed_item_may_have_the_last_handle_of_its_queue() {
+    let runtime = runtime();
+    let queue = Arc::new(runtime.workqueue("own").build().unwrap());
+    let own = Arc::clone(&queue);
+    let work = Work::new(move |_: &Work| {
+        let _ = &own;
+    });
+    assert!(queue.queue_delayed(&work, Duration::from_millis(50)));
+    drop((work, queue));
+    let other = runtime.workqueue("other").build().unwrap();
+    let (end, wait) = mpsc::channel::<()>();
+    let holder = other.spawn(move || {
+        let _ = wait.recv_timeout(Duration::from_mins(1));
+    });
+    // Refuses the item when its time has come, and waits for the other one.
+    let ender = {
+        let runtime = runtime.clone();
+        std::thread::spawn(move || runtime.shutdown(Duration::from_mins(1)).is_ok())
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    drop(end);
+    holder.join().unwrap();
+    assert!(ender.join().unwrap(), "every thread ends, the timer too");
+}
+
+/// The two last handles go at once: the value goes all the same, before the node is met.
+#[test]
+fn handles_that_go_at_once_leave_no_value_behind() {
+    // However long this takes, nothing reaches the items: the limit holds them back.
+    let queue = runtime().workqueue("at once").max_active(1).build().unwrap();
+    let barrier = Barrier::default();
+    drop(barrier.hold(&queue));
+    for _ in 0..300 {
+        let (work, dropped) = telling();
+        assert!(queue.queue(&work) && work.cancel());
+        let other = work.clone();
+        let go = Arc::new(AtomicU32::new(0));
+        let ready = Arc::clone(&go);
+        let thread = std::thread::spawn(move || {
+            ready.store(1, Ordering::SeqCst);
+            drop(other);
+        });
+        while go.load(Ordering::SeqCst) == 0 {
+            std::hint::spin_loop();
+        }
+        drop(work);
+        thread.join().unwrap();
+        assert_eq!(dropped.lock().unwrap().len(), 1);
+    }
+    barrier.open();
+}
+
+/// Where destructors panic at any moment of cancelling and queueing again, no worker is lost, and everything ends.
+#[test]
+fn destructors_that_panic_lose_nothing() {
+    let runtime = runtime();
+    let watchdog = common::watch(Some(&runtime));
+    let queue = runtime.workqueue("bombs").scope(Scope::System).build().unwrap();
+    for round in 0..5000_u32 {
+        let bomb = Bomb;
+        let work = Work::new(move |_: &Work| {
+            let _ = &bomb;
+        });
+        queue.queue(&work);
+        work.cancel();
+        queue.queue(&work);
+        (0..round % 200).for_each(|_| std::hint::spin_loop());
+        work.cancel();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+    }
+    queue.flush().unwrap();
+    let threads = || common::threads().values().filter(|name| name.starts_with("nq/u")).count();
+    common::eventually("every worker that is counted is there", || runtime.threads() <= threads());
+    drop(queue);
+    runtime.shutdown(Duration::from_mins(1)).unwrap();
+    drop(watchdog);
+}
+
+#[test]
+fn panic_payloads_of_a_scope_may_panic_themselves() {
+    let queue = runtime().workqueue("scope").build().unwrap();
+    for itself_too in [false, true] {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            queue.scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| panic_any(Bomb));
+                }
+                assert!(!itself_too, "the scope's own closure panics");
+                Bomb
+            })
+        }));
+        // It is a bomb where the scope hands on one of its closures' payloads.
+        match outcome {
+            Ok(_) => panic!("three closures have panicked"),
+            Err(payload) if payload.is::<Bomb>() => std::mem::forget(payload),
+            Err(payload) => assert!(itself_too, "{:?}", payload.downcast_ref::<&str>()),
+        }
+    }
+    assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
+}
+
+/// Another closure's payload takes long to drop: the scope does not wait for that.
+#[test]
+fn a_scope_does_not_wait_for_the_payloads_that_it_does_not_hand_on() {
+    struct Waits(mpsc::Receiver<()>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let _ = self.0.recv_timeout(Duration::from_mins(2));
+        }
+    }
+    let queue = runtime().workqueue("payloads").build().unwrap();
+    let (ends, waits): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        queue.scope(|scope| {
+            for wait in waits {
+                scope.spawn(move || panic_any(Waits(wait)));
+            }
+        });
+    }));
+    drop(ends);
+    assert!(outcome.is_err_and(|payload| payload.is::<Waits>()));
+}
+
+/// Ends the runtime, or lets the last handle go, in a hook.
+fn in_a_hook(stop: bool, act: impl Fn(Runtime) + Send + Sync + 'static) -> Runtime {
+    let slot: Arc<OnceLock<Mutex<Option<Runtime>>>> = Arc::default();
+    let own = Arc::clone(&slot);
+    let done = Arc::new(AtomicU32::new(0));
+    let told = Arc::clone(&done);
+    let hook = move |_: &nearq_core::WorkerInfo| {
+        while own.get().is_none() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let taken = own.get().unwrap().lock().unwrap().take();
+        if let Some(runtime) = taken {
+            act(runtime);
+            told.store(1, Ordering::SeqCst);
+        }
+    };
+    let builder = Runtime::builder().idle_timeout(Duration::from_millis(20));
+    let builder = if stop { builder.on_worker_stop(hook) } else { builder.on_worker_start(hook) };
+    let runtime = builder.build().unwrap();
+    slot.set(Mutex::new(Some(runtime.clone()))).unwrap();
+    let queue = runtime.workqueue("hooks").build().unwrap();
+    queue.spawn(|| ()).join().unwrap();
+    drop(queue);
+    common::eventually("the hook is over", || done.load(Ordering::SeqCst) == 1);
+    runtime
+}
+
+#[test]
+fn a_hook_cannot_shut_its_runtime_down_and_changes_nothing() {
+    for stop in [false, true] {
+        let runtime = in_a_hook(stop, |runtime| {
+            let refused = runtime.shutdown(Duration::from_mins(1)).unwrap_err();
+            assert!(refused.from_within);
+        });
+        let queue = runtime.workqueue("after").build().unwrap();
+        assert_eq!(queue.try_spawn(|| 7).unwrap().join().unwrap(), 7);
+        drop(queue);
+        runtime.shutdown(Duration::from_mins(1)).unwrap();
+    }
+}
+
+#[test]
+fn the_last_handle_may_go_in_a_hook() {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    // The hook has a handle until the test has dropped its own.
+    let (gone, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let builder = Runtime::builder().idle_timeout(Duration::from_millis(20));
+    let slot: Arc<Mutex<Option<Runtime>>> = Arc::default();
+    let own = Arc::clone(&slot);
+    let runtime = builder
+        .on_worker_stop(move |_| {
+            let Some(runtime) = own.lock().unwrap().take() else { return };
+            let _ = wait.lock().unwrap().recv();
+            drop(runtime);
+            sender.lock().unwrap().send(()).unwrap();
+        })
+        .build()
+        .unwrap();
+    *slot.lock().unwrap() = Some(runtime.clone());
+    let queue = runtime.workqueue("last handle").build().unwrap();
+    queue.spawn(|| ()).join().unwrap();
+    drop(queue);
+    common::eventually("the hook has it", || slot.lock().unwrap().is_none());
+    drop(runtime);
+    drop(gone);
+    receiver
+        .recv_timeout(Duration::from_mins(1))
+        .expect("the drop does not wait for its own thread");
+}
+
+#[test]
+fn a_closure_that_changes_a_queue_may_use_it() {
+    let queue = runtime().workqueue("changed").build().unwrap();
+    queue
+        .change(|attributes| {
+            assert!(queue.max_active() > 0 && !queue.attributes().strict);
+            queue.set_max_active(7).unwrap();
+            // The other change stands, where this one does not change the same.
+            queue.set_helping(false).unwrap();
+            queue.set_strict(true).unwrap();
+            attributes.localize = true;
+            attributes.strict = true;
+        })
+        .unwrap();
+    let attributes = queue.attributes();
+    assert!(attributes.localize && attributes.strict && !attributes.helping);
+    assert_eq!(queue.max_active(), 7);
+}
+
+#[test]
+fn the_largest_numbers_are_as_good_as_others() {
+    let long = Duration::from_secs(18_446_744_074);
+    let runtime = Runtime::builder().idle_timeout(long).cpu_intensive_after(long).build().unwrap();
+    assert!(runtime.cpu_intensive_after() > Duration::from_hours(24 * 365 * 500));
+    let queue = runtime.workqueue("long").build().unwrap();
+    assert_eq!(runtime.trace(None, u32::MAX).every(), 1 << 20);
+    queue.spawn(|| ()).join().unwrap();
+    // Truncated to 64 bits, it was 0.3 s.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_ne!(runtime.threads(), 0, "idle workers stay");
+}
+
+/// The count of handles is not taken back by a panic, which could be caught: the process ends, as with `Arc`.
+#[test]
+fn more_handles_than_can_be_counted_end_the_process() {
+    const NAME: &str = "foreign::more_handles_than_can_be_counted_end_the_process";
+    if std::env::var_os("NEARQ_TEST_CHILD").is_some() {
+        let work = Work::new(|_: &Work| {});
+        for _ in 0..1 << 24 {
+            let _ = catch_unwind(AssertUnwindSafe(|| std::mem::forget(work.clone())));
+        }
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture"])
+        .env("NEARQ_TEST_CHILD", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("8388607 handles"), "{said}");
+}
+
+/// A rescuer has the last handle of its queue in a hook: it does not wait for its own end.
+#[test]
+fn a_rescuers_hook_may_drop_its_queue() {
+    let slot: Arc<Mutex<Option<Workqueue>>> = Arc::default();
+    let own = Arc::clone(&slot);
+    let (done, over) = mpsc::channel();
+    let done = Mutex::new(done);
+    let hook = move |info: &nearq_core::WorkerInfo| {
+        if !info.name.starts_with("nq/R-") {
+            return;
+        }
+        while own.lock().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let queue = own.lock().unwrap().take();
+        drop(queue);
+        done.lock().unwrap().send(()).unwrap();
+    };
+    let runtime = Runtime::builder().on_worker_start(hook).build().unwrap();
+    let queue = runtime.workqueue("rescued").rescuer(true).build().unwrap();
+    *slot.lock().unwrap() = Some(queue);
+    over.recv_timeout(Duration::from_mins(1)).expect("the hook comes to its end");
+    runtime.shutdown(Duration::from_mins(1)).unwrap();
+}
+
+/// Its queue is gone when its time comes, and it was the last: its destructor holds up no other deadline.
+#[test]
+fn a_delayed_item_without_a_queue_holds_up_no_other_deadline() {
+    struct Waits(mpsc::Receiver<()>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let _ = self.0.recv_timeout(Duration::from_mins(1));
+        }
+    }
+    let runtime = runtime();
+    let (end, wait) = mpsc::channel();
+    let waits = Mutex::new(Waits(wait));
+    let work = Work::new(move |_: &Work| {
+        let _ = &waits;
+    });
+    let gone = runtime.workqueue("gone").build().unwrap();
+    assert!(gone.queue_delayed(&work, Duration::from_millis(10)));
+    drop((work, gone));
+    let queue = runtime.workqueue("other").build().unwrap();
+    let (sender, runs) = mpsc::channel();
+    let other = Work::new(move |_: &Work| sender.send(()).unwrap());
+    assert!(queue.queue_delayed(&other, Duration::from_millis(50)));
+    runs.recv_timeout(Duration::from_secs(30)).expect("the timer waits for nobody");
+    drop(end);
+}

@@ -1,0 +1,265 @@
+//! Under the model checker: a thread that waits is called away, as one is that is cancelled under the preload, and a condition variable
+//! is destroyed by a thread that holds the mutex that those who leave want.
+//!
+//! A thread that does not heed the call shows as a deadlock; one that touches what was destroyed is reported.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, Ordering, Platform, PlatformCell, ThreadSpec};
+
+use crate::modelled::{self, Count};
+use crate::room::Room;
+use crate::settings::{Mode, Settings};
+use crate::statistics::Event;
+use crate::{Ended, RawCondvar, RawMutex, Summons};
+
+type Watched = <Loom as Platform>::Cell<u32>;
+type JoinHandle = <Loom as Platform>::JoinHandle;
+
+struct Scene {
+    mutex: RawMutex<Loom>,
+    condvar: *const RawCondvar<Loom>,
+    /// How much there is to be taken; `GONE` when there is nothing to wait by any more.
+    value: Watched,
+    summons: Summons<Loom>,
+    /// What who calls does between sending and waking.
+    noted: <Loom as Platform>::AtomicU32,
+}
+
+const GONE: u32 = 100;
+
+// SAFETY: the cell is used under the mutex, and the condition variable while it is allocated; both is tested.
+unsafe impl Send for Scene {}
+// SAFETY: as above.
+unsafe impl Sync for Scene {}
+
+/// What became of one that may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Became {
+    Took,
+    Left,
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        Settings { mode: Mode::Plain, ..Settings::default() }.eager().set_for_process::<Loom>();
+        let room = Room::<Loom>::get();
+        assert!(room.make_slots() && room.make_slots());
+        Arc::new(Scene {
+            mutex: RawMutex::new_in(),
+            condvar: Box::into_raw(Box::new(RawCondvar::new_in())),
+            value: Watched::new(0),
+            summons: Summons::new_in(),
+            noted: <Loom as Platform>::AtomicU32::new(0),
+        })
+    }
+
+    fn condvar(&self) -> &RawCondvar<Loom> {
+        // SAFETY: freed by one that holds the mutex and then says that it is gone.
+        unsafe { &*self.condvar }
+    }
+
+    /// Frees the condition variable. The caller holds the mutex, or is alone.
+    fn free(&self) {
+        // SAFETY: allocated as a box; nobody uses it any more, which is tested.
+        drop(unsafe { Box::from_raw(self.condvar.cast_mut()) });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: the caller holds the mutex.
+        self.value.with(|value| unsafe { *value })
+    }
+
+    fn set(&self, to: u32) {
+        // SAFETY: as above.
+        self.value.with_mut(|value| unsafe { *value = to });
+    }
+
+    fn unlock(&self) {
+        // SAFETY: the caller has taken it.
+        unsafe { self.mutex.unlock() };
+    }
+
+    fn is_noted(&self) -> bool {
+        // Acquire: as the C library does.
+        self.noted.load(Ordering::Acquire) != 0
+    }
+
+    /// As a thread that may be cancelled: it ends where it was called and not notified, or before it waits.
+    fn take_unless_called(&self) -> Became {
+        // The moments come to their end.
+        Loom::set_deadlines_come(true);
+        self.mutex.lock();
+        let became = loop {
+            match self.get() {
+                0 => {}
+                GONE => break Became::Left,
+                left => {
+                    self.set(left - 1);
+                    break Became::Took;
+                }
+            }
+            if self.is_noted() {
+                break Became::Left;
+            }
+            // SAFETY: taken above.
+            let ended =
+                unsafe { self.condvar().wait_unless_called(&self.mutex, None, &self.summons) };
+            if ended == Ended::Called && self.is_noted() {
+                break Became::Left;
+            }
+            Loom::yield_now();
+        };
+        self.unlock();
+        became
+    }
+
+    fn take(&self) {
+        self.mutex.lock();
+        while self.get() == 0 {
+            // SAFETY: taken above.
+            unsafe { self.condvar().wait(&self.mutex, None) };
+        }
+        self.set(self.get() - 1);
+        self.unlock();
+    }
+
+    fn give(&self) {
+        self.mutex.lock();
+        self.set(self.get() + 1);
+        self.unlock();
+        self.condvar().notify_one();
+    }
+
+    fn call(&self) {
+        let called = self.summons.send();
+        // Release: pairs with the acquire in `is_noted`.
+        self.noted.store(1, Ordering::Release);
+        called.wake();
+    }
+}
+
+fn spawn(scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'static) -> JoinHandle {
+    let scene = Arc::clone(scene);
+    Loom::spawn(ThreadSpec::default(), move || body(&scene)).expect("the model spawns")
+}
+
+fn none_is_lost() {
+    let count = Room::<Loom>::get().table.count();
+    assert!(count <= 3, "{count} records in use");
+}
+
+#[test]
+fn one_that_is_called_away_does_not_sleep_on() {
+    modelled::check(3, &[], || {
+        let scene = Scene::new();
+        let waiter = spawn(&scene, |scene| {
+            assert_eq!(scene.take_unless_called(), Became::Left);
+        });
+        scene.call();
+        Loom::join(waiter);
+        scene.free();
+        none_is_lost();
+    });
+}
+
+/// What it is given it takes, unless it was called away before it was notified; then it has taken nothing along.
+fn one_is_called_and_one_is_notified(preemptions: usize) {
+    let outcomes = Arc::new([Count::new(0), Count::new(0)]);
+    let seen = Arc::clone(&outcomes);
+    modelled::check(preemptions, &[Event::Moved], move || {
+        let scene = Scene::new();
+        let other = spawn(&scene, Scene::take);
+        let became = Arc::new(Count::new(0));
+        let theirs = Arc::clone(&became);
+        let waiter = spawn(&scene, move |scene| {
+            let took = scene.take_unless_called() == Became::Took;
+            // Relaxed, here and below: ordered by the end of the thread.
+            theirs.store(u32::from(took), Ordering::Relaxed);
+        });
+        scene.give();
+        scene.call();
+        Loom::join(waiter);
+        let took = became.load(Ordering::Relaxed);
+        seen[took as usize].fetch_add(1, Ordering::Relaxed);
+        if took == 1 {
+            scene.give();
+        }
+        Loom::join(other);
+        scene.free();
+        none_is_lost();
+    });
+    for count in &*outcomes {
+        assert!(count.load(Ordering::Relaxed) > 0, "{outcomes:?}");
+    }
+}
+
+#[test]
+fn one_that_is_called_away_takes_no_notification_along() {
+    one_is_called_and_one_is_notified(1);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn one_that_is_called_away_takes_no_notification_along_at_length() {
+    one_is_called_and_one_is_notified(2);
+}
+
+/// The destroyer holds the mutex, and waits for nobody that has only that left to take.
+fn destroyed(before: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
+    modelled::check(3, &[], move || {
+        let scene = Scene::new();
+        let waiter = spawn(&scene, |scene| {
+            scene.take_unless_called();
+        });
+        scene.mutex.lock();
+        before(&scene);
+        scene.condvar().wait_until_left();
+        scene.set(GONE);
+        scene.free();
+        scene.unlock();
+        Loom::join(waiter);
+        none_is_lost();
+    });
+}
+
+#[test]
+fn it_is_destroyed_when_its_waiter_was_notified() {
+    destroyed(|scene| {
+        scene.condvar().notify_one();
+    });
+}
+
+#[test]
+fn it_is_destroyed_when_its_waiter_was_called_away() {
+    destroyed(Scene::call);
+}
+
+#[test]
+fn it_is_destroyed_when_its_waiter_was_called_away_and_notified() {
+    destroyed(|scene| {
+        scene.call();
+        scene.condvar().notify_one();
+    });
+}
+
+/// Nobody has ended its wait yet: the destroyer sleeps until somebody does.
+#[test]
+fn it_is_destroyed_when_its_waiter_is_called_away_by_another_thread() {
+    modelled::check(2, &[], move || {
+        let scene = Scene::new();
+        let waiter = spawn(&scene, |scene| {
+            scene.take_unless_called();
+        });
+        let caller = spawn(&scene, Scene::call);
+        scene.mutex.lock();
+        scene.condvar().wait_until_left();
+        scene.set(GONE);
+        scene.free();
+        scene.unlock();
+        Loom::join(waiter);
+        Loom::join(caller);
+        none_is_lost();
+    });
+}

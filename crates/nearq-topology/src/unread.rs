@@ -1,0 +1,84 @@
+//! What of a machine is there and could not be read: by error number, with the first path that it was found at.
+//!
+//! A file that is not there says something: the machine does not have it, or the kernel does not tell. One that is there and cannot be
+//! opened says nothing, and what is made without it is a guess. So the two are told apart, and a reading that misses something does not
+//! replace one that has it ([`is_as_whole`]).
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files and folders that are there and could not be read, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    path: PathBuf,
+    errno: i32,
+    count: usize,
+}
+
+/// "Input or output error", for an error that has no number.
+const EIO: i32 = 5;
+
+/// Errors that may be over in a moment, as Linux numbers them: interrupted, input or output, try again, no memory, busy, no such device (one
+/// that goes while it is read), too many open files of the system and of the process, stale. Others last: no permission, a filter.
+const PASSING: [i32; 9] = [4, EIO, 11, 12, 16, 19, 23, 24, 116];
+
+/// The number of an error.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(EIO)
+}
+
+/// Whether an error says that there is no such file, and not that it cannot be read.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl Unread {
+    pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
+        Self { path: path.into(), errno: errno(error), count: 1 }
+    }
+
+    /// The first of them.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The error number, as in `errno.h`.
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it may be over in a moment, as where a process has no more descriptors; a missing permission lasts.
+    pub fn may_pass(&self) -> bool {
+        PASSING.contains(&self.errno)
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), io::Error::from_raw_os_error(self.errno))?;
+        if self.count > 1 {
+            write!(f, " (and {} more)", self.count - 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Notes one more.
+pub(crate) fn add(all: &mut Vec<Unread>, path: &Path, error: &io::Error) {
+    match all.iter_mut().find(|known| known.errno == errno(error)) {
+        Some(known) => known.count += 1,
+        None => all.push(Unread::new(path, error)),
+    }
+}
+
+/// Whether a reading that misses `new` misses nothing that one that misses `known` has: no more files, and for no other reason.
+pub(crate) fn is_as_whole(new: &[Unread], known: &[Unread]) -> bool {
+    new.iter()
+        .all(|new| known.iter().any(|known| known.errno == new.errno && known.count >= new.count))
+}

@@ -1,0 +1,169 @@
+//! Weakens every `SeqCst` of nearq-core to acquire and release, one file at a time, and sees whether the quick models find it.
+//!
+//! loom takes a `SeqCst` access for an acquire and release one, and knows fences alone. So the code has `P::model_fence()` where it relies on
+//! `SeqCst`, which is a fence in a model and nothing elsewhere; that goes too. A file whose weakening no test finds relies on more than is
+//! shown: `.ci/orderings` lists those, each with what it is for. One that is found all the same is to be taken off that list.
+#![allow(clippy::disallowed_types, reason = "a Linux program")]
+
+use crate::mistakes::{Copy, Mistake};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const SOURCES: &str = "crates/nearq-core/src";
+
+/// Weakens each file, or those that are named.
+pub(crate) fn check(names: &[&str]) -> Result<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let accepted = accepted(&root)?;
+    let mut files = Vec::new();
+    collect(&root, Path::new(SOURCES), &mut files)?;
+    files.sort();
+    let copy = Copy::of(&root)?;
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files.iter().filter(|file| names.is_empty() || names.contains(&file.as_str())) {
+        let text =
+            fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
+        let weak = weaken(&text)?;
+        if weak == text {
+            continue;
+        }
+        count += 1;
+        let begun = Instant::now();
+        let outcome = find(&copy, file, &text, &weak);
+        let seconds = begun.elapsed().as_secs();
+        match (outcome, accepted.get(file)) {
+            (Ok(found), None) => println!("found: {file} ({found}, {seconds} s)"),
+            (Err(why), Some(reason)) => println!("listed: {file}: {why}: {reason} ({seconds} s)"),
+            (Ok(found), Some(_)) => {
+                println!("FOUND, although .ci/orderings lists it: {file} ({found}, {seconds} s)");
+                wrong.push(file.as_str());
+            }
+            (Err(why), None) => {
+                println!("NOT FOUND: {file}: {why} ({seconds} s)");
+                wrong.push(file.as_str());
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(format!("{count} files were weakened; each was found, or is listed"))
+    } else {
+        Err(format!("not as .ci/orderings says: {}", wrong.join(", ")))
+    }
+}
+
+/// How the tests find it: first those of the file's own module.
+fn find(copy: &Copy, file: &str, text: &str, weak: &str) -> Result<String, String> {
+    let module = file[SOURCES.len() + 1..].trim_end_matches(".rs").split('/').next();
+    let module = format!("{}::", module.unwrap_or_default());
+    let tests = |more: &[&str]| {
+        let always = ["-p", "nearq-core", "--lib"];
+        let mistake = Mistake {
+            file: file.into(),
+            tests: always.iter().chain(more).map(|word| (*word).into()).collect(),
+            replacements: vec![(text.into(), weak.into())],
+            ..Mistake::default()
+        };
+        copy.try_out(&mistake)
+    };
+    tests(&[module.as_str()]).or_else(|_| tests(&[]))
+}
+
+/// The files that no test finds, and why they stay as they are.
+fn accepted(root: &Path) -> Result<BTreeMap<String, String>, String> {
+    let path = root.join(".ci/orderings");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (file, reason) =
+                line.split_once(": ").ok_or_else(|| format!("no reason: {line}"))?;
+            Ok((format!("{SOURCES}/{file}"), reason.into()))
+        })
+        .collect()
+}
+
+/// The sources below `folder`, without tests.
+fn collect(root: &Path, folder: &Path, into: &mut Vec<String>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(root.join(folder)).map_err(failed)? {
+        let path: PathBuf = folder.join(entry.map_err(failed)?.file_name());
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if root.join(&path).is_dir() {
+            if name != "tests" {
+                collect(root, &path, into)?;
+            }
+        } else if path.extension().is_some_and(|rest| rest == "rs")
+            && !matches!(name, "tests.rs" | "plain.rs")
+        {
+            into.push(path.to_str().ok_or("a path that is no text")?.into());
+        }
+    }
+    Ok(())
+}
+
+/// The text with the weakest orderings by which what is written is still handed on.
+fn weaken(text: &str) -> Result<String, String> {
+    const STRONG: &str = "Ordering::SeqCst";
+    let text = text.replace("P::model_fence();", "");
+    let mut weak = String::new();
+    let mut rest = 0;
+    while let Some(found) = text[rest..].find(STRONG) {
+        let at = rest + found;
+        weak += &text[rest..at];
+        weak += match argument_of(&text[..at]) {
+            Some(("load", _)) => "Ordering::Acquire",
+            Some(("store", _)) => "Ordering::Release",
+            Some((name, 3)) if name.starts_with("compare_exchange") => "Ordering::Acquire",
+            Some(_) => "Ordering::AcqRel",
+            None => return Err("a SeqCst that is no argument of a call".into()),
+        };
+        rest = at + STRONG.len();
+    }
+    Ok(weak + &text[rest..])
+}
+
+/// The function whose argument comes after `before`, and how many come before that one.
+fn argument_of(before: &str) -> Option<(&str, usize)> {
+    let (mut depth, mut commas) = (0, 0);
+    for (at, letter) in before.char_indices().rev() {
+        match letter {
+            ')' | ']' | '}' => depth += 1,
+            '(' if depth == 0 => {
+                let name = before[..at].trim_end();
+                let begin = name.rfind(|letter: char| !letter.is_alphanumeric() && letter != '_');
+                return Some((&name[begin.map_or(0, |begin| begin + 1)..], commas));
+            }
+            '(' | '[' | '{' => depth -= 1,
+            ',' if depth == 0 => commas += 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ordering_becomes_the_next_weaker_one() {
+        let strong = "a.load(Ordering::SeqCst); a.store(f(1, 2), Ordering::SeqCst); P::model_fence(); \
+             a.swap(1, Ordering::SeqCst); a.compare_exchange(1, g(2), Ordering::SeqCst, Ordering::SeqCst); \
+             P::fence(Ordering::SeqCst);";
+        let weak = "a.load(Ordering::Acquire); a.store(f(1, 2), Ordering::Release);  \
+             a.swap(1, Ordering::AcqRel); a.compare_exchange(1, g(2), Ordering::AcqRel, Ordering::Acquire); \
+             P::fence(Ordering::AcqRel);";
+        assert_eq!(weaken(strong), Ok(weak.into()));
+    }
+
+    #[test]
+    fn the_list_names_files_that_have_such_orderings() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for file in accepted(&root).expect("well formed").into_keys() {
+            let text = fs::read_to_string(root.join(&file)).expect(&file);
+            assert_ne!(weaken(&text).expect(&file), text, "{file}");
+        }
+    }
+}
