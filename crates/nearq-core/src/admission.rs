@@ -481,7 +481,7 @@ impl<P: Platform> Admission<P> {
             if self.limit() != 0 || self.is_still() {
                 break;
             }
-            P::wait(&self.stilled, stilled, None);
+            P::wait_for_work(&self.stilled, stilled, None);
         }
         self.freezers.fetch_sub(1, Ordering::SeqCst);
     }

@@ -130,7 +130,7 @@ impl<P: Platform> Bell<P> {
         }
         let asleep = here::<P>(ASLEEP);
         while self.word.load(Ordering::SeqCst) == asleep {
-            P::wait(&self.word, asleep, None);
+            P::wait_for_work(&self.word, asleep, None);
         }
     }
 

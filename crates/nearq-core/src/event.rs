@@ -175,7 +175,7 @@ impl<P: Platform> Event<P> {
                     if condition() {
                         return true;
                     }
-                    let ended = P::wait(&self.word, seen, deadline);
+                    let ended = P::wait_for_work(&self.word, seen, deadline);
                     if condition() {
                         return true;
                     }

@@ -193,6 +193,8 @@ impl<P: Platform> Inner<P> {
         set(&self.threads, 0);
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);
+        // What another thread had taken off the list is not made here.
+        set(&self.left, 0);
         // Who adopted a queue may not have come to say so.
         set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));
         // A change of the machine or of a default may have reached some levels and queues and not others.

@@ -73,6 +73,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// Whether it has ended: its result can be had without waiting. True as well in the child of a fork for what the parent
     /// runs (see [`join`](Self::join)).
     pub fn is_finished(&self) -> bool {
+        P::retry_now();
         // Acquire: the result.
         let word = self.state().load(Ordering::Acquire);
         word & DONE != 0 || !is_of_this_process::<P>(word)
@@ -164,7 +165,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         // Acquire: pairs with the release in `Head::tell`, which comes after DONE.
         let join = &self.head().item.join;
         while join.load(Ordering::Acquire) == 0 {
-            P::wait(join, 0, None);
+            P::wait_for_work(join, 0, None);
         }
     }
 

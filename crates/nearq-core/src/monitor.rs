@@ -10,8 +10,9 @@
 //! for work: all `SeqCst`, one of the two sees the other.
 //!
 //! # Where no thread can be started
-//! the machine may refuse the worker that should run an item, and then the monitor that should try again. Nobody would be left
-//! who knows of the item. So who arms the monitor tries to start it for a while before it gives up, with a warning.
+//! The machine may refuse the worker that should run an item, and then the monitor that should try again. No thread would be left
+//! that knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up, with a warning, and leaves
+//! the attempt to the threads that wait for work (`runtime::retry`).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -103,8 +104,9 @@ impl<P: Platform> Monitor<P> {
             && self.refused.swap(1, Ordering::Relaxed) == 0
         {
             P::warn(
-                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no \
-                 worker waits until more is queued",
+                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no worker waits \
+                 until a thread can be started; threads that wait for the work, and pushes, try again. A queue built with \
+                 rescuer(true) has a thread of its own for this",
             );
         }
         self.parker.unpark();
@@ -186,7 +188,11 @@ impl<P: Platform> Monitor<P> {
         }
         self.started.store(NOT_STARTED, Ordering::SeqCst);
         // Not over `STOPPED`. The next push that finds nobody tries again.
-        let _ = self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+        let was_armed =
+            self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+        if was_armed.is_ok() {
+            own.retry_later();
+        }
         refusal
     }
 

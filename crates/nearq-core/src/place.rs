@@ -10,7 +10,7 @@
 //!   worker stays outside.
 //! * **A worker of one CPU** (of a per-CPU queue) comes back to it whenever it may: the system moves it away when the CPU goes
 //!   offline, and would leave it there. As of the kernel's own, nobody else decides where it belongs.
-//! * **After two refusals** (a sandbox) the worker stops trying and says so once. A pod of which no CPU is allowed at the
+//! * **After two refusals** (a sandbox) the worker stops trying. The first one to do so warns of it. A pod of which no CPU is allowed at the
 //!   moment is no refusal.
 
 use core::time::Duration;
@@ -156,9 +156,10 @@ impl Place {
         self.refusals += 1;
         if self.refusals == REFUSALS {
             self.strays = false;
-            P::warn(&format!(
+            let line = format!(
                 "a worker could not be brought back to CPUs {cpus}: {refused}; it stays where the system puts it"
-            ));
+            );
+            P::warn_once(&refused.cause(), &line);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then look what they got
 //! ([`Inner::arrive`]). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
 //! short slice as well: it asks for no privilege, and has a thread that wakes up run before others that are in the middle of a
-//! longer one. One line tells whoever runs the program, once for each nice value of a runtime, by whichever thread is first.
+//! longer one. The first thread that is refused a nice value warns of it, once in a process.
 //!
 //! **The ordinary** priority is what the caller had that made the runtime: nice 0 in most programs, nice 10 under `nice`. That
 //! is what nice 0 of a queue means; all other values mean themselves. Each thread says what it wants: it would have what the thread
@@ -17,7 +17,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, SchedPolicy, Scheduling};
+use nearq_platform::{Atomic, Ordering, Platform, SchedPolicy, Scheduling};
 
 use crate::attributes::Attributes;
 use crate::error::Error;
@@ -144,8 +144,6 @@ pub(crate) struct Priorities<P: Platform> {
     ordinary: Scheduling,
     /// What each nice value came to, as last seen: 0 is not known, else that value's number and 1.
     reached: [P::AtomicU64; 4],
-    /// A bit for each nice value that was said to be refused.
-    told: P::AtomicU64,
     /// Of all pools.
     favoured: Favoured<P>,
 }
@@ -156,7 +154,6 @@ impl<P: Platform> Priorities<P> {
         Priorities {
             ordinary: P::scheduling(P::current_thread()).unwrap_or(ordinary),
             reached: core::array::from_fn(|_| P::AtomicU64::new(0)),
-            told: P::AtomicU64::new(0),
             favoured: Favoured::new(),
         }
     }
@@ -216,7 +213,7 @@ impl<P: Platform> Inner<P> {
     pub(crate) fn arrive(&self, priority: &Priority) {
         let priorities = &self.priorities;
         let wanted = priorities.scheduling(priority);
-        if let Some(nice) = priorities.take(wanted) {
+        if let Some(nice) = take::<P>(wanted) {
             priorities.note_reached(wanted.nice, nice);
         }
     }
@@ -237,33 +234,29 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-impl<P: Platform> Priorities<P> {
-    /// Sees to it that the caller, who has asked for `wanted`, has that or what is nearest, and says once what was refused. The
-    /// nice value that it has; none if that cannot be told.
-    fn take(&self, wanted: Scheduling) -> Option<i32> {
-        let me = P::current_thread();
-        let has = P::scheduling(me).ok()?;
-        if has.nice <= wanted.nice && has.policy == wanted.policy {
-            return Some(has.nice);
-        }
-        // What it has was inherited, or is the nearest that is allowed: the same call tells why, or succeeds now.
-        let refused = P::favour(me, wanted).err();
-        let has = P::scheduling(me).ok()?;
-        let slice = wanted.slice.or((wanted.nice < 0).then_some(SHORT_SLICE));
-        if has.nice > wanted.nice && slice != wanted.slice {
-            let _ = P::favour(me, Scheduling { nice: has.nice, slice, ..wanted });
-        }
-        if let Some(refused) = refused {
-            let bit = 1 << number(wanted.nice);
-            // Relaxed: who says it is all there is.
-            if self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-                let slice = slice.map(|slice| format!(" and slices of {slice:?}"));
-                let slice = slice.unwrap_or_default();
-                P::warn(&format!("{refused}; its workers have nice {}{slice} instead", has.nice));
-            }
-        }
-        Some(has.nice)
+/// Sees to it that the caller, who has asked for `wanted`, has that or what is nearest, and says once what was refused. The
+/// nice value that it has; none if that cannot be told.
+fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
+    let me = P::current_thread();
+    let has = P::scheduling(me).ok()?;
+    if has.nice <= wanted.nice && has.policy == wanted.policy {
+        return Some(has.nice);
     }
+    // What it has was inherited, or is the nearest that is allowed: the same call tells why, or succeeds now.
+    let refused = P::favour(me, wanted).err();
+    let has = P::scheduling(me).ok()?;
+    let slice = wanted.slice.or((wanted.nice < 0).then_some(SHORT_SLICE));
+    if has.nice > wanted.nice && slice != wanted.slice {
+        let _ = P::favour(me, Scheduling { nice: has.nice, slice, ..wanted });
+    }
+    if let Some(refused) = refused {
+        let slice = slice.map(|slice| format!(" and slices of {slice:?}"));
+        let slice = slice.unwrap_or_default();
+        let cause = format!("nice {}: {}", wanted.nice, refused.cause());
+        let line = format!("{refused}; its workers have nice {}{slice} instead", has.nice);
+        P::warn_once(&cause, &line);
+    }
+    Some(has.nice)
 }
 
 #[cfg(test)]

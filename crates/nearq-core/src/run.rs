@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
@@ -523,7 +523,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                 self.pool.worker_ended();
                 return Rested::Ended;
             }
-            let permit = self.worker.parker.park(deadline);
+            let permit = self.worker.parker.park(until_retry::<P>(deadline));
             if !self.worker.is_idle() {
                 self.ran = 0;
                 return Rested::Woken;
@@ -538,6 +538,16 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
         }
     }
+}
+
+/// Tries again what was refused; until when a worker with nothing to do sleeps: until `deadline`, or until it is to try once more.
+fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
+    P::retry_now();
+    if !P::has_retries() {
+        return deadline;
+    }
+    let retry = P::now() + PAUSE;
+    Some(deadline.map_or(retry, |deadline| deadline.min(retry)))
 }
 
 /// Ends an execution during which the item was queued on some link.

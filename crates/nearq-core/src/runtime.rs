@@ -34,6 +34,7 @@ use crate::timer::Timer;
 use crate::worker::{Table, Worker};
 
 mod pools;
+mod retry;
 mod threads;
 
 pub(crate) use threads::Entry;
@@ -80,6 +81,8 @@ pub(crate) struct Inner<P: Platform> {
     last_look: P::AtomicU64,
     /// Who has heard where all workers are at home; 0 is nobody. Relaxed: it is the turn of one thread at a time to look.
     heard: P::AtomicU64,
+    /// Whether an attempt is left to threads that wait; see `retry`.
+    pub(crate) left: P::AtomicU32,
     next_pool: P::AtomicU32,
     next_queue: P::AtomicU64,
     default_max_active_warned: P::AtomicU32,
@@ -181,6 +184,7 @@ impl<P: Platform> Runtime<P> {
             idle_timeout: P::AtomicU64::new(nanos(settings.idle_timeout)),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             heard: P::AtomicU64::new(0),
+            left: P::AtomicU32::new(0),
             next_pool: P::AtomicU32::new(0),
             next_queue: P::AtomicU64::new(0),
             default_max_active_warned: P::AtomicU32::new(0),

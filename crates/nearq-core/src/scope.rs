@@ -325,7 +325,7 @@ pub(crate) fn scope<'env, P: Platform, R>(
     } else if left != 0 {
         blocking::<P, _>(|| {
             while left != 0 {
-                P::wait(&scope.count, left, None);
+                P::wait_for_work(&scope.count, left, None);
                 left = scope.count.load(Ordering::Acquire);
             }
         });

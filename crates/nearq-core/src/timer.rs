@@ -47,7 +47,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, Refused, ThreadSpec};
+use nearq_platform::{
+    Atomic, AtomicInt, Instant, Ordering, PAUSE, Parker, Platform, Refused, ThreadSpec,
+};
 
 use crate::fork;
 use crate::pad::Padded;
@@ -224,8 +226,9 @@ impl<P: Platform> Timer<P> {
 
     /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
     pub(crate) fn retry(&self) {
-        if self.shared.refused.load(Ordering::Relaxed) != 0 {
-            self.shared.see_to_the_thread();
+        let shared = &self.shared;
+        if shared.refused.load(Ordering::Relaxed) != 0 || !shared.requests.inbox.is_empty() {
+            shared.see_to_the_thread();
         }
     }
 
@@ -322,8 +325,8 @@ impl<P: Platform> Shared<P> {
         let ends = self.stopped.load(Ordering::SeqCst) != 0;
         if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
             P::warn(
-                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until \
-                 it can be",
+                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until one can be \
+                 started; threads that wait for work try again. A queue built with rescuer(true) has the thread from the start",
             );
         }
     }
@@ -384,6 +387,8 @@ impl<P: Platform> Shared<P> {
         P::model_fence();
         if self.stopped.load(Ordering::SeqCst) != 0 {
             self.end_without_thread();
+        } else if let Some(inner) = &own {
+            inner.retry_later();
         }
         refusal
     }
@@ -529,6 +534,13 @@ fn watch<P: Platform>(shared: &Shared<P>) {
         if next.is_some_and(|next| next <= P::now().as_nanos()) {
             continue;
         }
+        // What has expired may have found no worker, and nobody but this thread who would try again.
+        let next = if P::has_retries() {
+            let retry = (P::now() + PAUSE).as_nanos();
+            Some(next.map_or(retry, |next| next.min(retry)))
+        } else {
+            next
+        };
         // SETTLE.
         shared.sleep.store(next.unwrap_or(FOREVER), Ordering::SeqCst);
         P::model_fence();
@@ -537,6 +549,7 @@ fn watch<P: Platform>(shared: &Shared<P>) {
             shared.parker.park(next.map(Instant::from_nanos));
         }
         shared.sleep.store(AWAKE, Ordering::SeqCst);
+        P::retry_now();
     }
     hands.end(shared);
 }

@@ -77,8 +77,6 @@ pub(crate) struct Watcher<P: Platform> {
     looks: u32,
     /// By the pool's number.
     loads: Vec<Load>,
-    /// Whether the system tells what threads do. Said once if it does not.
-    blind: bool,
 }
 
 /// How busy a pool is.
@@ -99,7 +97,7 @@ impl Load {
 
 impl<P: Platform> Watcher<P> {
     pub(crate) fn new() -> Self {
-        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new(), blind: false }
+        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new() }
     }
 
     /// What is known of the worker, if it has a place.
@@ -254,12 +252,11 @@ impl<P: Platform> Watcher<P> {
             Ok(RunState::Blocked) => Doing::Blocked,
             Ok(RunState::Ended) => Doing::Unknown,
             Err(refused) => {
-                if !core::mem::replace(&mut self.blind, true) {
-                    P::warn(&format!(
-                        "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
-                         nearq::blocking where an item may sleep"
-                    ));
-                }
+                let line = format!(
+                    "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
+                     nearq::blocking where an item may sleep"
+                );
+                P::warn_once(&format!("states: {}", refused.cause()), &line);
                 Doing::Untold
             }
         };

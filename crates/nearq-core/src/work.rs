@@ -203,6 +203,7 @@ impl<P: Platform> Work<P> {
 
     /// Whether it is queued and has not begun. Old by the time the caller looks at it.
     pub fn is_pending(&self) -> bool {
+        P::retry_now();
         self.header().is_pending()
     }
 

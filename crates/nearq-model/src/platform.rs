@@ -289,4 +289,8 @@ impl Platform for Loom {
     fn warn(line: &str) {
         panic!("warning in a model: {line}");
     }
+
+    fn warn_once(_cause: &str, line: &str) {
+        Self::warn(line);
+    }
 }

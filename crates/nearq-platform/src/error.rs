@@ -25,6 +25,11 @@ impl Refused {
         self.errno
     }
 
+    /// The same text for all calls that are refused for the same reason, whatever they were about.
+    pub fn cause(&self) -> String {
+        format!("{}: {}", self.errno, self.remedy)
+    }
+
     /// What would allow the call; empty if nothing would.
     pub fn remedy(&self) -> &str {
         &self.remedy

@@ -29,6 +29,8 @@ mod node_word;
 mod parker;
 mod places;
 mod platform;
+mod retry;
+mod said;
 #[cfg(target_os = "linux")]
 mod sys;
 mod time;
@@ -46,6 +48,8 @@ pub use platform::{
     ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
     Scheduling, SignalMask, ThreadSpec, Wait,
 };
+pub use retry::{Attempt, PAUSE, Retries};
+pub use said::Said;
 #[cfg(target_os = "linux")]
 pub use sys::SavedErrno;
 pub use time::Instant;

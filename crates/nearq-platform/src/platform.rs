@@ -6,8 +6,8 @@ use core::time::Duration;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use crate::{
-    Atomic, AtomicInt, ConstAtomic, Held, Instant, NodeWord, Ordering, Places, PlatformCell,
-    Refused,
+    Atomic, AtomicInt, Attempt, ConstAtomic, Held, Instant, NodeWord, Ordering, Places,
+    PlatformCell, Refused,
 };
 
 /// "No such call", as Linux numbers it.
@@ -18,7 +18,7 @@ const ENOSYS: i32 = 38;
 /// All items are associated functions: a lock of four bytes has no room for a handle. A platform that can be
 /// instantiated several times (a simulated machine) finds the instance from the thread that calls.
 ///
-/// **Blocking.** Only [`wait`](Self::wait), [`sleep`](Self::sleep), [`join`](Self::join) and
+/// **Blocking.** Only [`wait`](Self::wait) and its relatives, [`sleep`](Self::sleep), [`join`](Self::join) and
 /// [`yield_now`](Self::yield_now) give up the CPU. Code over a platform blocks in no other way, and spins in no
 /// other way than [`wait_until_changed`](Self::wait_until_changed).
 pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
@@ -58,6 +58,28 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// The comparison and falling asleep are one step with respect to [`wake`](Self::wake). May also return
     /// [`Wait::Woken`] for no reason. No memory ordering is implied.
     fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
+
+    /// As [`wait`](Self::wait), for what other threads of the program are to do. While the caller waits, it makes the attempts that were
+    /// [left to be made again](Self::retry_later), because there may be no other thread that could. The attempts run without the locks
+    /// of the platform, and may start threads.
+    #[inline]
+    fn wait_for_work(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        Self::wait(word, expected, deadline)
+    }
+
+    /// Something could not be done for now, and no thread of the caller's kind is left that would try again. Threads that
+    /// [wait for work](Self::wait_for_work) make the attempt a little later, once. Nothing where nothing is refused.
+    fn retry_later(_attempt: Attempt) {}
+
+    /// Makes the attempts that are left, once. Nothing, and one or two loads, where there are none.
+    #[inline]
+    fn retry_now() {}
+
+    /// Whether attempts are left to be made again.
+    #[inline]
+    fn has_retries() -> bool {
+        false
+    }
 
     /// Whether a deadline has come.
     #[inline]
@@ -424,6 +446,10 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
 
     /// Tells the person who runs the program one line (on Linux: standard error).
     fn warn(line: &str);
+
+    /// As [`warn`](Self::warn), the first time that this process warns of that cause. The cause is a text that is the same whenever the
+    /// same is to be done about it, whichever thread or object meets it.
+    fn warn_once(cause: &str, line: &str);
 }
 
 /// What [`Platform::follow_forks`] has called around a fork. All by the thread that forks, and one fork at a time.

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use nearq_platform::Refused;
+use nearq_platform::{Refused, Retries, Said};
 
 use crate::cpu::FULL_RATE;
 use crate::kept::tell_end;
@@ -57,6 +57,12 @@ pub(crate) struct Shared {
     /// By slot; none while it runs. Never dropped with coroutines inside: see [`Shared::abandon`].
     fibers: RefCell<Vec<Option<ManuallyDrop<Fiber>>>>,
     spare: RefCell<Vec<DefaultStack>>,
+    /// What was refused and is tried again by threads that wait.
+    pub(crate) retries: Retries,
+    /// What was warned of.
+    pub(crate) said: Said,
+    /// The words on which threads sleep that would try again.
+    pub(crate) waiting_for_work: RefCell<Vec<usize>>,
 }
 
 /// The machine on which the caller is a simulated thread, if it is one.
@@ -80,7 +86,14 @@ pub(crate) fn expect<'a>(what: &str) -> &'a Shared {
 
 impl Shared {
     pub(crate) fn new(world: World) -> Self {
-        Shared { world: RefCell::new(world), fibers: RefCell::default(), spare: RefCell::default() }
+        Shared {
+            world: RefCell::new(world),
+            fibers: RefCell::default(),
+            spare: RefCell::default(),
+            retries: Retries::new(),
+            said: Said::new(),
+            waiting_for_work: RefCell::default(),
+        }
     }
 
     // ---- for the event loop ----------------------------------------------------------------------------

@@ -5,8 +5,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Held, Instant, Machine, MemoryPolicy, Ordering, Places, Platform, Refused, Residency,
-    RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
+    Atomic, Attempt, Held, Instant, Machine, MemoryPolicy, Ordering, PAUSE, Places, Platform,
+    Refused, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
 };
 use nearq_topology::{CpuSet, Limits};
 
@@ -409,6 +409,52 @@ impl Platform for Sim {
         shared.world.borrow().me().outcome
     }
 
+    /// A thread that waits looks again when something is left to be tried, and not before: one that would wake up now and then for
+    /// nothing would keep a machine alive that has come to its end.
+    fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        let shared = system_call("Platform::wait_for_work");
+        let address = core::ptr::from_ref(word).addr();
+        loop {
+            if !Self::has_retries() {
+                shared.waiting_for_work.borrow_mut().push(address);
+                let ended = Self::wait(word, expected, deadline);
+                let mut waiting = shared.waiting_for_work.borrow_mut();
+                if let Some(own) = waiting.iter().rposition(|known| *known == address) {
+                    waiting.swap_remove(own);
+                }
+                if ended != Wait::Woken || !Self::has_retries() {
+                    return ended;
+                }
+            }
+            Self::retry_now();
+            let until = Self::now() + PAUSE;
+            let own = deadline.filter(|deadline| *deadline <= until);
+            let ended = Self::wait(word, expected, Some(own.unwrap_or(until)));
+            if ended != Wait::TimedOut || own.is_some() {
+                return ended;
+            }
+        }
+    }
+
+    fn retry_later(attempt: Attempt) {
+        let shared = context::expect("Platform::retry_later");
+        shared.retries.add(attempt);
+        let waiting = core::mem::take(&mut *shared.waiting_for_work.borrow_mut());
+        for address in waiting {
+            shared.world.borrow_mut().wake(address, usize::MAX);
+        }
+    }
+
+    fn retry_now() {
+        if let Some(shared) = context::current() {
+            shared.retries.make(Self::fork_epoch());
+        }
+    }
+
+    fn has_retries() -> bool {
+        context::current().is_some_and(|shared| !shared.retries.is_empty(Self::fork_epoch()))
+    }
+
     fn wake(word: *const AtomicU32, count: usize) -> usize {
         let Some(shared) = context::current() else { return 0 };
         shared.step(|world| world.costs.system_call);
@@ -715,6 +761,12 @@ impl Platform for Sim {
         world.record(Kind::Warn, line.len() as u64);
         world.trace.text(line);
         world.warnings.push(line.to_owned());
+    }
+
+    fn warn_once(cause: &str, line: &str) {
+        if context::current().is_some_and(|shared| shared.said.is_first(cause)) {
+            Self::warn(line);
+        }
     }
 }
 

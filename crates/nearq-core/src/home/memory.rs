@@ -83,7 +83,7 @@ impl<P: Platform> Home<P> {
         match P::bind_memory(range, &MemoryPolicy::Preferred(node), true) {
             Ok(()) => Ok(true),
             Err(refused) => {
-                homes.note_refused(&refused);
+                super::registry::warn_of_memory::<P>(&refused);
                 Ok(false)
             }
         }
@@ -223,7 +223,7 @@ impl WorkerMemory {
             Ok(()) => self.has = Some(wanted),
             Err(refused) => {
                 self.off = true;
-                homes.note_refused(&refused);
+                super::registry::warn_of_memory::<P>(&refused);
             }
         }
     }

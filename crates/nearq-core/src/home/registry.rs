@@ -48,8 +48,6 @@ pub(crate) struct Homes<P: Platform> {
     choice: P::AtomicU32,
     /// 1: what an item with a home spawns is at home there.
     inherits: P::AtomicU32,
-    /// 1 once the system has refused to place memory, and that was said.
-    refused: P::AtomicU32,
     /// The memory policy of the program before there were homes.
     own: Mutex<OwnPolicy, P>,
     /// Of threads that have entered: the affinity that they got, and what they had. If one of them is that by which the system knows
@@ -75,7 +73,6 @@ impl<P: Platform> Homes<P> {
             weights: Mutex::new_in(weights),
             choice: P::AtomicU32::new(HomeChoice::Now as u32),
             inherits: P::AtomicU32::new(1),
-            refused: P::AtomicU32::new(0),
             own: Mutex::new_in(OwnPolicy::Unknown),
             entered: Mutex::new_in(Vec::new()),
             judged: P::AtomicU64::new(0),
@@ -139,7 +136,7 @@ impl<P: Platform> Homes<P> {
             *own = match P::memory_policy() {
                 Ok(policy) => OwnPolicy::Known(policy),
                 Err(refused) => {
-                    self.note_refused(&refused);
+                    warn_of_memory::<P>(&refused);
                     OwnPolicy::Untouchable
                 }
             };
@@ -241,15 +238,6 @@ impl<P: Platform> Homes<P> {
         self.inherits.store(u32::from(inherits), Ordering::Relaxed);
     }
 
-    /// The system refuses to place memory: says so once.
-    pub(super) fn note_refused(&self, refused: &nearq_platform::Refused) {
-        if self.refused.swap(1, Ordering::Relaxed) == 0 {
-            P::warn(&format!(
-                "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
-            ));
-        }
-    }
-
     // ---- all of them -------------------------------------------------------------------------------------
 
     /// Puts a new home on the list.
@@ -312,4 +300,12 @@ impl<P: Platform> Homes<P> {
             home.after_fork_in_child();
         }
     }
+}
+
+/// The system refuses to place memory: the first time, that is warned of.
+pub(super) fn warn_of_memory<P: Platform>(refused: &nearq_platform::Refused) {
+    let line = format!(
+        "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
+    );
+    P::warn_once(&format!("memory: {}", refused.cause()), &line);
 }

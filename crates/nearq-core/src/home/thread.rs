@@ -76,7 +76,7 @@ impl<P: Platform> Home<P> {
         });
         match policy {
             Ok(policy) => before.memory = Some(policy),
-            Err(refused) => homes.note_refused(&refused),
+            Err(refused) => super::registry::warn_of_memory::<P>(&refused),
         }
         Ok(before)
     }

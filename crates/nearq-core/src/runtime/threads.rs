@@ -36,7 +36,7 @@ impl<P: Platform> Inner<P> {
             affinity: Some(mask),
             scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
             signals: Some(self.config.signals),
-            refused: Some(|refused| P::warn(&refused.to_string())),
+            refused: Some(|refused| P::warn_once(&refused.cause(), &refused.to_string())),
             ..ThreadSpec::default()
         };
         // SAFETY: every Inner is in an Arc, made by `Runtime::start`; this adds the reference that `own` holds.

@@ -441,8 +441,9 @@ fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
     }
     let work = Work::new(|_: &Work| {});
     let before = resident();
-    // Each leaves a node of some 80 bytes.
-    for round in 0..400_000 {
+    // Each leaves a node of some 80 bytes. ThreadSanitizer has a memory of its own for each of them, and is many times slower.
+    let rounds = if cfg!(tsan) { 20_000 } else { 400_000 };
+    for round in 0..rounds {
         work.cancel();
         queue.queue(&work);
         if round % 10_000 == 0 {
@@ -451,7 +452,7 @@ fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
         }
     }
     let more = resident().saturating_sub(before) >> 20;
-    assert!(more < 12, "{more} MiB");
+    assert!(cfg!(tsan) || more < 12, "{more} MiB");
     work.cancel();
     barrier.open();
 }

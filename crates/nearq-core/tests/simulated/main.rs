@@ -7,6 +7,7 @@ mod limits;
 mod ordered;
 mod per_cpu;
 mod promises;
+mod refused;
 mod simulated;
 mod simulated_crowd;
 mod simulated_futures;

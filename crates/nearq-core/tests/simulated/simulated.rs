@@ -207,14 +207,16 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
         let outcome = Simulation::new(machine, seed).faults(faults).run(|| {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue = runtime.workqueue("refused").build_in().expect("can be done");
-            let handle = queue.spawn(|| {});
-            // Looks, and does not help: a join or another item could be what gets it going.
+            let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
+            let own = Arc::clone(&ran);
+            let handle = queue.spawn(move || *own.lock() = true);
+            // Looks, and does not help: a join, another item or a question could be what gets it going.
             let deadline = Sim::now() + Duration::from_secs(1);
-            while !handle.is_finished() && Sim::now() < deadline {
+            while !*ran.lock() && Sim::now() < deadline {
                 Sim::sleep(Duration::from_millis(1));
             }
-            let ran = handle.is_finished();
-            drop((queue, runtime));
+            let ran = *ran.lock();
+            drop((handle, queue, runtime));
             ran
         });
         assert!(outcome.expect(), "seed {seed}: the item still waits after a second");

@@ -11,6 +11,7 @@ mod others;
 mod platform;
 mod process;
 mod refusal;
+mod retry;
 mod run_state;
 mod slice;
 mod spawn;

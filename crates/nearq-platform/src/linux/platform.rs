@@ -17,11 +17,11 @@ use std::path::Path;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, memory, run_state, slice, spawn, thread, told};
+use super::{ending, fork, memory, retry, run_state, slice, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
-    ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform, Refused,
-    Residency, RunState, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
+    Attempt, ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform,
+    Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -101,6 +101,9 @@ fn thread_ends() {
 /// What the locks share; it lives as long as the process.
 static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
+/// What was warned of.
+static SAID: Said = Said::new();
+
 impl Platform for Linux {
     type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
@@ -118,6 +121,26 @@ impl Platform for Linux {
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         waited(sys::futex_wait(word, expected, deadline.map(by_clock)))
+    }
+
+    fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        retry::wait(word, expected, deadline)
+    }
+
+    fn retry_later(attempt: Attempt) {
+        retry::RETRIES.add(attempt);
+    }
+
+    #[inline]
+    fn retry_now() {
+        if Self::has_retries() {
+            retry::RETRIES.make(Self::fork_epoch());
+        }
+    }
+
+    #[inline]
+    fn has_retries() -> bool {
+        !retry::RETRIES.is_empty(Self::fork_epoch())
     }
 
     #[inline]
@@ -361,9 +384,10 @@ impl Platform for Linux {
 
     unsafe fn follow_forks(subject: *const (), hooks: &'static ForkHooks) {
         if let Err(error) = fork::follow(subject, hooks) {
-            Self::warn(&format!(
+            let line = format!(
                 "the C library cannot note what to do at a fork: {error}; a child process must not use nearq"
-            ));
+            );
+            Self::warn_once("fork", &line);
         }
     }
 
@@ -430,6 +454,12 @@ impl Platform for Linux {
         // closed by us (it is not dropped), and standard error may be written by anybody.
         let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
         let _ = (&*stderr).write_all(line.as_bytes());
+    }
+
+    fn warn_once(cause: &str, line: &str) {
+        if SAID.is_first(cause) {
+            Self::warn(line);
+        }
     }
 }
 

@@ -1,0 +1,59 @@
+//! Trying again where the system has refused the threads that would look after work that waits.
+//!
+//! Work is started by workers, and the monitor sees to it that there are some. Where the monitor's own thread is refused, or the timer's,
+//! the runtime may have no thread that would try again, and what was accepted would wait until more is queued. So the attempt is left to
+//! the platform (`Platform::retry_later`), and made by whichever thread waits for work next: one that joins, flushes, waits for a scope
+//! or drops a queue; the timer; a worker that has nothing to do, one of which is woken for it; also one that asks again and again
+//! whether an item is pending or finished.
+//!
+//! An attempt is one try for each of the two threads, if they are needed. `left` says that one is on the platform's list. The thread that
+//! makes the attempt clears it first (CLEAR) and then looks what is needed (SEE); a thread whose start has failed (FAIL) adds an attempt
+//! if `left` is not set (ADD). All `SeqCst`: either ADD finds the mark cleared, or SEE comes after FAIL.
+
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Inner;
+
+impl<P: Platform> Inner<P> {
+    /// The thread of the monitor or of the timer was refused although it is needed.
+    #[cold]
+    pub(crate) fn retry_later(&self) {
+        // ADD.
+        if self.left.swap(1, Ordering::SeqCst) != 0 {
+            return;
+        }
+        // SAFETY: every Inner is in an Arc, made by `Runtime::start`, and the caller keeps it alive.
+        let own = unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        };
+        let own: Weak<Self> = Arc::downgrade(&own);
+        P::retry_later(Box::new(move || {
+            if let Some(inner) = own.upgrade() {
+                inner.retry();
+            }
+        }));
+        // A worker that sleeps does not know that something is left.
+        if let Some(worker) = self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
+        {
+            worker.parker.unpark();
+        }
+    }
+
+    /// Tries once more to start what is needed. What is refused again leaves another attempt.
+    fn retry(&self) {
+        // CLEAR.
+        self.left.store(0, Ordering::SeqCst);
+        P::model_fence();
+        if self.is_stopping() {
+            return;
+        }
+        // SEE.
+        self.timer.retry();
+        if self.all_pools().iter().any(|pool| pool.has_waiting()) {
+            self.monitor.arm();
+        }
+    }
+}

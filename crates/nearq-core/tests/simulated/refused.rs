@@ -1,0 +1,162 @@
+//! The system refuses every thread for a second, and gives them again: what was accepted meanwhile runs, whichever way a thread waits
+//! for it. Nothing is queued after the threads can be had.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_core::{Runtime, Work, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::{Platform, ThreadSpec};
+use nearq_sim::{Faults, Sim, Simulation};
+use nearq_topology::Topology;
+
+/// How long threads are refused.
+const REFUSED: Duration = Duration::from_secs(1);
+/// By when all must have ended that waits.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Every thread is refused, or none is.
+fn refuse(all: bool) {
+    let mut faults = Faults::NONE;
+    faults.spawn_refused_one_in = u64::from(all);
+    Sim::start_faults(faults);
+}
+
+/// Runs `test` with a queue, on which nothing was ever queued, while threads are refused for a second; how long it took.
+fn while_refused(test: impl FnOnce(Workqueue<Sim>) + 'static) -> Duration {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 1).time_limit(Duration::from_secs(100)).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue("refused").build_in().expect("can be done");
+        let began = Sim::now();
+        let relief = Sim::spawn(ThreadSpec::default(), || {
+            Sim::sleep(REFUSED);
+            refuse(false);
+        });
+        refuse(true);
+        test(queue);
+        let took = Sim::now() - began;
+        Sim::join(relief.expect("not refused yet"));
+        took
+    });
+    outcome.expect()
+}
+
+/// As [`while_refused`]; fails where `test` does not wait until threads can be had, or does not end then.
+fn ends(test: impl FnOnce(Workqueue<Sim>) + 'static) {
+    let took = while_refused(test);
+    assert!(took >= REFUSED, "nothing can have run after {took:?}");
+    assert!(took < LIMIT, "it took {took:?}");
+}
+
+#[test]
+fn a_join_ends() {
+    ends(|queue| assert_eq!(queue.spawn(|| 7).join().expect("no panic"), 7));
+}
+
+#[test]
+fn a_scope_ends() {
+    ends(|queue| {
+        let ran = Mutex::<_, Sim>::new_in(0);
+        queue.scope(|scope| {
+            scope.spawn(|| {
+                *ran.lock() += 1;
+            });
+        });
+        assert_eq!(*ran.lock(), 1);
+    });
+}
+
+#[test]
+fn the_flush_of_an_item_ends() {
+    ends(|queue| {
+        let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
+        queue.queue(&work);
+        assert_eq!(work.flush(), Ok(true));
+    });
+}
+
+#[test]
+fn the_flush_and_the_drain_of_a_queue_end() {
+    ends(|queue| {
+        drop(queue.spawn(|| {}));
+        queue.flush().expect("not in an item");
+    });
+    ends(|queue| {
+        drop(queue.spawn(|| {}));
+        queue.drain().expect("not in an item");
+    });
+}
+
+#[test]
+fn the_drop_of_a_queue_ends() {
+    ends(|queue| {
+        drop(queue.spawn(|| {}));
+        drop(queue);
+    });
+}
+
+#[test]
+fn a_delayed_item_runs_while_its_queue_is_waited_for() {
+    ends(|queue| {
+        let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
+        queue.queue_delayed(&work, Duration::from_millis(50));
+        while work.is_pending() {
+            Sim::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
+#[test]
+fn who_asks_again_and_again_whether_a_closure_has_ended_sees_its_end() {
+    ends(|queue| {
+        let handle = queue.spawn(|| {});
+        while !handle.is_finished() {
+            Sim::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_waits_already_is_told_of_what_is_refused_later() {
+    ends(|queue| {
+        // It waits for an item of another runtime, which has its threads.
+        refuse(false);
+        let (other, ran) =
+            (Runtime::<Sim>::builder_in().build(), Arc::new(Mutex::<_, Sim>::new_in(false)));
+        let others = other.expect("known").workqueue("other").build_in().expect("can be done");
+        let seen = Arc::clone(&ran);
+        let handle = others.spawn(move || {
+            while !*seen.lock() {
+                Sim::sleep(Duration::from_millis(10));
+            }
+        });
+        let waiting = Sim::spawn(ThreadSpec::default(), move || handle.join().expect("no panic"));
+        Sim::sleep(Duration::from_millis(10));
+        refuse(true);
+        let own = Arc::clone(&ran);
+        drop(queue.spawn(move || *own.lock() = true));
+        // In a way that the runtime does not know of.
+        while !*ran.lock() {
+            Sim::sleep(Duration::from_millis(10));
+        }
+        Sim::join(waiting.expect("not refused"));
+    });
+}
+
+#[test]
+fn a_worker_that_has_nothing_to_do_tries_again_for_another_pool() {
+    ends(|queue| {
+        refuse(false);
+        queue.spawn(|| {}).join().expect("no panic");
+        refuse(true);
+        let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
+        let own = Arc::clone(&ran);
+        let runtime = queue.runtime();
+        let favoured = runtime.workqueue("favoured").nice(-5).build_in().expect("can be done");
+        drop(favoured.spawn(move || *own.lock() = true));
+        while !*ran.lock() {
+            Sim::sleep(Duration::from_millis(10));
+        }
+    });
+}

@@ -1,0 +1,190 @@
+//! Attempts that failed and are to be made again: [`Retries`].
+//!
+//! A runtime starts its threads when work comes, and the system may refuse one for a moment. Where no thread of the runtime is left
+//! that would try again, the attempt is put here, and the threads that wait for the work make it again while they wait
+//! ([`Platform::wait_for_work`](crate::Platform::wait_for_work)).
+//!
+//! # Protocol
+//! The attempts are a stack of nodes. Anybody pushes a node ([`Retries::add`]). One thread at a time takes the whole stack and makes each
+//! attempt, once ([`Retries::make`]); an attempt that fails again is added anew by the code that makes it. `busy` says that a thread is at
+//! it, so that the others take the stack, which is empty meanwhile, for one that is not ([`Retries::is_empty`]). A node belongs to the
+//! stack while it is on it, and else to the thread that took it.
+//!
+//! # Forks
+//! `busy` holds the process's epoch, plus one. In the child of a fork, a mark of the parent's counts for nothing, and what the parent's
+//! thread had taken is not there any more: it was an attempt for work of the parent's.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
+
+/// How long a thread waits before it makes the attempts again.
+pub const PAUSE: Duration = Duration::from_millis(100);
+
+/// Tries again. If it fails, it has itself added anew.
+pub type Attempt = Box<dyn FnOnce() + Send>;
+
+struct Node {
+    attempt: Attempt,
+    next: *mut Node,
+}
+
+/// The attempts of one process that are to be made again.
+#[derive(Debug, Default)]
+pub struct Retries {
+    head: AtomicPtr<Node>,
+    busy: AtomicU64,
+}
+
+impl Retries {
+    /// None.
+    pub const fn new() -> Self {
+        Retries { head: AtomicPtr::new(ptr::null_mut()), busy: AtomicU64::new(0) }
+    }
+
+    /// Whether nothing is to be tried again, in the process of that epoch. An answer that is out of date costs a pause.
+    #[inline]
+    pub fn is_empty(&self, epoch: u64) -> bool {
+        // Relaxed: nothing is read that the mark or the head would hand over.
+        self.head.load(Ordering::Relaxed).is_null()
+            && self.busy.load(Ordering::Relaxed) != epoch + 1
+    }
+
+    /// The attempt is to be made.
+    pub fn add(&self, attempt: Attempt) {
+        let node = Box::into_raw(Box::new(Node { attempt, next: ptr::null_mut() }));
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: validity: made above. Aliasing: nobody else knows of the node until it is on the stack.
+            unsafe { (*node).next = head };
+            // Release: pairs with the acquire in `make`; hands the node over.
+            match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Makes each attempt once, unless another thread is at it. In the process of that epoch.
+    pub fn make(&self, epoch: u64) {
+        if self.head.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let busy = self.busy.load(Ordering::Relaxed);
+        // Relaxed: the mark protects nothing, it only says that a thread tries.
+        let begins = |busy| {
+            self.busy.compare_exchange(busy, epoch + 1, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        if busy == epoch + 1 || begins(busy).is_err() {
+            return;
+        }
+        // Acquire: pairs with the release in `add`.
+        let mut node = self.head.swap(ptr::null_mut(), Ordering::Acquire);
+        while !node.is_null() {
+            // SAFETY: validity: from `Box::into_raw` in `add`. Aliasing: it was taken off the stack, so it is ours.
+            let Node { attempt, next } = *unsafe { Box::from_raw(node) };
+            attempt();
+            node = next;
+        }
+        self.busy.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Retries {
+    fn drop(&mut self) {
+        let mut node = *self.head.get_mut();
+        while !node.is_null() {
+            // SAFETY: validity: as in `make`. Aliasing: nobody else has the stack.
+            node = unsafe { Box::from_raw(node) }.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    /// An attempt that fails so often, and counts how often it was made.
+    fn fails(retries: &Arc<Retries>, times: u32, made: &Arc<AtomicU32>) -> Attempt {
+        let (retries, made) = (Arc::clone(retries), Arc::clone(made));
+        Box::new(move || {
+            made.fetch_add(1, Ordering::Relaxed);
+            if times != 0 {
+                let again = fails(&retries, times - 1, &made);
+                retries.add(again);
+            }
+        })
+    }
+
+    #[test]
+    fn an_attempt_is_made_until_it_does_not_fail() {
+        let (retries, made) = (Arc::new(Retries::new()), Arc::default());
+        retries.add(fails(&retries, 2, &made));
+        retries.add(fails(&retries, 0, &made));
+        for rounds in [2, 3, 4, 4] {
+            retries.make(0);
+            assert_eq!(made.load(Ordering::Relaxed), rounds);
+        }
+        assert!(retries.is_empty(0));
+    }
+
+    #[test]
+    fn while_an_attempt_is_made_the_list_is_not_empty_and_no_other_call_makes_one() {
+        let (retries, made) = (Arc::new(Retries::new()), Arc::default());
+        let (own, failing) = (Arc::clone(&retries), fails(&retries, 0, &made));
+        retries.add(Box::new(move || {
+            own.add(failing);
+            own.make(0);
+            assert!(!own.is_empty(0));
+        }));
+        retries.make(0);
+        assert_eq!(made.load(Ordering::Relaxed), 0);
+        retries.make(0);
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        assert!(retries.is_empty(0));
+    }
+
+    #[test]
+    fn the_mark_of_another_process_counts_for_nothing() {
+        let (retries, made) = (Arc::new(Retries::new()), Arc::default());
+        // As a fork in the middle of the parent's `make` leaves it.
+        retries.busy.store(1, Ordering::Relaxed);
+        retries.add(fails(&retries, 0, &made));
+        retries.make(1);
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        assert!(retries.is_empty(1));
+    }
+
+    #[test]
+    fn what_is_left_is_freed_with_the_list() {
+        let made = Arc::<AtomicU32>::default();
+        let retries = Retries::new();
+        let own = Arc::clone(&made);
+        retries.add(Box::new(move || drop(own)));
+        drop(retries);
+        assert_eq!(Arc::strong_count(&made), 1);
+    }
+
+    #[test]
+    fn threads_add_and_make_at_the_same_time() {
+        let (retries, made) = (Arc::new(Retries::new()), Arc::<AtomicU32>::default());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        retries.add(fails(&retries, 1, &made));
+                        retries.make(0);
+                    }
+                });
+            }
+        });
+        while !retries.is_empty(0) {
+            retries.make(0);
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 600);
+    }
+}

@@ -1,0 +1,81 @@
+//! Which causes have been warned of: [`Said`].
+//!
+//! A cause concerns many threads, and each of them meets it. One line is enough. The table has a fixed size and no lock, so it may be
+//! asked anywhere, also in the child of a fork, which has said what its parent has said.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// So many causes are told apart; what comes after them is not said. There are about ten in the program.
+const CAUSES: usize = 64;
+
+/// The causes that were said, by their hashes.
+#[derive(Debug)]
+pub struct Said([AtomicU64; CAUSES]);
+
+impl Said {
+    /// None.
+    pub const fn new() -> Self {
+        Said([const { AtomicU64::new(0) }; CAUSES])
+    }
+
+    /// Whether the caller is the first to say this, and notes that it was said.
+    pub fn is_first(&self, cause: &str) -> bool {
+        let own = hash(cause);
+        for entry in &self.0 {
+            // Relaxed: the value is all there is.
+            match entry.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(known) if known == own => return false,
+                Err(_) => {}
+            }
+        }
+        false
+    }
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Said::new()
+    }
+}
+
+/// FNV-1a of 64 bits; never 0.
+fn hash(text: &str) -> u64 {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let said = Said::new();
+        assert!(said.is_first("affinity"));
+        assert!(said.is_first("memory"));
+        assert!(!said.is_first("affinity"));
+        assert!(!said.is_first("memory"));
+    }
+
+    #[test]
+    fn of_many_threads_one_says_it() {
+        let said = Said::new();
+        let first = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| said.is_first("affinity")));
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        assert_eq!(first.iter().filter(|first| **first).count(), 1);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_not_said_again_and_again() {
+        let said = Said::new();
+        for cause in 0..CAUSES {
+            assert!(said.is_first(&cause.to_string()));
+        }
+        assert!(!said.is_first("one more"));
+    }
+}
