@@ -2,6 +2,7 @@
 //! allowed there; what a person at the command line may do about a path is for the command to say.
 
 use crate::MAX_CPUS;
+use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
 use std::fmt;
 use std::io;
@@ -132,12 +133,13 @@ impl TopologyError {
         }
     }
 
-    /// What could not be read; "no such file" where the path is there and holds no machine.
+    /// What could not be read: of a folder that holds no machine, what should be in it.
     pub(crate) fn unread(&self) -> Option<Unread> {
         match self {
             Self::Unreadable { path, source } => Some(Unread::new(path, source)),
             Self::NotSysfs { path } => {
-                Some(Unread::new(path, &io::Error::from_raw_os_error(ENOENT)))
+                let path = path.join("sys").join(CPU_FOLDER);
+                Some(Unread::new(&path, &io::Error::from_raw_os_error(ENOENT)))
             }
             _ => None,
         }

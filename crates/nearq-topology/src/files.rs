@@ -7,6 +7,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The folder of the CPUs, below a `/sys`.
+pub(crate) const CPU_FOLDER: &str = "devices/system/cpu";
+
+/// The folder of the nodes, below a `/sys`.
+pub(crate) const NODE_FOLDER: &str = "devices/system/node";
+
 /// Where a machine's `/sys` and `/proc` are.
 #[derive(Debug)]
 pub(crate) struct Roots {
@@ -18,7 +24,7 @@ impl Roots {
     /// Below `root`, which holds `sys` or is it.
     pub(crate) fn find(root: &Path) -> Result<Self, TopologyError> {
         let has_cpus = |sys: &Path| {
-            let path = sys.join("devices/system/cpu");
+            let path = sys.join(CPU_FOLDER);
             is_folder(&path).map_err(|source| TopologyError::Unreadable { path, source })
         };
         let whole = Self::below(root);
@@ -29,6 +35,7 @@ impl Roots {
             return Ok(Self { sys: root.into(), proc: root.join("../proc") });
         }
         // Says why if the folder is not there or closed to us.
+        accessed();
         match fs::read_dir(root) {
             Ok(_) => Err(TopologyError::NotSysfs { path: root.into() }),
             Err(source) => Err(TopologyError::Unreadable { path: root.into(), source }),
@@ -41,8 +48,22 @@ impl Roots {
     }
 }
 
+/// A file or a folder is about to be looked at: counted for tests.
+#[inline]
+fn accessed() {
+    #[cfg(test)]
+    ACCESSES.set(ACCESSES.get() + 1);
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many files and folders this thread has looked at.
+    pub(crate) static ACCESSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Whether there is such a folder.
 fn is_folder(path: &Path) -> io::Result<bool> {
+    accessed();
     match fs::metadata(path) {
         Ok(metadata) => Ok(metadata.is_dir()),
         Err(error) if is_absent(&error) => Ok(false),
@@ -102,6 +123,7 @@ impl Files {
 
     /// The text of a file; `None` if there is no such file, or, with a note, if it cannot be read.
     pub(crate) fn text(&mut self, path: &Path) -> Option<String> {
+        accessed();
         match fs::read(path) {
             // Copies of such files may be padded with zero bytes.
             Ok(bytes) => {
@@ -153,6 +175,7 @@ impl Files {
 
     /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
     pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
+        accessed();
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = match entries {
             Ok(entries) => entries,

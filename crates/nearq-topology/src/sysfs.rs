@@ -5,7 +5,8 @@
 
 use crate::assemble::{Draft, number};
 use crate::error::quoted;
-use crate::files::{Files, Roots};
+use crate::files::{CPU_FOLDER, Files, NODE_FOLDER, Roots};
+use crate::topology::STANDS;
 use crate::unread::{self, Unread};
 use crate::{Cache, CacheKind, CpuSet, Group, MAX_CPU, MAX_CPUS, Node, Topology, TopologyError};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ impl Topology {
     /// ```
     pub fn from_sysfs(root: &Path) -> Result<Self, TopologyError> {
         let roots = Roots::find(root)?;
-        let cpu_root = roots.sys.join("devices/system/cpu");
+        let cpu_root = roots.sys.join(CPU_FOLDER);
         let draft = Draft { place: cpu_root.display().to_string(), ..Draft::default() };
         let mut reader =
             Reader { roots, cpu_root, files: Files::default(), draft, lonely: CpuSet::new() };
@@ -64,11 +65,16 @@ impl Topology {
     }
 
     /// Reads the machine again, where that is worth it: `self` is what was read before, `online` are the CPUs that are online now, as
-    /// [`Limits::read`](crate::Limits::read) found them. `None` if there is nothing new.
+    /// [`Limits::read`](crate::Limits::read) found them; empty if that is not known. `None` if there is nothing new.
     ///
-    /// While the same CPUs are online nothing else changes, and no file is read. What is new replaces the old only where nothing is
-    /// missing that was there before: of a machine that could be read in part the online CPUs are followed, and the rest stays as it was,
-    /// to be read again next time. So does what could not be read before for a reason that may be over by now.
+    /// While the same CPUs and the same nodes are online, one file is read (`node/online`), however large the machine is. Changes that
+    /// leave both lists as they were go unseen: memory that is added to a node or taken from it, other distances or capacities, a CPU
+    /// that is plugged in and stays offline, and what goes and comes back between two looks.
+    ///
+    /// What is new replaces the old only where nothing is missing that was there before: of a machine that could be read in part the
+    /// online CPUs are followed, and the rest stays as it was, with a [warning](Self::warning). It is read again next time, if the reason
+    /// may be over by then, and so is what could not be read before for such a reason. What [stands in](Self::of_cpus) for a machine
+    /// knows nothing of it, and is replaced by all that could be read.
     ///
     /// # Errors
     /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
@@ -82,18 +88,29 @@ impl Topology {
     /// # Ok::<(), nearq_topology::TopologyError>(())
     /// ```
     pub fn reread(&self, root: &Path, online: &CpuSet) -> Result<Option<Self>, TopologyError> {
-        let same = self.online == *online;
+        let online = if online.is_empty() { &self.online } else { online };
+        let same = self.online == *online && self.has_online_nodes(root);
         if same && !self.outdated && !self.unread.iter().any(Unread::may_pass) {
             return Ok(None);
         }
         let new = Self::from_sysfs(root)?;
-        if unread::is_as_whole(&new.unread, &self.unread) {
+        if self.stands_in() || unread::is_as_whole(&new.unread, &self.unread) {
             return Ok((new != *self).then_some(new));
         }
         let mut kept = self.clone().with_online(online);
+        kept.notes.retain(|note| !note.ends_with(STANDS));
+        kept.notes.push(format!("{}: {STANDS}", unread::list(&new.unread)));
         // What lasts would be read in vain each time.
         kept.outdated = new.unread.iter().any(Unread::may_pass);
         Ok((kept != *self).then_some(kept))
+    }
+
+    /// Whether the nodes are those that are online now; yes, if that is not told.
+    fn has_online_nodes(&self, root: &Path) -> bool {
+        let roots = Roots::find(root);
+        let path = roots.map(|roots| roots.sys.join(NODE_FOLDER).join("online"));
+        let online = path.ok().and_then(|path| Files::default().list(&path));
+        online.is_none_or(|online| online == self.nodes.iter().map(|node| node.id).collect())
     }
 }
 
@@ -233,7 +250,7 @@ impl Reader {
 
     /// Nodes, their memory and distances.
     fn nodes(&mut self) {
-        let root = self.roots.sys.join("devices/system/node");
+        let root = self.roots.sys.join(NODE_FOLDER);
         let ids = self.files.numbered(&root, "node");
         let mut placed = CpuSet::new();
         for id in &ids {
@@ -317,3 +334,6 @@ fn total_memory(text: &str) -> Option<u64> {
     let value = line.split("MemTotal:").nth(1)?.split_whitespace().next()?;
     value.parse::<u64>().ok()?.checked_mul(1024)
 }
+
+#[cfg(test)]
+mod tests;

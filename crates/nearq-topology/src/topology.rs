@@ -2,7 +2,7 @@
 
 use crate::assemble::Draft;
 use crate::distance::Seat;
-use crate::unread::Unread;
+use crate::unread::{self, Unread};
 use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
 
 /// The most CPUs that a machine may have.
@@ -13,6 +13,12 @@ pub const LOCAL_DISTANCE: u32 = 10;
 
 /// The distance between two nodes where the machine does not tell: twice [`LOCAL_DISTANCE`], as in the kernel.
 pub const REMOTE_DISTANCE: u32 = 20;
+
+/// How the note ends of a machine that could not be read at all.
+pub(crate) const STANDS_IN: &str = "are put under one cache on one node";
+
+/// How the note ends of a machine that could not be read again as well as before.
+pub(crate) const STANDS: &str = "of the machine, what was known before stands";
 
 /// How the note begins that `with_distances` makes untrue.
 pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not known";
@@ -193,6 +199,33 @@ impl Topology {
         self.unread.is_empty() && !self.outdated
     }
 
+    /// Whether it stands in for a machine that could not be read at all.
+    pub(crate) fn stands_in(&self) -> bool {
+        self.notes.iter().any(|note| note.ends_with(STANDS_IN))
+    }
+
+    /// What a person should hear of a machine that could not be read whole: one line, with what could not be read, why, and what
+    /// stands in for it. `None` where nothing is missing.
+    ///
+    /// ```
+    /// use nearq_topology::{CpuSet, Topology};
+    /// use std::path::Path;
+    ///
+    /// let error = Topology::from_sysfs(Path::new("/nonexistent")).unwrap_err();
+    /// let machine = Topology::of_cpus(&CpuSet::from_range(2..6), &error)?;
+    /// let text = "/nonexistent: No such file or directory (os error 2): CPUs 2-5 are put under one cache on one node";
+    /// assert_eq!(machine.warning().as_deref(), Some(text));
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    pub fn warning(&self) -> Option<String> {
+        let is_one = |note: &&String| note.ends_with(STANDS_IN) || note.ends_with(STANDS);
+        let part = || {
+            let text = format!("{}: the machine is known in part", unread::list(&self.unread));
+            (!self.unread.is_empty()).then_some(text)
+        };
+        self.notes.iter().find(is_one).cloned().or_else(part)
+    }
+
     /// Whether cores differ in kind or speed.
     pub fn is_hybrid(&self) -> bool {
         self.cpus
@@ -257,12 +290,13 @@ impl Topology {
     /// # Errors
     /// If there is no CPU, or more than [`MAX_CPUS`].
     pub fn of_cpus(cpus: &CpuSet, error: &TopologyError) -> Result<Self, TopologyError> {
+        let what = error.unread().map_or_else(|| error.to_string(), |unread| unread.to_string());
         let mut draft = Draft {
             place: "the set of CPUs".into(),
             possible: cpus.clone(),
             present: cpus.clone(),
             online: cpus.clone(),
-            notes: vec![format!("{error}: CPUs {cpus} are put under one cache on one node")],
+            notes: vec![format!("{what}: CPUs {cpus} {STANDS_IN}")],
             ..Draft::default()
         };
         draft.nodes.push(Node { id: 0, cpus: cpus.clone(), memory: None });

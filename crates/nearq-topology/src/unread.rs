@@ -77,6 +77,11 @@ pub(crate) fn add(all: &mut Vec<Unread>, path: &Path, error: &io::Error) {
     }
 }
 
+/// All of them, in one line.
+pub(crate) fn list(all: &[Unread]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// Whether a reading that misses `new` misses nothing that one that misses `known` has: no more files, and for no other reason.
 pub(crate) fn is_as_whole(new: &[Unread], known: &[Unread]) -> bool {
     new.iter()

@@ -3,7 +3,7 @@
 mod cgroup;
 
 use crate::CpuSet;
-use crate::files::{Files, Roots};
+use crate::files::{CPU_FOLDER, Files, Roots};
 use crate::unread::{self, Unread};
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ impl Limits {
     pub fn read(root: &Path, affinity: CpuSet) -> Self {
         let roots = Roots::find(root).unwrap_or_else(|_| Roots::below(root));
         let mut files = Files::default();
-        let path = roots.sys.join("devices/system/cpu/online");
+        let path = roots.sys.join(CPU_FOLDER).join("online");
         let online = files.list(&path).unwrap_or_default();
         if online.is_empty() {
             files.note(format!("{} does not say which CPUs are online", path.display()));

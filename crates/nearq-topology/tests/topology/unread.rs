@@ -103,11 +103,11 @@ fn errors_of_the_library_do_not_speak_of_a_command() {
 }
 
 #[test]
-fn while_the_same_cpus_are_online_no_file_is_read() {
+fn while_the_same_cpus_are_online_no_file_of_a_cpu_is_read() {
     let folder = Folder::machine("same-cpus");
     let machine = read(&folder);
     folder.remove("sys");
-    assert_eq!(machine.reread(&folder.path, &set("0-7")).expect("nothing is read"), None);
+    assert_eq!(machine.reread(&folder.path, &set("0-7")).expect("nothing is missed"), None);
     let error =
         machine.reread(&folder.path, &set("0-6")).expect_err("it is read, and is not there");
     assert!(error.to_string().contains("neither"), "{error}");
@@ -141,6 +141,10 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
             (machine.llcs(), machine.caches(), &set("0-6"))
         );
         assert_eq!(kept.is_whole(), errno == ELOOP);
+        let said = kept.warning().expect("it is said");
+        let what =
+            ["cpu0/cache/index2/shared_cpu_map: ", "and 6 more", "what was known before stands"];
+        assert!(what.iter().all(|part| said.contains(part)), "{said}");
         // Again and again, as long as the reason may pass.
         assert_eq!(kept.reread(&folder.path, &set("0-6")).unwrap(), None);
     }
@@ -157,6 +161,7 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
         );
     }
     assert_eq!(kept.reread(&folder.path, &set("0-6")).unwrap(), Some(read(&folder)));
+    assert_eq!(read(&folder).warning(), None);
 }
 
 #[test]
@@ -172,6 +177,25 @@ fn a_machine_that_was_read_in_part_is_replaced_by_a_whole_one() {
     let error = Topology::from_sysfs(Path::new("/nonexistent")).unwrap_err();
     let stand_in = Topology::of_cpus(&set("0-7"), &error).unwrap();
     assert_eq!(stand_in.reread(&folder.path, &set("0-7")).unwrap(), Some(whole));
+}
+
+#[test]
+fn what_stands_in_is_replaced_by_a_machine_that_is_read_in_part() {
+    let folder = Folder::machine("part-later");
+    let error = Topology::from_sysfs(&folder.path.join("none")).unwrap_err();
+    let stand_in = Topology::of_cpus(&set("0-7"), &error).unwrap();
+    let said = stand_in.warning().expect("it is said");
+    assert!(said.contains("none: No such file or directory (os error 2)"), "{said}");
+    damage(&folder, &format!("{CPUS}/cpu3/topology/core_cpus"), ELOOP);
+    let part = stand_in.reread(&folder.path, &set("0-7")).unwrap().expect("more is known");
+    assert_eq!((&part, part.is_whole(), part.nodes().len()), (&read(&folder), false, 2));
+    let said = part.warning().expect("it is said");
+    assert!(said.contains("cpu3/topology/core_cpus: Too many levels"), "{said}");
+    // Where there is no machine in a folder, it is said what should be there.
+    let empty = Folder::new("no-machine");
+    let error = Topology::from_sysfs(&empty.path).unwrap_err();
+    let said = Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("it is said");
+    assert!(said.contains("sys/devices/system/cpu: No such file or directory"), "{said}");
 }
 
 #[test]
