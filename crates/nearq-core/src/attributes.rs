@@ -197,6 +197,18 @@ pub(crate) struct Surroundings {
     pub(crate) mask: Option<CpuSet>,
 }
 
+impl AsRef<Topology> for Surroundings {
+    fn as_ref(&self) -> &Topology {
+        &self.topology
+    }
+}
+
+impl AsRef<Limits> for Surroundings {
+    fn as_ref(&self) -> &Limits {
+        &self.limits
+    }
+}
+
 /// The pools of a queue, and which CPU's items go to which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {

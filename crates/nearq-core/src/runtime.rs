@@ -39,7 +39,7 @@ mod threads;
 
 pub(crate) use threads::Entry;
 
-/// The machine, affinity and quota are read again at most this often, and only while there is work.
+/// The machine, affinity and quota are looked at again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The runtime's inside. Lives until the last handle is gone and the last thread has ended.
@@ -257,7 +257,9 @@ impl<P: Platform> Runtime<P> {
         self.inner.spin.store(looks, Ordering::Relaxed);
     }
 
-    /// Reads the machine, the affinity and the quota now, instead of within a second of work.
+    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look takes some files, however
+    /// large the machine is: all of it is read only where other CPUs or nodes are online than before, or where it could not be read whole.
+    /// What such a look does not see says [`Topology::reread`].
     pub fn refresh(&self) {
         self.inner.refresh();
     }
@@ -464,7 +466,7 @@ impl<P: Platform> Inner<P> {
 
     // ---- the machine ---------------------------------------------------------------------------------------
 
-    /// Called by threads that are awake anyway: reads the machine again if the last time is long enough ago.
+    /// Called by threads that are awake anyway: looks at the machine again if the last time is long enough ago.
     #[inline]
     pub(crate) fn look_at_machine(&self, now: Instant) {
         if self.is_look_due(now) {
@@ -472,7 +474,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Whether the machine should be read again.
+    /// Whether the machine should be looked at again.
     #[inline]
     pub(crate) fn is_look_due(&self, now: Instant) -> bool {
         let last = self.last_look.load(Ordering::Relaxed);
@@ -496,17 +498,20 @@ impl<P: Platform> Inner<P> {
 
     fn refresh(&self) {
         // What cannot be read now may be readable in a second; until then the last answer stands.
-        let Ok(mut machine) = P::machine() else { return };
-        machine.limits.affinity = self.homes.unentered(machine.limits.affinity);
+        let Ok(mut now) = P::look_again(|| self.surroundings()) else { return };
+        now.limits.affinity = self.homes.unentered(now.limits.affinity);
         let known = self.surroundings();
-        let same =
-            machine.limits == known.limits && machine.topology.online() == known.topology.online();
+        // More than the online CPUs: what was read in part before may be whole now.
+        let is_known = |topology: &Topology| *topology == known.topology;
+        let same = now.limits == known.limits && now.topology.as_ref().is_none_or(is_known);
         if same && self.stale.swap(0, Ordering::Relaxed) == 0 {
             return;
         }
         self.change_surroundings(|surroundings| {
-            surroundings.limits = machine.limits;
-            surroundings.topology = machine.topology;
+            surroundings.limits = now.limits;
+            if let Some(topology) = now.topology {
+                surroundings.topology = topology;
+            }
         });
     }
 

@@ -45,8 +45,8 @@ pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};
 pub use platform::{
-    ConstPlatform, ForkHooks, Machine, MemoryPolicy, Platform, Residency, RunState, SchedPolicy,
-    Scheduling, SignalMask, ThreadSpec, Wait,
+    ConstPlatform, ForkHooks, Look, Machine, MemoryPolicy, Platform, Residency, RunState,
+    SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
 };
 pub use retry::{Attempt, PAUSE, Retries};
 pub use said::Said;

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 use core::time::Duration;
+use std::sync::Arc;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -164,11 +165,26 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// The CPU that the caller runs on. It may run on another one by the time it looks at the answer.
     fn current_cpu() -> usize;
 
-    /// The machine, and what this process may use of it, read anew. Takes milliseconds on a large machine.
+    /// The machine, and what this process may use of it, read anew. Takes a tenth of a second on a large machine.
+    ///
+    /// Where not all of it can be read, it is as much as is known and [not whole](Topology::is_whole).
     ///
     /// # Errors
-    /// Where the description of the machine cannot be read; the text says which file.
+    /// Where not even the CPUs of the machine are known; the text says why.
     fn machine() -> Result<Machine, String>;
+
+    /// The machine again, as far as it may be another than before. `known` has what was read before, for a platform that compares with
+    /// it before it reads all anew. So a look is cheap on a machine that is as it was; one that reads all anew does not ask.
+    ///
+    /// # Errors
+    /// What may have changed cannot be read; what was known stands.
+    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+        known: impl FnOnce() -> Arc<K>,
+    ) -> Result<Look, String> {
+        drop(known);
+        Self::machine()
+            .map(|machine| Look { topology: Some(machine.topology), limits: machine.limits })
+    }
 
     /// From now on the threads of this process [ask for time](Self::ask_for_time).
     ///
@@ -495,6 +511,15 @@ pub struct Machine {
     /// CPUs, caches, nodes.
     pub topology: Topology,
     /// The CPUs and the quota that this process has.
+    pub limits: Limits,
+}
+
+/// What a [look](Platform::look_again) at the machine has found.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The machine; `None` where it is known to be the one that it was.
+    pub topology: Option<Topology>,
+    /// The CPUs and the quota that this process has now.
     pub limits: Limits,
 }
 

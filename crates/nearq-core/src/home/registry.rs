@@ -99,6 +99,9 @@ impl<P: Platform> Homes<P> {
     /// Follows a change of the machine, or of what of it may be used.
     pub(crate) fn set_machine(&self, topology: &Topology, allowed: &CpuSet) {
         let nodes = Nodes::of(topology, allowed);
+        // The map is that of the machine at the beginning. Where that had one node, because it could not be read, there are no homes.
+        let nodes =
+            if self.map.nodes() == 1 && !nodes.is_single() { nodes.joined() } else { nodes };
         self.several.store(u32::from(!nodes.is_single()), Ordering::SeqCst);
         *self.nodes.lock() = Arc::new(nodes);
     }

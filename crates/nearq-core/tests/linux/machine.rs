@@ -42,6 +42,88 @@ fn tell(child: &mut Child, line: &str) {
     writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
 }
 
+/// How many reads the caller has made so far; none where the kernel does not count them.
+fn reads() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("syscr: "))?.trim().parse().ok()
+}
+
+#[test]
+fn a_look_at_a_machine_that_is_as_it_was_does_not_read_all_of_it() {
+    let runtime = Runtime::builder().build().unwrap();
+    runtime.refresh();
+    let Some(before) = reads() else {
+        println!("skipped: needs a kernel that counts reads (/proc/thread-self/io)");
+        return;
+    };
+    let itself = reads().unwrap() - before;
+    let looks = (0..10).map(|_| {
+        let begin = reads().unwrap();
+        runtime.refresh();
+        reads().unwrap() - begin - itself
+    });
+    // Another program may bring a CPU up at any time.
+    let look = looks.min().unwrap();
+    let begin = reads().unwrap();
+    drop(Linux::machine().unwrap());
+    let whole = reads().unwrap() - begin - itself;
+    println!("{look} reads instead of {whole}");
+    let cpus = runtime.topology().online().len() as u64;
+    assert!(look + 4 * cpus < whole, "{look} reads, of all files {whole}");
+}
+
+/// Has the process open no file any more; what it had before can be had again.
+fn set_most_files(most: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours, and is written by the call only.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, most.min(limit.rlim_max));
+    // SAFETY: as above; the call reads it.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    before
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_is_one_node_until_it_can_be() {
+    if part().is_some() {
+        return begin_without_files();
+    }
+    let output = command(a_machine_that_cannot_be_read_is_one_node_until_it_can_be, "child")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nearq: ")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    let parts = ["/sys/devices/system/cpu", "Too many open files (os error 24)", "one node"];
+    assert!(parts.iter().all(|part| lines[0].contains(part)), "{text}");
+}
+
+/// The child.
+fn begin_without_files() {
+    let whole = Runtime::builder().build().unwrap();
+    let most = set_most_files(3);
+    let runtime = Runtime::builder().build().expect("its CPUs are known");
+    let queue = runtime.workqueue("blind").scope(Scope::System).build_in().unwrap();
+    let per_cpu = runtime.workqueue("by CPU").per_cpu(true).build_in().unwrap();
+    let topology = runtime.topology();
+    assert!(!topology.is_whole());
+    assert_eq!((topology.nodes().len(), topology.llcs().len(), queue.pods().len()), (1, 1, 1));
+    assert_eq!(runtime.allowed(), whole.allowed());
+    let work =
+        || (0..100).for_each(|_| drop((queue.spawn(|| {}).join(), per_cpu.spawn(|| {}).join())));
+    work();
+    runtime.refresh();
+    assert!(!runtime.topology().is_whole());
+    // What was whole stays as it is.
+    whole.refresh();
+    assert!(whole.topology().is_whole());
+    set_most_files(most);
+    runtime.refresh();
+    assert_eq!(runtime.topology(), whole.topology());
+    work();
+}
+
 #[test]
 fn an_affinity_that_shrinks_and_grows_is_followed() {
     if part().is_some() {

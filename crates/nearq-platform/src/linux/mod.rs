@@ -6,6 +6,7 @@
 mod ending;
 mod exec;
 mod fork;
+mod machine;
 mod memory;
 mod others;
 mod platform;

@@ -12,15 +12,15 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
-use std::path::Path;
+use std::sync::Arc;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, memory, retry, run_state, slice, spawn, thread, told};
+use super::{ending, fork, machine, memory, retry, run_state, slice, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, ForkHooks, Held, Instant, Machine, MemoryPolicy, NodeWord, Ordering, Platform,
+    Attempt, ForkHooks, Held, Instant, Look, Machine, MemoryPolicy, NodeWord, Ordering, Platform,
     Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
 };
 
@@ -64,6 +64,11 @@ use crate::{
 ///   first one, where numbers are others.
 /// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
 ///   leaves the kernel's own balancing between nodes on.
+/// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls) is the CPUs that the process may use, on
+///   one node. That, and what could not be read of one that is known in part, is said once in a warning, with the path and the error; each
+///   look reads it again.
+/// - **A [look](Platform::look_again)** reads a dozen files, however large the machine is: of the control group, and the lists of the CPUs
+///   and the nodes that are online. What it does not see says [`Topology::reread`].
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
 ///   `posix_spawn` (what `Command` is without) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
@@ -217,13 +222,14 @@ impl Platform for Linux {
     }
 
     fn machine() -> Result<Machine, String> {
-        let root = Path::new("/");
-        let topology = Topology::from_sysfs(root).map_err(|error| error.to_string())?;
-        // Of the process, not of the caller, which may be a worker that was restricted.
-        let affinity = thread::affinity(Thread::first())
-            .or_else(|_| thread::affinity(Thread::current()))
-            .map_err(|refused| refused.to_string())?;
-        Ok(Machine { topology, limits: Limits::read(root, affinity) })
+        machine::read()
+    }
+
+    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+        known: impl FnOnce() -> Arc<K>,
+    ) -> Result<Look, String> {
+        let known = known();
+        machine::look_again((*known).as_ref(), (*known).as_ref())
     }
 
     fn spawn(

@@ -270,6 +270,7 @@ fn a_look_at_a_large_machine() {
         folder.remove(&format!("{path}/cpumap")).file(&format!("{path}/cpulist"), &mask(&cpus));
     }
     folder
+        .file("sys/devices/system/node/online", "0-1\n")
         .file("proc/self/cgroup", "0::/a/b/c\n")
         .file("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
         .file("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n");
