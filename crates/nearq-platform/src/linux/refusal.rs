@@ -28,6 +28,10 @@ const OTHER_USER: &str = "the thread belongs to another user; needs CAP_SYS_NICE
 const FILTER: &str = "a filter on system calls (seccomp) forbids it; containers have an option for that, such as \
      --security-opt seccomp=unconfined";
 
+/// Said of what every thread may do to itself: who refuses that has other reasons than users and privileges.
+const OWN: &str = "a filter on system calls (seccomp) or a security policy of the container refuses it; containers have an option for \
+     that, such as --security-opt seccomp=unconfined";
+
 /// A thread that could not be created.
 pub(super) fn spawning(error: Errno) -> Cow<'static, str> {
     Cow::Borrowed(match error {
@@ -58,9 +62,18 @@ pub(super) fn processes(error: Errno) -> Cow<'static, str> {
     })
 }
 
-/// A nice value, class or slice.
-pub(super) fn scheduling(nice: i32, error: Errno) -> Cow<'static, str> {
+/// A nice value alone, of a thread of this process. `EPERM` is not said for want of a privilege.
+pub(super) fn nice(nice: i32, error: Errno) -> Cow<'static, str> {
     match error {
+        Errno::PERM => Cow::Borrowed(OWN),
+        _ => scheduling(nice, error, true),
+    }
+}
+
+/// A nice value, class or slice, of a thread of this process; `lacks`: it takes a privilege that the process may not have.
+pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, str> {
+    match error {
+        Errno::PERM if !lacks => Cow::Borrowed(OWN),
         Errno::ACCESS | Errno::PERM => {
             // The kernel's own arithmetic: nice 19 to -20 is a limit of 1 to 40.
             let wanted = 20 - nice.clamp(-20, 19);
@@ -77,8 +90,16 @@ pub(super) fn scheduling(nice: i32, error: Errno) -> Cow<'static, str> {
     }
 }
 
-/// A set of CPUs.
+/// A set of CPUs of a thread of this process.
 pub(super) fn affinity(error: Errno) -> Cow<'static, str> {
+    match error {
+        Errno::PERM | Errno::ACCESS => Cow::Borrowed(OWN),
+        _ => affinity_of_others(error),
+    }
+}
+
+/// A set of CPUs of a thread of another process.
+pub(super) fn affinity_of_others(error: Errno) -> Cow<'static, str> {
     match error {
         Errno::INVAL => Cow::Owned(allowed_cpus()),
         Errno::PERM => Cow::Borrowed(OTHER_USER),

@@ -82,8 +82,19 @@ pub(super) fn nice(thread: Thread) -> Result<i32, Refused> {
 pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
     let what = || format!("give {thread} nice {nice}");
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
-    sys::set_nice(tid, nice)
-        .map_err(|error| refused(what(), error, refusal::scheduling(nice, error)))
+    sys::set_nice(tid, nice).map_err(|error| refused(what(), error, refusal::nice(nice, error)))
+}
+
+/// Whether it takes a privilege to give the thread that nice value and a class: neither the limit allows it, nor is it as favoured already.
+fn needs_privilege(tid: Tid, nice: i32) -> bool {
+    // The kernel's own arithmetic: nice 19 to -20 is a limit of 1 to 40.
+    let wanted = u64::from((20 - nice.clamp(-20, 19)).unsigned_abs());
+    if sys::nice_limit().is_none_or(|limit| limit >= wanted) {
+        return false;
+    }
+    // To leave SCHED_IDLE takes the privilege to have the nice value that the thread has.
+    let is_idle = sys::scheduling(tid).map_or(true, |has| is(has.policy, libc::SCHED_IDLE));
+    is_idle || sys::nice(tid).map_or(true, |now| nice < now)
 }
 
 pub(super) fn set_scheduling(
@@ -111,7 +122,8 @@ pub(super) fn set_scheduling(
     nice_apart.and_then(|()| sys::set_scheduling(tid, policy, nice, slice)).map_err(|error| {
         // To leave SCHED_IDLE needs the privilege to have the nice value that the thread has already.
         let most_favoured = sys::nice(tid).map_or(nice, |now| now.min(nice));
-        refused(what(), error, refusal::scheduling(most_favoured, error))
+        let lacks = needs_privilege(tid, most_favoured);
+        refused(what(), error, refusal::scheduling(most_favoured, error, lacks))
     })
 }
 
@@ -201,12 +213,14 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> 
             && is(has.policy, libc::SCHED_IDLE)
         {
             let what = format!("bring {thread} out of the class SCHED_IDLE to nice {nice}");
-            return Err(refused(what, error, refusal::scheduling(reached.min(nice), error)));
+            let wanted = reached.min(nice);
+            let lacks = needs_privilege(tid, wanted);
+            return Err(refused(what, error, refusal::scheduling(wanted, error, lacks)));
         }
     }
     match (outcome, policy) {
         (Err(error), SchedPolicy::Normal) => {
-            Err(refused(what(), error, refusal::scheduling(nice, error)))
+            Err(refused(what(), error, refusal::nice(nice, error)))
         }
         _ => Ok(()),
     }

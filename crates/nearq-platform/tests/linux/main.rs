@@ -6,6 +6,8 @@ mod common;
 #[cfg(not(miri))]
 mod costs;
 #[cfg(not(miri))]
+mod filtered;
+#[cfg(not(miri))]
 mod memory;
 mod park;
 #[cfg(not(miri))]
