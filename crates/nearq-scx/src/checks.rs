@@ -1,9 +1,11 @@
 //! What a machine must have for the scheduler, looked at before anything is done: one line says what is missing and what to do.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
 use nearq_scx_policy::layout::Nq;
+use nearq_topology::Topology;
 
 use crate::load;
 use crate::output::Failure;
@@ -67,6 +69,21 @@ pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
     }
 }
 
+/// The machine below `root`, refused where it could not be read whole: all its tasks would go by what is guessed of the rest.
+pub(crate) fn machine(root: &Path) -> Result<Topology, Failure> {
+    let refused = |what: &dyn Display| {
+        Failure::input(format!(
+            "this machine cannot be read whole: {what}; make that readable (mount /sys, raise the limit on open files with ulimit -n, run \
+             it as root and outside of a container), and start it again"
+        ))
+    };
+    let machine = Topology::from_sysfs(root).map_err(|error| refused(&error))?;
+    match machine.warning() {
+        None => Ok(machine),
+        Some(warning) => Err(refused(&warning)),
+    }
+}
+
 /// Whether there is anything to gain.
 pub(crate) fn nodes(nq: &Nq, anyway: bool) -> Result<(), Failure> {
     if nq.nodes > 1 || anyway {
@@ -98,7 +115,6 @@ fn lacking(mask: u64) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::files::Files;
-    use nearq_topology::Topology;
 
     const ROOT: (&str, &str) = ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n");
     const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
@@ -139,6 +155,27 @@ mod tests {
         assert!(is_loaded(&ours.0));
         let between = Files::new("between", &[("sys/kernel/sched_ext/state", "disabling\n")]);
         assert_eq!(loaded(&between.0), Some("disabling".to_owned()));
+    }
+
+    #[test]
+    fn a_machine_that_could_not_be_read_whole_is_refused_with_what_and_what_to_do() {
+        const CPUS: &str = "sys/devices/system/cpu";
+        let files = ["possible", "present", "online"].map(|list| format!("{CPUS}/{list}"));
+        let files = files.each_ref().map(|file| (file.as_str(), "0-1\n"));
+        let whole = Files::new("whole", &files);
+        assert_eq!(machine(&whole.0).map(|machine| machine.cpus().len()), Ok(2));
+        // There, and not to be read by root either: a link to itself.
+        let part = Files::new("part", &files);
+        let core = part.0.join(CPUS).join("cpu1/topology/core_cpus");
+        fs::create_dir_all(core.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&core, &core).unwrap();
+        let text = machine(&part.0).unwrap_err().to_string();
+        let said =
+            ["cpu1/topology/core_cpus: Too many levels of symbolic links", "make that readable"];
+        assert!(said.iter().all(|part| text.contains(part)), "{text}");
+        let text = machine(Path::new("/nonexistent")).unwrap_err().to_string();
+        let said = ["/nonexistent: No such file", "mount /sys"];
+        assert!(said.iter().all(|part| text.contains(part)), "{text}");
     }
 
     #[test]

@@ -178,9 +178,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The machine now, and what the scheduler knows of it when it begins.
+/// The machine now, if it can be read whole, and what the scheduler knows of it when it begins.
 fn machine() -> Result<(Topology, Box<Nq>), Failure> {
-    let machine = Topology::from_sysfs(Path::new("/")).map_err(Failure::run)?;
+    let machine = checks::machine(Path::new("/"))?;
     let nq = nearq_scx_policy::describe(&machine, machine.online()).map_err(Failure::input)?;
     Ok((machine, nq))
 }
@@ -227,7 +227,14 @@ impl Session<'_> {
                 let begun = Instant::now();
                 // What was set meanwhile is meant to last.
                 let weights = loaded.machine().weights;
-                (machine, nq) = self::machine()?;
+                match self::machine() {
+                    Ok(now) => (machine, nq) = now,
+                    // It goes on with what it knows, and looks again.
+                    Err(failure) => {
+                        tell(format_args!("cannot begin anew: {failure}"));
+                        continue;
+                    }
+                }
                 nq.weights = weights;
                 loaded.begin_again(&nq)?;
                 let took = begun.elapsed().as_millis();
