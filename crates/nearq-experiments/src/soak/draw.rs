@@ -9,8 +9,8 @@ use nearq_topology::Topology;
 
 use super::dice::Dice;
 use super::plan::{
-    Allowance, Body, Change, FuturePlan, Handle, IssuerPlan, ItemPlan, Kind, Member, Op, Pause,
-    Plan, QueuePlan, RuntimePlan, SetEnd, Step, To,
+    Allowance, Body, Change, FuturePlan, Handle, Hardships, IssuerPlan, ItemPlan, Kind, Member, Op,
+    Pause, Plan, QueuePlan, RuntimePlan, SetEnd, Step, To,
 };
 
 /// From few CPUs to many: every kind of pod, with and without SMT.
@@ -28,6 +28,9 @@ const MACHINES: [&str; 12] = [
     "pack:2 l3:4 core:4",
     "pack:2 numa:2 l3:2 core:4 pu:2",
 ];
+
+/// No program has more items than this that wait for others at the same time.
+const FEWEST_THREADS: u32 = 32;
 
 /// The program of a seed.
 pub(crate) fn draw(seed: u64) -> Plan {
@@ -73,7 +76,47 @@ pub(crate) fn draw(seed: u64) -> Plan {
     let issuers = (0..issuer_count).map(|issuer| drawer.issuer(issuer, issuer_count)).collect();
     let Drawer { queues, items, .. } = drawer;
     let (queues, items) = (std::mem::take(queues), std::mem::take(items));
-    Plan { seed, machine, allowance, schedule, faults, runtime, queues, items, issuers }
+    let hardships = Hardships::default();
+    let mut plan = Plan {
+        seed,
+        machine,
+        allowance,
+        schedule,
+        faults,
+        hardships,
+        runtime,
+        queues,
+        items,
+        issuers,
+    };
+    make_harder(&mut plan);
+    plan
+}
+
+/// Adds hardships to half of the programs.
+fn make_harder(plan: &mut Plan) {
+    let dice = &mut Dice::new(plan.seed ^ 0x6861_7264_7368_6970);
+    if dice.one_in(2) {
+        return;
+    }
+    plan.faults.states_hidden = dice.one_in(4);
+    let restless = dice.one_in(16).then(|| {
+        let queue = dice.below(plan.queues.len());
+        (queue, *dice.pick(&[10, 100, 1000, 3000]), dice.below(8))
+    });
+    let refused = dice.one_in(4).then(|| (dice.micros(0..=5000), dice.micros(1000..=1_000_000)));
+    plan.hardships = Hardships {
+        hooks: dice.one_in(3).then(|| dice.micros(0..=20_000)),
+        threads: dice.one_in(6).then(|| FEWEST_THREADS + dice.below(64) as u32),
+        refused,
+        drops_panic: dice.one_in(3),
+        restless,
+    };
+    if let Some((queue, times, at)) = restless {
+        let owner = queue % plan.issuers.len();
+        let ops = &mut plan.issuers[owner].ops;
+        ops.insert(at.min(ops.len()), Op::Restless { queue, times });
+    }
 }
 
 struct Drawer {

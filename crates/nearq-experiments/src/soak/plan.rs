@@ -193,6 +193,11 @@ pub(crate) enum Op {
         queue: usize,
         change: Change,
     },
+    /// Changes the slice so often, to another one each time.
+    Restless {
+        queue: usize,
+        times: usize,
+    },
     DefaultScope(Scope),
     RuntimeAffinity(bool),
     Spin(u32),
@@ -253,6 +258,22 @@ pub(crate) struct IssuerPlan {
     pub(crate) ops: Vec<Op>,
 }
 
+/// What makes a program's life harder, beside the faults of the machine. Drawn apart from the rest, so that a seed has the same program
+/// with and without.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hardships {
+    /// How long each worker takes in its start hook and in its stop hook.
+    pub(crate) hooks: Option<Duration>,
+    /// Threads of the runtime at most.
+    pub(crate) threads: Option<u32>,
+    /// After so long every thread is refused, for so long.
+    pub(crate) refused: Option<(Duration, Duration)>,
+    /// What closures captured panics when it is dropped, unless the closure ran.
+    pub(crate) drops_panic: bool,
+    /// The owner of this queue changes its slice so often, to another value each time, after so many of its steps.
+    pub(crate) restless: Option<(usize, usize, usize)>,
+}
+
 /// The runtime's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimePlan {
@@ -272,6 +293,7 @@ pub struct Plan {
     pub(crate) allowance: Allowance,
     pub(crate) schedule: Schedule,
     pub(crate) faults: Faults,
+    pub(crate) hardships: Hardships,
     pub(crate) runtime: RuntimePlan,
     pub(crate) queues: Vec<QueuePlan>,
     pub(crate) items: Vec<ItemPlan>,
@@ -489,6 +511,9 @@ impl fmt::Display for Op {
             Op::Step(step) => write!(f, "{step}"),
             Op::Await { queue } => write!(f, "await queue-{queue}"),
             Op::Change { queue, change } => write!(f, "set queue-{queue} {change}"),
+            Op::Restless { queue, times } => {
+                write!(f, "set the slice of queue-{queue} {times} times")
+            }
             Op::DefaultScope(scope) => write!(f, "set the default scope {scope}"),
             Op::RuntimeAffinity(on) => write!(f, "set the runtime's affinity {on}"),
             Op::Spin(looks) => write!(f, "set spin {looks}"),
@@ -505,6 +530,7 @@ impl fmt::Display for Plan {
         writeln!(f, "machine: {}; the process has {}", self.machine, self.allowance)?;
         writeln!(f, "schedule: {:?}", self.schedule)?;
         writeln!(f, "faults: {}", faults_in_words(&self.faults))?;
+        writeln!(f, "hardships: {}", self.hardships)?;
         let RuntimePlan { default_scope, affinity, shard_size, spin, idle_timeout } = &self.runtime;
         writeln!(
             f,
@@ -551,6 +577,21 @@ impl fmt::Display for Plan {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Hardships {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hardships { hooks, threads, refused, drops_panic, restless } = self;
+        let mut words = Vec::new();
+        words.extend(hooks.map(|time| format!("hooks that take {time:?}")));
+        words.extend(threads.map(|threads| format!("{threads} threads at most")));
+        words.extend(
+            refused.map(|(after, time)| format!("threads refused for {time:?} after {after:?}")),
+        );
+        words.extend(drops_panic.then(|| "drops that panic".to_owned()));
+        words.extend(restless.map(|(queue, times, _)| format!("{times} changes of queue-{queue}")));
+        if words.is_empty() { f.write_str("none") } else { f.write_str(&words.join(", ")) }
     }
 }
 

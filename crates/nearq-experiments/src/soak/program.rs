@@ -13,7 +13,8 @@ use nearq_sim::Sim;
 
 use super::futures::{Kept, Wakers};
 use super::ledger::{Ledger, Unit};
-use super::plan::{Body, Kind, Op, Plan, queue_name};
+use super::plan::{Body, Change, Kind, Op, Plan, queue_name};
+use super::steps::SLICES;
 
 /// What is queued is run within this time, whatever goes wrong: a thousand times what a program's work takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,18 +54,37 @@ pub(super) struct Actor<'a> {
 }
 
 /// Must be dropped exactly once; every function captures one.
-pub(super) struct Captured(Arc<Ledger>, String);
+pub(super) struct Captured {
+    ledger: Arc<Ledger>,
+    by: String,
+    /// Its drop panics.
+    panics: bool,
+}
 
 impl Captured {
     pub(super) fn new(ledger: &Arc<Ledger>, by: String) -> Self {
         ledger.captured(&by, 1);
-        Captured(Arc::clone(ledger), by)
+        Captured { ledger: Arc::clone(ledger), by, panics: false }
+    }
+
+    /// The same; its drop `panics`, if it is not [`Self::used`] before.
+    pub(super) fn that_panics(mut self, panics: bool) -> Self {
+        self.panics = panics;
+        self
+    }
+
+    /// The function runs: what it captured is dropped as a part of it.
+    pub(super) fn used(self) -> Self {
+        self.that_panics(false)
     }
 }
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        self.0.captured(&self.1, -1);
+        self.ledger.captured(&self.by, -1);
+        if self.panics && !std::thread::panicking() {
+            resume_unwind(Box::new(format!("what {} captured panics on purpose", self.by)));
+        }
     }
 }
 
@@ -97,7 +117,21 @@ pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
         let stage = Arc::clone(&stage);
         start("outside", None, move || stage.wakers.wake_them())
     };
+    let scarcity = plan.hardships.refused.map(|(after, time)| {
+        let faults = plan.faults;
+        start("scarcity", None, move || {
+            Sim::sleep(after);
+            let mut refusing = faults;
+            refusing.spawn_refused_one_in = 1;
+            note("every thread is refused");
+            Sim::start_faults(refusing);
+            Sim::sleep(time);
+            note("threads can be had again");
+            Sim::start_faults(faults);
+        })
+    });
     issuers.into_iter().for_each(Sim::join);
+    scarcity.into_iter().for_each(Sim::join);
     stage.come_to_rest();
     stage.wakers.close();
     Sim::join(outside);
@@ -132,7 +166,8 @@ impl Stage {
     fn set(plan: &Plan, ledger: &Arc<Ledger>) -> Arc<Self> {
         let (begins, ends) = (Arc::clone(ledger), Arc::clone(ledger));
         let settings = &plan.runtime;
-        let runtime = Runtime::<Sim>::builder_in()
+        let hooks = plan.hardships.hooks;
+        let mut runtime = Runtime::<Sim>::builder_in()
             .default_scope(settings.default_scope)
             .affinity(settings.affinity)
             .cache_shard_size(settings.shard_size)
@@ -141,10 +176,16 @@ impl Stage {
             .on_worker_start(move |info| {
                 begins.worker_begins(me(), info.name.clone(), info.pod.clone());
                 note(format_args!("worker {} of pod {} begins", info.name, info.pod));
+                hooks.into_iter().for_each(Sim::sleep);
             })
-            .on_worker_stop(move |_| ends.worker_ends(me()))
-            .build()
-            .expect("the simulated machine can be described");
+            .on_worker_stop(move |_| {
+                hooks.into_iter().for_each(Sim::sleep);
+                ends.worker_ends(me());
+            });
+        if let Some(threads) = plan.hardships.threads {
+            runtime = runtime.thread_limit(threads);
+        }
+        let runtime = runtime.build().expect("the simulated machine can be described");
         let stage = Arc::new(Stage {
             plan: plan.clone(),
             ledger: Arc::clone(ledger),
@@ -354,6 +395,12 @@ impl Stage {
                 Op::Step(step) => self.step(step, actor, &mut kept),
                 Op::Await { queue } => self.wait_for(*queue),
                 Op::Change { queue, change } => self.change(*queue, change),
+                Op::Restless { queue, times } => {
+                    for change in 1..=*times {
+                        let slice = SLICES[0] + Duration::from_micros(change as u64);
+                        self.change(*queue, &Change::Slice(Some(slice)));
+                    }
+                }
                 Op::Limits(allowance) => {
                     note(op);
                     let possible = self.plan.possible();

@@ -18,7 +18,7 @@ use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
 
 /// The shortest and the longest slice that may be asked for.
-const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
+pub(super) const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
 
 /// A waker that tells the ledger.
 struct Bell(Arc<Ledger>);
@@ -188,8 +188,10 @@ impl Stage {
         let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger, self.name(unit)));
+        // Of one that wakes others when it is dropped, nothing may happen while it unwinds: the simulated machine stands still then.
+        let captured = captured.that_panics(self.plan.hardships.drops_panic && luggage.is_none());
         let closure = move || {
-            let _captured = (captured, luggage);
+            let _captured = (captured.used(), luggage);
             let actor = Actor { within: Some(number), ..Actor::default() };
             stage.run(unit, &body, actor, |_| body.panics);
             unit
