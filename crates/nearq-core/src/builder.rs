@@ -133,7 +133,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Called by each worker when it begins.
+    /// Called by each worker when it begins, before it looks for work. Until it has returned, the worker does not count: others are woken or
+    /// started instead, as long as no more are in their hooks than the pool has CPUs.
     #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.config.on_start = Some(Arc::new(hook));

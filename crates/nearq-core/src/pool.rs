@@ -25,6 +25,7 @@
 
 mod calling;
 mod homes;
+mod hooks;
 mod threads;
 
 use core::ptr::NonNull;
@@ -75,6 +76,8 @@ pub(crate) struct Pool<P: Platform> {
     workers: P::AtomicU32,
     /// Workers that have said that they block: so many threads more than hands.
     away: P::AtomicU32,
+    /// Workers in their start hooks.
+    hooked: P::AtomicU32,
     /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
     stale: P::AtomicU32,
     /// Whether its workers can be started.
@@ -156,6 +159,7 @@ impl<P: Platform> Pool<P> {
             homed: Padded(Homed::new()),
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
+            hooked: P::AtomicU32::new(0),
             stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -561,6 +565,7 @@ impl<P: Platform> Pool<P> {
         fork::set(&self.called.hands, self.cpus);
         fork::set(&self.workers, 0);
         fork::set(&self.away, 0);
+        fork::set(&self.hooked, 0);
         self.homed.after_fork_in_child();
         self.hardship.after_fork_in_child();
     }

@@ -351,10 +351,11 @@ impl<P: Platform> Rescuer<P> {
             // Hooks and items may fork. In the child this thread is not a rescuer, and not counted.
             let epoch = P::fork_epoch();
             // Before any foreign code: see "its end".
-            *worker.thread.lock() = Some(P::current_thread());
+            worker.enter_hook();
             favour::<P>();
             own.hooked.call(own.config.on_start.as_ref(), &info);
             if P::fork_epoch() == epoch {
+                worker.leave_hook();
                 live(&own, &rescuer, &queue, worker);
             }
             if P::fork_epoch() == epoch {

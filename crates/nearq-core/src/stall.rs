@@ -33,6 +33,8 @@ const LOOKS: u32 = 100;
 const MOST_NAMED: usize = 64;
 /// Workers that its text names.
 const MOST_SHOWN: usize = 16;
+/// What stands for the function of a worker that is in its start hook.
+const START_HOOK: &str = "the hook on_worker_start";
 
 /// What is told of stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
@@ -55,13 +57,13 @@ pub struct Stall {
     pub idle: usize,
     /// Whether the last worker that it wanted could not be started: limits on threads, or a want of memory.
     pub refused: bool,
-    /// Those that are in the middle of an item; 64 at most.
+    /// Those that are in the middle of an item or of their start hook; 64 at most.
     pub busy: Vec<BusyWorker>,
     /// How many there are beyond those.
     pub more_busy: usize,
 }
 
-/// A worker in the middle of an item.
+/// A worker in the middle of an item, or of the hook with which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BusyWorker {
@@ -69,7 +71,7 @@ pub struct BusyWorker {
     pub thread: String,
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
-    /// The name of the item's function.
+    /// The name of the item's function; `the hook on_worker_start` where it is in [that](crate::RuntimeBuilder::on_worker_start).
     pub function: &'static str,
     /// What the item says of itself; see [`set_description`](crate::set_description).
     pub description: String,
@@ -243,7 +245,7 @@ fn describe<P: Platform>(
     for worker in of_pool {
         if worker.is_idle() {
             idle += usize::from(!worker.rescues());
-        } else if let Some(function) = worker.function() {
+        } else if let Some(function) = busy_with(worker) {
             if busy.len() < MOST_NAMED {
                 busy.push(look_at(worker, function, watcher, now));
             } else {
@@ -262,6 +264,11 @@ fn describe<P: Platform>(
         busy,
         more_busy,
     }
+}
+
+/// The name of what the worker runs.
+fn busy_with<P: Platform>(worker: &Worker<P>) -> Option<&'static str> {
+    if worker.is_in_hook() { Some(START_HOOK) } else { worker.function() }
 }
 
 fn look_at<P: Platform>(
@@ -289,7 +296,11 @@ fn look_at<P: Platform>(
         thread_id: thread.map(P::thread_id),
         function,
         description: worker.description(),
-        runs: seen.map(|seen| now - seen.since),
+        runs: if worker.is_in_hook() {
+            Some(now.saturating_since(worker.began()))
+        } else {
+            seen.map(|seen| now - seen.since)
+        },
         activity,
         place: sleeping.and_then(P::sleeps_in),
     }

@@ -75,8 +75,10 @@ pub(crate) struct Worker<P: Platform> {
     running: P::AtomicPtr<ItemTable<P>>,
     /// One more than the number of the node where the item that runs is at home; 0 if it has no home.
     home: P::AtomicU32,
-    /// When it took its batch.
+    /// When it took its batch, or went into its start hook.
     began: P::AtomicU64,
+    /// Whether it is in its start hook. Relaxed: for people.
+    hooked: P::AtomicU32,
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
     /// The right to wait for the thread's end; stays after it, until the entry is used again.
@@ -107,6 +109,7 @@ impl<P: Platform> Worker<P> {
             running: P::AtomicPtr::new(core::ptr::null_mut()),
             home: P::AtomicU32::new(0),
             began: P::AtomicU64::new(0),
+            hooked: P::AtomicU32::new(0),
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
             description: Mutex::new_in(String::new()),
@@ -220,6 +223,7 @@ impl<P: Platform> Worker<P> {
         fork::set(&self.link, core::ptr::null_mut());
         fork::set(&self.running, core::ptr::null_mut());
         fork::set(&self.home, 0);
+        fork::set(&self.hooked, 0);
         self.batch.after_fork_in_child();
         // SAFETY: here and below: this is the only thread, and no user's code runs while it holds one of these locks.
         unsafe { self.thread.renew(None) };
@@ -308,13 +312,30 @@ impl<P: Platform> Worker<P> {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
     }
 
+    /// Its thread, which is the caller, goes into its start hook.
+    pub(crate) fn enter_hook(&self) {
+        *self.thread.lock() = Some(P::current_thread());
+        self.set_began(P::now());
+        self.hooked.store(1, Ordering::Relaxed);
+    }
+
+    /// The hook has returned.
+    pub(crate) fn leave_hook(&self) {
+        self.hooked.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is in its start hook.
+    pub(crate) fn is_in_hook(&self) -> bool {
+        self.hooked.load(Ordering::Relaxed) != 0
+    }
+
     /// Says when it took the batch that it runs now.
     #[inline]
     pub(crate) fn set_began(&self, now: Instant) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When it took the batch that it runs now, or ran last.
+    /// When it took the batch that it runs now, or ran last; in its start hook, when it went there.
     pub(crate) fn began(&self) -> Instant {
         Instant::from_nanos(self.began.load(Ordering::Relaxed))
     }

@@ -304,4 +304,49 @@ mod modelled {
             assert_eq!(searching + working, 2, "both are off the stack, each once");
         });
     }
+
+    #[test]
+    fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 2);
+            let asleep = stub.table.get(1);
+            stub.settle(asleep);
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            // LEAVE, then CHECK.
+            stub.idle.end_search();
+            Loom::model_fence();
+            if !stub.inbox.is_empty() {
+                stub.call();
+            }
+            // In the hook, which does not return before the pusher is done.
+            Loom::join(pusher);
+            assert!(!asleep.is_idle(), "the other one is woken while this one is in its hook");
+            assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
+            assert_eq!(stub.word() & SEARCHING, super::super::ONE_SEARCHING, "the other one alone");
+        });
+    }
+
+    #[test]
+    fn a_worker_comes_out_of_its_hook_while_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            stub.idle.end_search();
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            stub.idle.begin_search();
+            stub.look();
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            Loom::join(pusher);
+            let taken = stub.taken.load(Ordering::Relaxed) == 1;
+            // A pusher that has found nobody starts a thread.
+            let nobody = stub.nobody.load(Ordering::Relaxed) != 0;
+            assert!(taken || nobody || !worker.is_idle(), "nobody comes for the item");
+        });
+    }
 }

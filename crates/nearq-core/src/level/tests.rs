@@ -90,6 +90,24 @@ fn a_pool_that_needs_nobody_any_more_gives_its_place_on() {
     assert_eq!(usage(&level), (0, 1), "the pool had no work");
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn a_worker_in_its_start_hook_has_no_place() {
+    let (runtime, level) = still::<Linux>(1);
+    let pool = pool(&runtime, 0);
+    let worker = pool.entry_for_test();
+    // As a pool's worker is started with a place.
+    assert!(level.try_acquire());
+    worker.grant();
+    pool.idle().begin_search();
+    pool.enter_hook(worker);
+    assert_eq!(usage(&level), (0, 1));
+    assert!(!pool.idle().has_searching() && worker.is_alive());
+    pool.leave_hook(worker);
+    assert!(pool.idle().has_searching() && !worker.take_grant());
+    assert_eq!(usage(&level), (0, 1));
+}
+
 #[cfg(not(miri))]
 mod modelled {
     use core::ptr::NonNull;

@@ -64,7 +64,7 @@ impl<P: Platform> Pool<P> {
 
     /// Pops a worker to be woken, if none is searching and one more may be awake.
     #[inline]
-    fn pop_to_wake(&self) -> Wakeup<'_, P> {
+    pub(super) fn pop_to_wake(&self) -> Wakeup<'_, P> {
         self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
     }
 

@@ -8,13 +8,23 @@ use crate::worker::Worker;
 impl<P: Platform> Pool<P> {
     /// Whether there may be more threads.
     pub(super) fn wants_workers(&self) -> bool {
-        self.workers.load(Ordering::Relaxed) < self.hands() + self.away.load(Ordering::Relaxed)
+        let threads = self.workers.load(Ordering::Relaxed);
+        let hands = self.hands() + self.away.load(Ordering::Relaxed);
+        match self.hooked.load(Ordering::Relaxed) {
+            0 => threads < hands,
+            hooked => self.may_start_beside_hooks(hooked, threads, hands),
+        }
     }
 
     /// Called by a worker that begins a batch: one more worker shall be there, until there are as many as may be awake.
     #[inline]
     pub(crate) fn keep_spare(&self) {
-        if self.wants_workers() && !self.idle.has_idle() && !self.idle.has_searching() {
+        if self.wants_workers()
+            && !self.idle.has_idle()
+            && !self.idle.has_searching()
+            // One that is in its hook will be there.
+            && self.hooked.load(Ordering::Relaxed) == 0
+        {
             self.start_worker(false);
         }
     }

@@ -9,6 +9,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
+use crate::builder::RuntimeBuilder;
 use crate::item::tests::{model, model_within, spawn};
 use crate::runtime::Runtime;
 use crate::work::Work;
@@ -16,7 +17,12 @@ use crate::workqueue::Workqueue;
 
 /// A runtime that never spins, and a queue whose pool wants one worker.
 fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
-    let runtime = Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
+    small_of(Runtime::<Loom>::builder_in(), max_active)
+}
+
+/// As [`small`], of a builder.
+fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
+    let runtime = builder.spin(0).build().expect("the machine is constant");
     let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
     let queue = queue.strict(true).max_active(max_active).build_in().expect("can be done");
     (runtime, queue)
@@ -26,6 +32,16 @@ fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
 fn one_item_and_the_end() {
     model(2, || {
         let (runtime, queue) = small(1);
+        assert_eq!(queue.spawn(|| 5).join().expect("no panic"), 5);
+        drop(queue);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn one_item_while_its_worker_is_in_a_hook() {
+    model_within(0, 1, || {
+        let (runtime, queue) = small_of(Runtime::<Loom>::builder_in().on_worker_start(|_| ()), 1);
         assert_eq!(queue.spawn(|| 5).join().expect("no panic"), 5);
         drop(queue);
         drop(runtime);

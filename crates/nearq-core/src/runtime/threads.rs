@@ -56,11 +56,7 @@ impl<P: Platform> Inner<P> {
             let worker = unsafe { &*entry.0 };
             // Hooks and items may fork. In the child this thread is not a worker, and not counted.
             let epoch = P::fork_epoch();
-            if let Some(attendant) = own.config.attendant {
-                attendant();
-            }
-            own.arrive(&pool.key.priority);
-            own.hooked.call(own.config.on_start.as_ref(), &info);
+            own.begin_worker(&pool, worker, &info);
             let mut place = place;
             if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
                 // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
@@ -88,6 +84,24 @@ impl<P: Platform> Inner<P> {
                 self.threads.fetch_sub(1, Ordering::SeqCst);
                 false
             }
+        }
+    }
+
+    /// Before the worker, which is the caller, looks for work: what there is of foreign code may take long.
+    fn begin_worker(&self, pool: &Pool<P>, worker: &Worker<P>, info: &WorkerInfo) {
+        let (attendant, on_start) = (self.config.attendant, self.config.on_start.as_ref());
+        let epoch = P::fork_epoch();
+        let has_foreign = attendant.is_some() || on_start.is_some();
+        if has_foreign {
+            pool.enter_hook(worker);
+        }
+        if let Some(attendant) = attendant {
+            attendant();
+        }
+        self.arrive(&pool.key.priority);
+        self.hooked.call(on_start, info);
+        if has_foreign && P::fork_epoch() == epoch {
+            pool.leave_hook(worker);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod freezing;
+mod hooks;
 mod limits;
 mod ordered;
 mod per_cpu;

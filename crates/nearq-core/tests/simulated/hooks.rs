@@ -1,0 +1,178 @@
+//! Hooks that take long, on simulated machines: they hold up nobody but the worker that is in one, and no crowd of threads is started
+//! for that.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use nearq_core::{Activity, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::Platform;
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::Topology;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const LONG: Duration = Duration::from_secs(2);
+
+fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'static) -> R {
+    let machine = Topology::from_synthetic(text).expect("well formed");
+    let outcome = Simulation::new(machine, seed).run(program);
+    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
+    outcome.expect()
+}
+
+/// A builder whose workers' start hooks are given their number, from 0 on.
+fn builder(hook: impl Fn(u32) + Send + Sync + 'static) -> RuntimeBuilder<Sim> {
+    let number = AtomicU32::new(0);
+    Runtime::<Sim>::builder_in()
+        .on_worker_start(move |_| hook(number.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
+    runtime.workqueue("hooks").scope(Scope::System).build_in().expect("can be done")
+}
+
+/// How long an item of the queue takes from being queued to its end.
+fn one_item(queue: &Workqueue<Sim>) -> Duration {
+    let begin = Sim::now();
+    queue.spawn(|| ()).join().expect("no panic");
+    Sim::now() - begin
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_while_another_one_is_in_its_start_hook() {
+    for seed in 0..5 {
+        let took = simulate("core:2", seed, || {
+            let runtime = builder(|number| {
+                if number > 0 {
+                    Sim::sleep(LONG);
+                }
+            });
+            let runtime = runtime.build().expect("is known");
+            let queue = queue(&runtime);
+            let each = (0..8).map(|_| {
+                let took = one_item(&queue);
+                Sim::sleep(ms(50));
+                took
+            });
+            each.collect::<Vec<_>>()
+        });
+        assert!(took.iter().all(|took| *took < ms(1)), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn another_worker_is_started_while_the_first_one_is_in_its_start_hook() {
+    for machine in ["core:1", "core:2", "numa:2 core:4"] {
+        let (first, second, threads) = simulate(machine, 1, || {
+            let runtime = builder(|number| {
+                if number == 0 {
+                    Sim::sleep(LONG);
+                }
+            });
+            let runtime = runtime.build().expect("is known");
+            let queue = queue(&runtime);
+            (one_item(&queue), one_item(&queue), runtime.threads())
+        });
+        // The monitor looks after half a millisecond first, and every three.
+        assert!(first < ms(5) && second < ms(5), "{machine}: {first:?}, {second:?}");
+        assert!(threads <= 4, "{machine}: {threads} threads");
+    }
+}
+
+#[test]
+fn a_start_hook_may_wait_for_an_item_of_its_own_pool() {
+    let took = simulate("core:1", 1, || {
+        let slot: Arc<OnceLock<Workqueue<Sim>>> = Arc::default();
+        let own = Arc::clone(&slot);
+        let runtime = builder(move |number| {
+            if number == 0 {
+                own.get().expect("is set").spawn(|| ()).join().expect("no panic");
+            }
+        });
+        let runtime = runtime.build().expect("is known");
+        slot.set(queue(&runtime)).expect("is set once");
+        one_item(slot.get().expect("is set"))
+    });
+    assert!(took < ms(5), "{took:?}");
+}
+
+#[test]
+fn where_all_start_hooks_take_long_there_is_one_thread_more_than_cpus() {
+    for cpus in [1, 4] {
+        let (most, all) = simulate(&format!("core:{cpus}"), 1, move || {
+            let runtime = builder(|_| Sim::sleep(LONG)).build().expect("is known");
+            let queue = queue(&runtime);
+            let begin = Sim::now();
+            let items: Vec<_> = (0..1000).map(|_| queue.spawn(|| ())).collect();
+            let mut most = 0;
+            while Sim::now() - begin + ms(100) < LONG {
+                Sim::sleep(ms(10));
+                most = most.max(runtime.threads());
+            }
+            for item in items {
+                item.join().expect("no panic");
+            }
+            (most, Sim::now() - begin)
+        });
+        assert_eq!(most, cpus + 1);
+        assert!(all < LONG + ms(100), "{all:?}");
+    }
+}
+
+#[test]
+fn where_no_start_hook_returns_a_stall_names_them() {
+    let told: Vec<Stall> = simulate("core:2", 1, || {
+        let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
+        let own = Arc::clone(&told);
+        let runtime = builder(|_| Sim::sleep(LONG))
+            .stall_after(ms(200))
+            .on_stall(move |stall| own.lock().push(stall.clone()));
+        let runtime = runtime.build().expect("is known");
+        one_item(&queue(&runtime));
+        core::mem::take(&mut *told.lock())
+    });
+    assert!((8..10).contains(&told.len()), "{told:?}");
+    for stall in &told {
+        assert_eq!((stall.waiting, stall.idle, stall.busy.len()), (1, 0, 3), "{stall:?}");
+        for worker in &stall.busy {
+            assert_eq!(
+                (worker.function, worker.activity),
+                ("the hook on_worker_start", Activity::Sleeps)
+            );
+            assert!(worker.runs.is_some_and(|runs| runs + ms(50) > stall.lasts), "{stall:?}");
+        }
+        let text = stall.to_string();
+        assert!(text.contains("): the hook on_worker_start for at least"), "{text}");
+        assert!(!text.contains("none of its workers"), "{text}");
+    }
+}
+
+#[test]
+fn a_stop_hook_that_takes_long_holds_up_nobody() {
+    let took = simulate("core:2", 1, || {
+        let runtime = Runtime::<Sim>::builder_in()
+            .idle_timeout(ms(20))
+            .on_worker_stop(|_| Sim::sleep(LONG))
+            .build()
+            .expect("is known");
+        let queue = queue(&runtime);
+        let each = (0..8).map(|_| {
+            let took = one_item(&queue);
+            // Its worker is in the hook by then.
+            Sim::sleep(ms(50));
+            took
+        });
+        each.collect::<Vec<_>>()
+    });
+    assert!(took.iter().all(|took| *took < ms(1)), "{took:?}");
+}
