@@ -398,6 +398,7 @@ impl OfPool {
         if !given {
             pool.level.set_extra(extra);
             pool.set_hands(hands);
+            pool.want_thread_badly();
         }
         *progress = start(if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK }, given);
     }

@@ -181,7 +181,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Worker threads of this runtime at most, 4096 if not set.
+    /// Worker threads of this runtime at most, 4096 if not set. Where they are reached, a worker that sleeps ends for one that another pool
+    /// needs (of another nice value, say); one that is in an item does not.
     #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
         self.thread_limit = threads;

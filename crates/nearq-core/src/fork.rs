@@ -191,6 +191,7 @@ impl<P: Platform> Inner<P> {
         self.observation.after_fork_in_child();
         self.homes.after_fork_in_child();
         set(&self.threads, 0);
+        self.line.after_fork_in_child();
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);
         // What another thread had taken off the list is not made here.

@@ -134,7 +134,7 @@ pub use scope::Scope as BorrowScope;
 pub use set::{JoinNext, JoinSet};
 pub use settings::WorkqueueBuilder;
 pub use shutdown::{RunningItem, StillRunning, WaitingItems};
-pub use stall::{Activity, BusyWorker, Stall};
+pub use stall::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
 pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::Workqueue;

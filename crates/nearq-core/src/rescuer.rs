@@ -75,7 +75,7 @@ use crate::pool::Pool;
 use crate::priority::{Favoured, MOST_FAVOURED, Priority};
 use crate::queue::Queue;
 use crate::run::{Ran, Runner};
-use crate::runtime::{Entry, Inner};
+use crate::runtime::{Denied, Entry, Inner};
 use crate::worker::Worker;
 
 /// A pool whose workers could not be started, and that has started nothing for so long, calls. As in the kernel.
@@ -95,6 +95,10 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Hardship<P: Platform> {
     /// When one was refused, after which none has been started; 0 where the last one was.
     refused: P::AtomicU64,
+    /// Whether it was the limit of the runtime that refused it.
+    limited: P::AtomicU32,
+    /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
+    in_line: P::AtomicU32,
     /// The rest is the monitor's. When something was started last, or was first seen to wait; 0 if nothing waits.
     since: P::AtomicU64,
     /// When rescuers were called last after that; 0 if they were not.
@@ -106,6 +110,8 @@ impl<P: Platform> Hardship<P> {
     pub(crate) fn new() -> Self {
         Hardship {
             refused: P::AtomicU64::new(0),
+            limited: P::AtomicU32::new(0),
+            in_line: P::AtomicU32::new(0),
             since: P::AtomicU64::new(0),
             called: P::AtomicU64::new(0),
             signature: P::AtomicU64::new(0),
@@ -114,7 +120,8 @@ impl<P: Platform> Hardship<P> {
 
     /// A worker could not be started. Whoever is told of the first time of several in a row is told first.
     #[cold]
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self, by: Denied) {
+        fork::set(&self.limited, u32::from(by == Denied::Limit));
         let now = P::now().as_nanos().max(1);
         let _ = self.refused.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -122,6 +129,21 @@ impl<P: Platform> Hardship<P> {
     /// A worker has been started.
     pub(crate) fn end(&self) {
         fork::set(&self.refused, 0);
+    }
+
+    /// Whether the limit of the runtime refused the last worker that was wanted.
+    pub(crate) fn is_by_limit(&self) -> bool {
+        self.lasts() && self.limited.load(Ordering::Relaxed) != 0
+    }
+
+    /// The pool puts itself onto the line for a thread. False if it is there.
+    pub(crate) fn enter_line(&self) -> bool {
+        self.in_line.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// It is taken off; who does that looks at the pool's work afterwards.
+    pub(crate) fn leave_line(&self) {
+        self.in_line.store(0, Ordering::SeqCst);
     }
 
     /// Whether the last worker that was wanted could not be started.
@@ -164,6 +186,7 @@ impl<P: Platform> Hardship<P> {
     /// Nobody has tried to start a worker. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         fork::set(&self.refused, 0);
+        fork::set(&self.in_line, 0);
         fork::set(&self.since, 0);
     }
 }

@@ -46,13 +46,6 @@ const LONG_ITEM: Duration = Duration::from_micros(20);
 /// How often a busy worker reads its CPU clock (a system call, some 100 ns).
 const ACCOUNT_EVERY: Duration = Duration::from_millis(1);
 
-/// Whether a worker goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rested {
-    Woken,
-    Ended,
-}
-
 /// Why a worker goes to sleep although there is work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -62,11 +55,12 @@ enum Why {
     Surplus(Surplus),
 }
 
-/// Whether the thread is still a worker after an item, or the child's copy of one (`fork`).
+/// Whether the thread is still a worker after an item, or the child's copy of one (`fork`); or has ended for another pool's sake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
     Here,
     Forked,
+    Retired,
 }
 
 pub(crate) struct Runner<'a, P: Platform> {
@@ -98,25 +92,23 @@ pub(crate) struct Runner<'a, P: Platform> {
     epoch: u64,
 }
 
-/// The life of a worker's thread: from searching to its end.
+/// The life of a worker's thread: from searching to its end. Whether it was retired.
 pub(crate) fn run<P: Platform>(
     inner: &Inner<P>,
     pool: &Arc<Pool<P>>,
     worker: &Worker<P>,
     place: Place,
-) {
+) -> bool {
     let context = Context::new(inner, pool, worker);
     let _entered = context.enter();
     *worker.thread.lock() = Some(P::current_thread());
     let mut runner = Runner::new(&context, inner, pool, worker, place);
-    if runner.live() == Ran::Forked {
-        return;
+    let ended = runner.live();
+    if ended != Ran::Forked {
+        // The entry may be another thread's by now.
+        worker.thread.lock().take_if(|thread| *thread == P::current_thread());
     }
-    // The entry may be another thread's by now.
-    let mut thread = worker.thread.lock();
-    if *thread == Some(P::current_thread()) {
-        *thread = None;
-    }
+    ended == Ran::Retired
 }
 
 impl<'a, P: Platform> Runner<'a, P> {
@@ -154,8 +146,8 @@ impl<'a, P: Platform> Runner<'a, P> {
     fn live(&mut self) -> Ran {
         loop {
             if !self.take_place() {
-                if self.rest() == Rested::Ended {
-                    return Ran::Here;
+                if let Some(ended) = self.rest() {
+                    return ended;
                 }
                 continue;
             }
@@ -178,8 +170,8 @@ impl<'a, P: Platform> Runner<'a, P> {
             } else if self.spin() {
                 continue;
             }
-            if self.rest() == Rested::Ended {
-                return Ran::Here;
+            if let Some(ended) = self.rest() {
+                return ended;
             }
         }
     }
@@ -499,8 +491,8 @@ impl<'a, P: Platform> Runner<'a, P> {
         now
     }
 
-    /// Sleeps until there is work. The caller is searching; it is again when this returns `Woken`.
-    fn rest(&mut self) -> Rested {
+    /// Sleeps until there is work. The caller is searching; it is again when this returns `None`.
+    fn rest(&mut self) -> Option<Ran> {
         let now = self.let_go();
         self.inner.reap_orphans();
         self.worker.set_idle();
@@ -517,26 +509,33 @@ impl<'a, P: Platform> Runner<'a, P> {
             // Who got no place need not call another one that would get none.
             self.pool.wake_another();
         }
+        self.inner.settled();
         let mut deadline = Some(now + self.inner.idle_timeout());
         loop {
             if self.inner.is_stopping() && self.worker.die() {
-                self.pool.worker_ended();
-                return Rested::Ended;
+                return Some(self.ended());
             }
             let permit = self.worker.parker.park(until_retry::<P>(deadline));
             if !self.worker.is_idle() {
+                if self.worker.leave() {
+                    return Some(Ran::Retired);
+                }
                 self.ran = 0;
-                return Rested::Woken;
+                return None;
             }
             if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {
                 if self.worker.die() {
-                    self.pool.worker_ended();
-                    return Rested::Ended;
+                    return Some(self.ended());
                 }
                 // Somebody is waking us this very moment.
                 deadline = None;
             }
         }
+    }
+
+    fn ended(&self) -> Ran {
+        self.pool.worker_ended();
+        Ran::Here
     }
 }
 

@@ -33,11 +33,12 @@ use crate::shutdown::Shutdown;
 use crate::timer::Timer;
 use crate::worker::{Table, Worker};
 
+mod limit;
 mod pools;
 mod retry;
 mod threads;
 
-pub(crate) use threads::Entry;
+pub(crate) use threads::{Denied, Entry};
 
 /// The machine, affinity and quota are looked at again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -74,6 +75,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) rescuers_tried: P::AtomicU64,
     pub(crate) threads: P::AtomicU32,
     thread_limit: P::AtomicU32,
+    /// Pools that wait for a thread which the limit refuses.
+    pub(crate) line: limit::Line<P>,
     spin: P::AtomicU32,
     /// No spinning where one CPU is allowed: whoever is waited for could not run.
     may_spin: P::AtomicU32,
@@ -179,6 +182,7 @@ impl<P: Platform> Runtime<P> {
             rescuers_tried: P::AtomicU64::new(0),
             threads: P::AtomicU32::new(0),
             thread_limit: P::AtomicU32::new(settings.thread_limit),
+            line: limit::Line::new(),
             spin: P::AtomicU32::new(settings.spin),
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
             idle_timeout: P::AtomicU64::new(nanos(settings.idle_timeout)),

@@ -57,10 +57,34 @@ pub struct Stall {
     pub idle: usize,
     /// Whether the last worker that it wanted could not be started: limits on threads, or a want of memory.
     pub refused: bool,
+    /// Set where it was the runtime's own [limit](crate::RuntimeBuilder::thread_limit) that refused it.
+    pub limit: Option<ThreadLimit>,
     /// Those that are in the middle of an item or of their start hook; 64 at most.
     pub busy: Vec<BusyWorker>,
     /// How many there are beyond those.
     pub more_busy: usize,
+}
+
+/// The runtime's own limit on threads, where it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadLimit {
+    /// So many worker threads there may be.
+    pub threads: usize,
+    /// The pools that have them, those with most first; 16 at most. The rest, and workers that are about to end, are not among them.
+    pub pools: Vec<PoolThreads>,
+}
+
+/// A pool's part of the threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolThreads {
+    /// The pool's number.
+    pub pool: u32,
+    /// Its threads.
+    pub threads: usize,
+    /// Those of them that sleep for want of work, or of a CPU that is free.
+    pub idle: usize,
 }
 
 /// A worker in the middle of an item, or of the hook with which it begins.
@@ -107,7 +131,9 @@ impl fmt::Display for Stall {
             f,
             "pool {pool} (CPUs {pod}, nice {nice}) has started nothing for {lasts:.1?}, and at least {waiting} {items}"
         )?;
-        if self.refused {
+        if let Some(limit) = &self.limit {
+            write!(f, "; no thread can be started: {limit}")?;
+        } else if self.refused {
             f.write_str("; no thread can be started: a limit on threads, or a want of memory?")?;
         }
         if *idle != 0 {
@@ -122,6 +148,20 @@ impl fmt::Display for Stall {
         let others = self.busy.len().saturating_sub(MOST_SHOWN) + self.more_busy;
         if others != 0 {
             write!(f, "\n  and {others} others")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ThreadLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the runtime's own limit of {} threads (thread_limit) is reached", self.threads)?;
+        for (at, PoolThreads { pool, threads, idle }) in self.pools.iter().enumerate() {
+            let before = if at == 0 { ":" } else { "," };
+            write!(f, "{before} pool {pool} has {threads}")?;
+            if *idle != 0 {
+                write!(f, " ({idle} asleep)")?;
+            }
         }
         Ok(())
     }
@@ -261,9 +301,22 @@ fn describe<P: Platform>(
         waiting: pool.count_waiting().max(1),
         idle,
         refused: pool.hardship.lasts(),
+        limit: pool.hardship.is_by_limit().then(|| limit_of(inner)),
         busy,
         more_busy,
     }
+}
+
+fn limit_of<P: Platform>(inner: &Inner<P>) -> ThreadLimit {
+    let of_pool = |pool: &Arc<Pool<P>>| {
+        let (threads, idle) = pool.threads();
+        PoolThreads { pool: pool.id, threads, idle }
+    };
+    let mut pools: Vec<_> = inner.all_pools().iter().map(of_pool).collect();
+    pools.retain(|pool| pool.threads != 0);
+    pools.sort_by_key(|pool| core::cmp::Reverse(pool.threads));
+    pools.truncate(MOST_SHOWN);
+    ThreadLimit { threads: inner.thread_limit() as usize, pools }
 }
 
 /// The name of what the worker runs.

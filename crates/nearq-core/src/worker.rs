@@ -7,10 +7,14 @@
 //! | `FREE` | no thread; the entry can be used again | who starts a worker: to `AWAKE` |
 //! | `AWAKE` | its thread runs, or has been woken | the worker, before it settles: to `IDLE` |
 //! | `GRANTED` | as `AWAKE`, and a place of its level came with the waking | the worker, when it takes note: to `AWAKE` |
-//! | `IDLE` | asleep, or about to be; on the idle stack | who pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD` |
+//! | `IDLE` | asleep, or about to be; on the idle stack | who pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD`; |
+//! | | | who retires it (`runtime/limit`): to `LEAVING` |
+//! | `LEAVING` | retired, but its thread does not know; still on the idle stack | the worker: to `DEAD`; who pops it: to `OFF` |
+//! | `OFF` | as `LEAVING`, off the idle stack | the worker: to `FREE` |
 //! | `DEAD` | its thread ends; still on the idle stack | who pops it: to `FREE` |
 //!
-//! From `IDLE`, the compare-exchanges to `AWAKE` and to `DEAD` decide between the waker and the worker's own end.
+//! From `IDLE`, the compare-exchanges to `AWAKE`, to `DEAD` and to `LEAVING` decide between the waker, the worker's own end and who retires
+//! it. From `LEAVING`, those to `DEAD` and to `OFF` decide who frees the entry: as long as its thread may sleep in it, it is not free.
 //! The loop that a worker runs is in `run`.
 
 use core::ptr::NonNull;
@@ -32,6 +36,8 @@ const AWAKE: u32 = 1;
 const IDLE: u32 = 2;
 const DEAD: u32 = 3;
 const GRANTED: u32 = 4;
+const LEAVING: u32 = 5;
+const OFF: u32 = 6;
 
 /// Bytes of a worker's description, as in the kernel (which keeps one for the terminating zero).
 pub(crate) const DESCRIPTION: usize = 31;
@@ -206,9 +212,27 @@ impl<P: Platform> Worker<P> {
         self.change(IDLE, DEAD)
     }
 
-    /// Who popped it found it dead: the entry is free.
+    /// Has the worker, which sleeps, end; false if it does not sleep any more. The caller unparks it.
+    pub(crate) fn retire(&self) -> bool {
+        self.change(IDLE, LEAVING)
+    }
+
+    /// Whether it was retired, which it takes note of: then it ends. The worker itself, woken.
+    pub(crate) fn leave(&self) -> bool {
+        if !matches!(self.status.load(Ordering::Acquire), LEAVING | OFF) {
+            return false;
+        }
+        if !self.change(LEAVING, DEAD) {
+            self.status.store(FREE, Ordering::Release);
+        }
+        true
+    }
+
+    /// Who popped it found it dead or retired: the entry is free, or will be once its thread has woken.
     pub(crate) fn bury(&self) {
-        self.status.store(FREE, Ordering::Release);
+        if !self.change(LEAVING, OFF) {
+            self.status.store(FREE, Ordering::Release);
+        }
     }
 
     /// The entry is free: its thread is the parent's. Its handle is forgotten: there is no thread to join or detach. The parker

@@ -55,11 +55,11 @@ pub use nearq_control::metrics;
 pub use nearq_core::{
     Activity, AtHome, AtHomeForGood, Attributes, BorrowScope, BusyWorker, CpuSet, Domain,
     DomainLimit, DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError,
-    JoinHandle, JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, QueueHandle,
-    QueueMemory, Registered, Residency, RunningNow, Runtime, RuntimeBuilder, Scope, Stall,
-    TimeClass, Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow, Weights, Work, WorkerInfo,
-    WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking, set_description,
-    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    JoinHandle, JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, PoolThreads,
+    QueueHandle, QueueMemory, Registered, Residency, RunningNow, Runtime, RuntimeBuilder, Scope,
+    Stall, ThreadLimit, TimeClass, Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow,
+    Weights, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking,
+    set_description, system_freezable, system_highpri, system_long, system_percpu, system_unbound,
     system_unbound_long,
 };
 

@@ -306,6 +306,44 @@ mod modelled {
     }
 
     #[test]
+    fn a_worker_is_retired_while_it_is_woken() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            let other = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    let worker = stub.table.get(0);
+                    if worker.retire() {
+                        worker.parker.unpark();
+                    }
+                })
+            };
+            while worker.is_idle() {
+                worker.parker.park(None);
+            }
+            let left = worker.leave();
+            if !left {
+                assert_eq!(stub.look(), 1, "it was woken for the item");
+            }
+            Loom::join(pusher);
+            Loom::join(other);
+            let nobody = stub.nobody.load(Ordering::Relaxed);
+            assert_eq!(left, nobody == 1, "the pusher knows whether it must start a thread");
+            // What the next pusher does with a stack on which it still lies.
+            assert!(
+                !left || matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody)
+            );
+            assert_eq!(worker.claim_free(), left, "the entry can be used again, once");
+        });
+    }
+
+    #[test]
     fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 2);

@@ -86,7 +86,9 @@ impl<P: Platform> Pool<P> {
         }
         // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
         self.runtime().monitor.arm();
-        self.call_helper(HOMED);
+        if !self.call_helper(HOMED) {
+            self.want_thread();
+        }
     }
 
     /// Calls a worker of a near pool; if all is `homed`, only of one that may take that. False if there is none.
@@ -129,7 +131,13 @@ impl<P: Platform> Pool<P> {
                 worker.parker.unpark();
                 true
             }
-            _ => self.wants_workers() && self.start_worker(true),
+            _ => {
+                let started = self.wants_workers() && self.start_worker(true);
+                if !started {
+                    self.want_thread();
+                }
+                started
+            }
         }
     }
 
@@ -142,7 +150,11 @@ impl<P: Platform> Pool<P> {
             return true;
         }
         // What has no home may be taken by anybody.
-        self.call_helper(self.runtime().homes.are_used() && !self.has_homeless())
+        let called = self.call_helper(self.runtime().homes.are_used() && !self.has_homeless());
+        if !called {
+            self.want_thread();
+        }
+        called
     }
 
     /// True if the pool was not queued at its level, and is now.

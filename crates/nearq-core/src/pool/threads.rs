@@ -3,6 +3,7 @@
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Pool;
+use crate::runtime::Denied;
 use crate::worker::Worker;
 
 impl<P: Platform> Pool<P> {
@@ -38,7 +39,7 @@ impl<P: Platform> Pool<P> {
             runtime.monitor.arm();
         }
         let Some(worker) = self.free_entry() else {
-            self.hardship.begin();
+            self.hardship.begin(Denied::Otherwise);
             runtime.monitor.arm();
             return false;
         };
@@ -48,25 +49,44 @@ impl<P: Platform> Pool<P> {
         self.workers.fetch_add(1, Ordering::SeqCst);
         self.idle.begin_search();
         let started = runtime.start_thread(self, worker);
-        if started {
-            self.hardship.end();
-        } else {
-            self.idle.end_search();
-            self.workers.fetch_sub(1, Ordering::SeqCst);
-            worker.not_started();
-            self.hardship.begin();
-            runtime.monitor.arm();
+        match started {
+            Ok(()) => self.hardship.end(),
+            Err(denied) => {
+                self.idle.end_search();
+                self.workers.fetch_sub(1, Ordering::SeqCst);
+                worker.not_started();
+                self.hardship.begin(denied);
+                runtime.monitor.arm();
+            }
         }
-        started
+        started.is_ok()
     }
 
-    /// The thread of an entry has ended.
+    /// Whether something waits for which one more thread may be started.
+    pub(crate) fn needs_thread(&self) -> bool {
+        self.has_waiting() && self.wants_workers()
+    }
+
+    /// A thread that it needs was refused, and nobody else could be called: where that was the runtime's limit, another pool gives one up.
+    pub(super) fn want_thread(&self) {
+        if self.hardship.is_by_limit() && self.wants_workers() {
+            self.runtime().want_thread(self);
+        }
+    }
+
+    /// As `want_thread`, where it has been in vain for long. By the monitor.
+    pub(crate) fn want_thread_badly(&self) {
+        if self.hardship.is_by_limit() && self.needs_thread() {
+            self.runtime().want_thread_badly(self);
+        }
+    }
+
+    /// The thread of an entry has ended, or is about to and is not counted any more.
     pub(crate) fn worker_ended(&self) {
         self.workers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// For tests: a thread belongs to the pool.
-    #[cfg(test)]
+    /// A thread belongs to the pool.
     pub(crate) fn count_worker(&self) {
         self.workers.fetch_add(1, Ordering::SeqCst);
     }

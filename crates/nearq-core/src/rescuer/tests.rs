@@ -61,9 +61,9 @@ fn an_old_refusal_says_nothing_of_what_has_come_now() {
 fn a_worker_that_is_started_ends_it() {
     let hardship = Hardship::<Linux>::new();
     assert!(!hardship.lasts());
-    hardship.begin();
+    hardship.begin(crate::runtime::Denied::Otherwise);
     let first = hardship.refused.load(Ordering::Relaxed);
-    hardship.begin();
+    hardship.begin(crate::runtime::Denied::Otherwise);
     assert_eq!(hardship.refused.load(Ordering::Relaxed), first, "the first refusal counts");
     assert!(hardship.lasts());
     hardship.end();

@@ -14,19 +14,19 @@ use crate::pool::Pool;
 use crate::worker::Worker;
 
 impl<P: Platform> Inner<P> {
-    /// Starts the thread of `worker`, an entry of `pool`. False if it could not be started.
-    pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> bool {
+    /// Starts the thread of `worker`, an entry of `pool`.
+    pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied> {
         if self.is_stopping() {
-            return false;
+            return Err(Denied::Otherwise);
         }
         if !self.count_thread() {
-            return false;
+            return Err(Denied::Limit);
         }
         P::model_fence();
         // Once more, after it was counted: who stops the runtime waits for what is counted.
         if self.is_stopping() {
             self.threads.fetch_sub(1, Ordering::SeqCst);
-            return false;
+            return Err(Denied::Otherwise);
         }
         let (mask, place) = self.place_of(pool);
         let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
@@ -64,25 +64,26 @@ impl<P: Platform> Inner<P> {
                 // The system's scheduler has it go back there; it forgets that with the thread.
                 P::tell_home(P::current_thread(), Some(node as usize));
             }
+            let mut retired = false;
             if P::fork_epoch() == epoch {
-                crate::run::run(&own, &pool, worker, place);
+                retired = crate::run::run(&own, &pool, worker, place);
             }
             if P::fork_epoch() == epoch {
                 own.hooked.call(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
-                own.threads.fetch_sub(1, Ordering::SeqCst);
+                own.thread_ended(retired);
             }
         });
         match handle {
             Ok(handle) => {
                 // The entry's last thread has ended; its handle is no longer of use.
                 *worker.handle.lock() = Some(handle);
-                true
+                Ok(())
             }
             Err(_) => {
                 self.threads.fetch_sub(1, Ordering::SeqCst);
-                false
+                Err(Denied::Otherwise)
             }
         }
     }
@@ -125,7 +126,7 @@ impl<P: Platform> Inner<P> {
 
     /// Counts one thread more, if there may be one. Never one too many, not for a moment: it would show, and have others refused.
     fn count_thread(&self) -> bool {
-        let limit = self.thread_limit.load(Ordering::Relaxed);
+        let limit = self.thread_limit();
         let mut count = self.threads.load(Ordering::Relaxed);
         while count < limit {
             match self.threads.compare_exchange_weak(
@@ -219,6 +220,15 @@ impl<P: Platform> Inner<P> {
         self.monitor.join();
         self.timer.join();
     }
+}
+
+/// Why a worker could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// There are as many as the runtime's own limit allows.
+    Limit,
+    /// The system refused, or the runtime has no number left for it, or ends.
+    Otherwise,
 }
 
 /// A worker's entry on its way into the worker's thread.

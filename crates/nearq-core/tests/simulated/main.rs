@@ -16,6 +16,7 @@ mod simulated_homes;
 mod simulated_priorities;
 mod simulated_rescue;
 mod simulated_stalls;
+mod thread_limit;
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

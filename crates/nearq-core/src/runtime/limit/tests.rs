@@ -1,0 +1,52 @@
+//! The line of pools that want a thread under the model checker: a whole runtime that may have one worker, or two. A pool that waits
+//! for ever shows as a deadlock.
+
+#![cfg(not(miri))]
+
+use nearq_model::Loom;
+use nearq_topology::{CpuSet, Scope};
+
+use crate::item::tests::model_in_part;
+use crate::runtime::Runtime;
+use crate::workqueue::Workqueue;
+
+/// A runtime that may have one worker, without a monitor: what is lost stays so. With two queues, each of which has a pool of its own.
+fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
+    let runtime = Runtime::<Loom>::builder_in().spin(0).thread_limit(1);
+    let runtime = runtime.build().expect("the machine is constant");
+    runtime.inner().monitor.stop();
+    let queues = [0, 5].map(|nice| {
+        let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
+        queue.strict(true).nice(nice).build_in().expect("can be done")
+    });
+    (runtime, queues)
+}
+
+#[test]
+fn a_worker_that_goes_to_sleep_while_another_pool_wants_one() {
+    model_in_part(4_000, 2, || {
+        let (runtime, [first, second]) = two_pools();
+        let one = first.spawn(|| 1);
+        // Its worker is about to start, at work, on its way to sleep, or asleep.
+        let two = second.spawn(|| 2);
+        assert_eq!(two.join().expect("no panic"), 2);
+        assert_eq!(one.join().expect("no panic"), 1);
+        drop([first, second]);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn a_worker_that_is_retired_while_its_own_pool_gets_work() {
+    model_in_part(4_000, 2, || {
+        let (runtime, [first, second]) = two_pools();
+        assert_eq!(first.spawn(|| 1).join().expect("no panic"), 1);
+        let two = second.spawn(|| 2);
+        // The pool has a worker that leaves, or none any more.
+        let three = first.spawn(|| 3);
+        assert_eq!(two.join().expect("no panic"), 2);
+        assert_eq!(three.join().expect("no panic"), 3);
+        drop([first, second]);
+        drop(runtime);
+    });
+}

@@ -1,0 +1,181 @@
+//! The limit on threads, on simulated machines: workers that sleep do not keep other pools from having one.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "what a test writes down is no part of the simulated machine"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nearq_core::{PoolThreads, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
+use nearq_lock::Mutex;
+use nearq_platform::Platform;
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::{CpuSet, Topology};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const LONG: Duration = Duration::from_secs(2);
+
+fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'static) -> R {
+    let machine = Topology::from_synthetic(text).expect("well formed");
+    let outcome = Simulation::new(machine, seed).run(program);
+    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
+    outcome.expect()
+}
+
+fn limited(threads: u32) -> RuntimeBuilder<Sim> {
+    Runtime::<Sim>::builder_in().thread_limit(threads)
+}
+
+fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
+    let queue = runtime.workqueue("nice").scope(Scope::System).nice(nice);
+    queue.build_in().expect("can be done")
+}
+
+/// So many items at once, each of which sleeps for 20 ms: afterwards as many workers sleep.
+fn occupy(queue: &Workqueue<Sim>, count: usize) {
+    let items: Vec<_> = (0..count).map(|_| queue.spawn(|| Sim::sleep(ms(20)))).collect();
+    for item in items {
+        item.join().expect("no panic");
+    }
+}
+
+/// How long an item of the queue takes from being queued to its end.
+fn one_item(queue: &Workqueue<Sim>) -> Duration {
+    let begin = Sim::now();
+    queue.spawn(|| ()).join().expect("no panic");
+    Sim::now() - begin
+}
+
+#[test]
+fn workers_that_sleep_give_way_to_those_of_another_nice_value() {
+    for seed in 0..5 {
+        let took = simulate("core:2", seed, || {
+            let runtime = limited(2).build().expect("is known");
+            let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
+            occupy(&first, 2);
+            assert_eq!(runtime.threads(), 2);
+            let took = (0..20).map(|at| one_item(if at % 2 == 0 { &second } else { &first }));
+            let took: Vec<_> = took.collect();
+            assert!(runtime.threads() <= 2);
+            took
+        });
+        assert!(took.iter().all(|took| *took < ms(1)), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn workers_that_sleep_give_way_to_those_of_another_pod() {
+    let took = simulate("core:4", 1, || {
+        let runtime = limited(1).build().expect("is known");
+        let queues: Vec<_> = (0..4)
+            .map(|cpu| {
+                let queue = runtime.workqueue("pod").scope(Scope::Cpu).strict(true).helping(false);
+                queue.cpumask(CpuSet::single(cpu)).build_in().expect("can be done")
+            })
+            .collect();
+        (0..40).map(|at| one_item(&queues[at % 4])).collect::<Vec<_>>()
+    });
+    assert!(took.iter().all(|took| *took < ms(1)), "{took:?}");
+}
+
+#[test]
+fn of_busy_workers_the_first_that_goes_to_sleep_gives_way() {
+    for seed in 0..5 {
+        let (all, each) = simulate("core:2", seed, || {
+            let runtime = limited(2).build().expect("is known");
+            let queues: Vec<_> = (0..6).map(|nice| of_nice(&runtime, nice)).collect();
+            let begin = Sim::now();
+            let busy = [40, 60].map(|time| queues[0].spawn(move || Sim::sleep(ms(time))));
+            Sim::sleep(ms(5));
+            // They stand in the line, each for a worker of its own; the first place comes after 40 ms.
+            let rest: Vec<_> =
+                queues[1..].iter().map(|queue| queue.spawn(move || Sim::now() - begin)).collect();
+            let each: Vec<_> =
+                rest.into_iter().map(|item| item.join().expect("no panic")).collect();
+            for item in busy {
+                item.join().expect("no panic");
+            }
+            (Sim::now() - begin, each)
+        });
+        assert!(each.iter().all(|at| (ms(40)..ms(45)).contains(at)), "seed {seed}: {each:?}");
+        assert!(all < ms(65), "seed {seed}: {all:?}");
+    }
+}
+
+#[test]
+fn no_more_are_retired_than_there_is_need_of() {
+    let (sleepers, took) = simulate("core:8", 1, || {
+        let runtime = limited(8).build().expect("is known");
+        let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
+        occupy(&first, 8);
+        let begin = Sim::now();
+        let items: Vec<_> = (0..100).map(|_| second.spawn(|| ())).collect();
+        for item in items {
+            item.join().expect("no panic");
+        }
+        let took = Sim::now() - begin;
+        Sim::sleep(ms(50));
+        (runtime.pools()[0].idle, took)
+    });
+    // One for the items, one to be there asleep.
+    assert!(sleepers >= 5, "{sleepers} of 8 are left");
+    assert!(took < ms(5), "{took:?}");
+}
+
+#[test]
+fn where_one_that_ends_is_in_its_stop_hook_for_long_another_one_ends() {
+    let took = simulate("core:4", 1, || {
+        let number = AtomicU32::new(0);
+        let runtime = limited(4).on_worker_stop(move |_| {
+            if number.fetch_add(1, Ordering::Relaxed) < 2 {
+                Sim::sleep(LONG);
+            }
+        });
+        let runtime = runtime.build().expect("is known");
+        let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
+        occupy(&first, 4);
+        one_item(&second)
+    });
+    assert!(took < ms(60), "{took:?}");
+}
+
+#[test]
+fn a_stall_says_whose_limit_it_is_and_which_pools_have_the_threads() {
+    let told: Vec<Stall> = simulate("core:2", 1, || {
+        let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
+        let own = Arc::clone(&told);
+        let runtime = limited(3)
+            .stall_after(ms(100))
+            .on_stall(move |stall| own.lock().push(stall.clone()))
+            .build()
+            .expect("is known");
+        let queues = [0, 5, 10].map(|nice| of_nice(&runtime, nice));
+        let busy: Vec<_> = [0, 0, 1]
+            .map(|at: usize| queues[at].spawn(|| Sim::sleep(ms(250))))
+            .into_iter()
+            .collect();
+        Sim::sleep(ms(20));
+        queues[2].spawn(|| ()).join().expect("no panic");
+        for item in busy {
+            item.join().expect("no panic");
+        }
+        core::mem::take(&mut *told.lock())
+    });
+    assert_eq!(told.len(), 2, "{told:?}");
+    for stall in &told {
+        let limit = stall.limit.as_ref().expect("it is the runtime's");
+        assert_eq!((limit.threads, stall.refused), (3, true));
+        let has = |pool: &PoolThreads| (pool.pool, pool.threads, pool.idle);
+        assert_eq!(limit.pools.iter().map(has).collect::<Vec<_>>(), [(0, 2, 0), (1, 1, 0)]);
+        let text = stall.to_string();
+        let own = "no thread can be started: the runtime's own limit of 3 threads (thread_limit) is reached: pool 0 has 2, pool 1 has 1";
+        assert!(text.contains(own), "{text}");
+    }
+}
