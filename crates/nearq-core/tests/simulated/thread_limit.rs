@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nearq_core::{PoolThreads, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
+use nearq_core::{PoolThreads, Runtime, RuntimeBuilder, Scope, Stall, WorkerInfo, Workqueue};
 use nearq_lock::Mutex;
+use nearq_model::bound;
 use nearq_platform::Platform;
-use nearq_sim::{Sim, Simulation};
+use nearq_sim::{Faults, Schedule, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
 fn ms(millis: u64) -> Duration {
@@ -177,5 +178,53 @@ fn a_stall_says_whose_limit_it_is_and_which_pools_have_the_threads() {
         let text = stall.to_string();
         let own = "no thread can be started: the runtime's own limit of 3 threads (thread_limit) is reached: pool 0 has 2, pool 1 has 1";
         assert!(text.contains(own), "{text}");
+    }
+}
+
+/// Six pools, fewer threads, hooks that take their time, and whatever goes wrong with the machine: all that is queued runs soon, by no more
+/// threads than there may be.
+fn under_faults(seed: u64) {
+    let machine = Topology::from_synthetic("numa:2 core:2").expect("well formed");
+    let faults = if seed.is_multiple_of(3) { Faults::NONE } else { Faults::ALL };
+    let schedule =
+        [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }][seed as usize % 3];
+    let outcome = Simulation::new(machine, seed).faults(faults).schedule(schedule).run(move || {
+        let limit = 1 + (seed % 4) as u32;
+        let hook = move |_: &WorkerInfo| Sim::sleep(Duration::from_micros(seed % 5 * 40));
+        let runtime = limited(limit).on_worker_start(hook).on_worker_stop(hook);
+        let runtime = runtime.idle_timeout(ms(3)).build().expect("is known");
+        let queues: Vec<_> = (0..3)
+            .flat_map(|nice| [(nice, false), (nice, true)])
+            .map(|(nice, strict)| {
+                let queue = runtime.workqueue("faults").scope(Scope::Numa).nice(nice);
+                queue.strict(strict).build_in().expect("can be done")
+            })
+            .collect();
+        let (mut items, mut most) = (Vec::new(), 0);
+        let begin = Sim::now();
+        for number in 0..400_u64 {
+            let choice = number.wrapping_mul(0x9e37_79b9).wrapping_add(seed) >> 3;
+            let pause = Duration::from_micros(choice % 7 * 30);
+            items.push(queues[choice as usize % queues.len()].spawn(move || Sim::sleep(pause)));
+            if choice.is_multiple_of(5) {
+                Sim::sleep(Duration::from_micros(choice % 11 * 100));
+            }
+            most = most.max(runtime.threads());
+        }
+        for item in items {
+            item.join().expect("no panic");
+        }
+        (limit as usize, most, Sim::now() - begin)
+    });
+    let report = outcome.report();
+    let (limit, most, took) = outcome.expect();
+    assert!(most <= limit, "{most} threads of {limit}: {report}");
+    assert!(took < LONG * 3, "seed {seed}: {took:?}: {report}");
+}
+
+#[test]
+fn all_runs_whatever_goes_wrong() {
+    for seed in 0..bound(12, 1_000) {
+        under_faults(seed);
     }
 }
