@@ -21,11 +21,12 @@
 //! A worker that begins a batch sees to it that one more worker is there, asleep, until there are as many threads as may be awake:
 //! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
 //!
-//! Pools live as long as the runtime; a pool that is not used has no threads after a while.
+//! Pools live as long as the runtime. One that no queue uses any more has no threads soon, and helps nobody (`threads`).
 
 mod calling;
 mod homes;
 mod hooks;
+mod siblings;
 mod threads;
 
 use core::ptr::NonNull;
@@ -36,7 +37,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::attributes::PoolKey;
 use crate::batch::CAPACITY;
-use crate::broken::Broken;
 use crate::fork;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
@@ -78,6 +78,8 @@ pub(crate) struct Pool<P: Platform> {
     away: P::AtomicU32,
     /// Workers in their start hooks.
     hooked: P::AtomicU32,
+    /// Queues whose items come here now (`threads`).
+    users: P::AtomicU32,
     /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
     stale: P::AtomicU32,
     /// Whether its workers can be started.
@@ -160,6 +162,7 @@ impl<P: Platform> Pool<P> {
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
             hooked: P::AtomicU32::new(0),
+            users: P::AtomicU32::new(0),
             stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
             first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -413,52 +416,9 @@ impl<P: Platform> Pool<P> {
         unsafe { sight.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
     }
 
-    /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
-    /// are about to take.
-    pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
-        if self.runtime().homes.are_used() {
-            return self.take_by_homes(worker, limit);
-        }
-        let mut each = self.siblings().map(|sibling| sibling.take_for_sibling(worker, limit));
-        each.find(|moved| *moved != 0).unwrap_or(0)
-    }
-
-    /// As [`take`](Self::take), for a worker of another pool, which takes whatever is first.
-    fn take_for_sibling(&self, worker: &Worker<P>, limit: usize) -> usize {
-        if self.has_work() && !self.idle.has_searching() {
-            let moved = self.take(worker, limit);
-            if moved != 0 {
-                // Whoever was called for the rest may have come here instead of the caller.
-                if self.has_work() {
-                    self.call_worker();
-                }
-                return moved;
-            }
-        }
-        // Its workers have it all, and may be preempted, or in a long item.
-        if self.has_loaded() { self.take_back(worker) } else { 0 }
-    }
-
-    /// Whether a worker of this pool has something for which a helper should come.
-    pub(crate) fn siblings_need_help(&self) -> bool {
-        self.key.helping
-            && self.siblings().any(|sibling| {
-                (sibling.has_work() || sibling.has_loaded() && sibling.has_batches())
-                    && !sibling.idle.has_searching()
-                    && !sibling.idle.has_idle()
-                    && (!self.runtime().homes.are_used() || sibling.needs_help_of(self))
-            })
-    }
-
-    /// Whether workers of this pool help a pool that is among those that are marked, by their numbers.
-    pub(crate) fn helps_any(&self, marked: &[bool]) -> bool {
-        self.key.helping
-            && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))
-    }
-
     /// Whether a worker may have more in its batch than the item that it runs. One that is asleep in an item may have been relieved
     /// of the rest.
-    fn has_loaded(&self) -> bool {
+    pub(super) fn has_loaded(&self) -> bool {
         self.listed.loaded.load(Ordering::Relaxed) != 0
     }
 
@@ -568,31 +528,5 @@ impl<P: Platform> Pool<P> {
         fork::set(&self.hooked, 0);
         self.homed.after_fork_in_child();
         self.hardship.after_fork_in_child();
-    }
-
-    // ---- siblings --------------------------------------------------------------------------------------
-
-    fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {
-        // Acquire: pairs with the release in `set_siblings`.
-        let list = self.siblings.load(Ordering::Acquire);
-        // SAFETY: null, or a list that the runtime keeps as long as itself, of pools that it keeps as well.
-        let list = unsafe { list.as_ref() };
-        // SAFETY: as above.
-        list.into_iter().flatten().map(|pool| unsafe { &**pool })
-    }
-
-    /// Names the pools that this one helps, nearest first.
-    pub(crate) fn set_siblings(&self, list: *mut Vec<*const Pool<P>>) {
-        self.siblings.store(list, Ordering::Release);
-    }
-
-    /// Whether workers of `other` may run items of this pool.
-    pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
-        let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
-        let leaks = self.runtime().broken.is(Broken::StrictLeak);
-        (helping || leaks && self.key.strict && other.strict)
-            && self.key.priority == other.priority
-            && self.key.pod != other.pod
-            && !self.key.pod.intersects(&other.pod)
     }
 }

@@ -37,6 +37,8 @@ struct LinkTable<P: Platform> {
     layout: Layout,
     /// The set that its links are in.
     set: usize,
+    /// All of them, each once.
+    links: Box<[*const Link<P>]>,
     /// By CPU number.
     by_cpu: Box<[*const Link<P>]>,
     /// Those whose pods lie in a node, by the node's number; and whose turn it is (`homes`).
@@ -578,5 +580,6 @@ impl<P: Platform> Drop for Queue<P> {
             rescuer.end(false);
         }
         self.domains().for_each(Admission::throw_away);
+        Self::leave_pools(self.table.load(Ordering::Acquire));
     }
 }

@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
@@ -29,7 +29,7 @@ use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::observe::Stamp;
 use crate::place::Place;
 use crate::pool::Pool;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, until_retry};
 use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
 
@@ -510,11 +510,12 @@ impl<'a, P: Platform> Runner<'a, P> {
             self.pool.wake_another();
         }
         self.inner.settled();
-        let mut deadline = Some(now + self.inner.idle_timeout());
+        let mut timeout = Some(self.inner.idle_timeout());
         loop {
             if self.inner.is_stopping() && self.worker.die() {
                 return Some(self.ended());
             }
+            let deadline = timeout.map(|timeout| now + self.pool.patience(timeout));
             let permit = self.worker.parker.park(until_retry::<P>(deadline));
             if !self.worker.is_idle() {
                 if self.worker.leave() {
@@ -528,7 +529,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                     return Some(self.ended());
                 }
                 // Somebody is waking us this very moment.
-                deadline = None;
+                timeout = None;
             }
         }
     }
@@ -537,16 +538,6 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.pool.worker_ended();
         Ran::Here
     }
-}
-
-/// Tries again what was refused; until when a worker with nothing to do sleeps: until `deadline`, or until it is to try once more.
-fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
-    P::retry_now();
-    if !P::has_retries() {
-        return deadline;
-    }
-    let retry = P::now() + PAUSE;
-    Some(deadline.map_or(retry, |deadline| deadline.min(retry)))
 }
 
 /// Ends an execution during which the item was queued on some link.

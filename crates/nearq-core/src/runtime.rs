@@ -38,6 +38,7 @@ mod pools;
 mod retry;
 mod threads;
 
+pub(crate) use retry::until_retry;
 pub(crate) use threads::{Denied, Entry};
 
 /// The machine, affinity and quota are looked at again at most this often, and only while there is work.
@@ -343,9 +344,11 @@ impl<P: Platform> Runtime<P> {
         }
     }
 
-    /// Every pool, for people.
+    /// The pools that queues use, and those that still have threads, for people.
     pub fn pools(&self) -> Vec<PoolInfo> {
-        self.inner.pools.lock().iter().map(|pool| PoolInfo::of(pool)).collect()
+        let pools = self.inner.pools.lock();
+        let used = pools.iter().filter(|pool| pool.is_used() || pool.threads().0 != 0);
+        used.map(|pool| PoolInfo::of(pool)).collect()
     }
 
     /// Every worker, for people.

@@ -94,7 +94,9 @@ impl<P: Platform> Pool<P> {
     /// Calls a worker of a near pool; if all is `homed`, only of one that may take that. False if there is none.
     fn call_helper(&self, homed: bool) -> bool {
         if self.key.helping {
-            for sibling in self.siblings().filter(|other| !homed || self.is_worth_calling(other)) {
+            let may_come =
+                |other: &&Pool<P>| other.is_used() && (!homed || self.is_worth_calling(other));
+            for sibling in self.siblings().filter(may_come) {
                 if sibling.idle.has_searching() {
                     return true;
                 }
@@ -187,7 +189,9 @@ impl<P: Platform> Pool<P> {
             return false;
         }
         let free = |pool: &&Pool<P>| {
-            pool.called.awake.load(Ordering::Relaxed) < pool.cores && !pool.idle.has_searching()
+            pool.called.awake.load(Ordering::Relaxed) < pool.cores
+                && !pool.idle.has_searching()
+                && pool.is_used()
         };
         // No core of another node is worth it as long as one is left here.
         let near = |pool: &&Pool<P>| !HOMED || self.node.is_none() || pool.node == self.node;

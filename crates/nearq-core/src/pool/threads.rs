@@ -1,4 +1,15 @@
-//! A pool's threads: when one more is started, and the entries that they use.
+//! A pool's threads: when one more is started, the entries that they use, and when they end.
+//!
+//! # Pools that are not used
+//! A queue uses the pools of the layout in effect. When its attributes change, or it ends, pools may be left that no queue uses: nothing
+//! comes to them any more, but for a push that was under way. Their workers sleep for [`UNUSED`] at most, and do not help. Pools that are
+//! used again, by the same attributes, start theirs anew.
+//!
+//! The last user takes itself off the count (DROP), then gives each worker of the pool a permit (TELL). A worker that is about to sleep
+//! reads the count (LOOK), then takes a permit or parks (PARK). Where LOOK comes before DROP, TELL comes after it: the worker finds the
+//! permit, and looks again. The parker orders what was written before the permit was given.
+
+use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -6,7 +17,32 @@ use super::Pool;
 use crate::runtime::Denied;
 use crate::worker::Worker;
 
+/// A worker of a pool that no queue uses sleeps for so long at most: a queue that is made anew at once finds it.
+const UNUSED: Duration = Duration::from_millis(100);
+
 impl<P: Platform> Pool<P> {
+    /// One more queue uses the pool, or uses it no more.
+    pub(crate) fn change_users(&self, more: bool) {
+        if more {
+            self.users.fetch_add(1, Ordering::Relaxed);
+        // DROP. Relaxed: the permit hands it over.
+        } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // TELL.
+            self.entries().for_each(|worker| worker.parker.unpark());
+        }
+    }
+
+    /// Whether a queue uses the pool.
+    pub(crate) fn is_used(&self) -> bool {
+        // LOOK.
+        self.users.load(Ordering::Relaxed) != 0
+    }
+
+    /// How long a worker sleeps before it ends; `timeout` where the pool is used.
+    pub(crate) fn patience(&self, timeout: Duration) -> Duration {
+        if self.is_used() { timeout } else { timeout.min(UNUSED) }
+    }
+
     /// Whether there may be more threads.
     pub(super) fn wants_workers(&self) -> bool {
         let threads = self.workers.load(Ordering::Relaxed);

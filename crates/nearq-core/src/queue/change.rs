@@ -215,7 +215,8 @@ impl<P: Platform> Queue<P> {
             }
         }
         let turn = Padded(P::AtomicU32::new(0));
-        config.tables.add::<P>(LinkTable { layout: layout.clone(), set, by_cpu, by_node, turn })
+        let (layout, links) = (layout.clone(), links.into_boxed_slice());
+        config.tables.add::<P>(LinkTable { layout, set, links, by_cpu, by_node, turn })
     }
 
     /// Tells each domain what the table means for it.
@@ -235,8 +236,26 @@ impl<P: Platform> Queue<P> {
             }
         }
         self.set_limits(config, &table.layout);
-        // Release: pairs with the acquire in `current_table`.
-        self.table.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
+        // First the new ones: a pool of both is used all the time.
+        Self::change_users(table, true);
+        // Release: pairs with the acquire in `current_table`. Relaxed: the configuration is locked.
+        let before = self.table.swap(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
+        Self::leave_pools(before);
+    }
+
+    /// The queue uses the pools of that table, if it is one, no more.
+    pub(super) fn leave_pools(table: *const LinkTable<P>) {
+        // SAFETY: null, or a table, which lives as long as the queue.
+        if let Some(table) = unsafe { table.as_ref() } {
+            Self::change_users(table, false);
+        }
+    }
+
+    fn change_users(table: &LinkTable<P>, more: bool) {
+        for link in &table.links {
+            // SAFETY: links live as long as the queue.
+            unsafe { &**link }.pool.change_users(more);
+        }
     }
 
     /// A link of the set in use to a pool to which that has none, counted in that domain.

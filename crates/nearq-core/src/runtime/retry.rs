@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Weak};
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use super::Inner;
 
@@ -56,4 +56,14 @@ impl<P: Platform> Inner<P> {
             self.monitor.arm();
         }
     }
+}
+
+/// Tries again what was refused; until when a worker with nothing to do sleeps: until `deadline`, or until it is to try once more.
+pub(crate) fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
+    P::retry_now();
+    if !P::has_retries() {
+        return deadline;
+    }
+    let retry = P::now() + PAUSE;
+    Some(deadline.map_or(retry, |deadline| deadline.min(retry)))
 }

@@ -17,6 +17,7 @@ mod simulated_priorities;
 mod simulated_rescue;
 mod simulated_stalls;
 mod thread_limit;
+mod unused_pools;
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

@@ -1,0 +1,77 @@
+//! Pools that help each other: those of the same priority and mask, of other pods. What a worker takes from them, nearest first.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Pool;
+use crate::attributes::PoolKey;
+use crate::broken::Broken;
+use crate::worker::Worker;
+
+impl<P: Platform> Pool<P> {
+    pub(super) fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {
+        // Acquire: pairs with the release in `set_siblings`.
+        let list = self.siblings.load(Ordering::Acquire);
+        // SAFETY: null, or a list that the runtime keeps as long as itself, of pools that it keeps as well.
+        let list = unsafe { list.as_ref() };
+        // SAFETY: as above.
+        list.into_iter().flatten().map(|pool| unsafe { &**pool })
+    }
+
+    /// Names the pools that this one helps, nearest first.
+    pub(crate) fn set_siblings(&self, list: *mut Vec<*const Pool<P>>) {
+        self.siblings.store(list, Ordering::Release);
+    }
+
+    /// Whether workers of `other` may run items of this pool.
+    pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
+        let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
+        let leaks = self.runtime().broken.is(Broken::StrictLeak);
+        (helping || leaks && self.key.strict && other.strict)
+            && self.key.priority == other.priority
+            && self.key.pod != other.pod
+            && !self.key.pod.intersects(&other.pod)
+    }
+
+    /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
+    /// are about to take.
+    pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
+        if self.runtime().homes.are_used() {
+            return self.take_by_homes(worker, limit);
+        }
+        let mut each = self.siblings().map(|sibling| sibling.take_for_sibling(worker, limit));
+        each.find(|moved| *moved != 0).unwrap_or(0)
+    }
+
+    /// As [`take`](Self::take), for a worker of another pool, which takes whatever is first.
+    pub(super) fn take_for_sibling(&self, worker: &Worker<P>, limit: usize) -> usize {
+        if self.has_work() && !self.idle.has_searching() {
+            let moved = self.take(worker, limit);
+            if moved != 0 {
+                // Whoever was called for the rest may have come here instead of the caller.
+                if self.has_work() {
+                    self.call_worker();
+                }
+                return moved;
+            }
+        }
+        // Its workers have it all, and may be preempted, or in a long item.
+        if self.has_loaded() { self.take_back(worker) } else { 0 }
+    }
+
+    /// Whether a worker of this pool has something for which a helper should come.
+    pub(crate) fn siblings_need_help(&self) -> bool {
+        self.key.helping
+            && self.siblings().any(|sibling| {
+                (sibling.has_work() || sibling.has_loaded() && sibling.has_batches())
+                    && !sibling.idle.has_searching()
+                    && !sibling.idle.has_idle()
+                    && (!self.runtime().homes.are_used() || sibling.needs_help_of(self))
+            })
+    }
+
+    /// Whether workers of this pool help a pool that is among those that are marked, by their numbers.
+    pub(crate) fn helps_any(&self, marked: &[bool]) -> bool {
+        self.key.helping
+            && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))
+    }
+}

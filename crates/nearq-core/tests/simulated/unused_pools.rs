@@ -1,0 +1,105 @@
+//! Pools that no queue uses any more: their threads end soon, they are not listed, and they are there again when a queue comes back.
+
+use core::time::Duration;
+
+use nearq_core::{Runtime, Scope, Workqueue};
+use nearq_platform::Platform;
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::Topology;
+
+/// More than a worker of such a pool sleeps.
+const SOON: Duration = Duration::from_millis(150);
+
+fn simulate<R: 'static>(machine: &str, program: impl FnOnce() -> R + 'static) -> R {
+    let machine = Topology::from_synthetic(machine).expect("well formed");
+    let outcome = Simulation::new(machine, 1).run(program);
+    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
+    outcome.expect()
+}
+
+fn runtime() -> Runtime<Sim> {
+    Runtime::<Sim>::builder_in().build().expect("the machine is known")
+}
+
+fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
+    runtime.workqueue("changing").scope(Scope::Cache).build_in().expect("can be done")
+}
+
+fn slice(number: u64) -> Duration {
+    Duration::from_micros(100 + number)
+}
+
+#[test]
+fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
+    let (most, threads, pools) = simulate("l3:2 core:2", || {
+        let runtime = runtime();
+        let queue = queue(&runtime);
+        let mut most = 0;
+        for number in 0..500 {
+            queue.set_slice(slice(number)).expect("there is such a slice");
+            queue.spawn(|| {}).join().expect("no panic");
+            // As often as a program might that looks for the best one.
+            Sim::sleep(Duration::from_millis(10));
+            most = most.max(runtime.threads());
+        }
+        Sim::sleep(SOON);
+        (most, runtime.threads(), runtime.pools().len())
+    });
+    assert!(most <= 60, "{most} threads at once");
+    assert!(threads <= 4 && pools == 2, "{threads} threads, {pools} pools");
+}
+
+#[test]
+fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() {
+    let (both, one, none) = simulate("core:2", || {
+        let runtime = runtime();
+        let (first, second) = (queue(&runtime), queue(&runtime));
+        first.spawn(|| {}).join().expect("no panic");
+        drop(first);
+        Sim::sleep(SOON);
+        let both = runtime.threads();
+        second.spawn(|| {}).join().expect("no panic");
+        drop(second);
+        let one = runtime.threads();
+        Sim::sleep(SOON);
+        (both, one, (runtime.threads(), runtime.pools().len()))
+    });
+    assert!(both > 0, "the other queue uses the pool");
+    assert!(one > 0, "they wait a little for another queue");
+    assert_eq!(none, (0, 0));
+}
+
+#[test]
+fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
+    simulate("l3:2 core:2", || {
+        let runtime = runtime();
+        let queue = queue(&runtime);
+        for number in 0..40 {
+            queue.set_slice(slice(number % 2)).expect("there is such a slice");
+            let sum: u32 = (0..20)
+                .map(|one| queue.spawn(move || one))
+                .map(|one| one.join().expect("no panic"))
+                .sum();
+            assert_eq!(sum, 190);
+            // Now before its workers have gone, now after.
+            Sim::sleep(if number % 3 == 0 { SOON } else { Duration::from_millis(1) });
+        }
+    });
+}
+
+#[test]
+fn what_is_queued_when_the_attributes_change_runs() {
+    simulate("core:1", || {
+        let runtime = runtime();
+        let queue = queue(&runtime);
+        let items: Vec<_> = (0..100)
+            .map(|number| {
+                queue.set_slice(slice(number)).expect("there is such a slice");
+                queue.spawn(|| Sim::sleep(Duration::from_millis(5)))
+            })
+            .collect();
+        for item in items {
+            item.join().expect("no panic");
+        }
+    });
+}
