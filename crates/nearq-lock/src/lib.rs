@@ -66,7 +66,7 @@ pub use osq::{OsqGuard, OsqLock};
 pub use own::TooManySettings;
 pub use raw::RawMutex;
 pub use raw_condvar::{Ended, RawCondvar};
-pub use room::start;
+pub use room::{expect_urgent, start};
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;

@@ -73,6 +73,9 @@ pub(crate) const ANEW: u32 = 4;
 /// The message: you are in front, and nobody has said so where it must be said.
 pub(crate) const FRONT: u32 = 5;
 
+/// The message, for one that was in no queue: wait by yourself.
+pub(crate) const ALONE: u32 = 10;
+
 /// In `next`: the record has left the front; the message is in the lower bits.
 const GONE: u32 = 1 << 31;
 
@@ -331,6 +334,12 @@ impl<P: Platform> Table<P> {
         }
         // A thread that is gone with a fork waits no more than one that has left.
         before != LEFT && epoch == Self::epoch()
+    }
+
+    /// Wakes the owner of a record that says `ASLEEP` and is in no queue: it has been told to wait by itself, and has the record.
+    pub(crate) fn let_go(&self, number: u32) {
+        let told = self.tell(number, ALONE, (0, 0), Waking::Now);
+        debug_assert!(told, "its owner waits for the mutex without a deadline");
     }
 
     /// Notes that the caller has to wake who sleeps by a record, which was told so; false if it cannot be noted. The caller holds

@@ -6,20 +6,28 @@
 //! - *wait*: put the thread's record into the ring, give the mutex up, sleep by the record. Notified: *go on* with waiting for
 //!   the mutex, in whose queue the record is by now or soon. Deadline, or called away: take the record out of the ring, take the mutex
 //!   as usual. A wait that may be [called away](Summons) says so after its record is in the ring and before it sleeps.
-//! - *notify*: take the oldest, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
+//! - *notify*: take the first, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
 //!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
+//! - *notify one that is urgent*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the mutex
+//!   as such threads do: among them the kernel decides.
 //!
 //! Invariants:
 //! 1. **No notification is lost**: a record is in the ring before its mutex is given up. Whoever has taken the mutex after that, or
 //!    has heard of it in another way that orders, finds it there.
-//! 2. **Who was not there is not notified**: a notifier claims records in the ring, oldest first, and nothing of its call is
+//! 2. **Who was not there is not notified**: a notifier claims records in the ring, in their order (`ring.rs`), and nothing of its call is
 //!    kept for later.
 //! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not after the step that
 //!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
 //!    which who notifies all waits (`ring.rs`). Who cannot know whether all have been notified or have left asks for it
 //!    ([`RawCondvar::wait_until_left`]); that takes no mutex, and waits for none.
-//! 4. **One runs at a time**: of those who were notified the one in front of the mutex's queue is awake, and the one behind when
+//! 4. **One runs at a time**: of the ordinary threads that were notified the one in front of the mutex's queue is awake, and the one behind when
 //!    that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
+//!
+//! # How urgent a thread is
+//! It is asked at each wait, before the record is in the ring: a notifier that has had the mutex since finds the record in its place. To ask is
+//! a system call, while the mutex is held; so nobody asks in a process in which no thread of a real-time class was ever seen (`Room::urgency`).
+//! It is seen when a thread waits for the first time, for a condition; when it finds a mutex held; and where it is said
+//! ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
 //! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. Sleepers on a mutex's word are the exception here: its waiters
@@ -154,13 +162,14 @@ impl<P: Platform> RawCondvar<P> {
     ) -> Ended {
         misuse::expect_held::<P>(mutex.word());
         let room = Room::<P>::get();
-        let Some(number) = room.table.take() else {
+        let Some(number) = room.table.take_own().or_else(|| Self::take_another_record(room)) else {
             // SAFETY: as the caller promises.
             return unsafe { Self::wait_outside(mutex, deadline) };
         };
-        room.table.prepare_for_ring(number, room.here(), mutex.word());
+        let urgency = room.urgency();
+        room.table.prepare_for_ring(number, room.here(), mutex.word(), urgency);
         let mut ring = Ring::lock(&self.ring, 0, &room.table);
-        ring.add(number);
+        ring.add(number, urgency);
         ring.unlock();
         // SAFETY: as the caller promises.
         unsafe { mutex.unlock() };
@@ -183,6 +192,13 @@ impl<P: Platform> RawCondvar<P> {
         mutex.lock();
         let called = called && !deadline.is_some_and(P::has_come);
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
+    }
+
+    /// For who waits for the first time, which is when it is asked of what class it is.
+    #[cold]
+    fn take_another_record(room: &Room<P>) -> Option<u32> {
+        room.sees_urgent();
+        room.table.take()
     }
 
     /// In a moment, or at `deadline` if that comes first.
@@ -218,14 +234,14 @@ impl<P: Platform> RawCondvar<P> {
         }
     }
 
-    /// Notifies the thread that has waited longest. Whether one waited.
+    /// Notifies the most urgent thread, and of those the one that has waited longest. Whether one waited.
     ///
     /// The caller may hold the mutex or not.
     pub fn notify_one(&self) -> bool {
         let Some(found) = look::<P>(&self.ring) else { return false };
         let room = Room::<P>::get();
         let mut ring = Ring::lock(&self.ring, found, &room.table);
-        let claimed = ring.claim_oldest();
+        let claimed = ring.claim_first();
         ring.unlock();
         if let Some(number) = claimed {
             // SAFETY: just claimed.
@@ -253,13 +269,19 @@ impl<P: Platform> RawCondvar<P> {
         count
     }
 
-    /// Queues one that was notified up for the mutex that it gave up.
+    /// Queues one that was notified up for the mutex that it gave up. One that is urgent has no place in the queue: it is woken, and takes
+    /// the mutex as such threads do.
     ///
     /// # Safety
     /// The caller has claimed the record.
     unsafe fn move_to_mutex(room: &Room<P>, number: u32) {
-        // Relaxed: written before it was put into the ring, in which the caller found it.
-        let word = room.table.record(number).word.load(Ordering::Relaxed).cast_const();
+        let record = room.table.record(number);
+        // Relaxed, here and below: written before it was put into the ring, in which the caller found it.
+        if record.slot.load(Ordering::Relaxed) != 0 {
+            room.table.let_go(number);
+            return;
+        }
+        let word = record.word.load(Ordering::Relaxed).cast_const();
         // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.
         Turns::of_record(unsafe { &*word }, room, number).queue_another_up(number);
     }

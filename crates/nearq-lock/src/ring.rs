@@ -1,4 +1,9 @@
-//! The threads that wait for a condition, in the order in which they came: their records in a ring, under a lock of two bits.
+//! The threads that wait for a condition, in the order in which they are notified: their records in a ring, under a lock of two bits.
+//!
+//! # Order
+//! The more urgent before the less urgent, and of one urgency who came first. Threads of the ordinary classes have the urgency 0, so among
+//! them it is the order of arrival; those of real-time classes have their priority (`Platform::urgency`), as it was when they came.
+//! Who adds an urgent record looks for its place; one that is not urgent is the last without a look. Who notifies takes the first.
 //!
 //! # Words
 //! The ring's word, zero when nobody waits:
@@ -9,10 +14,10 @@
 //! | 1 | `ASLEEP` | somebody sleeps until the ring is free, or is about to | who is about to sleep, while `LOCKED`, to 1; who holds the lock to 0, together with `LOCKED`, and then wakes one, who takes the lock with `ASLEEP`, as it cannot know of others |
 //! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; who empties the ring to 0, and then wakes all |
 //! | 3-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
-//! | 16-31 | `NEWEST` | the record that came last, or 0 | who holds the lock, as it gives it back |
+//! | 16-31 | `LAST` | the record that is last in order, or 0 | who holds the lock, as it gives it back |
 //!
-//! A record's `next` is the one that came after it, its `before` the one that came before it; the newest's `next` is the oldest.
-//! Both belong to who holds the lock.
+//! A record's `next` is the one behind it in order, its `before` the one before it; the last's `next` is the first. Both belong to who
+//! holds the lock. A record's `slot` is how urgent its owner is; it is written before the record is added.
 //!
 //! A record's `state`, while its owner waits for a condition:
 //!
@@ -53,7 +58,7 @@ const ASLEEP: u32 = 1 << 1;
 const AWAITED: u32 = 1 << 2;
 const EPOCH: u32 = 0x1fff << EPOCH_SHIFT;
 const EPOCH_SHIFT: u32 = 3;
-const NEWEST_SHIFT: u32 = 16;
+const LAST_SHIFT: u32 = 16;
 
 /// In a record's state: in a ring (`queue.rs` has the values below).
 const LISTED: u32 = 7;
@@ -70,7 +75,7 @@ const LOOKS: u32 = 100;
 pub(crate) fn look<P: Platform>(word: &P::AtomicU32) -> Option<u32> {
     // Relaxed: who came in before the caller did something that it ordered after is seen; of others nothing is said.
     let found = word.load(Ordering::Relaxed);
-    (found >> NEWEST_SHIFT != 0).then_some(found)
+    (found >> LAST_SHIFT != 0).then_some(found)
 }
 
 /// A ring that the caller has locked, until it [gives it back](Self::unlock).
@@ -78,7 +83,7 @@ pub(crate) fn look<P: Platform>(word: &P::AtomicU32) -> Option<u32> {
 pub(crate) struct Ring<'a, P: Platform> {
     word: *const P::AtomicU32,
     table: &'a Table<P>,
-    newest: u32,
+    last: u32,
     /// `AWAITED`, or nothing.
     awaited: u32,
 }
@@ -115,8 +120,8 @@ impl<'a, P: Platform> Ring<'a, P> {
                 // Acquire: pairs with the release in `unlock`.
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
-                        let (newest, awaited) = (kept >> NEWEST_SHIFT, kept & AWAITED);
-                        return Ring { word, table, newest, awaited };
+                        let (last, awaited) = (kept >> LAST_SHIFT, kept & AWAITED);
+                        return Ring { word, table, last, awaited };
                     }
                     Err(other) => found = other,
                 }
@@ -153,9 +158,9 @@ impl<'a, P: Platform> Ring<'a, P> {
 
     /// Likewise; the word as it is then.
     fn unlock_to(self) -> u32 {
-        let new = match self.newest {
+        let new = match self.last {
             0 => 0,
-            newest => newest << NEWEST_SHIFT | self.awaited | epoch::<P>(),
+            last => last << LAST_SHIFT | self.awaited | epoch::<P>(),
         };
         // SAFETY: who has locked the ring was in it, or was asked by who may use it, so it is there until the swap.
         // Release: pairs with the acquire in `lock`.
@@ -167,22 +172,45 @@ impl<'a, P: Platform> Ring<'a, P> {
         new
     }
 
-    /// Puts a record in, as the newest.
-    pub(crate) fn add(&mut self, number: u32) {
+    /// Puts a record in, by how urgent its owner is.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, number: u32, urgency: u32) {
         let record = self.table.record(number);
         // Relaxed, here and in what follows: under the lock.
-        if self.newest == 0 {
+        if self.last == 0 {
             record.next.store(number, Ordering::Relaxed);
             record.before.store(number, Ordering::Relaxed);
-        } else {
-            let newest = self.table.record(self.newest);
-            let oldest = newest.next.load(Ordering::Relaxed);
-            record.next.store(oldest, Ordering::Relaxed);
-            record.before.store(self.newest, Ordering::Relaxed);
-            newest.next.store(number, Ordering::Relaxed);
-            self.table.record(oldest).before.store(number, Ordering::Relaxed);
+            self.last = number;
+            return;
         }
-        self.newest = number;
+        let first = self.table.record(self.last).next.load(Ordering::Relaxed);
+        let behind = if urgency == 0 { None } else { self.first_less_urgent(first, urgency) };
+        let next = behind.unwrap_or(first);
+        let before = self.table.record(next).before.load(Ordering::Relaxed);
+        record.next.store(next, Ordering::Relaxed);
+        record.before.store(before, Ordering::Relaxed);
+        self.table.record(before).next.store(number, Ordering::Relaxed);
+        self.table.record(next).before.store(number, Ordering::Relaxed);
+        if behind.is_none() {
+            self.last = number;
+        }
+    }
+
+    /// The first record, of those from `first` on, whose owner is less urgent.
+    #[cold]
+    fn first_less_urgent(&self, first: u32, urgency: u32) -> Option<u32> {
+        let mut at = first;
+        loop {
+            let record = self.table.record(at);
+            // Relaxed, both: under the lock.
+            if record.slot.load(Ordering::Relaxed) < urgency {
+                return Some(at);
+            }
+            if at == self.last {
+                return None;
+            }
+            at = record.next.load(Ordering::Relaxed);
+        }
     }
 
     /// Takes a record out.
@@ -190,20 +218,20 @@ impl<'a, P: Platform> Ring<'a, P> {
         let record = self.table.record(number);
         let next = record.next.load(Ordering::Relaxed);
         if next == number {
-            self.newest = 0;
+            self.last = 0;
             return;
         }
         let before = record.before.load(Ordering::Relaxed);
         self.table.record(before).next.store(next, Ordering::Relaxed);
         self.table.record(next).before.store(before, Ordering::Relaxed);
-        if self.newest == number {
-            self.newest = before;
+        if self.last == number {
+            self.last = before;
         }
     }
 
-    /// The records, the oldest first. Each may be taken out once it is there.
+    /// The records in order. Each may be taken out once it is there.
     fn each(&mut self, mut what: impl FnMut(&mut Self, u32) -> bool) {
-        let last = self.newest;
+        let last = self.last;
         if last == 0 {
             return;
         }
@@ -229,8 +257,8 @@ impl<'a, P: Platform> Ring<'a, P> {
         claim.is_ok()
     }
 
-    /// Claims the one that came first of those who still wait.
-    pub(crate) fn claim_oldest(&mut self) -> Option<u32> {
+    /// Claims the first of those who still wait.
+    pub(crate) fn claim_first(&mut self) -> Option<u32> {
         let mut claimed = None;
         self.each(|ring, number| {
             claimed = ring.claim(number).then_some(number);
@@ -293,7 +321,7 @@ pub(crate) fn past_the_gate<P: Platform>(gate: &P::AtomicU32) {
     }
 }
 
-/// Records that were claimed together, in the order in which they came.
+/// Records that were claimed together, in their order in the ring.
 pub(crate) struct Claimed<'a, P: Platform> {
     table: &'a Table<P>,
     first: u32,
@@ -315,11 +343,18 @@ impl<P: Platform> Iterator for Claimed<'_, P> {
 }
 
 impl<P: Platform> Table<P> {
-    /// Makes a record ready to be put into a ring. Its owner will want the mutex with that word.
-    pub(crate) fn prepare_for_ring(&self, number: u32, place: usize, word: &P::AtomicU32) {
+    /// Makes a record ready to be put into a ring. Its owner, which is so urgent, will want the mutex with that word.
+    pub(crate) fn prepare_for_ring(
+        &self,
+        number: u32,
+        place: usize,
+        word: &P::AtomicU32,
+        urgency: u32,
+    ) {
         self.prepare(number, place);
         let record = self.record(number);
-        // Relaxed, both: published by the ring's lock.
+        // Relaxed, all of them: published by the ring's lock.
+        record.slot.store(urgency, Ordering::Relaxed);
         record.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
         record.state.store(LISTED, Ordering::Relaxed);
     }

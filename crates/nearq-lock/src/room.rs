@@ -101,6 +101,8 @@ pub(crate) struct Room<P: Platform> {
     begun: P::AtomicU32,
     /// 1 while a thread makes slots.
     stocking: P::AtomicU32,
+    /// 1 once a thread of a real-time class was seen.
+    urgent: P::AtomicU32,
     /// 1 if forks are followed on behalf of the room.
     followed: P::AtomicU32,
     /// What is counted, by domain.
@@ -158,6 +160,14 @@ pub fn start<P: Platform>() {
         // SAFETY: the hooks do nothing, with whatever.
         unsafe { P::follow_forks(core::ptr::from_ref(room).cast(), &HOOKS) };
     }
+}
+
+/// Says that the process may have threads of real-time classes from now on: each wait for a condition asks then how urgent its thread is.
+///
+/// A library need not say it of threads that are of such a class when they first wait, or that find a mutex held: that is seen. It is for
+/// who changes the class of a thread that has waited before. Calling it again does nothing.
+pub fn expect_urgent<P: Platform>() {
+    Room::<P>::get().expect_urgent();
 }
 
 /// A thread has ended.
@@ -250,6 +260,7 @@ impl<P: Platform> Room<P> {
             slots: Slots::new(),
             begun: P::AtomicU32::new(0),
             stocking: P::AtomicU32::new(0),
+            urgent: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
             complained: P::AtomicU32::new(0),
         };
@@ -270,6 +281,37 @@ impl<P: Platform> Room<P> {
     pub(crate) fn settings(&self) -> Settings {
         // Relaxed: a number; nothing is published with it.
         Settings::unpack(self.settings.load(Ordering::Relaxed))
+    }
+
+    /// How urgent the caller is, which is about to wait for a condition: 0 where no thread of a real-time class was ever seen, and nobody is
+    /// asked.
+    #[inline]
+    pub(crate) fn urgency(&self) -> u32 {
+        // Relaxed: a hint; nothing is published with it.
+        if self.urgent.load(Ordering::Relaxed) == 0 { 0 } else { Self::ask_urgency() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_urgency() -> u32 {
+        P::urgency()
+    }
+
+    /// Whether the caller is of a real-time class: asks the system, and notes it for [`urgency`](Self::urgency).
+    pub(crate) fn sees_urgent(&self) -> bool {
+        let urgent = P::is_real_time();
+        if urgent {
+            self.expect_urgent();
+        }
+        urgent
+    }
+
+    /// Threads of real-time classes may wait from now on.
+    pub(crate) fn expect_urgent(&self) {
+        // Relaxed: as in `urgency`. First a look, so that the line stays with all who read it.
+        if self.urgent.load(Ordering::Relaxed) == 0 {
+            self.urgent.store(1, Ordering::Relaxed);
+        }
     }
 
     /// How the mutex with this word behaves.

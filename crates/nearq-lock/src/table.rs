@@ -51,7 +51,8 @@ pub(crate) struct Record<P: Platform> {
     /// The word of the mutex that its owner wants when it has been notified; of one that leaves its ring while a notifier waits for
     /// that, what the notifier waits on (`ring.rs`).
     pub(crate) word: P::AtomicPtr<P::AtomicU32>,
-    /// Where it was queued up by another thread: a slot's number, or 0 for the plain queue (`turn.rs`).
+    /// In a condition's ring, how urgent its owner is (`ring.rs`). Where it was queued up by another thread: a slot's number, or 0 for the
+    /// plain queue (`turn/moved.rs`).
     pub(crate) slot: P::AtomicU32,
     /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Nobody while it is in a queue, where it may
     /// become another thread's.
@@ -119,7 +120,7 @@ impl<P: Platform> Table<P> {
     }
 
     /// As [`take`](Self::take), if the thread has a record of its own that it does not use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_own(&self) -> Option<u32> {
         let own = Self::unused()?;
         // The record may be another thread's before the caller gives the mutex back that it holds.

@@ -122,6 +122,11 @@ impl<'a, P: Platform> Turns<'a, P> {
         !self.room.has_room(self.here)
     }
 
+    /// Whether the thread is of a real-time class.
+    pub(crate) fn sees_urgent(&self) -> bool {
+        self.room.sees_urgent()
+    }
+
     /// A record to queue up by, if there is one.
     #[inline]
     pub(crate) fn take_record(&self) -> Option<u32> {

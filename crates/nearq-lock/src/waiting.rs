@@ -156,7 +156,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
                 return true;
             }
             let turns: &Turns<'_, P> = turns_made.get_or_insert_with(|| make(word));
-            if *urgent.get_or_insert_with(P::is_real_time) {
+            if *urgent.get_or_insert_with(|| turns.sees_urgent()) {
                 turns.note(Event::Contended);
                 turns.note(Event::Unqueued);
                 return self.wait_without_queue(deadline);

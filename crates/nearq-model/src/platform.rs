@@ -22,6 +22,7 @@ loom::thread_local! {
     static NUMBER: StdCell<u32> = StdCell::new(0);
     static HELD: Held = Held::new();
     static DEADLINES_COME: StdCell<bool> = StdCell::new(false);
+    static URGENCY: StdCell<u32> = StdCell::new(0);
 }
 
 loom::lazy_static! {
@@ -67,6 +68,11 @@ impl Loom {
     /// and only then: what may happen before or after is explored, as it is for any step. Never before.
     pub fn set_deadlines_come(come: bool) {
         DEADLINES_COME.with(|own| own.set(come));
+    }
+
+    /// Says what [`Platform::urgency`] answers in this thread from now on; 0 before.
+    pub fn set_urgency(urgency: u32) {
+        URGENCY.with(|own| own.set(urgency));
     }
 }
 
@@ -206,6 +212,14 @@ impl Platform for Loom {
 
     fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
         Self::run_state(*watch)
+    }
+
+    fn is_real_time() -> bool {
+        Self::urgency() != 0
+    }
+
+    fn urgency() -> u32 {
+        URGENCY.with(StdCell::get)
     }
 
     fn set_thread_name(_name: &str) {}

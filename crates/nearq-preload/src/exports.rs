@@ -6,8 +6,8 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{
-    clockid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
-    pthread_mutexattr_t, pthread_t, timespec,
+    clockid_t, pid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
+    pthread_mutexattr_t, pthread_t, sched_param, timespec,
 };
 
 use nearq_platform::Instant;
@@ -202,6 +202,19 @@ export! {
             real::thrd_create::call(thread, main, argument)
         },
         theirs: real::thrd_create::call(thread, main, argument);
+    // A class that a thread was not of when it first waited.
+    "C" pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param),
+        ours: {
+            process::changes_class(policy);
+            real::set_sched_param::call(thread, policy, parameter)
+        },
+        theirs: real::set_sched_param::call(thread, policy, parameter);
+    "C" sched_setscheduler(thread: pid_t, policy: c_int, parameter: *const sched_param),
+        ours: {
+            process::changes_class(policy);
+            real::set_scheduler::call(thread, policy, parameter)
+        },
+        theirs: real::set_scheduler::call(thread, policy, parameter);
     "C-unwind" pthread_cancel(thread: pthread_t),
         ours: cancel::cancel(thread),
         theirs: real::cancel::call(thread);

@@ -20,8 +20,9 @@
 //! `pthread_mutex_*` and `pthread_cond_*`, `mtx_*` and `cnd_*`, for mutexes of the types normal, error-checking, recursive and
 //! adaptive, however they were initialised. Robust, priority-inheriting, priority-protecting and process-shared ones, and all of a
 //! kind that is not known here, stay the C library's from their first use to their last; so do process-shared condition variables.
-//! `pthread_create`, `thrd_create`, `pthread_cancel` and `__register_atfork` are seen on their way, to prepare what the first
-//! wait needs, to wake who is cancelled, and to be the first that is told of a fork.
+//! `pthread_create`, `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` are seen on
+//! their way, to prepare what the first wait needs, to know of threads of real-time classes, to wake who is cancelled, and to be the first
+//! that is told of a fork.
 //!
 //! # How symbols are found
 //! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)

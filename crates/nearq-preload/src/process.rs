@@ -24,7 +24,7 @@
 //! We ask to be told of forks before anybody else in the program can, because whoever asks passes by here (`__register_atfork`).
 //! So in a child our part is done before that of others, who may take and give back mutexes: those who waited are known to be gone.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -167,6 +167,14 @@ extern "C" fn start_control() {
 pub(crate) fn threads_begin() {
     if !is_ready() {
         make_ready();
+    }
+}
+
+/// A thread of a program that is ours is about to be given a class. Threads that wait before there are several see it by themselves.
+pub(crate) fn changes_class(policy: c_int) {
+    let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+    if is_ready() && !ordinary.contains(&(policy & !libc::SCHED_RESET_ON_FORK)) {
+        nearq_lock::expect_urgent::<Linux>();
     }
 }
 

@@ -10,8 +10,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    clockid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
-    pthread_mutexattr_t, pthread_t, timespec,
+    clockid_t, pid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
+    pthread_mutexattr_t, pthread_t, sched_param, timespec,
 };
 
 /// The version of `pthread_cond_*` that programs of this century use, where there are two.
@@ -77,6 +77,8 @@ real! {
     cond_clockwait = c"pthread_cond_clockwait", None, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
     create = c"pthread_create", None, "C" (thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void) -> c_int, libc::ENOSYS;
     thrd_create = c"thrd_create", None, "C" (thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void) -> c_int, crate::c11::ERROR;
+    set_sched_param = c"pthread_setschedparam", None, "C" (thread: pthread_t, policy: c_int, parameter: *const sched_param) -> c_int, libc::ENOSYS;
+    set_scheduler = c"sched_setscheduler", None, "C" (thread: pid_t, policy: c_int, parameter: *const sched_param) -> c_int, -1;
     cancel = c"pthread_cancel", None, "C-unwind" (thread: pthread_t) -> c_int, libc::ENOSYS;
     register_atfork = c"__register_atfork", None, "C" (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
 }

@@ -8,13 +8,15 @@
 //! and nothing else. What it has to know beside is which queue it is in (`Record::slot`, written before the record joins). From
 //! there the owner *goes on* as if it had queued up by itself.
 //!
+//! One that is urgent is put into no queue (`raw_condvar.rs`): its owner is told to wait by itself, and gives the record back.
+//!
 //! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
 //! later, will take the mutex, so it is there. After that the record is the owner's.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{OVERTAKEN, Turn, Turns};
-use crate::queue::{ANEW, FRONT, Heard, TURN, Waking};
+use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Waking};
 use crate::room::Room;
 use crate::slot::Stood;
 use crate::statistics::Event;
@@ -108,6 +110,10 @@ impl<'a, P: Platform> Turns<'a, P> {
         let Heard::Message(message) = heard else {
             unreachable!("without a deadline it waits until it is told")
         };
+        if message == ALONE {
+            self.room.table.give_back(number);
+            return None;
+        }
         // Relaxed: ordered by the message.
         let locked = match self.room.table.record(number).slot.load(Ordering::Relaxed) {
             0 => self.in_front_of_plain_queue(self.counted_turn(number), None),

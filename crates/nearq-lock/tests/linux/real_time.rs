@@ -1,10 +1,10 @@
-//! Threads of real-time classes: the most urgent has the mutex next, and nobody loses its time by waiting. Where the classes are refused, a
+//! Threads of real-time classes: the most urgent has the mutex next and is notified first, and nobody loses its time by waiting. Where the classes are refused, a
 //! line says so and nothing is tested.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, Settings};
+use nearq_lock::{Condvar, Mode, Mutex, Settings};
 use nearq_platform::{Linux, Ordering, Platform, RunState, ThreadSpec};
 
 use crate::alone;
@@ -39,6 +39,17 @@ fn become_urgent(priority: i32) -> bool {
     unsafe { sched_setscheduler(0, policy, &raw const priority) == 0 }
 }
 
+/// Whether the classes are granted; a line says if not.
+fn may_be_urgent() -> bool {
+    let granted = become_urgent(1) && become_urgent(0);
+    if !granted {
+        println!(
+            "skipped: threads of real-time classes: refused; to have it: run the tests as root"
+        );
+    }
+    granted
+}
+
 /// So much time in each period, until the thread ends.
 fn become_periodic(runtime: Duration, period: Duration) -> bool {
     let [runtime, period] = [runtime, period].map(|time| time.as_nanos() as u64);
@@ -65,10 +76,7 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Platform>::JoinHandl
 #[test]
 fn the_most_urgent_is_next() {
     let _alone = alone();
-    if !become_urgent(1) || !become_urgent(0) {
-        println!(
-            "skipped: threads of real-time classes: refused; to have it: run the tests as root"
-        );
+    if !may_be_urgent() {
         return;
     }
     let before = Settings::of_process::<Linux>();
@@ -101,6 +109,94 @@ fn the_most_urgent_is_next() {
         assert_eq!(*order.lock(), [50, 14, 13, 12, 11, 10], "{mode}");
     }
     before.set_for_process::<Linux>();
+}
+
+/// A mutex and a condition, and who has been notified, in order.
+#[derive(Default)]
+struct Scene {
+    order: Mutex<Vec<usize>>,
+    condvar: Condvar,
+    waiting: Mutex<usize>,
+}
+
+impl Scene {
+    /// A thread for each of these priorities, 0 being the ordinary class, that waits for the condition, each when the one before does.
+    /// `before` it waits each does that once.
+    fn wait_by(
+        self: &Arc<Self>,
+        priorities: &[i32],
+        before: fn(&Self),
+    ) -> Vec<<Linux as Platform>::JoinHandle> {
+        let one = |(index, &priority): (usize, &i32)| {
+            let scene = Arc::clone(self);
+            let thread = spawn(move || {
+                before(&scene);
+                assert!(become_urgent(priority));
+                let mut order = scene.order.lock();
+                *scene.waiting.lock() += 1;
+                scene.condvar.wait(&mut order);
+                order.push(index);
+            });
+            // Counted under the mutex that it gives up to wait: whoever has that after the count finds it waiting.
+            while *self.waiting.lock() <= index {
+                Linux::sleep(Duration::from_millis(1));
+            }
+            drop(self.order.lock());
+            thread
+        };
+        priorities.iter().enumerate().map(one).collect()
+    }
+}
+
+/// In every mode, with threads that wait for the first time, and with such as have waited as ordinary ones before.
+#[test]
+fn the_most_urgent_is_notified_first() {
+    let _alone = alone();
+    if !may_be_urgent() {
+        return;
+    }
+    let before = Settings::of_process::<Linux>();
+    for mode in Mode::ALL {
+        let mut settings = before;
+        settings.mode = mode;
+        settings.set_for_process::<Linux>();
+        let has_waited: fn(&Scene) = |scene| {
+            let mut waiting = scene.waiting.lock();
+            assert!(!scene.condvar.wait_for(&mut waiting, Duration::from_micros(1)));
+        };
+        for before_it_waits in [|_: &Scene| {}, has_waited] {
+            nearq_lock::expect_urgent::<Linux>();
+            let scene = Arc::new(Scene::default());
+            let threads = scene.wait_by(&[0, 10, 11, 0, 50, 11], before_it_waits);
+            for count in 1..=threads.len() {
+                assert!(scene.condvar.notify_one());
+                while scene.order.lock().len() < count {
+                    Linux::sleep(Duration::from_millis(1));
+                }
+            }
+            threads.into_iter().for_each(Linux::join);
+            assert_eq!(*scene.order.lock(), [4, 2, 5, 1, 0, 3], "{mode}");
+        }
+    }
+    before.set_for_process::<Linux>();
+}
+
+/// All at once, while the mutex is held: they wake up, and have it by their priorities.
+#[test]
+fn the_most_urgent_of_all_that_are_notified_has_the_mutex_first() {
+    let _alone = alone();
+    if !may_be_urgent() {
+        return;
+    }
+    let scene = Arc::new(Scene::default());
+    let threads = scene.wait_by(&[10, 11, 50, 12], |_| {});
+    let guard = scene.order.lock();
+    assert_eq!(scene.condvar.notify_all(), threads.len());
+    // Until they sleep by the mutex, which happens at once, as they are more urgent than all that runs here.
+    Linux::sleep(Duration::from_millis(30));
+    drop(guard);
+    threads.into_iter().for_each(Linux::join);
+    assert_eq!(*scene.order.lock(), [2, 3, 1, 0]);
 }
 
 /// A thread of `SCHED_DEADLINE` that finds the mutex held does not give up the rest of its period.

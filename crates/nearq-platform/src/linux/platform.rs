@@ -313,6 +313,10 @@ impl Platform for Linux {
         sys::is_real_time()
     }
 
+    fn urgency() -> u32 {
+        sys::urgency()
+    }
+
     fn set_thread_name(name: &str) {
         spawn::name_caller(name);
     }

@@ -38,7 +38,7 @@ pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Attributes, RESET_ON_FORK, Tid, affinity, is_real_time, is_thread_of_this_process, nice,
     nice_limit, scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling,
-    set_timer_slack, tid,
+    set_timer_slack, tid, urgency,
 };
 pub(crate) use signal::{BlockedSignals, SignalMask, unblock_synchronous_signals};
 pub(crate) use slice::SliceControl;

@@ -154,19 +154,39 @@ pub(crate) fn set_scheduling(
     set_attributes(tid, Attributes { policy: policy.unsigned_abs(), flags: 0, nice, runtime })
 }
 
-/// Whether the caller is of a real-time class.
-pub(crate) fn is_real_time() -> bool {
+/// The caller's class, if it is one of real time.
+fn real_time_class() -> Option<i32> {
     if cfg!(miri) {
-        return false;
+        return None;
     }
     // SAFETY: a number; 0 is the caller.
     let policy = unsafe { libc::sched_getscheduler(0) };
     // Where it is refused (a filter on system calls), it is taken for an ordinary one.
-    policy >= 0
-        && matches!(
-            policy & !libc::SCHED_RESET_ON_FORK,
-            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
-        )
+    let class = if policy < 0 { return None } else { policy & !libc::SCHED_RESET_ON_FORK };
+    matches!(class, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE).then_some(class)
+}
+
+/// Whether the caller is of a real-time class.
+pub(crate) fn is_real_time() -> bool {
+    real_time_class().is_some()
+}
+
+/// How urgent the caller is: the priority of `SCHED_FIFO` and `SCHED_RR`, one more than the highest of those for `SCHED_DEADLINE`, 0 for
+/// other classes.
+pub(crate) fn urgency() -> u32 {
+    /// The kernel has priorities from 1 to 99.
+    const ABOVE_ALL: u32 = 100;
+    match real_time_class() {
+        None => 0,
+        Some(libc::SCHED_DEADLINE) => ABOVE_ALL,
+        Some(_) => {
+            let mut asked = libc::sched_param { sched_priority: 0 };
+            // SAFETY: a number, 0 is the caller; the kernel writes into the parameter, which is ours.
+            unsafe { libc::sched_getparam(0, &raw mut asked) };
+            // Refused, or of another class since: of real time still, by the answer above.
+            asked.sched_priority.clamp(1, 99).unsigned_abs()
+        }
+    }
 }
 
 /// The flag by which what a thread starts is not favoured as itself (`SCHED_FLAG_RESET_ON_FORK`).

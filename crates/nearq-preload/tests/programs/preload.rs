@@ -136,6 +136,16 @@ fn threads_leave_a_wait_without_returning_from_it() {
 }
 
 #[test]
+fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
+    let Some(with) = same_with_and_without("urgent") else { return };
+    if with.printed == "refused\n" {
+        println!(
+            "skipped: threads of real-time classes: refused; to have it: run the tests as root"
+        );
+    }
+}
+
+#[test]
 fn threads_that_fight_wait_in_our_queues() {
     let Some(with) = same_with_and_without("contended") else { return };
     assert!(with.reported("contended", "contended") > Some(0), "{}", with.complained);

@@ -256,6 +256,61 @@ fn all_are_notified_while_one_gives_up() {
     });
 }
 
+/// Two wait that are urgent, one more than the other, or not at all; one is notified after the other, or all at once. An urgent one queues
+/// up nowhere, and nobody is left asleep.
+fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_once: bool) {
+    check(preemptions, mode, &[], move |scene| {
+        Room::<Loom>::get().expect_urgent();
+        let waiters = urgencies.map(|urgency| {
+            spawn(2, scene, move |scene| {
+                Loom::set_urgency(urgency);
+                scene.take();
+            })
+        });
+        scene.give(2);
+        if at_once {
+            scene.changed.notify_all();
+        } else {
+            scene.changed.notify_one();
+            scene.changed.notify_one();
+        }
+        waiters.into_iter().for_each(Loom::join);
+    });
+}
+
+#[test]
+fn one_that_is_urgent_is_notified_and_takes_the_mutex_by_itself() {
+    for mode in MODES {
+        check(3, mode, &[Event::Unqueued], |scene| {
+            Room::<Loom>::get().expect_urgent();
+            let waiter = spawn(2, scene, |scene| {
+                Loom::set_urgency(5);
+                scene.take();
+            });
+            let guard = scene.value.lock();
+            Scene::set(&guard, 1);
+            scene.changed.notify_one();
+            drop(guard);
+            Loom::join(waiter);
+        });
+    }
+}
+
+#[test]
+fn one_that_is_urgent_and_one_that_is_not_are_notified() {
+    notify_the_urgent(1, Mode::Plain, [0, 5], false);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn two_that_are_urgent_are_notified_at_length() {
+    for at_once in [false, true] {
+        notify_the_urgent(2, Mode::Plain, [0, 5], at_once);
+        notify_the_urgent(2, Mode::Off, [7, 5], at_once);
+        notify_the_urgent(1, Mode::Numa, [0, 5], at_once);
+    }
+}
+
 /// A condition variable that is destroyed once everybody has been notified, or has given up, before any of them has come back.
 #[test]
 fn it_is_destroyed_before_those_who_were_notified_have_returned() {

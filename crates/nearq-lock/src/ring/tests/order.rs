@@ -14,14 +14,20 @@ fn locked<'a>(word: &Word, table: &'a Table<Linux>) -> Ring<'a, Linux> {
 
 /// A ring of so many.
 fn filled(count: usize, word: &Word, table: &Table<Linux>) -> Vec<u32> {
-    let numbers: Vec<u32> = (0..count).map(|_| table.take().expect("there are many")).collect();
-    for &number in &numbers {
-        table.prepare_for_ring(number, 0, word);
+    filled_by(&vec![0; count], word, table)
+}
+
+/// A ring of records whose owners are so urgent.
+fn filled_by(urgencies: &[u32], word: &Word, table: &Table<Linux>) -> Vec<u32> {
+    let add = |&urgency: &u32| {
+        let number = table.take().expect("there are many");
+        table.prepare_for_ring(number, 0, word, urgency);
         let mut ring = locked(word, table);
-        ring.add(number);
+        ring.add(number, urgency);
         ring.unlock();
-    }
-    numbers
+        number
+    };
+    urgencies.iter().map(add).collect()
 }
 
 fn give_up(number: u32, table: &Table<Linux>) {
@@ -38,9 +44,9 @@ fn first_come_first_claimed() {
         table.leave(numbers[index], &word);
     }
     let mut ring = locked(&word, &table);
-    assert_eq!(ring.claim_oldest(), Some(numbers[1]));
-    assert_eq!(ring.claim_oldest(), Some(numbers[3]));
-    assert_eq!(ring.claim_oldest(), None);
+    assert_eq!(ring.claim_first(), Some(numbers[1]));
+    assert_eq!(ring.claim_first(), Some(numbers[3]));
+    assert_eq!(ring.claim_first(), None);
     ring.unlock();
     assert_eq!((look::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
     for claimed in [1, 3] {
@@ -56,7 +62,7 @@ fn all_are_claimed_in_order_but_those_who_have_given_up() {
         give_up(numbers[index], &table);
     }
     let mut ring = locked(&word, &table);
-    assert_eq!(ring.claim_oldest(), Some(numbers[2]));
+    assert_eq!(ring.claim_first(), Some(numbers[2]));
     let gate = Word::new(0);
     let claimed = ring.claim_all(&gate);
     ring.unlock();
@@ -70,6 +76,40 @@ fn all_are_claimed_in_order_but_those_who_have_given_up() {
     assert_eq!(table.count(), 3);
 }
 
+/// Each arrival of up to four threads of three urgencies, with one that leaves; both ways of notifying.
+#[test]
+fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
+    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    for count in 1..=4 {
+        for case in 0..3_usize.pow(count) * (count as usize + 1) {
+            let (leaves, case) = (case % (count as usize + 1), case / (count as usize + 1));
+            let urgencies: Vec<u32> =
+                (0..count).map(|index| (case / 3_usize.pow(index) % 3) as u32 * 7).collect();
+            let mut expected: Vec<usize> = (0..urgencies.len()).collect();
+            expected.retain(|&index| index != leaves);
+            expected.sort_by_key(|&index| core::cmp::Reverse(urgencies[index]));
+            for all in [false, true] {
+                let numbers = filled_by(&urgencies, &word, &table);
+                if let Some(&number) = numbers.get(leaves) {
+                    give_up(number, &table);
+                    table.leave(number, &word);
+                }
+                let mut ring = locked(&word, &table);
+                let gate = Word::new(0);
+                let claimed: Vec<u32> = if all {
+                    ring.claim_all(&gate).collect()
+                } else {
+                    core::iter::from_fn(|| ring.claim_first()).collect()
+                };
+                ring.unlock();
+                let expected: Vec<u32> = expected.iter().map(|&index| numbers[index]).collect();
+                assert_eq!(claimed, expected, "{urgencies:?}, of which {leaves} leaves");
+                claimed.into_iter().for_each(|number| table.give_back(number));
+            }
+        }
+    }
+}
+
 /// What the word says of another process is not believed.
 #[test]
 fn a_ring_of_the_parent_is_empty_in_the_child() {
@@ -77,9 +117,9 @@ fn a_ring_of_the_parent_is_empty_in_the_child() {
     filled(2, &word, &table);
     let elsewhere = (Table::<Linux>::epoch() + 1) << EPOCH_SHIFT & EPOCH;
     for state in [0, LOCKED, LOCKED | ASLEEP] {
-        word.store(7 << NEWEST_SHIFT | elsewhere | state, Ordering::Relaxed);
+        word.store(7 << LAST_SHIFT | elsewhere | state, Ordering::Relaxed);
         let mut ring = locked(&word, &table);
-        assert_eq!(ring.claim_oldest(), None);
+        assert_eq!(ring.claim_first(), None);
         ring.unlock();
         assert_eq!(word.load(Ordering::Relaxed), 0);
     }
@@ -92,7 +132,7 @@ fn who_is_called_away_was_not_notified() {
     let numbers = filled(3, &word, &table);
     table.call_away(numbers[0]);
     let mut ring = locked(&word, &table);
-    assert_eq!(ring.claim_oldest(), Some(numbers[1]));
+    assert_eq!(ring.claim_first(), Some(numbers[1]));
     ring.unlock();
     table.call_away(numbers[1]);
     let gate = Word::new(0);

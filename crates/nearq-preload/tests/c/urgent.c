@@ -1,0 +1,93 @@
+/* Threads of real-time classes that wait for a condition: the most urgent is notified first, of one urgency the one that came first, and
+ * ordinary ones last. The class is a thread's from its beginning, or one that it is given after it has waited as an ordinary one. */
+
+#include "check.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condvar = PTHREAD_COND_INITIALIZER;
+static int waiting, count, order[16];
+
+enum way { FROM_THE_BEGINNING, BY_ITSELF, BY_NUMBER };
+
+struct waiter {
+    int index, priority;
+    enum way way;
+    pthread_t thread;
+};
+
+static int set_class(enum way way, int priority)
+{
+    struct sched_param wanted = { priority };
+    int policy = priority ? SCHED_FIFO : SCHED_OTHER;
+    if (way == BY_NUMBER)
+        return sched_setscheduler(0, policy, &wanted) ? errno : 0;
+    return pthread_setschedparam(pthread_self(), policy, &wanted);
+}
+
+static void *wait_in_order(void *argument)
+{
+    struct waiter *waiter = argument;
+    SAME(pthread_mutex_lock(&mutex), 0);
+    if (waiter->way != FROM_THE_BEGINNING) {
+        pthread_cond_t nobodys = PTHREAD_COND_INITIALIZER;
+        struct timespec soon = after(CLOCK_REALTIME, 1);
+        SAME(pthread_cond_timedwait(&nobodys, &mutex, &soon), ETIMEDOUT);
+        SAME(pthread_cond_destroy(&nobodys), 0);
+        SAME(set_class(waiter->way, waiter->priority), 0);
+    }
+    waiting++;
+    SAME(pthread_cond_wait(&condvar, &mutex), 0);
+    order[count++] = waiter->index;
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    return NULL;
+}
+
+static int now_of(int *value)
+{
+    SAME(pthread_mutex_lock(&mutex), 0);
+    int now = *value;
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    return now;
+}
+
+static void notified(enum way way)
+{
+    static const int priorities[] = { 0, 10, 11, 0, 50, 11 };
+    struct waiter waiters[6];
+    waiting = count = 0;
+    for (int i = 0; i < 6; i++) {
+        struct sched_param wanted = { priorities[i] };
+        pthread_attr_t attributes;
+        waiters[i] = (struct waiter){ .index = i, .priority = priorities[i], .way = way };
+        SAME(pthread_attr_init(&attributes), 0);
+        if (way == FROM_THE_BEGINNING) {
+            SAME(pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED), 0);
+            SAME(pthread_attr_setschedpolicy(&attributes, priorities[i] ? SCHED_FIFO : SCHED_OTHER), 0);
+            SAME(pthread_attr_setschedparam(&attributes, &wanted), 0);
+        }
+        SAME(pthread_create(&waiters[i].thread, &attributes, wait_in_order, &waiters[i]), 0);
+        while (now_of(&waiting) == i)
+            rest(1);
+    }
+    for (int i = 0; i < 6; i++) {
+        SAME(pthread_cond_signal(&condvar), 0);
+        while (now_of(&count) == i)
+            rest(1);
+    }
+    for (int i = 0; i < 6; i++) {
+        SAME(join_in_time(waiters[i].thread), NULL);
+        SAY(order[i]);
+    }
+}
+
+int main(void)
+{
+    alarm(200);
+    if (set_class(BY_NUMBER, 1) || set_class(BY_NUMBER, 0)) {
+        puts("refused");
+        return 0;
+    }
+    for (enum way way = FROM_THE_BEGINNING; way <= BY_NUMBER; way++)
+        notified(way);
+    return 0;
+}
