@@ -20,7 +20,7 @@
 //!
 //! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
 //! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`). A thread that
-//! waits may be called away by [`Summons`].
+//! waits may be called away by [`Summons`], and may leave by a jump out of a signal handler ([`Stay`]).
 //!
 //! Whoever wants to see from outside how it goes has [`Statistics`] (while [`Settings::count`] says so) and [`Snapshot`]; and sets by name
 //! what can be set by [`Mode`]'s and [`Threshold`]'s names.
@@ -53,6 +53,7 @@ mod settings;
 mod slot;
 mod snapshot;
 mod statistics;
+mod stay;
 mod summons;
 mod table;
 mod threshold;
@@ -70,5 +71,6 @@ pub use room::{expect_urgent, start};
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
-pub use summons::{Called, Summons};
+pub use stay::Stay;
+pub use summons::{Called, Summons, WaitsBy};
 pub use threshold::{OutOfBounds, Threshold};

@@ -175,12 +175,12 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         }
         let look = |state: &P::AtomicU32| {
             if sleep {
-                room.spin(here, state, crate::queue::WAITING, SPIN, 0);
+                room.spin(here, state, crate::queue::WAITING, SPIN, 0, None);
             } else {
                 P::wait_until_changed(state, crate::queue::WAITING, looks);
             }
         };
-        match room.table.wait(number, look, sleep, deadline) {
+        match room.table.wait(number, look, sleep, deadline, None) {
             Heard::Message(message) => {
                 debug_assert_eq!(message, TURN, "this queue has no other message");
                 Some(self.guard(room, number))

@@ -56,6 +56,7 @@
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
 
+use crate::stay::Stay;
 use crate::table::Table;
 
 /// In a queue, awake. Zero is what a new record has.
@@ -338,8 +339,10 @@ impl<P: Platform> Table<P> {
 
     /// Wakes the owner of a record that says `ASLEEP` and is in no queue: it has been told to wait by itself, and has the record.
     pub(crate) fn let_go(&self, number: u32) {
-        let told = self.tell(number, ALONE, (0, 0), Waking::Now);
-        debug_assert!(told, "its owner waits for the mutex without a deadline");
+        if !self.tell(number, ALONE, (0, 0), Waking::Now) {
+            // It has left.
+            self.free(number);
+        }
     }
 
     /// Notes that the caller has to wake who sleeps by a record, which was told so; false if it cannot be noted. The caller holds
@@ -399,6 +402,7 @@ impl<P: Platform> Table<P> {
         mut look: impl FnMut(&P::AtomicU32),
         sleep: bool,
         deadline: Option<Instant>,
+        stay: Option<&Stay<P>>,
     ) -> Heard {
         let state: &P::AtomicU32 = &self.record(number).state;
         loop {
@@ -413,7 +417,7 @@ impl<P: Platform> Table<P> {
                 }
                 Ok(_) => {}
             }
-            if let Some(heard) = self.sleep(number, deadline) {
+            if let Some(heard) = self.sleep(number, deadline, stay) {
                 return heard;
             }
         }
@@ -430,6 +434,28 @@ impl<P: Platform> Table<P> {
         }
     }
 
+    /// The caller does not wait by its record any more, wherever it was in doing so: it leaves the record behind, unless it was told
+    /// something. Then it has the record, and what it was told to pass on.
+    pub(crate) fn give_up(&self, number: u32) -> Heard {
+        let state = &self.record(number).state;
+        // Relaxed: decided by the step below.
+        let mut found = state.load(Ordering::Relaxed);
+        loop {
+            if found != WAITING && found != ASLEEP {
+                // Acquire: pairs with the release in `tell`.
+                return Heard::Message(state.load(Ordering::Acquire));
+            }
+            // Release: who finds it has the record. Relaxed on failure: as above.
+            match state.compare_exchange(found, LEFT, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.leave_behind(number);
+                    return Heard::Nothing;
+                }
+                Err(other) => found = other,
+            }
+        }
+    }
+
     /// Goes on with the waiting of a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline:
     /// its owner is asleep as far as others know, or was roused, or told something.
     pub(crate) fn wait_on(&self, number: u32, look: impl FnMut(&P::AtomicU32)) -> Heard {
@@ -437,17 +463,22 @@ impl<P: Platform> Table<P> {
         match self.record(number).state.load(Ordering::Acquire) {
             WAITING => {}
             ASLEEP => {
-                if let Some(heard) = self.sleep(number, None) {
+                if let Some(heard) = self.sleep(number, None, None) {
                     return heard;
                 }
             }
             message => return Heard::Message(message),
         }
-        self.wait(number, look, true, None)
+        self.wait(number, look, true, None, None)
     }
 
     /// Sleeps by a record that says so, at most until `deadline`. What its owner was told; nothing if it was roused.
-    fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
+    fn sleep(
+        &self,
+        number: u32,
+        deadline: Option<Instant>,
+        stay: Option<&Stay<P>>,
+    ) -> Option<Heard> {
         let state = &self.record(number).state;
         loop {
             let outcome = self.sleep_while(number, ASLEEP, deadline);
@@ -455,6 +486,10 @@ impl<P: Platform> Table<P> {
             match state.load(Ordering::Acquire) {
                 WAITING => return None,
                 ASLEEP if outcome == Wait::TimedOut => {
+                    // Before the record may be another thread's.
+                    if let Some(stay) = stay {
+                        stay.goes_on();
+                    }
                     // Release: who finds it has the record. Acquire on failure: as above.
                     match state.compare_exchange(ASLEEP, LEFT, Ordering::Release, Ordering::Acquire)
                     {
@@ -462,7 +497,12 @@ impl<P: Platform> Table<P> {
                             self.leave_behind(number);
                             return Some(Heard::Nothing);
                         }
-                        Err(WAITING) => return None,
+                        Err(WAITING) => {
+                            if let Some(stay) = stay {
+                                stay.is_queued();
+                            }
+                            return None;
+                        }
                         Err(message) => return Some(Heard::Message(message)),
                     }
                 }

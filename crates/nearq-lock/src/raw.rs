@@ -42,6 +42,7 @@ use nearq_platform::{
 
 use crate::misuse;
 use crate::room::Room;
+use crate::stay::Stay;
 use crate::waiting::Waiting;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
 
@@ -179,6 +180,32 @@ impl<P: Platform> RawMutex<P> {
     #[inline]
     pub fn try_lock_for(&self, time: Duration) -> bool {
         self.try_lock() || self.wait(Some(P::now() + time))
+    }
+
+    /// As [`lock`](Self::lock), or as [`try_lock_until`](Self::try_lock_until) if there is a deadline, for a thread that may leave the
+    /// wait by a jump out of a signal handler: it [leaves](Stay::leave) by `stay` before. True if we hold it now.
+    ///
+    /// ```
+    /// use nearq_lock::{RawMutex, Stay};
+    ///
+    /// let (lock, stay) = (RawMutex::new(), Stay::new());
+    /// assert!(lock.lock_staying(None, &stay));
+    /// assert!(!lock.lock_staying(Some(nearq_platform::Instant::from_nanos(1)), &stay));
+    /// ```
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds it already and there is no deadline.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn lock_staying(&self, deadline: Option<Instant>, stay: &Stay<P>) -> bool {
+        if deadline.is_none() {
+            misuse::waits::<P>(&self.word);
+        }
+        let waiting = Waiting::<P>::new(&self.word).staying(Some(stay));
+        let locked = waiting.lock(deadline);
+        if locked {
+            waiting.acquired();
+        }
+        locked
     }
 
     /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if we hold it now.

@@ -8,8 +8,8 @@
 //!   as usual. A wait that may be [called away](Summons) says so after its record is in the ring and before it sleeps.
 //! - *notify*: take the first, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
 //!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
-//! - *notify one that is urgent*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the mutex
-//!   as such threads do: among them the kernel decides.
+//! - *notify one that is urgent*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the
+//!   mutex as such threads do: among them the kernel decides.
 //!
 //! Invariants:
 //! 1. **No notification is lost**: a record is in the ring before its mutex is given up. Whoever has taken the mutex after that, or
@@ -20,14 +20,14 @@
 //!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
 //!    which who notifies all waits (`ring.rs`). Who cannot know whether all have been notified or have left asks for it
 //!    ([`RawCondvar::wait_until_left`]); that takes no mutex, and waits for none.
-//! 4. **One runs at a time**: of the ordinary threads that were notified the one in front of the mutex's queue is awake, and the one behind when
-//!    that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
+//! 4. **One runs at a time**: of the ordinary threads that were notified the one in front of the mutex's queue is awake, and the one
+//!    behind when that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
 //!
 //! # How urgent a thread is
-//! It is asked at each wait, before the record is in the ring: a notifier that has had the mutex since finds the record in its place. To ask is
-//! a system call, while the mutex is held; so nobody asks in a process in which no thread of a real-time class was ever seen (`Room::urgency`).
-//! It is seen when a thread waits for the first time, for a condition; when it finds a mutex held; and where it is said
-//! ([`expect_urgent`](crate::expect_urgent)).
+//! It is asked at each wait, before the record is in the ring: a notifier that has had the mutex since finds the record in its place. To
+//! ask is a system call, while the mutex is held; so nobody asks in a process in which no thread of a real-time class was ever seen
+//! (`Room::urgency`). It is seen when a thread waits for the first time, for a condition; when it finds a mutex held; and where it is
+//! said ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
 //! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. Sleepers on a mutex's word are the exception here: its waiters
@@ -48,6 +48,7 @@ use crate::RawMutex;
 use crate::misuse;
 use crate::ring::{Ring, Slept, look, past_the_gate, until_empty};
 use crate::room::Room;
+use crate::stay::Stay;
 use crate::summons::Summons;
 use crate::turn::Turns;
 use crate::waiting::Waiting;
@@ -131,7 +132,7 @@ impl<P: Platform> RawCondvar<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.wait_until(mutex, deadline, None) != Ended::TimedOut }
+        unsafe { self.wait_until(mutex, deadline, None, None) != Ended::TimedOut }
     }
 
     /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If it has been sent already, the
@@ -150,7 +151,27 @@ impl<P: Platform> RawCondvar<P> {
         summons: &Summons<P>,
     ) -> Ended {
         // SAFETY: as the caller promises.
-        unsafe { self.wait_until(mutex, deadline, Some(summons)) }
+        unsafe { self.wait_until(mutex, deadline, Some(summons), None) }
+    }
+
+    /// As [`wait`](Self::wait), or as [`wait_unless_called`](Self::wait_unless_called) if there is a summons. With a stay, the thread may
+    /// leave the wait by a jump out of a signal handler: it [leaves](Stay::leave) by the stay before, and does not have the mutex then.
+    ///
+    /// # Safety
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// Likewise.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub unsafe fn wait_as(
+        &self,
+        mutex: &RawMutex<P>,
+        deadline: Option<Instant>,
+        summons: Option<&Summons<P>>,
+        stay: Option<&Stay<P>>,
+    ) -> Ended {
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_until(mutex, deadline, summons, stay) }
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
@@ -159,6 +180,7 @@ impl<P: Platform> RawCondvar<P> {
         mutex: &RawMutex<P>,
         deadline: Option<Instant>,
         summons: Option<&Summons<P>>,
+        stay: Option<&Stay<P>>,
     ) -> Ended {
         misuse::expect_held::<P>(mutex.word());
         let room = Room::<P>::get();
@@ -171,6 +193,10 @@ impl<P: Platform> RawCondvar<P> {
         let mut ring = Ring::lock(&self.ring, 0, &room.table);
         ring.add(number, urgency);
         ring.unlock();
+        if let Some(stay) = stay {
+            stay.begin(number, mutex.word());
+            stay.is_listed(&self.ring);
+        }
         // SAFETY: as the caller promises.
         unsafe { mutex.unlock() };
         let answered = summons.map(|summons| summons.wait_by(number));
@@ -182,14 +208,21 @@ impl<P: Platform> RawCondvar<P> {
         if let (Some(summons), Some(answered)) = (summons, answered) {
             summons.wait_no_more(number, answered);
         }
+        let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
         if slept == Slept::Claimed {
-            let waiting = Waiting::<P>::new(mutex.word());
+            if let Some(stay) = stay {
+                stay.is_queued();
+            }
             waiting.go_on(number);
             waiting.acquired();
             return Ended::Notified;
         }
+        if let Some(stay) = stay {
+            stay.goes_on();
+        }
         room.table.leave(number, &self.ring);
-        mutex.lock();
+        waiting.lock(None);
+        waiting.acquired();
         let called = called && !deadline.is_some_and(P::has_come);
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }

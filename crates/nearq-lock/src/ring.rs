@@ -383,6 +383,17 @@ impl<P: Platform> Table<P> {
         }
     }
 
+    /// The caller, the owner of a record that is in a ring, does not wait any more. False if it was notified; otherwise it
+    /// [leaves](Self::leave) the ring.
+    pub(crate) fn leaves_ring(&self, number: u32) -> bool {
+        let state = &self.record(number).state;
+        // Relaxed, both: as in `sleep_in_ring`.
+        match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(found) => matches!(found, LEAVING | EXPECTED),
+        }
+    }
+
     /// Has the owner of a record leave the ring that it is in, if it is in one and was not notified.
     pub(crate) fn call_away(&self, number: u32) {
         let state = &self.record(number).state;

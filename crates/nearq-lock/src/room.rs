@@ -38,6 +38,7 @@ use crate::opt_in;
 use crate::settings::{Mode, Settings};
 use crate::slot::Slot;
 use crate::statistics::Counts;
+use crate::stay::Stay;
 use crate::table::Table;
 use crate::word::{SLOT, slot};
 
@@ -283,8 +284,8 @@ impl<P: Platform> Room<P> {
         Settings::unpack(self.settings.load(Ordering::Relaxed))
     }
 
-    /// How urgent the caller is, which is about to wait for a condition: 0 where no thread of a real-time class was ever seen, and nobody is
-    /// asked.
+    /// How urgent the caller is, which is about to wait for a condition: 0 where no thread of a real-time class was ever seen, and nobody
+    /// is asked.
     #[inline]
     pub(crate) fn urgency(&self) -> u32 {
         // Relaxed: a hint; nothing is published with it.
@@ -420,20 +421,33 @@ impl<P: Platform> Room<P> {
         value: u32,
         micros: u32,
         spare: u32,
+        stay: Option<&Stay<P>>,
     ) -> bool {
         let look = || P::wait_until_changed(word, value, self.looks(micros));
-        self.as_spinner(domain, spare, look).unwrap_or(false)
+        self.as_spinner(domain, spare, stay, look).unwrap_or(false)
     }
 
     /// Lets so many microseconds go by without looking at anything; none if enough threads spin in the domain.
-    pub(crate) fn pause(&self, domain: usize, micros: u32) {
-        self.as_spinner(domain, 0, || P::pause(self.looks(micros)));
+    pub(crate) fn pause(&self, domain: usize, micros: u32, stay: Option<&Stay<P>>) {
+        self.as_spinner(domain, 0, stay, || P::pause(self.looks(micros)));
+    }
+
+    /// A thread that was counted as one that spins in the domain does not any more.
+    pub(crate) fn spins_no_more(&self, domain: usize) {
+        // Relaxed: a count and nothing else.
+        self.domains[domain].spinners.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Does something as one of those who spin in the domain, unless they are enough.
     #[inline]
-    fn as_spinner<R>(&self, domain: usize, spare: u32, spin: impl FnOnce() -> R) -> Option<R> {
-        let domain = &self.domains[domain];
+    fn as_spinner<R>(
+        &self,
+        index: usize,
+        spare: u32,
+        stay: Option<&Stay<P>>,
+        spin: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let domain = &self.domains[index];
         // Relaxed, all of them: a count and nothing else.
         if domain.spinners.load(Ordering::Relaxed) + spare >= domain.cap {
             return None;
@@ -442,7 +456,13 @@ impl<P: Platform> Room<P> {
             domain.spinners.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
+        if let Some(stay) = stay {
+            stay.spins(Some(index));
+        }
         let out = spin();
+        if let Some(stay) = stay {
+            stay.spins(None);
+        }
         domain.spinners.fetch_sub(1, Ordering::Relaxed);
         Some(out)
     }

@@ -44,6 +44,10 @@ pub(crate) struct Answered {
     outer: u32,
 }
 
+/// By which record a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitsBy(u32);
+
 /// The wait of a thread that was called, if it waited.
 #[derive(Debug)]
 #[must_use = "the thread sleeps on until it is woken"]
@@ -77,6 +81,18 @@ impl<P: Platform> Summons<P> {
     pub fn renew(&self) {
         // Relaxed: nobody else is there.
         self.word.fetch_and(WAITS_BY, Ordering::Relaxed);
+    }
+
+    /// By which record the caller waits now, whose summons it is: for [`waits_again`](Self::waits_again).
+    pub fn waits_by(&self) -> WaitsBy {
+        // Relaxed: the caller's alone.
+        WaitsBy(self.word.load(Ordering::Relaxed) & WAITS_BY)
+    }
+
+    /// The caller, whose summons it is, waits by the record by which it waited then: what it waited by since it has
+    /// [left](crate::Stay::leave).
+    pub fn waits_again(&self, by: WaitsBy) {
+        self.wait_no_more(self.waits_by().0, Answered { was_sent: false, outer: by.0 });
     }
 
     /// The caller, whose summons it is, waits by a record that is in a ring.

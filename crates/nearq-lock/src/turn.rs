@@ -12,13 +12,14 @@ use core::cell::Cell;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::own::Own;
-use crate::queue::{ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
+use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
 use crate::room::Room;
 #[cfg(test)]
 use crate::room::Stock;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
+use crate::stay::Stay;
 use crate::word::{LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
 
 /// For how many microseconds those behind look: it takes several hand-overs until it is their turn, and to be awake then saves
@@ -46,6 +47,8 @@ pub(crate) struct Turns<'a, P: Platform> {
     own: Option<&'a Own<P>>,
     /// The domain that the thread was in when it came.
     here: usize,
+    /// Where the thread notes where it is, if it may leave by a jump.
+    stay: Option<&'a Stay<P>>,
 }
 
 /// The plain queue's tail, and the word as it was when it was cleared.
@@ -100,7 +103,46 @@ impl<'a, P: Platform> Turns<'a, P> {
             Some((own, settings)) => (Some(own), settings),
             None => (None, room.settings()),
         };
-        Turns { word, room, settings, own, here: room.here() }
+        Turns { word, room, settings, own, here: room.here(), stay: None }
+    }
+
+    /// Of a thread that notes where it is, if it does.
+    pub(crate) fn staying(self, stay: Option<&'a Stay<P>>) -> Self {
+        Turns { stay, ..self }
+    }
+
+    /// The thread has put its record into a queue, and waits there.
+    fn is_queued(&self) {
+        if let Some(stay) = self.stay {
+            stay.is_queued();
+        }
+    }
+
+    /// The thread has the turn: notes it, with what came along, where whoever hands it on finds it.
+    fn is_in_front(&self, turn: Turn) {
+        if let Some(stay) = self.stay {
+            let record = self.room.table.record(turn.number);
+            // Relaxed, both: of who is in front.
+            record.passed.store(turn.passed, Ordering::Relaxed);
+            record.since.store(turn.since, Ordering::Relaxed);
+            stay.is_in_front();
+        }
+    }
+
+    /// The thread goes on by itself.
+    fn goes_on(&self) {
+        if let Some(stay) = self.stay {
+            stay.goes_on();
+        }
+    }
+
+    /// Notes by which record the thread will wait, and in which queue: a slot's number, or 0.
+    fn begins(&self, number: u32, slot: u32) {
+        if let Some(stay) = self.stay {
+            // Relaxed: of the thread itself, before it joins.
+            self.room.table.record(number).slot.store(slot, Ordering::Relaxed);
+            stay.begin(number, self.word);
+        }
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -190,6 +232,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                 }
             } else if word & NUMA == 0 {
                 self.room.table.prepare(number, self.here);
+                self.begins(number, 0);
                 if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_ok() {
                     return Some(self.in_plain_queue(number, word >> TAIL_SHIFT, deadline));
                 }
@@ -201,6 +244,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                     continue;
                 }
                 self.room.table.prepare(number, self.here);
+                self.begins(number, slot(word));
                 if let Some((before, tail)) = bound.join(self.here, seen, number) {
                     let heard = if before == 0 {
                         Some(FRONT)
@@ -215,14 +259,15 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     /// Waits by a record until it is told something.
     fn wait_by(&self, number: u32, deadline: Option<Instant>) -> Heard {
-        self.watch(|look| self.room.table.wait(number, look, true, deadline))
+        self.is_queued();
+        self.watch(|look| self.room.table.wait(number, look, true, deadline, self.stay))
     }
 
     /// Waits, with looks as long as others who wait by their records may look, and notes how it went.
     fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Heard) -> Heard {
         let mut looked = 0;
         let mut look = |state: &P::AtomicU32| {
-            if !self.room.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1) {
+            if !self.room.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
                 looked += 1;
             }
         };
@@ -273,7 +318,10 @@ impl<'a, P: Platform> Turns<'a, P> {
 
     fn in_front_of_plain_queue(&self, turn: Turn, deadline: Option<Instant>) -> bool {
         let number = turn.number;
-        match self.contend(number, true, deadline) {
+        self.is_in_front(turn);
+        let word = self.contend(number, true, deadline);
+        self.goes_on();
+        match word {
             Some(word) if word >> TAIL_SHIFT == number => {
                 // We were the only one, and the step that took the mutex took us out.
                 self.room.table.give_back(number);
@@ -291,15 +339,41 @@ impl<'a, P: Platform> Turns<'a, P> {
                 true
             }
             None => {
-                // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
-                // may have the turn, whose reservation is not ours to take away.
-                let tail = PlainTail::<P>::new(self.word, RESERVED);
-                let with = (turn.passed, 0);
-                let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Now);
-                if left == Told::Nobody {
-                    self.plain_queue_is_empty(tail.cleared.get(), false);
-                }
+                self.hand_on_plain(turn);
                 false
+            }
+        }
+    }
+
+    /// Hands the turn of the plain queue on without having the mutex, and leaves the queue.
+    fn hand_on_plain(&self, turn: Turn) {
+        // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
+        // may have the turn, whose reservation is not ours to take away.
+        let tail = PlainTail::<P>::new(self.word, RESERVED);
+        let with = (turn.passed, 0);
+        let left = self.room.table.leave_front(turn.number, &tail, TURN, with, Waking::Now);
+        if left == Told::Nobody {
+            self.plain_queue_is_empty(tail.cleared.get(), false);
+        }
+    }
+
+    /// Hands on what a record was told whose owner has left (`stay.rs`), where that is named that it is in. The caller has the record.
+    pub(crate) fn hand_on_unused(&self, number: u32, message: u32) {
+        let turn = self.turn(number);
+        // Relaxed: written before the record joined its queue.
+        match self.room.table.record(number).slot.load(Ordering::Relaxed) {
+            _ if message == ALONE => self.room.table.give_back(number),
+            0 => self.hand_on_plain(turn),
+            slot => {
+                let bound = self.room.slots.get(slot);
+                let tail = bound.queue_of(self.here);
+                if message == TURN {
+                    // As one that gives up at its deadline.
+                    self.unreserve();
+                    self.hand_on(bound, &tail, turn, false);
+                } else {
+                    self.room.table.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
+                }
             }
         }
     }
@@ -424,6 +498,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                     Stood::Anew => heard = Some(ANEW),
                 },
                 Some(_) => {
+                    self.goes_on();
                     #[cfg(test)]
                     crate::statistics::seen::note(Event::Anew);
                     self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
@@ -435,8 +510,10 @@ impl<'a, P: Platform> Turns<'a, P> {
                 },
             }
         };
+        self.is_in_front(turn);
         let turn = self.let_run(bound, turn);
         let locked = self.contend(number, false, deadline).is_some();
+        self.goes_on();
         if !locked {
             // Before the turn is another one's, whose reservation is not ours to take away.
             self.unreserve();

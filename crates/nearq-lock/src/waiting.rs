@@ -62,6 +62,7 @@ use crate::misuse;
 use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
+use crate::stay::Stay;
 use crate::turn::Turns;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
 
@@ -74,12 +75,20 @@ const LONG_YIELD: Duration = Duration::from_micros(100);
 /// A mutex's word, and a thread that wants it.
 pub(crate) struct Waiting<'a, P: Platform> {
     word: &'a P::AtomicU32,
+    /// Where the thread notes where it is, if it may leave by a jump.
+    stay: Option<&'a Stay<P>>,
 }
 
 impl<'a, P: Platform> Waiting<'a, P> {
     #[inline]
     pub(crate) fn new(word: &'a P::AtomicU32) -> Self {
-        Waiting { word }
+        Waiting { word, stay: None }
+    }
+
+    /// Of a thread that notes where it is, if it does.
+    #[inline]
+    pub(crate) fn staying(self, stay: Option<&'a Stay<P>>) -> Self {
+        Waiting { stay, ..self }
     }
 
     fn load(&self) -> u32 {
@@ -140,7 +149,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     pub(crate) fn lock(&self, deadline: Option<Instant>) -> bool {
         let mut word = self.load();
         let mut turns_made = None;
-        let make = |word| Turns::new(self.word, Room::<P>::get(), word);
+        let make = |word| Turns::new(self.word, Room::<P>::get(), word).staying(self.stay);
         if word & !(ASLEEP | SLOT) == LOCKED
             || word & (LOCKED | RESERVED | NUMA) == LOCKED
                 && turns_made.get_or_insert_with(|| make(word)).looks_although_others_wait()
@@ -226,7 +235,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Waits on for the mutex by a record by which the caller slept, and which another thread queues up
     /// (`Turns::queue_another_up`).
     pub(crate) fn go_on(&self, number: u32) {
-        let turns = Turns::of_record(self.word, Room::<P>::get(), number);
+        let turns = Turns::of_record(self.word, Room::<P>::get(), number).staying(self.stay);
         if turns.go_on(number).is_none() {
             self.lock(None);
         }
@@ -272,7 +281,13 @@ impl<'a, P: Platform> Waiting<'a, P> {
             if word & ASLEEP == 0 && !self.say_asleep(word) {
                 continue;
             }
+            if let Some(stay) = self.stay {
+                stay.is_on_word(self.word);
+            }
             let outcome = sleep(self.word, word | ASLEEP);
+            if let Some(stay) = self.stay {
+                stay.goes_on();
+            }
             take = LOCKED | ASLEEP;
             if outcome == Wait::TimedOut {
                 return false;

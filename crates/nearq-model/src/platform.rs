@@ -23,6 +23,7 @@ loom::thread_local! {
     static HELD: Held = Held::new();
     static DEADLINES_COME: StdCell<bool> = StdCell::new(false);
     static URGENCY: StdCell<u32> = StdCell::new(0);
+    static JUMPS: StdCell<bool> = StdCell::new(false);
 }
 
 loom::lazy_static! {
@@ -70,11 +71,30 @@ impl Loom {
         DEADLINES_COME.with(|own| own.set(come));
     }
 
+    /// Does something, and jumps out of it when it would sleep, as a signal handler may; nothing is dropped on the way by what it is for.
+    /// Whether it came to its end instead.
+    ///
+    /// # Panics
+    /// If `what` does.
+    pub fn jump_out_of(what: impl FnOnce()) -> bool {
+        JUMPS.with(|own| own.set(true));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
+        JUMPS.with(|own| own.set(false));
+        match outcome {
+            Ok(()) => true,
+            Err(payload) if payload.is::<Jumped>() => false,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
     /// Says what [`Platform::urgency`] answers in this thread from now on; 0 before.
     pub fn set_urgency(urgency: u32) {
         URGENCY.with(|own| own.set(urgency));
     }
 }
+
+/// What unwinds a thread that jumps out of its sleep ([`Loom::jump_out_of`]).
+struct Jumped;
 
 /// A loom thread's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +125,14 @@ impl Platform for Loom {
     }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        let comes = deadline.is_some() && DEADLINES_COME.with(StdCell::get);
-        futex::wait(word, expected, comes)
+        let jumps = JUMPS.with(StdCell::get);
+        let comes = jumps || deadline.is_some() && DEADLINES_COME.with(StdCell::get);
+        let outcome = futex::wait(word, expected, comes);
+        if jumps && outcome == Wait::TimedOut {
+            // No message is printed, as nothing is wrong.
+            std::panic::resume_unwind(Box::new(Jumped));
+        }
+        outcome
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {

@@ -324,8 +324,8 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         false
     }
 
-    /// How urgent the caller is now among threads of real-time classes: more is more urgent, 0 is one of an ordinary class. On Linux it is the
-    /// priority of `SCHED_FIFO` and `SCHED_RR`, and more than each of those for `SCHED_DEADLINE`. One or two system calls.
+    /// How urgent the caller is now among threads of real-time classes: more is more urgent, 0 is one of an ordinary class. On Linux it
+    /// is the priority of `SCHED_FIFO` and `SCHED_RR`, and more than each of those for `SCHED_DEADLINE`. One or two system calls.
     fn urgency() -> u32 {
         0
     }

@@ -31,6 +31,7 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
 use nearq_platform::{Instant, Linux, Platform};
 
+use crate::leaving::Place;
 use crate::mutex::{Kind, Mutex};
 use crate::{cancel, layout, mixed, process, real, stand_in};
 
@@ -262,12 +263,13 @@ pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
 }
 
 /// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
-/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile.
+/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. By the place it may be left by a jump.
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     deadline: Option<&Instant>,
     heed: bool,
+    place: Option<&Place>,
 ) -> Ended {
     // SAFETY: as the caller promises.
     let (view, held_by) = unsafe { (Condvar::of(condvar), Mutex::of(mutex)) };
@@ -276,17 +278,12 @@ pub(crate) unsafe extern "C" fn wait(
     let (mutex, deadline) = (&held_by.raw, deadline.copied());
     mutex.adopt();
     // The condition variable is not touched after the wait: it may be gone.
-    let ended = if heed {
-        // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
-        match unsafe { view.raw.wait_unless_called(mutex, deadline, cancel::own()) } {
-            nearq_lock::Ended::Notified => Ended::Notified,
-            nearq_lock::Ended::TimedOut => Ended::TimedOut,
-            nearq_lock::Ended::Called => Ended::Called,
-        }
-    } else {
-        // SAFETY: likewise.
-        let in_time = unsafe { view.raw.wait(mutex, deadline) };
-        if in_time { Ended::Notified } else { Ended::TimedOut }
+    let (summons, stay) = (heed.then(cancel::own), place.map(|place| &place.stay));
+    // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
+    let ended = match unsafe { view.raw.wait_as(mutex, deadline, summons, stay) } {
+        nearq_lock::Ended::Notified => Ended::Notified,
+        nearq_lock::Ended::TimedOut => Ended::TimedOut,
+        nearq_lock::Ended::Called => Ended::Called,
     };
     mutex.disown();
     held_by.take_up(held);

@@ -13,8 +13,9 @@ use libc::{
 use nearq_platform::Instant;
 
 use crate::condvar::{Ended, Way};
+use crate::leaving::Before;
 use crate::process::{is_ours, was_ours};
-use crate::{cancel, clock, condvar, layout, mixed, mutex, process, real};
+use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real};
 
 /// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
@@ -152,7 +153,9 @@ unsafe extern "C-unwind" fn wait(
     unsafe {
         cancel::test();
         let before = cancel::forbid();
-        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED);
+        let place = leaving::begin(Before::State(before));
+        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED, place);
+        leaving::end(place);
         cancel::allow(before);
         match ended {
             Ended::Notified => 0,
@@ -222,4 +225,28 @@ export! {
     "C" __register_atfork(prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void),
         ours: real::register_atfork::call(prepare, parent, child, object),
         theirs: real::register_atfork::call(prepare, parent, child, object);
+}
+
+/// Exports functions that jump. Whoever waits leaves its wait before (`leaving.rs`).
+macro_rules! export_jump {
+    ($($name:ident = $real:ident;)*) => {$(
+        // SAFETY: the name and type of the C library's function, which it does the work of.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C-unwind" fn $name(buffer: *mut c_void, value: c_int) -> ! {
+            // SAFETY: as the caller promises; there is nothing to drop in this frame.
+            unsafe {
+                if is_ours() {
+                    leaving::jumps(buffer);
+                }
+                real::$real::call(buffer, value)
+            }
+        }
+    )*};
+}
+
+export_jump! {
+    longjmp = longjmp;
+    _longjmp = bsd_longjmp;
+    siglongjmp = siglongjmp;
+    __longjmp_chk = longjmp_chk;
 }

@@ -22,7 +22,7 @@
 //! kind that is not known here, stay the C library's from their first use to their last; so do process-shared condition variables.
 //! `pthread_create`, `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` are seen on
 //! their way, to prepare what the first wait needs, to know of threads of real-time classes, to wake who is cancelled, and to be the first
-//! that is told of a fork.
+//! that is told of a fork; so are `longjmp` and its kin, for threads that jump out of a wait (`leaving.rs`).
 //!
 //! # How symbols are found
 //! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)
@@ -44,8 +44,9 @@
 //!   thread that is cancelled in them unwinds through their frames; these have nothing to drop.
 //!
 //! # The rooms
-//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread
-//! wakes, `process` whether this is a program for us, and its forks, `control` who looks at it from outside.
+//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread wakes,
+//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, `control` who looks at it from
+//! outside.
 
 #![allow(
     clippy::disallowed_types,
@@ -63,6 +64,7 @@ mod condvar;
 mod control;
 mod exports;
 mod layout;
+mod leaving;
 mod mixed;
 mod mutex;
 mod names;

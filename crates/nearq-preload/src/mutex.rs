@@ -38,7 +38,8 @@ use libc::{pthread_mutex_t, timespec};
 use nearq_lock::RawMutex;
 use nearq_platform::Instant;
 
-use crate::{cancel, clock, layout, process, real, thread};
+use crate::leaving::{Before, Place};
+use crate::{cancel, clock, layout, leaving, process, real, thread};
 
 /// In the kind: bits that choose between ways of the C library to do the same (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
 const WAYS: i32 = 256 | 512;
@@ -212,22 +213,25 @@ impl Mutex {
     #[cold]
     fn wait(&self, deadline: Option<&Instant>) -> bool {
         let before = cancel::defer();
+        let place = leaving::begin(Before::Type(before));
         let locked = if before == cancel::ASYNCHRONOUS {
             // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
             self.raw.lock_unqueued_by(|word, value| unsafe { cancel::sleep(word, value, deadline) })
         } else {
-            self.wait_deferred(deadline)
+            self.wait_deferred(deadline, place)
         };
+        leaving::end(place);
         // SAFETY: as above.
         unsafe { cancel::undo(before) };
         locked
     }
 
-    extern "C" fn wait_deferred(&self, deadline: Option<&Instant>) -> bool {
-        match (process::is_ready(), deadline) {
-            (false, deadline) => self.raw.lock_unqueued(deadline.copied()),
-            (true, Some(deadline)) => self.raw.try_lock_until(*deadline),
-            (true, None) => {
+    extern "C" fn wait_deferred(&self, deadline: Option<&Instant>, place: Option<&Place>) -> bool {
+        match (process::is_ready(), place, deadline) {
+            (false, _, deadline) => self.raw.lock_unqueued(deadline.copied()),
+            (true, Some(place), deadline) => self.raw.lock_staying(deadline.copied(), &place.stay),
+            (true, None, Some(deadline)) => self.raw.try_lock_until(*deadline),
+            (true, None, None) => {
                 self.raw.lock();
                 true
             }

@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use nearq_lock::Settings;
 use nearq_platform::{ForkHooks, Linux, Platform, SavedErrno};
 
-use crate::{cancel, control, layout, mixed, names, real, report, thread};
+use crate::{cancel, control, layout, leaving, mixed, names, real, report, thread};
 
 const UNKNOWN: u32 = 0;
 const THEIRS: u32 = 1;
@@ -61,6 +61,7 @@ pub(crate) fn was_ours() -> bool {
 fn decide() -> bool {
     let _saved = SavedErrno::new();
     real::find_all();
+    leaving::prepare();
     let chosen = is_chosen() && layout::is_known();
     let others = if chosen { real::first_of_others() } else { None };
     let ours = chosen && others.is_none();

@@ -47,13 +47,14 @@ macro_rules! real {
                     // Relaxed: the decision was seen by the caller.
                     let found = FOUND.load(Ordering::Relaxed);
                     if found.is_null() {
-                        return $missing;
+                        $missing
+                    } else {
+                        type Function = unsafe extern $abi fn($($type),*) -> $out;
+                        // SAFETY: the symbol is a function of that type in every C library of this processor.
+                        let function = unsafe { transmute_copy::<_, Function>(&found) };
+                        // SAFETY: as the caller promises.
+                        unsafe { function($($arg),*) }
                     }
-                    type Function = unsafe extern $abi fn($($type),*) -> $out;
-                    // SAFETY: the symbol is a function of that type in every C library of this processor.
-                    let function = unsafe { transmute_copy::<_, Function>(&found) };
-                    // SAFETY: as the caller promises.
-                    unsafe { function($($arg),*) }
                 }
             }
         )*
@@ -80,7 +81,17 @@ real! {
     set_sched_param = c"pthread_setschedparam", None, "C" (thread: pthread_t, policy: c_int, parameter: *const sched_param) -> c_int, libc::ENOSYS;
     set_scheduler = c"sched_setscheduler", None, "C" (thread: pid_t, policy: c_int, parameter: *const sched_param) -> c_int, -1;
     cancel = c"pthread_cancel", None, "C-unwind" (thread: pthread_t) -> c_int, libc::ENOSYS;
+    longjmp = c"longjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
+    bsd_longjmp = c"_longjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
+    siglongjmp = c"siglongjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
+    longjmp_chk = c"__longjmp_chk", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
     register_atfork = c"__register_atfork", None, "C" (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
+}
+
+/// A function is missing that every C library of this processor has.
+fn abort() -> ! {
+    // SAFETY: no arguments.
+    unsafe { libc::abort() }
 }
 
 /// The next function of that name after our own; null if there is none.

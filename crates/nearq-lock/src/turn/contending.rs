@@ -66,7 +66,7 @@ impl<P: Platform> Turns<'_, P> {
                 continue;
             }
             let looks = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
-            if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0) {
+            if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0, self.stay) {
                 continue;
             }
             // Where CPUs are few, the mutex is not kept for one that sleeps, unless it has waited for very long: it may be long until

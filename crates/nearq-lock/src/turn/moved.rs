@@ -2,11 +2,12 @@
 //! It does not wake up to queue up; it wakes up when it is its turn.
 //!
 //! # Protocol
-//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: nobody but the one before it in the
-//! queue ends that. The mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up
-//! for it where it is in front, also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew,
-//! and nothing else. What it has to know beside is which queue it is in (`Record::slot`, written before the record joins). From
-//! there the owner *goes on* as if it had queued up by itself.
+//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: nobody but the one before it in the queue ends
+//! that; or the owner leaves by a jump (`stay.rs`), and then the record says `LEFT`, and the mover hands on what it would tell. The mover
+//! *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up for it where it is in front,
+//! also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew, and nothing else. What it has to
+//! know beside is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it had
+//! queued up by itself.
 //!
 //! One that is urgent is put into no queue (`raw_condvar.rs`): its owner is told to wait by itself, and gives the record back.
 //!
@@ -99,8 +100,10 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Tells the owner of a record that is in front, which is never told `FRONT`: that would be in the way of what it is told next.
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
-        let told = self.room.table.tell(number, message, (passed, since), Waking::Now);
-        debug_assert!(told, "its owner waits for the mutex without a deadline");
+        if !self.room.table.tell(number, message, (passed, since), Waking::Now) {
+            // It has left (`stay.rs`), and the record is ours.
+            self.hand_on_unused(number, message);
+        }
     }
 
     /// Waits on by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
@@ -111,6 +114,7 @@ impl<'a, P: Platform> Turns<'a, P> {
             unreachable!("without a deadline it waits until it is told")
         };
         if message == ALONE {
+            self.goes_on();
             self.room.table.give_back(number);
             return None;
         }

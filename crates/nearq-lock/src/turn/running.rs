@@ -48,7 +48,7 @@ impl<P: Platform> Turns<'_, P> {
             let turns = (2 * (turn.passed >> UNSEEN_BEFORE) + 1).min(TURNS_WITHOUT_LOOK);
             return Turn { passed: hand_overs | turns << UNSEEN | turns << UNSEEN_BEFORE, ..turn };
         }
-        self.room.pause(self.here, MICROS_TO_RUN);
+        self.room.pause(self.here, MICROS_TO_RUN, self.stay);
         Turn { passed: hand_overs, ..turn }
     }
 

@@ -1,5 +1,5 @@
-//! Threads of real-time classes: the most urgent has the mutex next and is notified first, and nobody loses its time by waiting. Where the classes are refused, a
-//! line says so and nothing is tested.
+//! Threads of real-time classes: the most urgent has the mutex next and is notified first, and nobody loses its time by waiting. Where
+//! the classes are refused, a line says so and nothing is tested.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -146,6 +146,19 @@ fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
 }
 
 #[test]
+fn threads_jump_out_of_a_wait() {
+    if same_with_and_without("jumping").is_none() {
+        return;
+    }
+    // The C library's condition variable counts one that has left as one that waits, and may notify it.
+    let program = folder().join("jumping");
+    for mode in ["off", "plain", "numa", "auto"] {
+        let with = run(&program, &["conditions"], true, &[("NEARQ_LOCK", mode)]);
+        assert_eq!(with.printed.matches("jumped = 3").count(), 24, "{mode}: {}", with.printed);
+    }
+}
+
+#[test]
 fn threads_that_fight_wait_in_our_queues() {
     let Some(with) = same_with_and_without("contended") else { return };
     assert!(with.reported("contended", "contended") > Some(0), "{}", with.complained);

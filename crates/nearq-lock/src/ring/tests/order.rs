@@ -104,7 +104,9 @@ fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
                 ring.unlock();
                 let expected: Vec<u32> = expected.iter().map(|&index| numbers[index]).collect();
                 assert_eq!(claimed, expected, "{urgencies:?}, of which {leaves} leaves");
-                claimed.into_iter().for_each(|number| table.give_back(number));
+                for number in claimed {
+                    table.give_back(number);
+                }
             }
         }
     }

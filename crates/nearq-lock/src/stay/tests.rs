@@ -1,0 +1,268 @@
+//! Under the model checker: a thread jumps out of its wait at the first sleep in it, while others do what ends that sleep. A thread that
+//! waits for one that is not there shows as a deadlock, a record that is lost is counted.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
+
+use super::*;
+use crate::modelled::{self, Count};
+use crate::settings::{Mode, Settings};
+use crate::statistics::Event;
+use crate::{RawCondvar, RawMutex};
+
+type JoinHandle = <Loom as Platform>::JoinHandle;
+
+struct Scene {
+    mutex: RawMutex<Loom>,
+    condvar: RawCondvar<Loom>,
+    /// How much there is to be taken; under the mutex.
+    value: <Loom as Platform>::AtomicU32,
+}
+
+/// What became of one that may jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Became {
+    Jumped,
+    Took,
+}
+
+impl Scene {
+    fn unlock(&self) {
+        // SAFETY: the caller has taken it.
+        unsafe { self.mutex.unlock() };
+    }
+
+    fn use_mutex(&self) {
+        self.mutex.lock();
+        self.unlock();
+    }
+
+    /// Takes the mutex and gives it back, unless it jumps out of the wait.
+    fn use_or_jump(&self) -> Became {
+        let stay = Stay::new_in();
+        if !Loom::jump_out_of(|| {
+            assert!(self.mutex.lock_staying(None, &stay));
+        }) {
+            // SAFETY: the wait has been unwound; the scene is there.
+            unsafe { stay.leave() };
+            return Became::Jumped;
+        }
+        self.unlock();
+        Became::Took
+    }
+
+    // Relaxed, in what follows: under the mutex.
+
+    fn take(&self) {
+        self.mutex.lock();
+        while self.value.load(Ordering::Relaxed) == 0 {
+            // SAFETY: taken above.
+            unsafe { self.condvar.wait(&self.mutex, None) };
+        }
+        self.value.fetch_sub(1, Ordering::Relaxed);
+        self.unlock();
+    }
+
+    /// Takes one, or jumps out of the wait for one.
+    fn take_or_jump(&self) -> Became {
+        self.mutex.lock();
+        let stay = Stay::new_in();
+        while self.value.load(Ordering::Relaxed) == 0 {
+            if !Loom::jump_out_of(|| {
+                // SAFETY: taken above.
+                unsafe { self.condvar.wait_as(&self.mutex, None, None, Some(&stay)) };
+            }) {
+                // SAFETY: the wait has been unwound; the scene is there.
+                unsafe { stay.leave() };
+                return Became::Jumped;
+            }
+        }
+        self.value.fetch_sub(1, Ordering::Relaxed);
+        self.unlock();
+        Became::Took
+    }
+
+    fn give(&self) {
+        self.mutex.lock();
+        self.value.fetch_add(1, Ordering::Relaxed);
+        self.unlock();
+    }
+}
+
+fn check(
+    preemptions: usize,
+    mode: Mode,
+    reaches: &[Event],
+    model: impl Fn(&Arc<Scene>) + Send + Sync + 'static,
+) {
+    modelled::check(preemptions, reaches, move || {
+        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        // As in the models of the condition variable.
+        let room = Room::<Loom>::get();
+        assert!(room.make_slots() && room.make_slots());
+        let scene = Arc::new(Scene {
+            mutex: RawMutex::new_in(),
+            condvar: RawCondvar::new_in(),
+            value: <Loom as Platform>::AtomicU32::new(0),
+        });
+        if mode == Mode::Numa {
+            scene.mutex.bind_for_test();
+        }
+        model(&scene);
+        // Everything is as it was.
+        assert_eq!(scene.condvar.notify_all(), 0);
+        assert!(scene.mutex.try_lock());
+        scene.unlock();
+        assert!(room.table.count() <= 3, "{} records in use", room.table.count());
+        assert!(room.slots.count() <= 1);
+    });
+}
+
+fn spawn(cpu: usize, scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'static) -> JoinHandle {
+    let scene = Arc::clone(scene);
+    let main = move || {
+        Loom::set_current_cpu(cpu);
+        body(&scene);
+    };
+    Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
+}
+
+/// Runs models of one that may jump, which happens in some runs and does not in others.
+fn both_happen(
+    preemptions: usize,
+    mode: Mode,
+    reaches: &[Event],
+    model: impl Fn(&Arc<Scene>, &Count) + Send + Sync + 'static,
+) {
+    let (jumps, runs) = (Arc::new(Count::new(0)), Arc::new(Count::new(0)));
+    let (jumped, ran) = (Arc::clone(&jumps), Arc::clone(&runs));
+    check(preemptions, mode, reaches, move |scene| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        model(scene, &jumped);
+    });
+    let (jumps, runs) = (jumps.load(Ordering::Relaxed), runs.load(Ordering::Relaxed));
+    assert!(jumps > 0 && jumps < runs, "{mode:?}: {jumps} of {runs}");
+}
+
+const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
+
+/// The mutex is given back while one jumps out of the wait for it.
+#[test]
+fn one_jumps_out_of_the_wait_for_a_mutex() {
+    for mode in MODES {
+        both_happen(3, mode, &[], |scene, jumps| {
+            scene.mutex.lock();
+            let other = spawn(2, scene, |scene| {
+                scene.use_or_jump();
+            });
+            scene.unlock();
+            if scene.use_or_jump() == Became::Jumped {
+                jumps.fetch_add(1, Ordering::Relaxed);
+            }
+            Loom::join(other);
+        });
+    }
+}
+
+/// Another one waits behind it, and has the mutex.
+fn one_jumps_and_one_waits(preemptions: usize, mode: Mode) {
+    both_happen(preemptions, mode, &[Event::Contended], |scene, jumps| {
+        let jumped = Arc::new(Count::new(0));
+        let theirs = Arc::clone(&jumped);
+        scene.mutex.lock();
+        let hasty = spawn(2, scene, move |scene| {
+            let jumped = scene.use_or_jump() == Became::Jumped;
+            theirs.store(u32::from(jumped), Ordering::Relaxed);
+        });
+        let other = spawn(0, scene, Scene::use_mutex);
+        scene.unlock();
+        Loom::join(hasty);
+        Loom::join(other);
+        jumps.fetch_add(jumped.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn those_behind_one_that_jumps_have_the_mutex() {
+    for mode in [Mode::Off, Mode::Plain] {
+        one_jumps_and_one_waits(1, mode);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn those_behind_one_that_jumps_have_the_mutex_at_length() {
+    for mode in [Mode::Off, Mode::Plain] {
+        one_jumps_and_one_waits(2, mode);
+    }
+    one_jumps_and_one_waits(1, Mode::Numa);
+}
+
+/// One is notified, alone or with all, while it jumps: whatever comes first, nothing is left of it. It may be urgent.
+#[test]
+fn one_jumps_out_of_the_wait_for_a_condition() {
+    for mode in MODES {
+        for (all, urgency, reaches) in
+            [(false, 0, Event::Moved), (true, 0, Event::Moved), (false, 5, Event::Contended)]
+        {
+            both_happen(3, mode, &[reaches], move |scene, jumps| {
+                if urgency > 0 {
+                    Room::<Loom>::get().expect_urgent();
+                }
+                let jumped = Arc::new(Count::new(0));
+                let theirs = Arc::clone(&jumped);
+                let hasty = spawn(2, scene, move |scene| {
+                    Loom::set_urgency(urgency);
+                    let jumped = scene.take_or_jump() == Became::Jumped;
+                    theirs.store(u32::from(jumped), Ordering::Relaxed);
+                });
+                scene.give();
+                if all {
+                    scene.condvar.notify_all();
+                } else {
+                    scene.condvar.notify_one();
+                }
+                Loom::join(hasty);
+                jumps.fetch_add(jumped.load(Ordering::Relaxed), Ordering::Relaxed);
+            });
+        }
+    }
+}
+
+/// Another one waits, too: it is notified, or the one that jumps was, and then the next notification finds it.
+fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
+    both_happen(preemptions, mode, &[], move |scene, jumps| {
+        if urgency > 0 {
+            Room::<Loom>::get().expect_urgent();
+        }
+        let jumped = Arc::new(Count::new(0));
+        let theirs = Arc::clone(&jumped);
+        let hasty = spawn(2, scene, move |scene| {
+            Loom::set_urgency(urgency);
+            let jumped = scene.take_or_jump() == Became::Jumped;
+            theirs.store(u32::from(jumped), Ordering::Relaxed);
+        });
+        let other = spawn(0, scene, Scene::take);
+        scene.give();
+        scene.condvar.notify_one();
+        Loom::join(hasty);
+        let jumped = jumped.load(Ordering::Relaxed);
+        if jumped == 0 {
+            scene.give();
+        }
+        scene.condvar.notify_one();
+        Loom::join(other);
+        jumps.fetch_add(jumped, Ordering::Relaxed);
+    });
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long"]
+fn the_next_notification_passes_one_that_has_jumped() {
+    for urgency in [0, 5] {
+        one_jumps_and_one_is_notified(1, Mode::Plain, urgency);
+        one_jumps_and_one_is_notified(1, Mode::Off, urgency);
+    }
+}

@@ -1,0 +1,301 @@
+//! Threads that leave a wait by a jump: a signal handler interrupts the wait and ends by `siglongjmp`, as programs do that have no other
+//! timeout. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it works.
+//!
+//! # Protocol
+//! Each thread has a row of *places*, one for each wait that it is in: the outermost, the wait of a handler that has interrupted that, and
+//! so on. A place says where on the stack the wait is, has a `Stay` (`nearq_lock`), and knows how the thread could be cancelled before.
+//!
+//! - *wait*: take the next place ([`begin`]), wait by its stay, give it back ([`end`]).
+//! - *jump*: the functions that jump are ours. Whose place is below the stack pointer that the jump goes to is left: its place is given
+//!   back, the wait puts in order what it leaves behind (`Stay::leave`), and the thread can be cancelled as before. Innermost first.
+//!   Then the C library's function jumps.
+//!
+//! Invariants:
+//! 1. **A wait that is gone on with is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's buffer;
+//!    where the handler runs on a stack of its own (`sigaltstack`), a jump within that leaves nothing that is elsewhere, and a jump out of it
+//!    all that is in it.
+//! 2. **What is left is left by its own thread, before any of its frames is overwritten.** Places are no part of the stack.
+//! 3. Nothing here allocates, takes a mutex, or changes `errno`. A thread that does not wait pays a look at a thread-local value for a jump.
+//!
+//! # Where the stack pointer is
+//! The buffer is the C library's: it keeps the stack pointer and the place of return with a secret of the process mixed in. The secret is found
+//! out at the beginning ([`prepare`]) by filling a buffer where both are known. Where it comes out as two different ones, the buffer is not as
+//! we know it, and no wait is left: as on other processors.
+//!
+//! # What is not seen
+//! Other ways to leave a wait from a handler: `setcontext` and what compilers make of `__builtin_longjmp`, which leave the record behind; an
+//! exception and `pthread_exit`, which end the process, as our frames cannot be unwound; and a handler that goes on with other coroutines on other
+//! stacks and comes back later. A fifth wait within four others is not left either.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+
+use nearq_lock::{Stay, WaitsBy};
+use nearq_platform::SavedErrno;
+
+use crate::cancel;
+
+/// So many waits within each other are followed.
+const PLACES: usize = 4;
+
+/// How a thread could be cancelled before it waited.
+#[derive(Clone, Copy)]
+pub(crate) enum Before {
+    /// Its state, which was changed by [`cancel::forbid`].
+    State(c_int),
+    /// Its type, which was changed by [`cancel::defer`].
+    Type(c_int),
+}
+
+/// A wait.
+pub(crate) struct Place {
+    pub(crate) stay: Stay,
+    index: usize,
+    /// An address in the stack, below the frame of the function that the program has called.
+    top: Cell<usize>,
+    before: Cell<Before>,
+    /// By which record the thread waited before, as others know that cancel it.
+    waits_by: Cell<Option<WaitsBy>>,
+}
+
+/// The waits that a thread is in.
+struct Places {
+    depth: AtomicUsize,
+    places: [Place; PLACES],
+}
+
+impl Place {
+    const fn new(index: usize) -> Self {
+        Place {
+            stay: Stay::new(),
+            index,
+            top: Cell::new(0),
+            before: Cell::new(Before::State(cancel::ENABLED)),
+            waits_by: Cell::new(None),
+        }
+    }
+}
+
+thread_local! {
+    /// Without a destructor: there at any time of the thread's life.
+    static OWN: Places = const {
+        Places {
+            depth: AtomicUsize::new(0),
+            places: [Place::new(0), Place::new(1), Place::new(2), Place::new(3)],
+        }
+    };
+}
+
+fn own<'a>() -> &'a Places {
+    // SAFETY: it is there as long as the thread, without a destructor; the reference is used by that thread only.
+    unsafe { &*OWN.with(ptr::from_ref) }
+}
+
+/// The caller, who can be cancelled as `before` says no more, is about to wait. None if it is in too many waits.
+pub(crate) fn begin<'a>(before: Before) -> Option<&'a Place> {
+    let own = own();
+    // Relaxed, here and below: of the thread and its signal handlers.
+    let place = own.places.get(own.depth.load(Ordering::Relaxed))?;
+    place.top.set(ptr::from_ref(&before).addr());
+    place.before.set(before);
+    place.waits_by.set(Some(cancel::own().waits_by()));
+    // A handler that finds it finds it filled in.
+    compiler_fence(Ordering::Release);
+    own.depth.store(place.index + 1, Ordering::Relaxed);
+    Some(place)
+}
+
+/// The caller does not wait any more.
+pub(crate) fn end(place: Option<&Place>) {
+    if let Some(place) = place {
+        // Relaxed: as above.
+        own().depth.store(place.index, Ordering::Relaxed);
+    }
+}
+
+/// The caller, in a program that is ours, is about to jump to where the buffer says. It may end here, if it is of the asynchronous type.
+///
+/// # Safety
+/// The buffer was filled by the C library, in a frame that is there.
+#[inline]
+pub(crate) unsafe extern "C-unwind" fn jumps(buffer: *const c_void) {
+    // Relaxed: as above.
+    if own().depth.load(Ordering::Relaxed) != 0 {
+        // SAFETY: as the caller promises.
+        unsafe { leave(buffer) };
+    }
+}
+
+#[cold]
+unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
+    // SAFETY: as the caller promises.
+    let Some(to) = (unsafe { stack_pointer(buffer.cast()) }) else { return };
+    let mut before = Before::State(cancel::ENABLED);
+    while leave_one(to, &mut before) {
+        // SAFETY: the caller is about to jump; there is nothing to drop in these frames.
+        unsafe {
+            match before {
+                Before::State(state) => cancel::allow(state),
+                Before::Type(kind) => cancel::undo(kind),
+            }
+        }
+    }
+}
+
+/// Leaves the innermost wait, if a jump there leaves it, and says how the thread could be cancelled before. False if it does not.
+extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
+    let own = own();
+    // Relaxed, both: as above.
+    let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
+    let place = &own.places[index];
+    let _saved = SavedErrno::new();
+    if !is_left(place.top.get(), to, own_stack().as_ref()) {
+        return false;
+    }
+    own.depth.store(index, Ordering::Relaxed);
+    // SAFETY: the caller is about to jump out of it. It waits for a mutex, or at a condition, that the program has not destroyed then.
+    unsafe { place.stay.leave() };
+    if let Some(by) = place.waits_by.get() {
+        cancel::own().waits_again(by);
+    }
+    *before = place.before.get();
+    true
+}
+
+/// Whether a jump to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or does not.
+fn is_left(top: usize, to: usize, own: Option<&Range<usize>>) -> bool {
+    let is_there = |address| own.is_some_and(|own| own.contains(&address));
+    match (is_there(top), is_there(to)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => top < to,
+    }
+}
+
+/// The stack of the handler that is running, if it has one of its own.
+fn own_stack() -> Option<Range<usize>> {
+    let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: the memory is ours, and nothing is changed.
+    if unsafe { libc::sigaltstack(ptr::null(), stack.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled in.
+    let stack = unsafe { stack.assume_init() };
+    let begins = stack.ss_sp.addr();
+    (stack.ss_flags & libc::SS_ONSTACK != 0).then(|| begins..begins + stack.ss_size)
+}
+
+// ---- the C library's buffer -----------------------------------------------------------------------------------------------
+
+/// Which words of a buffer are the stack pointer and the place of return.
+#[cfg(target_arch = "x86_64")]
+const WORDS: (usize, usize) = (6, 7);
+#[cfg(target_arch = "aarch64")]
+const WORDS: (usize, usize) = (13, 11);
+
+/// How many words a buffer has at most.
+const LENGTH: usize = 64;
+
+/// What is mixed in; 0 where it is not known.
+static SECRET: AtomicUsize = AtomicUsize::new(0);
+
+/// A word of a buffer, without the secret, or with it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const fn mix(word: usize, secret: usize) -> usize {
+    let word = if cfg!(target_arch = "x86_64") { word.rotate_right(17) } else { word };
+    word ^ secret
+}
+
+/// The stack pointer to which a jump goes, if it can be told.
+unsafe fn stack_pointer(buffer: *const usize) -> Option<usize> {
+    // Relaxed: published by the decision, which the caller has seen (`process.rs`).
+    let secret = SECRET.load(Ordering::Relaxed);
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if secret != 0 {
+        // SAFETY: a word of the buffer, as the caller promises.
+        return Some(mix(unsafe { buffer.add(WORDS.0).read() }, secret));
+    }
+    let _ = (buffer, secret);
+    None
+}
+
+/// Finds the secret out.
+#[inline(never)]
+pub(crate) fn prepare() {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        unsafe extern "C" {
+            fn _setjmp(buffer: *mut usize) -> c_int;
+        }
+        let mut buffer = [0; LENGTH];
+        let there: usize;
+        let fill = _setjmp as unsafe extern "C" fn(*mut usize) -> c_int;
+        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns once: nobody
+        // jumps there.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::asm!("mov r12, rsp", "call r13", out("r12") there, in("r13") fill, in("rdi") buffer.as_mut_ptr(),
+                clobber_abi("C"));
+        }
+        // SAFETY: likewise.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            core::arch::asm!("mov x20, sp", "blr x21", out("x20") there, in("x21") fill, in("x0") buffer.as_mut_ptr(),
+                clobber_abi("C"));
+        }
+        let secret = mix(buffer[WORDS.0], there);
+        let returns = mix(buffer[WORDS.1], secret);
+        // The call is in this function, which is not that long.
+        let known = returns.abs_diff(prepare as *const () as usize) < 1 << 14;
+        // Relaxed: published by the decision that comes after.
+        SECRET.store(if known { secret } else { 0 }, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_the_stack_pointer_of_the_jump_is_left() {
+        let own = 1000..2000;
+        for (top, to, on_own, left) in [
+            (500, 600, false, true),
+            (500, 400, false, false),
+            (500, 600, true, true),
+            (2500, 2400, true, false),
+            (1500, 1600, true, true),
+            (1500, 1400, true, false),
+            (1500, 500, true, true),
+            (1500, 2500, true, true),
+            (500, 1500, true, false),
+            (2500, 1500, true, false),
+        ] {
+            assert_eq!(is_left(top, to, on_own.then_some(&own)), left, "{top} {to} {on_own}");
+        }
+    }
+
+    #[test]
+    fn the_stack_pointer_is_found_in_a_buffer() {
+        prepare();
+        assert_ne!(SECRET.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let depth = || own().depth.load(Ordering::Relaxed);
+        let places: Vec<_> = (0..PLACES).map(|_| begin(Before::State(0)).unwrap()).collect();
+        assert_eq!(depth(), PLACES);
+        assert!(begin(Before::State(0)).is_none());
+        end(None);
+        // The outer one, by one that has not seen the inner ones go.
+        end(Some(places[1]));
+        assert_eq!(depth(), 1);
+        end(Some(places[0]));
+        assert_eq!(depth(), 0);
+    }
+}
