@@ -208,8 +208,8 @@ impl<P: Platform> RawCondvar<P> {
         if let (Some(summons), Some(answered)) = (summons, answered) {
             summons.wait_no_more(number, answered);
         }
-        let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
         if slept == Slept::Claimed {
+            let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
             if let Some(stay) = stay {
                 stay.is_queued();
             }
@@ -221,8 +221,7 @@ impl<P: Platform> RawCondvar<P> {
             stay.goes_on();
         }
         room.table.leave(number, &self.ring);
-        waiting.lock(None);
-        waiting.acquired();
+        mutex.lock_as(stay);
         let called = called && !deadline.is_some_and(P::has_come);
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }

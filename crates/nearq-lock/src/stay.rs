@@ -90,8 +90,8 @@ impl<P: Platform> Stay<P> {
         }
     }
 
-    /// Puts in order what the wait leaves behind that has this stay, in which the caller is and to which it will not return. To be called by
-    /// the thread that waits, in a signal handler that interrupts the wait, before it jumps. Nothing if the thread does not wait.
+    /// Puts in order what the wait leaves behind that has this stay, in which the caller is and to which it will not return. To be called
+    /// by the thread that waits, in a signal handler that interrupts the wait, before it jumps. Nothing if the thread does not wait.
     ///
     /// # Safety
     /// The wait is not gone on with. The mutex for which it waits is there; if the thread was at a condition, so is the condition variable,

@@ -9,9 +9,9 @@
 //! frame that may be unwound.
 //!
 //! # Protocol
-//! Each thread has a `Summons` (`nearq_lock`), which who cancels it finds at the same distance from the thread's pointer as its own:
-//! thread-local values of a library that was loaded with the program are at a fixed place in each thread (`build.rs` sees to the "with
-//! the program").
+//! Each thread has a `Summons` (`nearq_lock`; `leaving.rs` keeps it), which who cancels it finds at the same distance from the thread's
+//! pointer as its own: thread-local values of a library that was loaded with the program are at a fixed place in each thread (`build.rs`
+//! sees to the "with the program").
 //!
 //! - *cancel*: send the summons; then have the C library note the cancellation; then wake the thread by the record by which it waited
 //!   when the summons was sent, if it did. The first step is the last that touches the thread's memory: once the C library has noted it,
@@ -47,12 +47,7 @@ use libc::{pthread_t, timespec};
 use nearq_lock::Summons;
 use nearq_platform::{Instant, Wait};
 
-use crate::{clock, real};
-
-thread_local! {
-    // Without a destructor: at a fixed place, at any time of the thread's life.
-    static SUMMONS: Summons = const { Summons::new() };
-}
+use crate::{clock, leaving, real};
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -71,15 +66,10 @@ pub(crate) const ASYNCHRONOUS: c_int = 1;
 /// After so long a thread that sleeps by [`sleep`] looks by itself.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The caller's summons, for what is done while the caller is there.
-pub(crate) fn own<'a>() -> &'a Summons {
-    // SAFETY: it is there as long as the thread, without a destructor; the reference is used by that thread only.
-    unsafe { &*SUMMONS.with(ptr::from_ref) }
-}
-
 /// Another thread's.
 fn of(thread: pthread_t) -> *const Summons {
-    let distance = ptr::from_ref(own()).addr().wrapping_sub(crate::thread::pointer() as usize);
+    let distance =
+        ptr::from_ref(leaving::summons()).addr().wrapping_sub(crate::thread::pointer() as usize);
     ptr::with_exposed_provenance((thread as usize).wrapping_add(distance))
 }
 
@@ -147,7 +137,7 @@ pub(crate) unsafe extern "C-unwind" fn test() {
 
 /// The caller is the only thread in the child of a fork.
 pub(crate) fn forked() {
-    own().renew();
+    leaving::summons().renew();
 }
 
 /// `pthread_cancel`, in programs that are ours.

@@ -31,9 +31,9 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
 use nearq_platform::{Instant, Linux, Platform};
 
-use crate::leaving::Place;
+use crate::leaving::InWait;
 use crate::mutex::{Kind, Mutex};
-use crate::{cancel, layout, mixed, process, real, stand_in};
+use crate::{layout, mixed, process, real, stand_in};
 
 /// Our view of a `pthread_cond_t`. Zero is a new one that goes by the real-time clock.
 #[repr(C)]
@@ -263,13 +263,13 @@ pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
 }
 
 /// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
-/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. By the place it may be left by a jump.
+/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. It may be left by a jump.
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     deadline: Option<&Instant>,
     heed: bool,
-    place: Option<&Place>,
+    wait: &InWait<'_>,
 ) -> Ended {
     // SAFETY: as the caller promises.
     let (view, held_by) = unsafe { (Condvar::of(condvar), Mutex::of(mutex)) };
@@ -278,7 +278,7 @@ pub(crate) unsafe extern "C" fn wait(
     let (mutex, deadline) = (&held_by.raw, deadline.copied());
     mutex.adopt();
     // The condition variable is not touched after the wait: it may be gone.
-    let (summons, stay) = (heed.then(cancel::own), place.map(|place| &place.stay));
+    let (summons, stay) = (heed.then(|| wait.summons()), wait.stay());
     // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
     let ended = match unsafe { view.raw.wait_as(mutex, deadline, summons, stay) } {
         nearq_lock::Ended::Notified => Ended::Notified,

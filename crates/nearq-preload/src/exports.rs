@@ -153,9 +153,9 @@ unsafe extern "C-unwind" fn wait(
     unsafe {
         cancel::test();
         let before = cancel::forbid();
-        let place = leaving::begin(Before::State(before));
-        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED, place);
-        leaving::end(place);
+        let wait = leaving::begin(Before::State(before));
+        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED, &wait);
+        leaving::end(&wait);
         cancel::allow(before);
         match ended {
             Ended::Notified => 0,

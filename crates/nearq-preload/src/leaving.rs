@@ -11,21 +11,22 @@
 //!   Then the C library's function jumps.
 //!
 //! Invariants:
-//! 1. **A wait that is gone on with is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's buffer;
-//!    where the handler runs on a stack of its own (`sigaltstack`), a jump within that leaves nothing that is elsewhere, and a jump out of it
-//!    all that is in it.
+//! 1. **A wait that is gone on with is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's
+//!    buffer; where the handler runs on a stack of its own (`sigaltstack`), a jump within that leaves nothing that is elsewhere, and a
+//!    jump out of it all that is in it.
 //! 2. **What is left is left by its own thread, before any of its frames is overwritten.** Places are no part of the stack.
-//! 3. Nothing here allocates, takes a mutex, or changes `errno`. A thread that does not wait pays a look at a thread-local value for a jump.
+//! 3. Nothing here allocates, takes a mutex, or changes `errno`. A thread that does not wait pays a look at a thread-local value for a
+//!    jump.
 //!
 //! # Where the stack pointer is
-//! The buffer is the C library's: it keeps the stack pointer and the place of return with a secret of the process mixed in. The secret is found
-//! out at the beginning ([`prepare`]) by filling a buffer where both are known. Where it comes out as two different ones, the buffer is not as
-//! we know it, and no wait is left: as on other processors.
+//! The buffer is the C library's: it keeps the stack pointer and the place of return with a secret of the process mixed in. The secret is
+//! found out at the beginning ([`prepare`]) by filling a buffer where both are known. Where it comes out as two different ones, the
+//! buffer is not as we know it, and no wait is left: as on other processors.
 //!
 //! # What is not seen
-//! Other ways to leave a wait from a handler: `setcontext` and what compilers make of `__builtin_longjmp`, which leave the record behind; an
-//! exception and `pthread_exit`, which end the process, as our frames cannot be unwound; and a handler that goes on with other coroutines on other
-//! stacks and comes back later. A fifth wait within four others is not left either.
+//! Other ways to leave a wait from a handler: `setcontext` and what compilers make of `__builtin_longjmp`, which leave the record behind;
+//! an exception and `pthread_exit`, which end the process, as our frames cannot be unwound; and a handler that goes on with other
+//! coroutines on other stacks and comes back later. A fifth wait within four others is not left either.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -34,7 +35,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
-use nearq_lock::{Stay, WaitsBy};
+use nearq_lock::{Stay, Summons, WaitsBy};
 use nearq_platform::SavedErrno;
 
 use crate::cancel;
@@ -51,9 +52,9 @@ pub(crate) enum Before {
     Type(c_int),
 }
 
-/// A wait.
-pub(crate) struct Place {
-    pub(crate) stay: Stay,
+/// Where a wait is noted.
+struct Place {
+    stay: Stay,
     index: usize,
     /// An address in the stack, below the frame of the function that the program has called.
     top: Cell<usize>,
@@ -62,10 +63,32 @@ pub(crate) struct Place {
     waits_by: Cell<Option<WaitsBy>>,
 }
 
-/// The waits that a thread is in.
-struct Places {
+/// What a thread has of its own while it waits.
+struct Own {
+    /// By which it is called away (`cancel.rs`).
+    summons: Summons,
+    /// How many of the places are of waits that it is in.
     depth: AtomicUsize,
     places: [Place; PLACES],
+}
+
+/// A wait that the caller is in.
+pub(crate) struct InWait<'a> {
+    own: &'a Own,
+    /// None if it is in too many.
+    place: Option<&'a Place>,
+}
+
+impl<'a> InWait<'a> {
+    /// By which it may be left.
+    pub(crate) fn stay(&self) -> Option<&'a Stay> {
+        self.place.map(|place| &place.stay)
+    }
+
+    /// By which the caller may be called away.
+    pub(crate) fn summons(&self) -> &'a Summons {
+        &self.own.summons
+    }
 }
 
 impl Place {
@@ -82,38 +105,48 @@ impl Place {
 
 thread_local! {
     /// Without a destructor: there at any time of the thread's life.
-    static OWN: Places = const {
-        Places {
+    static OWN: Own = const {
+        Own {
+            summons: Summons::new(),
             depth: AtomicUsize::new(0),
             places: [Place::new(0), Place::new(1), Place::new(2), Place::new(3)],
         }
     };
 }
 
-fn own<'a>() -> &'a Places {
+fn own<'a>() -> &'a Own {
     // SAFETY: it is there as long as the thread, without a destructor; the reference is used by that thread only.
     unsafe { &*OWN.with(ptr::from_ref) }
 }
 
-/// The caller, who can be cancelled as `before` says no more, is about to wait. None if it is in too many waits.
-pub(crate) fn begin<'a>(before: Before) -> Option<&'a Place> {
-    let own = own();
-    // Relaxed, here and below: of the thread and its signal handlers.
-    let place = own.places.get(own.depth.load(Ordering::Relaxed))?;
-    place.top.set(ptr::from_ref(&before).addr());
-    place.before.set(before);
-    place.waits_by.set(Some(cancel::own().waits_by()));
-    // A handler that finds it finds it filled in.
-    compiler_fence(Ordering::Release);
-    own.depth.store(place.index + 1, Ordering::Relaxed);
-    Some(place)
+/// The caller's summons, at a fixed place in each thread.
+pub(crate) fn summons<'a>() -> &'a Summons {
+    &own().summons
 }
 
-/// The caller does not wait any more.
-pub(crate) fn end(place: Option<&Place>) {
+/// The caller, which could be cancelled as `before` says, is about to wait.
+#[inline]
+pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
+    let own = own();
+    // Relaxed, here and below: of the thread and its signal handlers.
+    let place = own.places.get(own.depth.load(Ordering::Relaxed));
     if let Some(place) = place {
+        place.top.set(ptr::from_ref(&before).addr());
+        place.before.set(before);
+        place.waits_by.set(Some(own.summons.waits_by()));
+        // A handler that finds it finds it filled in.
+        compiler_fence(Ordering::Release);
+        own.depth.store(place.index + 1, Ordering::Relaxed);
+    }
+    InWait { own, place }
+}
+
+/// The caller is not in that wait any more.
+#[inline]
+pub(crate) fn end(wait: &InWait<'_>) {
+    if let Some(place) = wait.place {
         // Relaxed: as above.
-        own().depth.store(place.index, Ordering::Relaxed);
+        wait.own.depth.store(place.index, Ordering::Relaxed);
     }
 }
 
@@ -160,7 +193,7 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     // SAFETY: the caller is about to jump out of it. It waits for a mutex, or at a condition, that the program has not destroyed then.
     unsafe { place.stay.leave() };
     if let Some(by) = place.waits_by.get() {
-        cancel::own().waits_again(by);
+        own.summons.waits_again(by);
     }
     *before = place.before.get();
     true
@@ -234,8 +267,8 @@ pub(crate) fn prepare() {
         let mut buffer = [0; LENGTH];
         let there: usize;
         let fill = _setjmp as unsafe extern "C" fn(*mut usize) -> c_int;
-        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns once: nobody
-        // jumps there.
+        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns
+        // once: nobody jumps there.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::asm!("mov r12, rsp", "call r13", out("r12") there, in("r13") fill, in("rdi") buffer.as_mut_ptr(),
@@ -288,14 +321,15 @@ mod tests {
     #[test]
     fn places_are_given_back() {
         let depth = || own().depth.load(Ordering::Relaxed);
-        let places: Vec<_> = (0..PLACES).map(|_| begin(Before::State(0)).unwrap()).collect();
+        let waits: Vec<_> = (0..=PLACES).map(|_| begin(Before::State(0))).collect();
         assert_eq!(depth(), PLACES);
-        assert!(begin(Before::State(0)).is_none());
-        end(None);
+        assert!(waits[PLACES].stay().is_none() && waits[PLACES - 1].stay().is_some());
+        end(&waits[PLACES]);
+        assert_eq!(depth(), PLACES);
         // The outer one, by one that has not seen the inner ones go.
-        end(Some(places[1]));
+        end(&waits[1]);
         assert_eq!(depth(), 1);
-        end(Some(places[0]));
+        end(&waits[0]);
         assert_eq!(depth(), 0);
     }
 }

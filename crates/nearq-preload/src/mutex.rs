@@ -38,7 +38,7 @@ use libc::{pthread_mutex_t, timespec};
 use nearq_lock::RawMutex;
 use nearq_platform::Instant;
 
-use crate::leaving::{Before, Place};
+use crate::leaving::{Before, InWait};
 use crate::{cancel, clock, layout, leaving, process, real, thread};
 
 /// In the kind: bits that choose between ways of the C library to do the same (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
@@ -213,23 +213,23 @@ impl Mutex {
     #[cold]
     fn wait(&self, deadline: Option<&Instant>) -> bool {
         let before = cancel::defer();
-        let place = leaving::begin(Before::Type(before));
+        let wait = leaving::begin(Before::Type(before));
         let locked = if before == cancel::ASYNCHRONOUS {
             // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
             self.raw.lock_unqueued_by(|word, value| unsafe { cancel::sleep(word, value, deadline) })
         } else {
-            self.wait_deferred(deadline, place)
+            self.wait_deferred(deadline, &wait)
         };
-        leaving::end(place);
+        leaving::end(&wait);
         // SAFETY: as above.
         unsafe { cancel::undo(before) };
         locked
     }
 
-    extern "C" fn wait_deferred(&self, deadline: Option<&Instant>, place: Option<&Place>) -> bool {
-        match (process::is_ready(), place, deadline) {
+    extern "C" fn wait_deferred(&self, deadline: Option<&Instant>, wait: &InWait<'_>) -> bool {
+        match (process::is_ready(), wait.stay(), deadline) {
             (false, _, deadline) => self.raw.lock_unqueued(deadline.copied()),
-            (true, Some(place), deadline) => self.raw.lock_staying(deadline.copied(), &place.stay),
+            (true, Some(stay), deadline) => self.raw.lock_staying(deadline.copied(), stay),
             (true, None, Some(deadline)) => self.raw.try_lock_until(*deadline),
             (true, None, None) => {
                 self.raw.lock();
