@@ -445,7 +445,7 @@ impl<P: Platform> Table<P> {
                 // Acquire: pairs with the release in `tell`.
                 return Heard::Message(state.load(Ordering::Acquire));
             }
-            // Release: who finds it has the record. Relaxed on failure: as above.
+            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: as above.
             match state.compare_exchange(found, LEFT, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     self.leave_behind(number);

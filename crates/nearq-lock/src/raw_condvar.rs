@@ -226,7 +226,7 @@ impl<P: Platform> RawCondvar<P> {
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }
 
-    /// For who waits for the first time, which is when it is asked of what class it is.
+    /// For a thread that waits for the first time, which is when it is asked of what class it is.
     #[cold]
     fn take_another_record(room: &Room<P>) -> Option<u32> {
         room.sees_urgent();

@@ -166,7 +166,7 @@ pub fn start<P: Platform>() {
 /// Says that the process may have threads of real-time classes from now on: each wait for a condition asks then how urgent its thread is.
 ///
 /// A library need not say it of threads that are of such a class when they first wait, or that find a mutex held: that is seen. It is for
-/// who changes the class of a thread that has waited before. Calling it again does nothing.
+/// a program that changes the class of a thread that has waited before. Calling it again does nothing.
 pub fn expect_urgent<P: Platform>() {
     Room::<P>::get().expect_urgent();
 }
@@ -309,7 +309,7 @@ impl<P: Platform> Room<P> {
 
     /// Threads of real-time classes may wait from now on.
     pub(crate) fn expect_urgent(&self) {
-        // Relaxed: as in `urgency`. First a look, so that the line stays with all who read it.
+        // Relaxed: as in `urgency`. First a look, so that the line stays with all that read it.
         if self.urgent.load(Ordering::Relaxed) == 0 {
             self.urgent.store(1, Ordering::Relaxed);
         }

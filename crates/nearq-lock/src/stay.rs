@@ -23,7 +23,7 @@
 //! 4. **Leaving waits for no mutex, and allocates nothing.** It may take the lock of a ring, which the thread does not hold at the station
 //!    `LISTED`.
 //! 5. **A notification that had come goes along**, as with the C library one that the thread has consumed and then waits for its mutex.
-//!    It cannot be passed on: a condition variable may be gone as soon as all who waited have been notified.
+//!    It cannot be passed on: a condition variable may be gone as soon as all that waited have been notified.
 //!
 //! A thread that was notified and leaves may be in the hands of the notifier still, which uses the mutex until it has queued the record
 //! up: the mutex must not be destroyed before the call that notified has returned.

@@ -122,7 +122,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     fn is_in_front(&self, turn: Turn) {
         if let Some(stay) = self.stay {
             let record = self.room.table.record(turn.number);
-            // Relaxed, both: of who is in front.
+            // Relaxed, both: of the thread that is in front.
             record.passed.store(turn.passed, Ordering::Relaxed);
             record.since.store(turn.since, Ordering::Relaxed);
             stay.is_in_front();

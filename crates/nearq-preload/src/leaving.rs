@@ -186,7 +186,8 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
     let place = &own.places[index];
     let _saved = SavedErrno::new();
-    if !is_left(place.top.get(), to, own_stack().as_ref()) {
+    let here = ptr::from_ref(&index).addr();
+    if !is_left(place.top.get(), to, here, own_stack().as_ref()) {
         return false;
     }
     own.depth.store(index, Ordering::Relaxed);
@@ -199,13 +200,15 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     true
 }
 
-/// Whether a jump to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or does not.
-fn is_left(top: usize, to: usize, own: Option<&Range<usize>>) -> bool {
+/// Whether a jump from `here` to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or does
+/// not.
+fn is_left(top: usize, to: usize, here: usize, own: Option<&Range<usize>>) -> bool {
     let is_there = |address| own.is_some_and(|own| own.contains(&address));
     match (is_there(top), is_there(to)) {
         (true, false) => true,
         (false, true) => false,
-        _ => top < to,
+        // If the caller is above, it is on a stack of which the system does not tell (`SS_AUTODISARM`), and may jump within that.
+        _ => top < to && (here < top || to < here),
     }
 }
 
@@ -296,19 +299,25 @@ mod tests {
     #[test]
     fn what_is_below_the_stack_pointer_of_the_jump_is_left() {
         let own = 1000..2000;
-        for (top, to, on_own, left) in [
-            (500, 600, false, true),
-            (500, 400, false, false),
-            (500, 600, true, true),
-            (2500, 2400, true, false),
-            (1500, 1600, true, true),
-            (1500, 1400, true, false),
-            (1500, 500, true, true),
-            (1500, 2500, true, true),
-            (500, 1500, true, false),
-            (2500, 1500, true, false),
+        for (top, to, here, on_own, left) in [
+            (500, 600, 450, false, true),
+            (500, 480, 450, false, false),
+            (500, 600, 1100, true, true),
+            (2500, 2400, 1100, true, false),
+            (1500, 1600, 1100, true, true),
+            (1500, 1400, 1100, true, false),
+            (1500, 500, 1100, true, true),
+            (1500, 2500, 1100, true, true),
+            (500, 1500, 1100, true, false),
+            (2500, 1500, 1100, true, false),
+            // On a stack that the system does not tell of, above and below.
+            (500, 1500, 1100, false, false),
+            (500, 600, 1100, false, true),
+            (2500, 1500, 1100, false, false),
+            (2500, 2600, 1100, false, true),
         ] {
-            assert_eq!(is_left(top, to, on_own.then_some(&own)), left, "{top} {to} {on_own}");
+            let own = on_own.then_some(&own);
+            assert_eq!(is_left(top, to, here, own), left, "{top} {to} {here} {own:?}");
         }
     }
 

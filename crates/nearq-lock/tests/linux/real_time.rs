@@ -111,7 +111,7 @@ fn the_most_urgent_is_next() {
     before.set_for_process::<Linux>();
 }
 
-/// A mutex and a condition, and who has been notified, in order.
+/// A mutex and a condition, and those that have been notified, in order.
 #[derive(Default)]
 struct Scene {
     order: Mutex<Vec<usize>>,
