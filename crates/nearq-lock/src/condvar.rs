@@ -10,8 +10,8 @@ use crate::{MutexGuard, RawCondvar};
 /// Has threads wait, without their [`Mutex`](crate::Mutex), until another one says that the value has changed.
 ///
 /// Four bytes, no memory beside, nothing to be made before use. What may be relied on:
-/// - The thread that has waited longest is notified first; but threads of real-time classes before others, by their priorities. A notification
-///   reaches one that waits at that moment, and none that comes later.
+/// - The thread that has waited longest is notified first; but threads of real-time classes before others, by their priorities. A
+///   notification reaches one that waits at that moment, and none that comes later.
 /// - Who is notified does not fight for the mutex with the others who are: each sleeps until it is its turn. Those of real-time classes
 ///   wake up, and have the mutex in the kernel's order.
 /// - Nothing is waited for twice: there are no wake-ups without a notification, unless 65535 threads wait for mutexes and

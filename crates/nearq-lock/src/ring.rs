@@ -1,9 +1,10 @@
 //! The threads that wait for a condition, in the order in which they are notified: their records in a ring, under a lock of two bits.
 //!
 //! # Order
-//! The more urgent before the less urgent, and of one urgency the one that came first. Threads of the ordinary classes have the urgency 0, so among
-//! them it is the order of arrival; those of real-time classes have their priority (`Platform::urgency`), as it was when they came.
-//! A thread that adds an urgent record looks for its place; one that is not urgent is the last without a look. A notifier takes the first.
+//! The more urgent before the less urgent, and of one urgency the one that came first. Threads of the ordinary classes have the urgency
+//! 0, so among them it is the order of arrival; those of real-time classes have their priority (`Platform::urgency`), as it was when they
+//! came. A thread that adds an urgent record looks for its place; one that is not urgent is the last without a look. A notifier takes the
+//! first.
 //!
 //! # Words
 //! The ring's word, zero when nobody waits:

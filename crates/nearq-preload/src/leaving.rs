@@ -200,8 +200,8 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     true
 }
 
-/// Whether a jump from `here` to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or does
-/// not.
+/// Whether a jump from `here` to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or
+/// does not.
 fn is_left(top: usize, to: usize, here: usize, own: Option<&Range<usize>>) -> bool {
     let is_there = |address| own.is_some_and(|own| own.contains(&address));
     match (is_there(top), is_there(to)) {

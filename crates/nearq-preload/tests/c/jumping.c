@@ -1,5 +1,6 @@
-/* Threads that jump out of a wait from a signal handler. Those that wait behind them have the mutex, and are notified. With an argument, out
- * of waits for conditions, too: that is more than the C library does, where one that has left takes the place of others at the condition. */
+/* Threads that jump out of a wait from a signal handler. Those that wait behind them have the mutex, and are notified. With an
+ * argument, out of waits for conditions, too: that is more than the C library does, where one that has left takes the place of others at
+ * the condition. */
 
 #include "check.h"
 
