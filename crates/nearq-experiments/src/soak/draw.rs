@@ -100,9 +100,11 @@ fn make_harder(plan: &mut Plan) {
         return;
     }
     plan.faults.states_hidden = dice.one_in(4);
+    // Each change takes longer the more there were; beside threads that are preempted for long, thousands would take minutes.
+    let most = if plan.faults.preempted_one_in == 0 { 3000 } else { 300 };
     let restless = dice.one_in(16).then(|| {
         let queue = dice.below(plan.queues.len());
-        (queue, *dice.pick(&[10, 100, 1000, 3000]), dice.below(8))
+        (queue, *dice.pick(&[10, 100, most]), dice.below(8))
     });
     let refused = dice.one_in(4).then(|| (dice.micros(0..=5000), dice.micros(1000..=1_000_000)));
     plan.hardships = Hardships {
