@@ -9,7 +9,7 @@
 
 static pthread_mutex_t mutex, inner = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condvar;
-static int ready, jumped, value;
+static int ready, within, jumped, value;
 
 static _Thread_local sigjmp_buf target;
 static _Thread_local volatile sig_atomic_t handled;
@@ -35,7 +35,8 @@ static void on_signal(int number)
 {
     (void)number;
     if (way == OUT_OF_TWO_WAITS && handled++ == 0) {
-        /* Until the next signal. */
+        /* Until the next signal, which would be handled first if it came at once. */
+        __atomic_add_fetch(&within, 1, __ATOMIC_SEQ_CST);
         SAME(pthread_mutex_lock(&inner), 0);
         abort();
     }
@@ -117,12 +118,14 @@ static void send(pthread_t *threads, int count, int number)
         SAME(pthread_kill(threads[i], number), 0);
 }
 
-/* Signals until all have jumped, as one that comes too early finds a thread that does not wait yet. */
+/* Signals, and waits until all have jumped. A thread that does not wait yet jumps all the same. */
 static void have_them_jump(pthread_t *threads, int count, enum way how)
 {
     rest(30);
+    within = 0;
     send(threads, count, SIGUSR1);
     if (how == OUT_OF_TWO_WAITS) {
+        until(&within, count);
         rest(30);
         SAME(__atomic_load_n(&jumped, __ATOMIC_SEQ_CST), 0);
         send(threads, count, SIGUSR2);
