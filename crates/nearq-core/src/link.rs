@@ -504,3 +504,6 @@ pub struct LinkStatistics {
     /// Executions of items with a home that began elsewhere.
     pub away: u64,
 }
+
+#[cfg(test)]
+mod tests;

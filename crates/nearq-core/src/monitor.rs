@@ -196,6 +196,18 @@ impl<P: Platform> Monitor<P> {
         refusal
     }
 
+    /// Nothing has waited for a while: it sleeps until it is armed again, unless something waits now.
+    fn disarm(&self, inner: &Inner<P>) {
+        // SeqCst: see "Arming".
+        let disarmed =
+            self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+        P::model_fence();
+        // Read anew: who pushed onto a pool that was made since has found the monitor armed.
+        if disarmed.is_ok() && inner.all_pools().iter().any(|pool| pool.has_waiting()) {
+            self.arm();
+        }
+    }
+
     /// Has it look now, if it is armed.
     pub(crate) fn hurry(&self) {
         if self.armed.load(Ordering::SeqCst) == ARMED {
@@ -292,13 +304,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {
             balance.settle(&pools);
-            let disarmed =
-                monitor.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
-            P::model_fence();
-            // Read anew: who pushed onto a pool that was made since has found the monitor armed.
-            if disarmed.is_ok() && inner.all_pools().iter().any(|pool| pool.has_waiting()) {
-                monitor.arm();
-            }
+            monitor.disarm(inner);
         }
     }
 }
@@ -322,3 +328,6 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -530,3 +530,6 @@ impl<P: Platform> Pool<P> {
         self.hardship.after_fork_in_child();
     }
 }
+
+#[cfg(test)]
+mod tests;

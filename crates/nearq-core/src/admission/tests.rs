@@ -530,6 +530,7 @@ fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
     });
 }
 
+mod attention;
 mod kinds;
 
 #[test]

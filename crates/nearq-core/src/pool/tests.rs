@@ -1,0 +1,46 @@
+//! A worker that is there no longer for what is pushed looks once more: it finds the item, or the pusher finds it gone and wakes another one.
+
+#![cfg(not(miri))]
+
+use nearq_model::Loom;
+use nearq_platform::Platform;
+
+use super::Pool;
+use crate::admission::tests::{Stub, idle};
+use crate::item::tests::model;
+
+fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
+    model(3, move || {
+        let stub = Stub::new(8, 1);
+        let pool = stub.pool_of(0);
+        pool.clear_queued_at_level();
+        let asleep = pool.entry_for_test();
+        pool.idle().begin_search();
+        asleep.set_idle();
+        pool.idle().settle(asleep);
+        comes_or_goes(pool, true);
+        let work = idle();
+        let issuer = stub.issuer(&work);
+        comes_or_goes(pool, false);
+        let seen = pool.has_work();
+        Loom::join(issuer);
+        assert!(seen || !asleep.is_idle(), "nobody comes for the item");
+        stub.run_out();
+        stub.check(1);
+    });
+}
+
+#[test]
+fn one_pushes_while_a_worker_runs_short_items_no_longer() {
+    one_pushes_while(Pool::change_brisk);
+}
+
+#[test]
+fn one_pushes_while_a_worker_gives_its_place_back() {
+    one_pushes_while(|pool, comes| {
+        // Enough for the whole pool.
+        (0..pool.hands())
+            .take(if comes { usize::MAX } else { 1 })
+            .for_each(|_| pool.change_awake(comes));
+    });
+}
