@@ -125,7 +125,7 @@ impl<P: Platform> Flushing<P> {
     }
 
     fn turn(&self, set: usize) -> u64 {
-        P::model_fence();
+        // SeqCst: see "Nobody is forgotten" for who has been told of the set; acquire would do for who sees a link with new items.
         self.turns[set].load(Ordering::SeqCst)
     }
 
@@ -227,7 +227,9 @@ impl<P: Platform> Queue<P> {
     /// Leads issuers to a set that is drained.
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
-        // SeqCst: before anything can be queued there; see `is_over` and `Turn`.
+        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. Whoever waits for the set is told afterwards: Dekker's
+        // pattern with `Event::mark`. `rounds`: who has queued something reads it then (`advance`); a round moves it on, then looks what
+        // has come (`Link::is_drained`).
         self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         for link in self.links().filter(|link| link.set == to) {
@@ -264,16 +266,15 @@ impl<P: Platform> Queue<P> {
     ///
     /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then
     /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
-    /// then that could have queued something else, and what was held back would have been seen, or had entered since.
+    /// then that could have queued something else, and what was held back would have been seen, or had entered since. That the reads
+    /// acquire is enough for this order: who sees that an item has ended sees what it had queued. That nobody sleeps on an old answer
+    /// is the event's (`event`: MARK, then SEE).
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let newest = self.newest_link();
             let ended = sum(self.links().map(Link::ended));
-            P::model_fence();
             let held: u64 = self.links().map(Link::held).sum();
-            P::model_fence();
             let entered = sum(self.links().map(Link::entered));
-            P::model_fence();
             if core::ptr::eq(newest, self.newest_link()) {
                 return held == 0 && entered == ended;
             }
