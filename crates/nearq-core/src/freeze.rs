@@ -5,7 +5,7 @@
 //! reads it with the queue's configuration locked. Who freezes or thaws first writes the word, then has every freezable queue set
 //! its limits anew. So of several who freeze and thaw at once the last one's word is what every queue follows in the end.
 //! * A queue that is being made: it is entered into the runtime's list first, and then sets its limits once more. Either who
-//!   freezes finds it in the list, or it finds the word set.
+//!   freezes finds it in the list, or it finds the word set: the list's lock orders the two.
 //! * Nothing starts after `freeze` has returned, not even what an issuer was about to let in by the old limit: see "A lower limit
 //!   counts at once" at `admission`.
 //!
@@ -27,10 +27,16 @@ impl<P: Platform> Freezer<P> {
         Freezer { frozen: P::AtomicU32::new(0) }
     }
 
+    /// Freezes or thaws; the caller has every queue follow afterwards.
+    fn change(&self, frozen: bool) {
+        // Relaxed: the caller takes the list's lock, then the lock of each queue's configuration. Who has one of them later sees the word.
+        self.frozen.store(u32::from(frozen), Ordering::Relaxed);
+    }
+
     /// Whether the freezable queues start nothing.
     pub(crate) fn is_frozen(&self) -> bool {
-        // SeqCst: with the runtime's list of queues; see above.
-        self.frozen.load(Ordering::SeqCst) != 0
+        // Relaxed: who sets limits has the queue's configuration locked, and had the list's lock before; see `change`.
+        self.frozen.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -64,7 +70,7 @@ impl<P: Platform> Runtime<P> {
                  thread, or from an item of a queue that is not freezable",
             ));
         }
-        self.inner().freezer.frozen.store(1, Ordering::SeqCst);
+        self.inner().freezer.change(true);
         let queues = self.inner().freezable_queues();
         for queue in &queues {
             queue.follow_freezer();
@@ -79,7 +85,7 @@ impl<P: Platform> Runtime<P> {
 
     /// Thaws: what waits on freezable queues starts. Nothing happens if nothing is frozen.
     pub fn thaw(&self) {
-        self.inner().freezer.frozen.store(0, Ordering::SeqCst);
+        self.inner().freezer.change(false);
         for queue in self.inner().freezable_queues() {
             queue.follow_freezer();
         }

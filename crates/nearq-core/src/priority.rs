@@ -85,14 +85,15 @@ impl<P: Platform> Favoured<P> {
     pub(crate) fn add(&self, priority: &Priority) -> bool {
         let slice = priority.slice.map_or(NO_SLICE, |slice| slice.as_nanos() as u64);
         let nice = number(priority.nice);
-        let mut known = self.0.load(Ordering::SeqCst);
+        let mut known = self.0.load(Ordering::Relaxed);
         loop {
             let more = (known >> 32).min(nice) << 32 | (known & NO_SLICE).min(slice);
             if more == known {
                 return false;
             }
-            // SeqCst: before the look at who is to be favoured. The value is all there is.
-            match self.0.compare_exchange_weak(known, more, Ordering::SeqCst, Ordering::SeqCst) {
+            // Relaxed: the value is all there is. What comes after orders it before `word` of who is to be favoured: the lock of the
+            // monitor's handle, or the permit of the timer's parker.
+            match self.0.compare_exchange_weak(known, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => known = now,
             }
@@ -102,7 +103,8 @@ impl<P: Platform> Favoured<P> {
     /// All of it in one number: another one whenever `add` has made a difference.
     #[inline]
     pub(crate) fn word(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        // Relaxed: see `add`.
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Has a thread that serves them all be as favoured as the most favoured of them, if it was less so, as far as that is allowed.

@@ -433,13 +433,16 @@ impl<P: Platform> Inner<P> {
     /// Keeps a queue that was dropped by one of its own items until it is empty.
     pub(crate) fn adopt(&self, queue: Arc<Queue<P>>) {
         self.orphans.lock().push(queue);
+        // SeqCst: see `reap_orphans`.
         self.has_orphans.store(1, Ordering::SeqCst);
     }
 
     /// Drops the adopted queues that are empty. By a worker that serves none.
     #[inline]
     pub(crate) fn reap_orphans(&self) {
-        if self.has_orphans.load(Ordering::Relaxed) != 0 {
+        // SeqCst: Dekker's pattern. Who was the last to serve a queue has said that it serves none (`Worker::set_link`), and looks
+        // here. Who adopts marks it here, then looks who serves it (`Queue::is_left`).
+        if self.has_orphans.load(Ordering::SeqCst) != 0 {
             self.reap_orphans_slow();
         }
     }

@@ -127,20 +127,23 @@ impl<P: Platform> Inside<P> {
 
     /// Whether anybody has a handle.
     pub(crate) fn is_held(&self) -> bool {
-        self.handles.load(Ordering::SeqCst) != 0
+        // Relaxed: see `hold`. To who has not got the lock it is a look.
+        self.handles.load(Ordering::Relaxed) != 0
     }
 
     /// One handle more.
     pub(super) fn hold(&self) {
-        // SeqCst: the lock's holder sees the handles of who changed them before it asked for the lock.
-        if self.handles.fetch_add(1, Ordering::SeqCst) == 0 {
+        // Relaxed: the lock's holder sees the handles of all who had the lock before, for the lock orders them. Who has made the first
+        // handle, or taken the last, and has not had the lock yet, comes later and counts again.
+        if self.handles.fetch_add(1, Ordering::Relaxed) == 0 {
             self.count(&mut self.change.lock());
         }
     }
 
     /// One handle less.
     pub(super) fn let_go(&self) {
-        if self.handles.fetch_sub(1, Ordering::SeqCst) == 1 {
+        // Relaxed: as in `hold`. No memory is freed by it.
+        if self.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.count(&mut self.change.lock());
         }
     }

@@ -82,14 +82,15 @@ impl<P: Platform> Pool<P> {
         if with_place {
             worker.grant();
         }
-        self.workers.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: a bound, read as such (`wants_workers`). Who needs a worker and reads it too high arms the monitor, which tries again.
+        self.workers.fetch_add(1, Ordering::Relaxed);
         self.idle.begin_search();
         let started = runtime.start_thread(self, worker);
         match started {
             Ok(()) => self.hardship.end(),
             Err(denied) => {
                 self.idle.end_search();
-                self.workers.fetch_sub(1, Ordering::SeqCst);
+                self.workers.fetch_sub(1, Ordering::Relaxed);
                 worker.not_started();
                 self.hardship.begin(denied);
                 runtime.monitor.arm();
@@ -119,12 +120,14 @@ impl<P: Platform> Pool<P> {
 
     /// The thread of an entry has ended, or is about to and is not counted any more.
     pub(crate) fn worker_ended(&self) {
-        self.workers.fetch_sub(1, Ordering::SeqCst);
+        // Relaxed: who finds the worker retired sees it all the same, by the status that is changed afterwards (`Worker::retire`).
+        self.workers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A thread belongs to the pool.
     pub(crate) fn count_worker(&self) {
-        self.workers.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: as in `start_worker`.
+        self.workers.fetch_add(1, Ordering::Relaxed);
     }
 
     fn free_entry(&self) -> Option<&Worker<P>> {

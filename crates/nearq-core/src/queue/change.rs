@@ -276,8 +276,8 @@ impl<P: Platform> Queue<P> {
         let link = config.links.add_near::<P>(node, link);
         // SAFETY: domains and links live as long as the queue.
         unsafe { &*admission }.add_link(unsafe { &*link });
-        // SeqCst: see `links`.
-        self.first_link.store(link, Ordering::SeqCst);
+        // Release: pairs with the load in `links`.
+        self.first_link.store(link, Ordering::Release);
         link
     }
 
