@@ -583,3 +583,6 @@ impl<P: Platform> Drop for Queue<P> {
         Self::leave_pools(self.table.load(Ordering::Acquire));
     }
 }
+
+#[cfg(test)]
+mod tests;

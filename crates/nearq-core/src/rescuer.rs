@@ -322,11 +322,7 @@ impl<P: Platform> Rescuer<P> {
         }
         inner.monitor.reserve().map_err(failed)?;
         inner.timer.reserve().map_err(failed)?;
-        // Counted first, then looked: see "its end".
-        inner.reserved.fetch_add(1, Ordering::SeqCst);
-        P::model_fence();
-        if inner.is_stopping() {
-            inner.reserved.fetch_sub(1, Ordering::SeqCst);
+        if !inner.count_rescuer() {
             return Err(Error::ShutDown);
         }
         let started = self.start_thread(inner, queue);
@@ -562,6 +558,18 @@ impl<P: Platform> Own<'_, P> {
 }
 
 impl<P: Platform> Inner<P> {
+    /// Counts a rescuer's thread that is about to be started. False if the runtime ends.
+    pub(crate) fn count_rescuer(&self) -> bool {
+        // SeqCst: counted first, then looked: see "its end". Who stops the runtime waits for what is counted (`tell_to_stop`).
+        self.reserved.fetch_add(1, Ordering::SeqCst);
+        P::model_fence();
+        let ends = self.is_stopping();
+        if ends {
+            self.reserved.fetch_sub(1, Ordering::SeqCst);
+        }
+        !ends
+    }
+
     /// In the child of a fork: starts the rescuers anew. By the monitor.
     fn see_to_rescuers(&self, now: Instant) {
         if self.rescuers_missing.load(Ordering::Relaxed) == 0 {

@@ -23,7 +23,8 @@
 //! whatever `queue` returned `true` for has run.
 //! *Empty in one moment*: an item of one queue may queue to another. What has ended is read first for all domains, then what is held
 //! back, then what was let in; see `Queue::is_empty` for why equal sums mean that nothing ran in between.
-//! *A queue that is built meanwhile*: its builder puts it on the list, then looks at `shut`; step 1 sets `shut`, then reads the list.
+//! *A queue that is built meanwhile*: its builder puts it on the list, then looks at `shut`; step 1 sets `shut`, then reads the list. The
+//! list's lock orders the two.
 //! *A thread that is started meanwhile*: its starter counts it, then looks at `stopping`; step 3 sets `stopping`, then waits for
 //! the count. The same for the monitor, with `armed` and `alive`, and for the timer, with `stopped` and `alive`.
 //!
@@ -128,8 +129,8 @@ impl<P: Platform> Inner<P> {
         if self.is_within() {
             return Err(StillRunning { from_within: true, ..StillRunning::default() });
         }
+        // SeqCst: see "the races".
         self.shutdown.shut.store(1, Ordering::SeqCst);
-        P::model_fence();
         if blocking::<P, _>(|| self.wait_until_empty(deadline) && self.end_threads(deadline)) {
             self.shutdown.ended.store(1, Ordering::Release);
             // Who is in the middle of dropping a queue need not wait for what only threads could do.
@@ -211,10 +212,9 @@ impl<P: Platform> Inner<P> {
 /// Whether nothing is let in, held back or running on any of the queues, all of which are shut, in one moment during the call.
 fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
     let domains = || queues.iter().flat_map(|queue| queue.domains());
+    // That the reads acquire is enough for this order: who sees that an item has ended sees what it had queued.
     let completed: u64 = domains().map(Admission::completed).sum();
-    P::model_fence();
     let inactive: u64 = domains().map(|domain| domain.counts().1).sum();
-    P::model_fence();
     let admitted: u64 = domains().map(|domain| domain.counts().0).sum();
     inactive == 0 && admitted == completed
 }

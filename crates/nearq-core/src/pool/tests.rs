@@ -1,4 +1,4 @@
-//! A worker that is there no longer for what is pushed looks once more: it finds the item, or the pusher finds it gone and wakes another one.
+//! A worker that is no longer there for what is pushed looks once more: it finds the item, or the pusher finds it gone and wakes another.
 
 #![cfg(not(miri))]
 
@@ -42,5 +42,29 @@ fn one_pushes_while_a_worker_gives_its_place_back() {
         (0..pool.hands())
             .take(if comes { usize::MAX } else { 1 })
             .for_each(|_| pool.change_awake(comes));
+    });
+}
+
+/// The other one sleeps, and is called: by the pusher, or by the worker.
+#[test]
+fn one_pushes_while_a_worker_goes_into_its_hook() {
+    model(3, || {
+        let stub = Stub::new(8, 1);
+        let pool = stub.pool_of(0);
+        pool.clear_queued_at_level();
+        let asleep = pool.entry_for_test();
+        pool.idle().begin_search();
+        asleep.set_idle();
+        pool.idle().settle(asleep);
+        let begins = pool.entry_for_test();
+        pool.idle().begin_search();
+        let work = idle();
+        let issuer = stub.issuer(&work);
+        pool.enter_hook(begins);
+        // The hook does not return before the pusher is done.
+        Loom::join(issuer);
+        assert!(!asleep.is_idle(), "nobody comes for the item");
+        stub.run_out();
+        stub.check(1);
     });
 }

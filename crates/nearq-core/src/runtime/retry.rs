@@ -8,7 +8,8 @@
 //!
 //! An attempt is one try for each of the two threads, if they are needed. `left` says that one is on the platform's list. The thread that
 //! makes the attempt clears it first (CLEAR) and then looks what is needed (SEE); a thread whose start has failed (FAIL) adds an attempt
-//! if `left` is not set (ADD). All `SeqCst`: either ADD finds the mark cleared, or SEE comes after FAIL.
+//! if `left` is not set (ADD). CLEAR and ADD swap the same word, and each releases what was written before and acquires what the other
+//! released: either ADD finds the mark cleared, or CLEAR takes ADD's mark away, and SEE sees FAIL.
 
 use std::sync::{Arc, Weak};
 
@@ -20,8 +21,8 @@ impl<P: Platform> Inner<P> {
     /// The thread of the monitor or of the timer was refused although it is needed.
     #[cold]
     pub(crate) fn retry_later(&self) {
-        // ADD.
-        if self.left.swap(1, Ordering::SeqCst) != 0 {
+        // ADD. Release: FAIL; pairs with CLEAR.
+        if self.left.swap(1, Ordering::AcqRel) != 0 {
             return;
         }
         // SAFETY: every Inner is in an Arc, made by `Runtime::start`, and the caller keeps it alive.
@@ -44,9 +45,8 @@ impl<P: Platform> Inner<P> {
 
     /// Tries once more to start what is needed. What is refused again leaves another attempt.
     fn retry(&self) {
-        // CLEAR.
-        self.left.store(0, Ordering::SeqCst);
-        P::model_fence();
+        // CLEAR. Acquire: pairs with each ADD before it.
+        self.left.swap(0, Ordering::AcqRel);
         if self.is_stopping() {
             return;
         }

@@ -16,18 +16,7 @@ use crate::worker::Worker;
 impl<P: Platform> Inner<P> {
     /// Starts the thread of `worker`, an entry of `pool`.
     pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied> {
-        if self.is_stopping() {
-            return Err(Denied::Otherwise);
-        }
-        if !self.count_thread() {
-            return Err(Denied::Limit);
-        }
-        P::model_fence();
-        // Once more, after it was counted: who stops the runtime waits for what is counted.
-        if self.is_stopping() {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            return Err(Denied::Otherwise);
-        }
+        self.count_thread()?;
         let (mask, place) = self.place_of(pool);
         let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
         let spec = ThreadSpec {
@@ -124,8 +113,25 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Counts one thread more, if there may be one. Never one too many, not for a moment: it would show, and have others refused.
-    fn count_thread(&self) -> bool {
+    /// Counts a thread that is about to be started, if there may be one.
+    fn count_thread(&self) -> Result<(), Denied> {
+        if self.is_stopping() {
+            return Err(Denied::Otherwise);
+        }
+        if !self.count_below_limit() {
+            return Err(Denied::Limit);
+        }
+        P::model_fence();
+        // Once more, after it was counted: who stops the runtime waits for what is counted.
+        if self.is_stopping() {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return Err(Denied::Otherwise);
+        }
+        Ok(())
+    }
+
+    /// Never one too many, not for a moment: it would show, and have others refused.
+    fn count_below_limit(&self) -> bool {
         let limit = self.thread_limit();
         let mut count = self.threads.load(Ordering::Relaxed);
         while count < limit {
@@ -236,3 +242,6 @@ pub(crate) struct Entry<P: Platform>(pub(crate) *const Worker<P>);
 
 // SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
 unsafe impl<P: Platform> Send for Entry<P> {}
+
+#[cfg(test)]
+mod tests;

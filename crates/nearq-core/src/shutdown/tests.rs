@@ -46,7 +46,6 @@ fn close_beside_an_issuer(limit: usize, before: usize, changed: bool) {
         };
         let inner = stub.queue.inner();
         inner.shutdown.shut.store(1, Ordering::SeqCst);
-        Loom::model_fence();
         stub.queue.shut();
         let queues = [Arc::clone(&stub.queue)];
         stub.work_while(0, || !is_quiet(&queues));

@@ -1,0 +1,48 @@
+//! A thread that is started while the runtime stops is waited for, or is not started.
+
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Inner;
+use crate::admission::tests::Stub;
+use crate::item::tests::{model, spawn};
+
+fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
+    model(3, move || {
+        let stub = Stub::new(1, 0);
+        let inner = stub.queue.inner();
+        inner.stopping.store(0, Ordering::SeqCst);
+        let begun = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+        let starter = {
+            let (stub, started) = (Arc::clone(&stub), Arc::clone(&begun));
+            spawn(move || {
+                let inner = stub.queue.inner();
+                started.store(u32::from(one_starts(inner)), Ordering::Relaxed);
+            })
+        };
+        inner.tell_to_stop();
+        let waits = inner.has_threads();
+        Loom::join(starter);
+        let started = begun.load(Ordering::Relaxed) != 0;
+        let counted = inner.has_threads();
+        // It has ended.
+        inner.threads.store(0, Ordering::Relaxed);
+        inner.reserved.store(0, Ordering::Relaxed);
+        assert_eq!(counted, started);
+        assert!(waits || !started, "nobody waits for the thread");
+    });
+}
+
+#[test]
+fn one_stops_the_runtime_while_a_worker_is_started() {
+    one_stops_the_runtime_while(|inner| inner.count_thread().is_ok());
+}
+
+#[test]
+fn one_stops_the_runtime_while_a_rescuer_is_started() {
+    one_stops_the_runtime_while(Inner::count_rescuer);
+}
