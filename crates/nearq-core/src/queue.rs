@@ -420,8 +420,9 @@ impl<P: Platform> Queue<P> {
 
     /// The queue's links.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // SeqCst: who asks whether anything is left sees every link on which something was queued before.
-        let mut next = self.first_link.load(Ordering::SeqCst);
+        // Acquire: pairs with the release in `add_link`. Who asks whether anything is left sees every link on which something was queued
+        // before: by the caller, or by an item whose end it has seen.
+        let mut next = self.first_link.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.
             let link = unsafe { next.as_ref() }?;
@@ -432,7 +433,8 @@ impl<P: Platform> Queue<P> {
 
     /// The newest link: as long as it is the same, there are no others.
     pub(crate) fn newest_link(&self) -> *const Link<P> {
-        self.first_link.load(Ordering::SeqCst)
+        // Acquire: as in `links`. It is never older than what `links` has found before.
+        self.first_link.load(Ordering::Acquire)
     }
 
     /// The queue's domains.
