@@ -45,7 +45,7 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// A `SeqCst` fence under a model checker that takes `SeqCst` accesses for `AcqRel`; nothing elsewhere.
+    /// A `SeqCst` fence under a model checker that takes `SeqCst` accesses for little more than `AcqRel`; nothing elsewhere.
     ///
     /// Stands between the write of one atomic and the read of another (Dekker's pattern) where all four
     /// accesses are `SeqCst`, which is enough by itself in the language's memory model.
