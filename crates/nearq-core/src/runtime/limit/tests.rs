@@ -24,7 +24,7 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
 
 #[test]
 fn a_worker_that_goes_to_sleep_while_another_pool_wants_one() {
-    model_in_part(4_000, 2, || {
+    model_in_part(1_200, 2, || {
         let (runtime, [first, second]) = two_pools();
         let one = first.spawn(|| 1);
         // Its worker is about to start, at work, on its way to sleep, or asleep.
@@ -38,7 +38,7 @@ fn a_worker_that_goes_to_sleep_while_another_pool_wants_one() {
 
 #[test]
 fn a_worker_that_is_retired_while_its_own_pool_gets_work() {
-    model_in_part(4_000, 2, || {
+    model_in_part(1_200, 2, || {
         let (runtime, [first, second]) = two_pools();
         assert_eq!(first.spawn(|| 1).join().expect("no panic"), 1);
         let two = second.spawn(|| 2);
