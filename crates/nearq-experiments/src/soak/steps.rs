@@ -384,6 +384,10 @@ impl Stage {
             }
             Sim::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
+            if self.plan.hardships.refused.is_some() {
+                // Where every thread was refused, only one that waits for work can try again; as whoever asks whether an item is pending.
+                Sim::retry_now();
+            }
         }
         note(format_args!("has awaited queue-{queue}"));
     }
