@@ -19,8 +19,21 @@ pub(crate) fn check(
     reaches: &[Event],
     model: impl Fn() + Send + Sync + 'static,
 ) {
+    check_first(None, preemptions, reaches, model);
+}
+
+/// As [`check`]; of a model that is too large for the quick check, the first `runs` only, if they are given.
+pub(crate) fn check_first(
+    runs: Option<usize>,
+    preemptions: usize,
+    reaches: &[Event],
+    model: impl Fn() + Send + Sync + 'static,
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    builder.max_permutations = runs;
+    // Only at these intervals is the limit looked at.
+    builder.checkpoint_interval = runs.unwrap_or(builder.checkpoint_interval);
     let runs = Arc::new(Count::new(0));
     let counted = Arc::clone(&runs);
     seen::clear();

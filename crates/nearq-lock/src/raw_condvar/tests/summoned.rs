@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nearq_model::Loom;
+use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, Ordering, Platform, PlatformCell, ThreadSpec};
 
 use crate::modelled::{self, Count};
@@ -165,10 +165,10 @@ fn one_that_is_called_away_does_not_sleep_on() {
 }
 
 /// What it is given it takes, unless it was called away before it was notified; then it has taken nothing along.
-fn one_is_called_and_one_is_notified(preemptions: usize) {
+fn one_is_called_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
     let seen = Arc::clone(&outcomes);
-    modelled::check(preemptions, &[Event::Moved], move || {
+    modelled::check_first(runs, preemptions, &[Event::Moved], move || {
         let scene = Scene::new();
         let other = spawn(&scene, Scene::take);
         let became = Arc::new(Count::new(0));
@@ -197,13 +197,13 @@ fn one_is_called_and_one_is_notified(preemptions: usize) {
 
 #[test]
 fn one_that_is_called_away_takes_no_notification_along() {
-    one_is_called_and_one_is_notified(1);
+    one_is_called_and_one_is_notified(1, bound(Some(20_000), None));
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
 fn one_that_is_called_away_takes_no_notification_along_at_length() {
-    one_is_called_and_one_is_notified(2);
+    one_is_called_and_one_is_notified(2, None);
 }
 
 /// The destroyer holds the mutex, and waits for nobody that has only that left to take.
