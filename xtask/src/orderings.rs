@@ -1,11 +1,12 @@
 //! Weakens every `SeqCst` of nearq-core to acquire and release, one file at a time, and sees whether the quick models find it.
 //!
-//! loom takes a `SeqCst` access for an acquire and release one (but a load misses no newer `SeqCst` write), and knows what a fence
-//! does. So the code has `P::model_fence()` where it relies on `SeqCst`, which is a fence in a model and nothing elsewhere; that goes too.
-//! A file whose weakening no test finds relies on more than is shown: `.ci/orderings` lists those, each with what it is for. One that is
-//! found all the same is to be taken off that list.
-//! A file without a fence of its own relies on those of others, which stay when it is weakened. So no test is run for it, and it has to be
-//! on the list.
+//! loom treats a `SeqCst` access as an acquire and release one (but a load misses no newer `SeqCst` write), and implements `SeqCst` fences.
+//! So the code has `P::model_fence()` where it relies on `SeqCst`: a fence in a model, nothing elsewhere. The fences of a file are removed
+//! when it is weakened. If no test finds the weakening of a file, the file relies on orderings that no model shows: `.ci/orderings` lists
+//! these files, each with what its orderings are for. A listed file whose weakening is found is to be taken off the list.
+//!
+//! A file without a fence of its own relies on the fences of other files, which stay when it is weakened. So no test is run for it, and it
+//! must be on the list.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::mistakes::{Copy, Mistake};
@@ -63,7 +64,7 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Whether a fence goes when the file is weakened.
+/// Whether the file has a fence, which is removed when the file is weakened.
 fn has_fence(text: &str) -> bool {
     text.contains(FENCE) || text.contains("P::fence(Ordering::SeqCst)")
 }

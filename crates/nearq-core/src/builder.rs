@@ -133,8 +133,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Called by each worker when it begins, before it looks for work. Until it has returned, the worker does not count: others are woken or
-    /// started instead, as long as no more are in their hooks than the pool has CPUs.
+    /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
+    /// or awake: other workers are woken or started instead, as long as no more workers are in their hooks than the pod has CPUs.
     #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.config.on_start = Some(Arc::new(hook));
@@ -181,8 +181,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Worker threads of this runtime at most, 4096 if not set. Where they are reached, a worker that sleeps ends for one that another pool
-    /// needs (of another nice value, say); one that is in an item does not.
+    /// The most worker threads that this runtime may have; 4096 if not set. When the limit is reached and another pool needs a worker (a
+    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
     #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
         self.thread_limit = threads;

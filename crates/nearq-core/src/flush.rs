@@ -125,7 +125,8 @@ impl<P: Platform> Flushing<P> {
     }
 
     fn turn(&self, set: usize) -> u64 {
-        // SeqCst: see "Nobody is forgotten" for who has been told of the set; acquire would do for who sees a link with new items.
+        // SeqCst: for a thread that has been told of the set, see "Nobody is forgotten". For a thread that sees a link with new items,
+        // acquire would be enough.
         self.turns[set].load(Ordering::SeqCst)
     }
 
@@ -227,9 +228,9 @@ impl<P: Platform> Queue<P> {
     /// Leads issuers to a set that is drained.
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
-        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. Whoever waits for the set is told afterwards: Dekker's
-        // pattern with `Event::mark`. `rounds`: who has queued something reads it then (`advance`); a round moves it on, then looks what
-        // has come (`Link::is_drained`).
+        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are told afterwards:
+        // Dekker's pattern with `Event::mark`. `rounds`, likewise: a thread that has queued something reads it afterwards (`advance`); a
+        // round increments it, then looks for what was queued (`Link::is_drained`).
         self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         for link in self.links().filter(|link| link.set == to) {
@@ -266,9 +267,9 @@ impl<P: Platform> Queue<P> {
     ///
     /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then
     /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
-    /// then that could have queued something else, and what was held back would have been seen, or had entered since. That the reads
-    /// acquire is enough for this order: who sees that an item has ended sees what it had queued. That nobody sleeps on an old answer
-    /// is the event's (`event`: MARK, then SEE).
+    /// then that could have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are
+    /// enough for this order: a thread that sees that an item has ended also sees what that item had queued. That no thread goes to sleep
+    /// on an outdated answer is ensured by the event (`event`: MARK, then SEE).
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let newest = self.newest_link();

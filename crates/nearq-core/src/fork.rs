@@ -194,7 +194,7 @@ impl<P: Platform> Inner<P> {
         self.line.after_fork_in_child();
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);
-        // What another thread had taken off the list is not made here.
+        // An attempt that another thread of the parent had taken off the list is not made in the child.
         set(&self.left, 0);
         // Who adopted a queue may not have come to say so.
         set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));

@@ -4,8 +4,8 @@
 //! The runtime has one word, `frozen`. A freezable queue's limits are zero as long as it is set; whoever sets a queue's limits
 //! reads it with the queue's configuration locked. Who freezes or thaws first writes the word, then has every freezable queue set
 //! its limits anew. So of several who freeze and thaw at once the last one's word is what every queue follows in the end.
-//! * A queue that is being made: it is entered into the runtime's list first, and then sets its limits once more. Either who
-//!   freezes finds it in the list, or it finds the word set: the list's lock orders the two.
+//! * A queue that is being made: it is entered into the runtime's list first, and then sets its limits once more. Either the thread that
+//!   freezes finds it in the list, or the new queue finds the word set: the list's lock orders the two.
 //! * Nothing starts after `freeze` has returned, not even what an issuer was about to let in by the old limit: see "A lower limit
 //!   counts at once" at `admission`.
 //!
@@ -29,13 +29,15 @@ impl<P: Platform> Freezer<P> {
 
     /// Freezes or thaws; the caller has every queue follow afterwards.
     fn change(&self, frozen: bool) {
-        // Relaxed: the caller takes the list's lock, then the lock of each queue's configuration. Who has one of them later sees the word.
+        // Relaxed: the caller takes the list's lock, then the lock of each queue's configuration. A thread that takes one of these locks
+        // later sees the word.
         self.frozen.store(u32::from(frozen), Ordering::Relaxed);
     }
 
     /// Whether the freezable queues start nothing.
     pub(crate) fn is_frozen(&self) -> bool {
-        // Relaxed: who sets limits has the queue's configuration locked, and had the list's lock before; see `change`.
+        // Relaxed: a thread that sets limits holds the lock of the queue's configuration, and has held the list's lock before; see
+        // `change`.
         self.frozen.load(Ordering::Relaxed) != 0
     }
 }

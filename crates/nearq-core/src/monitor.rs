@@ -11,8 +11,8 @@
 //!
 //! # Where no thread can be started
 //! The machine may refuse the worker that should run an item, and then the monitor that should try again. No thread would be left
-//! that knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up, with a warning, and leaves
-//! the attempt to the threads that wait for work (`runtime::retry`).
+//! that knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
+//! further attempts to the threads that wait for work (`runtime::retry`).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -105,8 +105,8 @@ impl<P: Platform> Monitor<P> {
         {
             P::warn(
                 "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no worker waits \
-                 until a thread can be started; threads that wait for the work, and pushes, try again. A queue built with \
-                 rescuer(true) has a thread of its own for this",
+                 until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, or \
+                 build queues that must make progress with rescuer(true), which reserves a thread",
             );
         }
         self.parker.unpark();
@@ -196,13 +196,13 @@ impl<P: Platform> Monitor<P> {
         refusal
     }
 
-    /// Nothing has waited for a while: it sleeps until it is armed again, unless something waits now.
+    /// Nothing has waited for a while: disarms the monitor, so that it sleeps until it is armed again; unless something waits now.
     fn disarm(&self, inner: &Inner<P>) {
         // SeqCst: see "Arming".
         let disarmed =
             self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
         P::model_fence();
-        // Read anew: who pushed onto a pool that was made since has found the monitor armed.
+        // Read the pools anew: a thread that pushed onto a pool that was made since has found the monitor armed.
         if disarmed.is_ok() && inner.all_pools().iter().any(|pool| pool.has_waiting()) {
             self.arm();
         }

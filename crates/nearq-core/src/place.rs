@@ -10,8 +10,8 @@
 //!   worker stays outside.
 //! * **A worker of one CPU** (of a per-CPU queue) comes back to it whenever it may: the system moves it away when the CPU goes
 //!   offline, and would leave it there. As of the kernel's own, nobody else decides where it belongs.
-//! * **After two refusals** (a sandbox) the worker stops trying. The first one to do so warns of it. A pod of which no CPU is allowed at the
-//!   moment is no refusal.
+//! * **After two refusals** (a sandbox) the worker stops trying. A warning says so, once in a process for each cause. A pod of which no CPU
+//!   is allowed at the moment is no refusal.
 
 use core::time::Duration;
 

@@ -15,13 +15,14 @@
 //! # How many workers
 //! `hands` is how many may be awake at once: the CPUs of the pod, and one more for each worker that the monitor sees asleep inside
 //! its item (`balance`; only the monitor changes it). Workers that have said that they block count as asleep already; there may be one
-//! thread more for each (`away`). Nobody is woken where as many are awake as may be. Where it are more, because one has come
-//! back, one leaves at the end of its batch. Awake - 1, then a look at the inbox, or push, then a look at `awake`: all `SeqCst`.
+//! thread more for each (`away`). No worker is woken while as many are awake as may be. If there are more, because one has come back, one
+//! of them leaves at the end of its batch. Awake - 1, then a look at the inbox, or push, then a look at `awake`: all `SeqCst`.
 //!
 //! A worker that begins a batch sees to it that one more worker is there, asleep, until there are as many threads as may be awake:
 //! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
 //!
-//! Pools live as long as the runtime. One that no queue uses any more has no threads soon, and helps nobody (`threads`).
+//! Pools live as long as the runtime. The threads of a pool that no queue uses any more end soon, and are not called to help other pools
+//! (`threads`).
 
 mod calling;
 mod homes;

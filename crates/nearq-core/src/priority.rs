@@ -3,7 +3,7 @@
 //! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then look what they got
 //! ([`Inner::arrive`]). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
 //! short slice as well: it asks for no privilege, and has a thread that wakes up run before others that are in the middle of a
-//! longer one. The first thread that is refused a nice value warns of it, once in a process.
+//! longer one. The first thread that is refused a nice value warns of it, once in a process for each value and cause.
 //!
 //! **The ordinary** priority is what the caller had that made the runtime: nice 0 in most programs, nice 10 under `nice`. That
 //! is what nice 0 of a queue means; all other values mean themselves. Each thread says what it wants: it would have what the thread
@@ -91,8 +91,8 @@ impl<P: Platform> Favoured<P> {
             if more == known {
                 return false;
             }
-            // Relaxed: the value is all there is. What comes after orders it before `word` of who is to be favoured: the lock of the
-            // monitor's handle, or the permit of the timer's parker.
+            // Relaxed: the value is all there is. What comes next orders it before the thread that is to be favoured reads `word`: the lock
+            // of the monitor's handle, or the permit of the timer's parker.
             match self.0.compare_exchange_weak(known, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => known = now,
@@ -236,8 +236,8 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-/// Sees to it that the caller, who has asked for `wanted`, has that or what is nearest, and says once what was refused. The
-/// nice value that it has; none if that cannot be told.
+/// Sees to it that the caller, which has asked for `wanted`, has that or what is nearest, and warns once of what was refused. Returns
+/// the nice value that it has; none if that cannot be told.
 fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
     let me = P::current_thread();
     let has = P::scheduling(me).ok()?;

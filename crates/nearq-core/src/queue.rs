@@ -37,7 +37,7 @@ struct LinkTable<P: Platform> {
     layout: Layout,
     /// The set that its links are in.
     set: usize,
-    /// All of them, each once.
+    /// All links of the table, each once.
     links: Box<[*const Link<P>]>,
     /// By CPU number.
     by_cpu: Box<[*const Link<P>]>,
@@ -420,8 +420,8 @@ impl<P: Platform> Queue<P> {
 
     /// The queue's links.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // Acquire: pairs with the release in `add_link`. Who asks whether anything is left sees every link on which something was queued
-        // before: by the caller, or by an item whose end it has seen.
+        // Acquire: pairs with the release in `add_link`. A thread that asks whether anything is left sees every link on which something was
+        // queued before, by the thread itself or by an item whose end it has seen.
         let mut next = self.first_link.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.

@@ -95,7 +95,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Hardship<P: Platform> {
     /// When one was refused, after which none has been started; 0 where the last one was.
     refused: P::AtomicU64,
-    /// Whether it was the limit of the runtime that refused it.
+    /// Whether the runtime's own limit refused it.
     limited: P::AtomicU32,
     /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
     in_line: P::AtomicU32,
@@ -131,17 +131,17 @@ impl<P: Platform> Hardship<P> {
         fork::set(&self.refused, 0);
     }
 
-    /// Whether the limit of the runtime refused the last worker that was wanted.
+    /// Whether the runtime's own limit refused the last worker that was wanted.
     pub(crate) fn is_by_limit(&self) -> bool {
         self.lasts() && self.limited.load(Ordering::Relaxed) != 0
     }
 
-    /// The pool puts itself onto the line for a thread. False if it is there.
+    /// Marks the pool as being in the line for a thread. False if it is in the line already.
     pub(crate) fn enter_line(&self) -> bool {
         self.in_line.swap(1, Ordering::SeqCst) == 0
     }
 
-    /// It is taken off; who does that looks at the pool's work afterwards.
+    /// The pool is taken off the line; the caller looks at the pool's work afterwards.
     pub(crate) fn leave_line(&self) {
         self.in_line.store(0, Ordering::SeqCst);
     }
@@ -558,9 +558,10 @@ impl<P: Platform> Own<'_, P> {
 }
 
 impl<P: Platform> Inner<P> {
-    /// Counts a rescuer's thread that is about to be started. False if the runtime ends.
+    /// Counts a rescuer's thread that is about to be started. False if the runtime is stopping.
     pub(crate) fn count_rescuer(&self) -> bool {
-        // SeqCst: counted first, then looked: see "its end". Who stops the runtime waits for what is counted (`tell_to_stop`).
+        // SeqCst: first it counts, then it looks whether the runtime is stopping; see "its end". The thread that stops the runtime waits
+        // for what is counted (`tell_to_stop`).
         self.reserved.fetch_add(1, Ordering::SeqCst);
         P::model_fence();
         let ends = self.is_stopping();

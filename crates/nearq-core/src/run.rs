@@ -55,7 +55,8 @@ enum Why {
     Surplus(Surplus),
 }
 
-/// Whether the thread is still a worker after an item, or the child's copy of one (`fork`); or has ended for another pool's sake.
+/// Whether the thread is still a worker after an item, or the copy of one in the child of a fork (`fork`), or was retired to make room for
+/// another pool's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
     Here,
@@ -92,7 +93,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     epoch: u64,
 }
 
-/// The life of a worker's thread: from searching to its end. Whether it was retired.
+/// The life of a worker's thread: from searching to its end. True if it was retired.
 pub(crate) fn run<P: Platform>(
     inner: &Inner<P>,
     pool: &Arc<Pool<P>>,
@@ -491,7 +492,8 @@ impl<'a, P: Platform> Runner<'a, P> {
         now
     }
 
-    /// Sleeps until there is work. The caller is searching; it is again when this returns `None`.
+    /// Sleeps until there is work. The caller is searching, and is searching again when this returns `None`. Otherwise it ends, and how is
+    /// returned.
     fn rest(&mut self) -> Option<Ran> {
         let now = self.let_go();
         self.inner.reap_orphans();

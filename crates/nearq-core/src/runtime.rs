@@ -85,7 +85,7 @@ pub(crate) struct Inner<P: Platform> {
     last_look: P::AtomicU64,
     /// Who has heard where all workers are at home; 0 is nobody. Relaxed: it is the turn of one thread at a time to look.
     heard: P::AtomicU64,
-    /// Whether an attempt is left to threads that wait; see `retry`.
+    /// 1 while an attempt is left to the threads that wait for work; see `retry`.
     pub(crate) left: P::AtomicU32,
     next_pool: P::AtomicU32,
     next_queue: P::AtomicU64,
@@ -262,9 +262,9 @@ impl<P: Platform> Runtime<P> {
         self.inner.spin.store(looks, Ordering::Relaxed);
     }
 
-    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look takes some files, however
-    /// large the machine is: all of it is read only where other CPUs or nodes are online than before, or where it could not be read whole.
-    /// What such a look does not see says [`Topology::reread`].
+    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look reads a dozen files,
+    /// however large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be
+    /// read whole. [`Topology::reread`] says what such a look does not see.
     pub fn refresh(&self) {
         self.inner.refresh();
     }
@@ -440,8 +440,8 @@ impl<P: Platform> Inner<P> {
     /// Drops the adopted queues that are empty. By a worker that serves none.
     #[inline]
     pub(crate) fn reap_orphans(&self) {
-        // SeqCst: Dekker's pattern. Who was the last to serve a queue has said that it serves none (`Worker::set_link`), and looks
-        // here. Who adopts marks it here, then looks who serves it (`Queue::is_left`).
+        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_link`), then reads
+        // this mark. The thread that adopts the queue sets the mark, then looks whether a worker serves the queue (`Queue::is_left`).
         if self.has_orphans.load(Ordering::SeqCst) != 0 {
             self.reap_orphans_slow();
         }
@@ -511,7 +511,7 @@ impl<P: Platform> Inner<P> {
         let Ok(mut now) = P::look_again(|| self.surroundings()) else { return };
         now.limits.affinity = self.homes.unentered(now.limits.affinity);
         let known = self.surroundings();
-        // More than the online CPUs: what was read in part before may be whole now.
+        // Not only the online CPUs: a machine that was read in part before may be whole now.
         let is_known = |topology: &Topology| *topology == known.topology;
         let same = now.limits == known.limits && now.topology.as_ref().is_none_or(is_known);
         if same && self.stale.swap(0, Ordering::Relaxed) == 0 {

@@ -212,7 +212,7 @@ impl<P: Platform> Inner<P> {
 /// Whether nothing is let in, held back or running on any of the queues, all of which are shut, in one moment during the call.
 fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
     let domains = || queues.iter().flat_map(|queue| queue.domains());
-    // That the reads acquire is enough for this order: who sees that an item has ended sees what it had queued.
+    // Acquire reads are enough for this order: a thread that sees that an item has ended also sees what that item had queued.
     let completed: u64 = domains().map(Admission::completed).sum();
     let inactive: u64 = domains().map(|domain| domain.counts().1).sum();
     let admitted: u64 = domains().map(|domain| domain.counts().0).sum();

@@ -33,7 +33,7 @@ const LOOKS: u32 = 100;
 const MOST_NAMED: usize = 64;
 /// Workers that its text names.
 const MOST_SHOWN: usize = 16;
-/// What stands for the function of a worker that is in its start hook.
+/// Reported instead of a function's name for a worker that is in its start hook.
 const START_HOOK: &str = "the hook on_worker_start";
 
 /// What is told of stalls.
@@ -57,9 +57,9 @@ pub struct Stall {
     pub idle: usize,
     /// Whether the last worker that it wanted could not be started: limits on threads, or a want of memory.
     pub refused: bool,
-    /// Set where it was the runtime's own [limit](crate::RuntimeBuilder::thread_limit) that refused it.
+    /// Set if the runtime's own [limit](crate::RuntimeBuilder::thread_limit) refused that worker.
     pub limit: Option<ThreadLimit>,
-    /// Those that are in the middle of an item or of their start hook; 64 at most.
+    /// The workers that are in the middle of an item or of their start hook; 64 at most.
     pub busy: Vec<BusyWorker>,
     /// How many there are beyond those.
     pub more_busy: usize,
@@ -69,13 +69,13 @@ pub struct Stall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadLimit {
-    /// So many worker threads there may be.
+    /// The most worker threads that the runtime may have.
     pub threads: usize,
-    /// The pools that have them, those with most first; 16 at most. The rest, and workers that are about to end, are not among them.
+    /// The pools that have the threads, those with the most threads first; 16 pools at most. Workers that are about to end are not counted.
     pub pools: Vec<PoolThreads>,
 }
 
-/// A pool's part of the threads.
+/// How many threads a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolThreads {
@@ -83,11 +83,11 @@ pub struct PoolThreads {
     pub pool: u32,
     /// Its threads.
     pub threads: usize,
-    /// Those of them that sleep for want of work, or of a CPU that is free.
+    /// How many of them sleep for want of work or of a free CPU.
     pub idle: usize,
 }
 
-/// A worker in the middle of an item, or of the hook with which it begins.
+/// A worker in the middle of an item, or of its start hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BusyWorker {
@@ -95,7 +95,7 @@ pub struct BusyWorker {
     pub thread: String,
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
-    /// The name of the item's function; `the hook on_worker_start` where it is in [that](crate::RuntimeBuilder::on_worker_start).
+    /// The name of the item's function; `the hook on_worker_start` if the worker is in [that hook](crate::RuntimeBuilder::on_worker_start).
     pub function: &'static str,
     /// What the item says of itself; see [`set_description`](crate::set_description).
     pub description: String,

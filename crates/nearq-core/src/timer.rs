@@ -325,8 +325,9 @@ impl<P: Platform> Shared<P> {
         let ends = self.stopped.load(Ordering::SeqCst) != 0;
         if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
             P::warn(
-                "no thread can be started to wait for deadlines: limits on threads or memory? What is delayed waits until one can be \
-                 started; threads that wait for work try again. A queue built with rescuer(true) has the thread from the start",
+                "no thread can be started to wait for deadlines: limits on threads or memory? Delayed work waits until one can be \
+                 started: the threads that wait for work try again. Raise the limit, or build a queue with rescuer(true), which starts \
+                 this thread in advance",
             );
         }
     }
@@ -534,7 +535,7 @@ fn watch<P: Platform>(shared: &Shared<P>) {
         if next.is_some_and(|next| next <= P::now().as_nanos()) {
             continue;
         }
-        // What has expired may have found no worker, and nobody but this thread who would try again.
+        // What has expired may have found no worker, and there may be no other thread that would try again to start one.
         let next = if P::has_retries() {
             let retry = (P::now() + PAUSE).as_nanos();
             Some(next.map_or(retry, |next| next.min(retry)))

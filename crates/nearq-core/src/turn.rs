@@ -136,7 +136,7 @@ impl<P: Platform> OfPool<P> {
         loop {
             self.links.iter_mut().for_each(|of| of.age = of.link().age());
             self.links.sort_by_key(|of| core::cmp::Reverse(of.age));
-            // Who takes an item acquires what was written before it was pushed: an age that has changed, and older items.
+            // A thread that takes an item acquires what was written before it was pushed: an age that has changed, and older items.
             items += self.links.iter_mut().map(OfLink::collect).sum::<usize>();
             if self.links.iter().all(|of| of.age == of.link().age()) {
                 return items;

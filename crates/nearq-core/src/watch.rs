@@ -253,7 +253,7 @@ impl<P: Platform> Watcher<P> {
             Ok(RunState::Ended) => Doing::Unknown,
             Err(refused) => {
                 let line = format!(
-                    "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: say \
+                    "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: call \
                      nearq::blocking where an item may sleep"
                 );
                 P::warn_once(&format!("states: {}", refused.cause()), &line);

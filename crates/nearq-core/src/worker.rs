@@ -9,13 +9,13 @@
 //! | `GRANTED` | as `AWAKE`, and a place of its level came with the waking | the worker, when it takes note: to `AWAKE` |
 //! | `IDLE` | asleep, or about to be; on the idle stack | who pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD`; |
 //! | | | who retires it (`runtime/limit`): to `LEAVING` |
-//! | `LEAVING` | retired, but its thread does not know; still on the idle stack | the worker: to `DEAD`; who pops it: to `OFF` |
+//! | `LEAVING` | retired, but its thread does not know yet; still on the idle stack | the worker: to `DEAD`; who pops it: to `OFF` |
 //! | `OFF` | as `LEAVING`, off the idle stack | the worker: to `FREE` |
 //! | `DEAD` | its thread ends; still on the idle stack | who pops it: to `FREE` |
 //!
-//! From `IDLE`, the compare-exchanges to `AWAKE`, to `DEAD` and to `LEAVING` decide between the waker, the worker's own end and who retires
-//! it. From `LEAVING`, those to `DEAD` and to `OFF` decide who frees the entry: as long as its thread may sleep in it, it is not free.
-//! The loop that a worker runs is in `run`.
+//! From `IDLE`, the compare-exchanges to `AWAKE`, to `DEAD` and to `LEAVING` decide between the thread that wakes it, the worker that ends
+//! by itself, and the thread that retires it. From `LEAVING`, those to `DEAD` and to `OFF` decide which thread frees the entry: it is not
+//! free as long as its thread may sleep in it. The loop that a worker runs is in `run`.
 
 use core::ptr::NonNull;
 
@@ -81,9 +81,9 @@ pub(crate) struct Worker<P: Platform> {
     running: P::AtomicPtr<ItemTable<P>>,
     /// One more than the number of the node where the item that runs is at home; 0 if it has no home.
     home: P::AtomicU32,
-    /// When it took its batch, or went into its start hook.
+    /// When it took its batch or entered its start hook.
     began: P::AtomicU64,
-    /// Whether it is in its start hook. Relaxed: for people.
+    /// Whether it is in its start hook. Relaxed: only shown to people.
     hooked: P::AtomicU32,
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
@@ -212,12 +212,12 @@ impl<P: Platform> Worker<P> {
         self.change(IDLE, DEAD)
     }
 
-    /// Has the worker, which sleeps, end; false if it does not sleep any more. The caller unparks it.
+    /// Makes the sleeping worker end; false if it does not sleep any more. If true, the caller unparks it.
     pub(crate) fn retire(&self) -> bool {
         self.change(IDLE, LEAVING)
     }
 
-    /// Whether it was retired, which it takes note of: then it ends. The worker itself, woken.
+    /// Whether it was retired, so that it must end; notes that it knows. By the worker itself, after it was woken.
     pub(crate) fn leave(&self) -> bool {
         if !matches!(self.status.load(Ordering::Acquire), LEAVING | OFF) {
             return false;
@@ -228,7 +228,7 @@ impl<P: Platform> Worker<P> {
         true
     }
 
-    /// Who popped it found it dead or retired: the entry is free, or will be once its thread has woken.
+    /// The thread that popped it found it dead or retired: the entry is free now, or will be once its thread has woken.
     pub(crate) fn bury(&self) {
         if !self.change(LEAVING, OFF) {
             self.status.store(FREE, Ordering::Release);
@@ -336,7 +336,7 @@ impl<P: Platform> Worker<P> {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Its thread, which is the caller, goes into its start hook.
+    /// Its thread, which is the caller, enters its start hook.
     pub(crate) fn enter_hook(&self) {
         *self.thread.lock() = Some(P::current_thread());
         self.set_began(P::now());
@@ -359,7 +359,7 @@ impl<P: Platform> Worker<P> {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When it took the batch that it runs now, or ran last; in its start hook, when it went there.
+    /// When it took the batch that it runs now or ran last; while it is in its start hook, when it entered that.
     pub(crate) fn began(&self) -> Instant {
         Instant::from_nanos(self.began.load(Ordering::Relaxed))
     }

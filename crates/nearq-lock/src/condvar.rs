@@ -10,10 +10,10 @@ use crate::{MutexGuard, RawCondvar};
 /// Has threads wait, without their [`Mutex`](crate::Mutex), until another one says that the value has changed.
 ///
 /// Four bytes, no memory beside, nothing to be made before use. What may be relied on:
-/// - The thread that has waited longest is notified first; but threads of real-time classes before others, by their priorities. A
-///   notification reaches one that waits at that moment, and none that comes later.
-/// - Who is notified does not fight for the mutex with the others who are: each sleeps until it is its turn. Those of real-time classes
-///   wake up, and have the mutex in the kernel's order.
+/// - Threads of real-time classes are notified first, the highest priority before the others; among ordinary threads, the one that has
+///   waited longest. A notification reaches a thread that waits at that moment, and none that comes later.
+/// - Threads that are notified do not fight for the mutex: each sleeps until it is its turn. Threads of real-time classes wake up instead,
+///   and get the mutex in the kernel's order.
 /// - Nothing is waited for twice: there are no wake-ups without a notification, unless 65535 threads wait for mutexes and
 ///   conditions at once. Another thread may have changed the value before a notified one has the mutex, though: use
 ///   [`wait_while`](Self::wait_while), or look again.
@@ -166,7 +166,7 @@ impl<P: Platform> Condvar<P> {
         }
     }
 
-    /// Notifies the most urgent thread, and of those the one that has waited longest. Whether one waited.
+    /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
     ///
     /// The caller may hold the mutex or not. If it holds it, the one notified has it when its turn comes after that.
     pub fn notify_one(&self) -> bool {

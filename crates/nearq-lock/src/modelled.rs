@@ -22,7 +22,7 @@ pub(crate) fn check(
     check_first(None, preemptions, reaches, model);
 }
 
-/// As [`check`]; of a model that is too large for the quick check, the first `runs` only, if they are given.
+/// As [`check`]. For a model that is too large for the quick check, looks only at the first `runs` runs, if that is given.
 pub(crate) fn check_first(
     runs: Option<usize>,
     preemptions: usize,
@@ -32,7 +32,7 @@ pub(crate) fn check_first(
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_permutations = runs;
-    // Only at these intervals is the limit looked at.
+    // loom looks at the limit only at these intervals.
     builder.checkpoint_interval = runs.unwrap_or(builder.checkpoint_interval);
     let runs = Arc::new(Count::new(0));
     let counted = Arc::clone(&runs);

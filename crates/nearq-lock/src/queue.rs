@@ -74,7 +74,7 @@ pub(crate) const ANEW: u32 = 4;
 /// The message: you are in front, and nobody has said so where it must be said.
 pub(crate) const FRONT: u32 = 5;
 
-/// The message, for one that was in no queue: wait by yourself.
+/// The message to a thread that is in no queue: wait for the mutex without a queue.
 pub(crate) const ALONE: u32 = 10;
 
 /// In `next`: the record has left the front; the message is in the lower bits.
@@ -337,7 +337,8 @@ impl<P: Platform> Table<P> {
         before != LEFT && epoch == Self::epoch()
     }
 
-    /// Wakes the owner of a record that says `ASLEEP` and is in no queue: it has been told to wait by itself, and has the record.
+    /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. The record is
+    /// the owner's then.
     pub(crate) fn let_go(&self, number: u32) {
         if !self.tell(number, ALONE, (0, 0), Waking::Now) {
             // It has left.
@@ -434,8 +435,8 @@ impl<P: Platform> Table<P> {
         }
     }
 
-    /// The caller does not wait by its record any more, wherever it was in doing so: it leaves the record behind, unless it was told
-    /// something. Then it has the record, and what it was told to pass on.
+    /// The caller stops waiting by its record, at whatever point of the wait it is. It leaves the record behind, unless it was told
+    /// something: then it keeps the record, and has to pass on what it was told.
     pub(crate) fn give_up(&self, number: u32) -> Heard {
         let state = &self.record(number).state;
         // Relaxed: decided by the step below.
@@ -486,7 +487,7 @@ impl<P: Platform> Table<P> {
             match state.load(Ordering::Acquire) {
                 WAITING => return None,
                 ASLEEP if outcome == Wait::TimedOut => {
-                    // Before the record may be another thread's.
+                    // Before the step after which the record may be another thread's.
                     if let Some(stay) = stay {
                         stay.goes_on();
                     }

@@ -83,7 +83,7 @@ impl<P: Platform> RawMutex<P> {
         self.lock_as(None);
     }
 
-    /// Likewise; the caller notes where it waits, if there is a stay.
+    /// As [`lock`](Self::lock); if there is a stay, the caller notes there where it waits.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock_as(&self, stay: Option<&Stay<P>>) {
@@ -194,8 +194,8 @@ impl<P: Platform> RawMutex<P> {
         self.try_lock() || self.wait(Some(P::now() + time))
     }
 
-    /// As [`lock`](Self::lock), or as [`try_lock_until`](Self::try_lock_until) if there is a deadline, for a thread that may leave the
-    /// wait by a jump out of a signal handler: it [leaves](Stay::leave) by `stay` before. True if we hold it now.
+    /// As [`lock`](Self::lock), or as [`try_lock_until`](Self::try_lock_until) if there is a deadline, for a thread that may jump out of
+    /// the wait from a signal handler: before it jumps, it must call [`Stay::leave`] on `stay`. True if the caller holds the lock now.
     ///
     /// ```
     /// use nearq_lock::{RawMutex, Stay};

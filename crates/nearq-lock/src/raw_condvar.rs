@@ -8,26 +8,26 @@
 //!   as usual. A wait that may be [called away](Summons) says so after its record is in the ring and before it sleeps.
 //! - *notify*: take the first, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
 //!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
-//! - *notify one that is urgent*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the
-//!   mutex as such threads do: among them the kernel decides.
+//! - *notify an urgent thread*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the mutex
+//!   as such threads do: the kernel decides among them.
 //!
 //! Invariants:
 //! 1. **No notification is lost**: a record is in the ring before its mutex is given up. Whoever has taken the mutex after that, or
 //!    has heard of it in another way that orders, finds it there.
-//! 2. **Who was not there is not notified**: a notifier claims records in the ring, in their order (`ring.rs`), and nothing of its call is
-//!    kept for later.
+//! 2. **A thread that was not there is not notified**: a notifier claims records in the ring, in their order (`ring.rs`), and nothing of
+//!    its call is kept for later.
 //! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not after the step that
 //!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
 //!    which who notifies all waits (`ring.rs`). Who cannot know whether all have been notified or have left asks for it
 //!    ([`RawCondvar::wait_until_left`]); that takes no mutex, and waits for none.
-//! 4. **One runs at a time**: of the ordinary threads that were notified the one in front of the mutex's queue is awake, and the one
-//!    behind when that saves time; the others sleep by their records, as those do that came for the mutex by themselves.
+//! 4. **One runs at a time**: of the ordinary threads that were notified, the one in front of the mutex's queue is awake, and the one
+//!    behind it when that saves time; the others sleep by their records, like the threads that came for the mutex by themselves.
 //!
 //! # How urgent a thread is
-//! It is asked at each wait, before the record is in the ring: a notifier that has had the mutex since finds the record in its place. To
-//! ask is a system call, while the mutex is held; so nobody asks in a process in which no thread of a real-time class was ever seen
-//! (`Room::urgency`). It is seen when a thread waits for the first time, for a condition; when it finds a mutex held; and where it is
-//! said ([`expect_urgent`](crate::expect_urgent)).
+//! A thread asks for its own urgency at each wait, before its record is in the ring: so a notifier that takes the mutex afterwards finds
+//! the record in the right place. Asking is a system call, made while the mutex is held; so no thread asks in a process in which no thread
+//! of a real-time class was ever seen (`Room::urgency`). Such a thread is seen when it waits for a condition for the first time, when it
+//! finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
 //! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. Sleepers on a mutex's word are the exception here: its waiters
@@ -155,7 +155,8 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// As [`wait`](Self::wait), or as [`wait_unless_called`](Self::wait_unless_called) if there is a summons. With a stay, the thread may
-    /// leave the wait by a jump out of a signal handler: it [leaves](Stay::leave) by the stay before, and does not have the mutex then.
+    /// jump out of the wait from a signal handler: before it jumps, it must call [`Stay::leave`] on the stay. It does not hold the mutex
+    /// then.
     ///
     /// # Safety
     /// As for [`wait`](Self::wait).
@@ -226,7 +227,7 @@ impl<P: Platform> RawCondvar<P> {
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }
 
-    /// For a thread that waits for the first time, which is when it is asked of what class it is.
+    /// For a thread that waits for the first time: this is when the system is asked for its class.
     #[cold]
     fn take_another_record(room: &Room<P>) -> Option<u32> {
         room.sees_urgent();
@@ -266,7 +267,7 @@ impl<P: Platform> RawCondvar<P> {
         }
     }
 
-    /// Notifies the most urgent thread, and of those the one that has waited longest. Whether one waited.
+    /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
     ///
     /// The caller may hold the mutex or not.
     pub fn notify_one(&self) -> bool {
@@ -301,7 +302,7 @@ impl<P: Platform> RawCondvar<P> {
         count
     }
 
-    /// Queues one that was notified up for the mutex that it gave up. One that is urgent has no place in the queue: it is woken, and takes
+    /// Queues a thread that was notified for the mutex that it gave up. An urgent thread has no place in the queue: it is woken, and takes
     /// the mutex as such threads do.
     ///
     /// # Safety

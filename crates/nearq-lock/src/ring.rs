@@ -1,10 +1,10 @@
 //! The threads that wait for a condition, in the order in which they are notified: their records in a ring, under a lock of two bits.
 //!
 //! # Order
-//! The more urgent before the less urgent, and of one urgency the one that came first. Threads of the ordinary classes have the urgency
-//! 0, so among them it is the order of arrival; those of real-time classes have their priority (`Platform::urgency`), as it was when they
-//! came. A thread that adds an urgent record looks for its place; one that is not urgent is the last without a look. A notifier takes the
-//! first.
+//! More urgent threads come before less urgent ones; threads of the same urgency are in the order of arrival. Threads of ordinary classes
+//! have the urgency 0. The urgency of a thread of a real-time class is its priority when it came (`Platform::urgency`). A thread that adds
+//! an urgent record searches for its place in the ring; a record that is not urgent is added at the end without a search. A notifier takes
+//! the first record.
 //!
 //! # Words
 //! The ring's word, zero when nobody waits:
@@ -17,8 +17,8 @@
 //! | 3-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
 //! | 16-31 | `LAST` | the record that is last in order, or 0 | who holds the lock, as it gives it back |
 //!
-//! A record's `next` is the one behind it in order, its `before` the one before it; the last's `next` is the first. Both belong to who
-//! holds the lock. A record's `slot` is how urgent its owner is; it is written before the record is added.
+//! A record's `next` is the one behind it in order, its `before` the one before it; the last's `next` is the first. Both belong to
+//! the thread that holds the lock. A record's `slot` says how urgent its owner is; it is written before the record is added.
 //!
 //! A record's `state`, while its owner waits for a condition:
 //!
@@ -173,7 +173,7 @@ impl<'a, P: Platform> Ring<'a, P> {
         new
     }
 
-    /// Puts a record in, by how urgent its owner is.
+    /// Puts a record in, at the place that its owner's urgency gives it.
     #[inline(always)]
     pub(crate) fn add(&mut self, number: u32, urgency: u32) {
         let record = self.table.record(number);
@@ -230,7 +230,7 @@ impl<'a, P: Platform> Ring<'a, P> {
         }
     }
 
-    /// The records in order. Each may be taken out once it is there.
+    /// Calls `what` with each record, in order, until it returns false. `what` may take the record out.
     fn each(&mut self, mut what: impl FnMut(&mut Self, u32) -> bool) {
         let last = self.last;
         if last == 0 {
@@ -344,7 +344,7 @@ impl<P: Platform> Iterator for Claimed<'_, P> {
 }
 
 impl<P: Platform> Table<P> {
-    /// Makes a record ready to be put into a ring. Its owner, which is so urgent, will want the mutex with that word.
+    /// Makes a record ready to be put into a ring. Its owner has that urgency, and will want the mutex with that word.
     pub(crate) fn prepare_for_ring(
         &self,
         number: u32,
@@ -384,8 +384,8 @@ impl<P: Platform> Table<P> {
         }
     }
 
-    /// The caller, the owner of a record that is in a ring, does not wait any more. False if it was notified; otherwise it
-    /// [leaves](Self::leave) the ring.
+    /// The caller, the owner of a record in a ring, stops waiting. False if it was notified; otherwise it must [leave](Self::leave) the
+    /// ring.
     pub(crate) fn leaves_ring(&self, number: u32) -> bool {
         let state = &self.record(number).state;
         // Relaxed, both: as in `sleep_in_ring`.

@@ -102,7 +102,7 @@ pub(crate) struct Room<P: Platform> {
     begun: P::AtomicU32,
     /// 1 while a thread makes slots.
     stocking: P::AtomicU32,
-    /// 1 once a thread of a real-time class was seen.
+    /// 1 once a thread of a real-time class has been seen.
     urgent: P::AtomicU32,
     /// 1 if forks are followed on behalf of the room.
     followed: P::AtomicU32,
@@ -163,10 +163,11 @@ pub fn start<P: Platform>() {
     }
 }
 
-/// Says that the process may have threads of real-time classes from now on: each wait for a condition asks then how urgent its thread is.
+/// Says that the process may have threads of real-time classes from now on: from then on, each wait for a condition asks the system how
+/// urgent the thread is.
 ///
-/// A library need not say it of threads that are of such a class when they first wait, or that find a mutex held: that is seen. It is for
-/// a program that changes the class of a thread that has waited before. Calling it again does nothing.
+/// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
+/// they are recognised. It is for a program that changes the class of a thread that has waited before. Calling it again does nothing.
 pub fn expect_urgent<P: Platform>() {
     Room::<P>::get().expect_urgent();
 }
@@ -284,8 +285,8 @@ impl<P: Platform> Room<P> {
         Settings::unpack(self.settings.load(Ordering::Relaxed))
     }
 
-    /// How urgent the caller is, which is about to wait for a condition: 0 where no thread of a real-time class was ever seen, and nobody
-    /// is asked.
+    /// How urgent the caller is, which is about to wait for a condition. If no thread of a real-time class was ever seen, 0, without asking
+    /// the system.
     #[inline]
     pub(crate) fn urgency(&self) -> u32 {
         // Relaxed: a hint; nothing is published with it.
@@ -309,7 +310,7 @@ impl<P: Platform> Room<P> {
 
     /// Threads of real-time classes may wait from now on.
     pub(crate) fn expect_urgent(&self) {
-        // Relaxed: as in `urgency`. First a look, so that the line stays with all that read it.
+        // Relaxed: as in `urgency`. First a read, so that the cache line stays shared by all that read it.
         if self.urgent.load(Ordering::Relaxed) == 0 {
             self.urgent.store(1, Ordering::Relaxed);
         }
@@ -432,7 +433,7 @@ impl<P: Platform> Room<P> {
         self.as_spinner(domain, 0, stay, || P::pause(self.looks(micros)));
     }
 
-    /// A thread that was counted as one that spins in the domain does not any more.
+    /// A thread that was counted as spinning in the domain spins no more.
     pub(crate) fn spins_no_more(&self, domain: usize) {
         // Relaxed: a count and nothing else.
         self.domains[domain].spinners.fetch_sub(1, Ordering::Relaxed);

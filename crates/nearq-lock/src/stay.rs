@@ -1,37 +1,37 @@
-//! Where a thread is in a wait, for a thread that leaves the wait without returning from it: by a jump out of a signal handler.
+//! Where a thread is in a wait; for a thread that leaves the wait without returning from it, by a jump out of a signal handler.
 //!
 //! # Protocol
-//! The thread that waits notes its *station*, by which a handler on the same thread knows what it leaves behind.
+//! The thread that waits notes its *station* in the stay. By that, a handler on the same thread knows what the thread would leave behind.
 //!
 //! | station | what is there | what [`Stay::leave`] does |
 //! |---|---|---|
-//! | `NOWHERE` | nothing, or something that the thread is about to put in order by itself | nothing |
-//! | `LISTED` | the record in a condition's ring | as at a deadline: takes it out; if it was notified meanwhile, as `QUEUED` |
-//! | `QUEUED` | the record in a mutex's queue; or about to be put there by a notifier (`turn/moved.rs`) | as at a deadline: the record stays behind, for the thread that tells it. If it was told already, the turn is handed on |
+//! | `NOWHERE` | nothing, or something that the thread is about to clean up itself | nothing |
+//! | `LISTED` | the record in a condition's ring | as at a deadline: takes the record out; if the thread was notified meanwhile, as at `QUEUED` |
+//! | `QUEUED` | the record in a mutex's queue, or about to be put there by a notifier (`turn/moved.rs`) | as at a deadline: the record stays behind, for the thread that would send it a message. If it has got its message already, the turn is handed on |
 //! | `FRONT` | the turn | as at a deadline: hands it on |
-//! | `ON_WORD` | `ASLEEP` in the mutex's word | wakes one that sleeps there, as a wake-up may have come for the caller |
+//! | `ON_WORD` | `ASLEEP` in the mutex's word | wakes one thread that sleeps there, because the caller may have consumed a wake-up |
 //!
-//! Beside that: if the thread was counted as one that spins (`room.rs`), it is not any more.
+//! In addition, a thread that was counted as spinning (`room.rs`) is no longer counted.
 //!
 //! Invariants:
-//! 1. **What is noted is true**: a station is noted after the step that makes it true, and taken away before the step that lets another
-//!    thread have the record. So leaving never touches a record, a ring or a turn that is another thread's.
-//! 2. **A thread that sleeps or spins has noted its station.** Between the steps, for some instructions, `NOWHERE` is noted while
-//!    something is there. A jump at such a moment leaves it behind, as a jump from there leaves the C library's own state half changed.
-//! 3. **The caller does not have the mutex after it has left**, unless it had taken it by the step before the jump: then it stays held, as
-//!    the C library's does.
+//! 1. **What is noted is true**: a station is noted after the step that makes it true, and withdrawn before the step that lets another
+//!    thread have the record. So leaving never touches a record, a ring or a turn that belongs to another thread.
+//! 2. **A thread that sleeps or spins has noted its station.** For some instructions between the steps, `NOWHERE` is noted while something
+//!    is there. A jump at such a moment leaves that behind, just as such a jump leaves the C library's own state half changed.
+//! 3. **The caller does not hold the mutex after it has left**, unless it took the mutex in the last step before the jump: then the mutex
+//!    stays held, as the C library's does.
 //! 4. **Leaving waits for no mutex, and allocates nothing.** It may take the lock of a ring, which the thread does not hold at the station
 //!    `LISTED`.
-//! 5. **A notification that had come goes along**, as with the C library one that the thread has consumed and then waits for its mutex.
-//!    It cannot be passed on: a condition variable may be gone as soon as all that waited have been notified.
+//! 5. **A notification that the thread has got is lost with it**, as with the C library when a thread has consumed a notification and then
+//!    waits for its mutex. It cannot be passed on: the condition variable may be gone as soon as all that waited have been notified.
 //!
-//! A thread that was notified and leaves may be in the hands of the notifier still, which uses the mutex until it has queued the record
-//! up: the mutex must not be destroyed before the call that notified has returned.
+//! When a thread that was notified leaves, the notifier may still be using the mutex, until it has queued the record: the mutex must not be
+//! destroyed before the call that notified has returned.
 //!
-//! A stay is of one thread, and of one wait at a time: a handler that waits within a wait has another one.
+//! A stay belongs to one thread, and to one wait at a time: a handler that waits within a wait needs a stay of its own.
 //!
-//! Orderings: all is of one thread and of the signal handlers that run on it. The station is written after what it is about, and read
-//! before it; a fence for the compiler each keeps that order.
+//! Orderings: only one thread and the signal handlers that run on it access a stay. The station is written after the data that it vouches
+//! for, and read before them; a compiler fence on each side keeps that order.
 
 use core::cell::Cell;
 use core::ptr;
@@ -50,23 +50,22 @@ const FRONT: u32 = 3;
 const ON_WORD: u32 = 4;
 
 /// Where a thread is in a wait that it may leave by a jump ([`RawMutex::lock_staying`](crate::RawMutex::lock_staying),
-/// [`RawCondvar::wait_as`](crate::RawCondvar::wait_as)). Each wait of a thread that is within another one, in a signal handler,
-/// has one of its own.
+/// [`RawCondvar::wait_as`](crate::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its own.
 #[derive(Debug)]
 pub struct Stay<P: Platform = Linux> {
     station: P::AtomicU32,
-    /// By which the thread waits; not at `ON_WORD`.
+    /// The record by which the thread waits; not used at `ON_WORD`.
     number: Cell<u32>,
     /// The mutex's word.
     word: Cell<*const P::AtomicU32>,
     /// At `LISTED`: the ring's word.
     ring: Cell<*const P::AtomicU32>,
-    /// The domain where the thread is counted as one that spins, plus one; or 0.
+    /// The domain where the thread is counted as spinning, plus one; or 0.
     spins: P::AtomicU32,
 }
 
 impl Stay<Linux> {
-    /// Of a thread that does not wait, on Linux.
+    /// The stay of a thread that does not wait, on Linux.
     pub const fn new() -> Self {
         Stay {
             station: <<Linux as Platform>::AtomicU32 as ConstAtomic>::ZERO,
@@ -79,7 +78,7 @@ impl Stay<Linux> {
 }
 
 impl<P: Platform> Stay<P> {
-    /// Of a thread that does not wait, on any platform.
+    /// The stay of a thread that does not wait, on any platform.
     pub fn new_in() -> Self {
         Stay {
             station: P::AtomicU32::new(NOWHERE),
@@ -90,12 +89,12 @@ impl<P: Platform> Stay<P> {
         }
     }
 
-    /// Puts in order what the wait leaves behind that has this stay, in which the caller is and to which it will not return. To be called
-    /// by the thread that waits, in a signal handler that interrupts the wait, before it jumps. Nothing if the thread does not wait.
+    /// Cleans up the wait that has this stay, so that the caller can jump out of it. To be called by the thread that waits, in a signal
+    /// handler that interrupts the wait, before it jumps. Does nothing if the thread does not wait.
     ///
     /// # Safety
-    /// The wait is not gone on with. The mutex for which it waits is there; if the thread was at a condition, so is the condition variable,
-    /// unless the thread was notified.
+    /// The thread does not return to the wait. The mutex for which it waits exists. If the thread waits for a condition and was not
+    /// notified, the condition variable exists too.
     pub unsafe fn leave(&self) {
         // Relaxed, here and below: see the head of the file.
         let spins = self.spins.load(Ordering::Relaxed);
@@ -115,7 +114,7 @@ impl<P: Platform> Stay<P> {
             LISTED => {
                 let table = &Room::<P>::get().table;
                 if table.leaves_ring(number) {
-                    // SAFETY: not notified, so the condition variable is there, as the caller promises.
+                    // SAFETY: not notified, so the condition variable exists, as the caller promises.
                     table.leave(number, unsafe { &*self.ring.get() });
                 } else {
                     // SAFETY: as the caller promises.
@@ -135,7 +134,7 @@ impl<P: Platform> Stay<P> {
     }
 
     /// # Safety
-    /// The mutex of that word is there.
+    /// The mutex of that word exists.
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {
         let room = Room::<P>::get();
         if let Heard::Message(message) = room.table.give_up(number) {
@@ -150,7 +149,7 @@ impl<P: Platform> Stay<P> {
         compiler_fence(Ordering::Release);
     }
 
-    /// The thread will wait by that record, for the mutex with that word. Nothing is there yet.
+    /// The thread will wait by that record, for the mutex with that word. It is not in a ring or queue yet.
     pub(crate) fn begin(&self, number: u32, word: &P::AtomicU32) {
         self.number.set(number);
         self.word.set(word);
@@ -178,12 +177,12 @@ impl<P: Platform> Stay<P> {
         self.note(ON_WORD);
     }
 
-    /// The thread goes on by itself.
+    /// The thread is at no station any more.
     pub(crate) fn goes_on(&self) {
         self.note(NOWHERE);
     }
 
-    /// Whether the thread is counted as one that spins in the domain.
+    /// The thread is counted as spinning in that domain, or in none.
     pub(crate) fn spins(&self, domain: Option<usize>) {
         self.spins.store(domain.map_or(0, |domain| domain as u32 + 1), Ordering::Relaxed);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Answered {
     outer: u32,
 }
 
-/// By which record a thread waits.
+/// The record by which a thread waits; see [`Summons::waits_by`].
 #[derive(Clone, Copy, Debug)]
 pub struct WaitsBy(u32);
 
@@ -83,14 +83,14 @@ impl<P: Platform> Summons<P> {
         self.word.fetch_and(WAITS_BY, Ordering::Relaxed);
     }
 
-    /// By which record the caller waits now, whose summons it is: for [`waits_again`](Self::waits_again).
+    /// The record by which the caller, whose summons this is, waits now; for [`waits_again`](Self::waits_again).
     pub fn waits_by(&self) -> WaitsBy {
         // Relaxed: the caller's alone.
         WaitsBy(self.word.load(Ordering::Relaxed) & WAITS_BY)
     }
 
-    /// The caller, whose summons it is, waits by the record by which it waited then: what it waited by since it has
-    /// [left](crate::Stay::leave).
+    /// The caller, whose summons this is, waits again by the record that [`waits_by`](Self::waits_by) returned. It has
+    /// [left](crate::Stay::leave) the wait that it began since.
     pub fn waits_again(&self, by: WaitsBy) {
         self.wait_no_more(self.waits_by().0, Answered { was_sent: false, outer: by.0 });
     }

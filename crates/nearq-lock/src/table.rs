@@ -51,8 +51,8 @@ pub(crate) struct Record<P: Platform> {
     /// The word of the mutex that its owner wants when it has been notified; of one that leaves its ring while a notifier waits for
     /// that, what the notifier waits on (`ring.rs`).
     pub(crate) word: P::AtomicPtr<P::AtomicU32>,
-    /// In a condition's ring, how urgent its owner is (`ring.rs`). Where it was queued up by another thread: a slot's number, or 0 for the
-    /// plain queue (`turn/moved.rs`).
+    /// In a condition's ring: how urgent its owner is (`ring.rs`). If another thread has queued the record, or its owner has a stay: which
+    /// queue it is in, as a slot's number, or 0 for the plain queue (`turn/moved.rs`, `stay.rs`).
     pub(crate) slot: P::AtomicU32,
     /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Nobody while it is in a queue, where it may
     /// become another thread's.

@@ -47,7 +47,7 @@ pub(crate) struct Turns<'a, P: Platform> {
     own: Option<&'a Own<P>>,
     /// The domain that the thread was in when it came.
     here: usize,
-    /// Where the thread notes where it is, if it may leave by a jump.
+    /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
 }
 
@@ -106,30 +106,30 @@ impl<'a, P: Platform> Turns<'a, P> {
         Turns { word, room, settings, own, here: room.here(), stay: None }
     }
 
-    /// Of a thread that notes where it is, if it does.
+    /// For a thread that notes its station in `stay`, if there is one.
     pub(crate) fn staying(self, stay: Option<&'a Stay<P>>) -> Self {
         Turns { stay, ..self }
     }
 
-    /// The thread has put its record into a queue, and waits there.
+    /// The thread has put its record into a queue, and waits there: notes it.
     fn is_queued(&self) {
         if let Some(stay) = self.stay {
             stay.is_queued();
         }
     }
 
-    /// The thread has the turn: notes it, with what came along, where whoever hands it on finds it.
+    /// The thread has the turn: notes it, and stores what came with the turn in the record, where `hand_on_unused` finds it.
     fn is_in_front(&self, turn: Turn) {
         if let Some(stay) = self.stay {
             let record = self.room.table.record(turn.number);
-            // Relaxed, both: of the thread that is in front.
+            // Relaxed, both: only the thread in front accesses them.
             record.passed.store(turn.passed, Ordering::Relaxed);
             record.since.store(turn.since, Ordering::Relaxed);
             stay.is_in_front();
         }
     }
 
-    /// The thread goes on by itself.
+    /// The thread is at no station any more: notes it.
     fn goes_on(&self) {
         if let Some(stay) = self.stay {
             stay.goes_on();
@@ -139,7 +139,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     /// Notes by which record the thread will wait, and in which queue: a slot's number, or 0.
     fn begins(&self, number: u32, slot: u32) {
         if let Some(stay) = self.stay {
-            // Relaxed: of the thread itself, before it joins.
+            // Relaxed: only the thread itself accesses it before it joins.
             self.room.table.record(number).slot.store(slot, Ordering::Relaxed);
             stay.begin(number, self.word);
         }
@@ -345,7 +345,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         }
     }
 
-    /// Hands the turn of the plain queue on without having the mutex, and leaves the queue.
+    /// Hands on the turn of the plain queue without holding the mutex, and leaves the queue.
     fn hand_on_plain(&self, turn: Turn) {
         // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
         // may have the turn, whose reservation is not ours to take away.
@@ -357,7 +357,8 @@ impl<'a, P: Platform> Turns<'a, P> {
         }
     }
 
-    /// Hands on what a record was told whose owner has left (`stay.rs`), where that is named that it is in. The caller has the record.
+    /// Hands on the message to a record whose owner has left (`stay.rs`), in the queue that the record names in `slot`. The caller has the
+    /// record.
     pub(crate) fn hand_on_unused(&self, number: u32, message: u32) {
         let turn = self.turn(number);
         // Relaxed: written before the record joined its queue.
@@ -368,7 +369,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                 let bound = self.room.slots.get(slot);
                 let tail = bound.queue_of(self.here);
                 if message == TURN {
-                    // As one that gives up at its deadline.
+                    // Like a thread that gives up at its deadline.
                     self.unreserve();
                     self.hand_on(bound, &tail, turn, false);
                 } else {

@@ -75,7 +75,7 @@ const LONG_YIELD: Duration = Duration::from_micros(100);
 /// A mutex's word, and a thread that wants it.
 pub(crate) struct Waiting<'a, P: Platform> {
     word: &'a P::AtomicU32,
-    /// Where the thread notes where it is, if it may leave by a jump.
+    /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
 }
 
@@ -85,7 +85,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
         Waiting { word, stay: None }
     }
 
-    /// Of a thread that notes where it is, if it does.
+    /// For a thread that notes its station in `stay`, if there is one.
     #[inline]
     pub(crate) fn staying(self, stay: Option<&'a Stay<P>>) -> Self {
         Waiting { stay, ..self }

@@ -11,9 +11,9 @@
 //! - **Waiting orders more than promised**: it goes through loom's mutex. An acquire that is missing only after
 //!   a wait goes unnoticed; on the paths that do not wait it is found.
 //! - **`wake` does not touch the word.** It is an address, as on Linux; freed memory is fine.
-//! - loom takes `SeqCst` accesses for little more than `AcqRel` (a load misses no newer `SeqCst` write); put [`Platform::model_fence`](nearq_platform::Platform::model_fence)
-//!   into Dekker patterns. Its limits: five threads with the first one, about 1000 steps a thread, no load
-//!   buffering. Use two or three threads and a preemption bound of two or three.
+//! - loom treats `SeqCst` accesses as little more than `AcqRel` (a load misses no newer `SeqCst` write); put
+//!   [`Platform::model_fence`](nearq_platform::Platform::model_fence) into Dekker patterns. Its limits: five threads with the first one,
+//!   about 1000 steps a thread, no load buffering. Use two or three threads and a preemption bound of two or three.
 //! - Affinity, nice, scheduling and memory calls do nothing and succeed; the CPU is what
 //!   [`Loom::set_current_cpu`] says.
 //!

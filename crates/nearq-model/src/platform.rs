@@ -71,8 +71,8 @@ impl Loom {
         DEADLINES_COME.with(|own| own.set(come));
     }
 
-    /// Does something, and jumps out of it when it would sleep, as a signal handler may; nothing is dropped on the way by what it is for.
-    /// Whether it came to its end instead.
+    /// Calls `what`, and jumps out of it when it would sleep, as a signal handler may. The jump is an unwinding: `what` must have nothing
+    /// to drop on the way. True if `what` came to its end instead.
     ///
     /// # Panics
     /// If `what` does.
@@ -87,7 +87,7 @@ impl Loom {
         }
     }
 
-    /// Says what [`Platform::urgency`] answers in this thread from now on; 0 before.
+    /// Sets what [`Platform::urgency`] returns in this thread from now on; 0 before.
     pub fn set_urgency(urgency: u32) {
         URGENCY.with(|own| own.set(urgency));
     }
@@ -129,7 +129,7 @@ impl Platform for Loom {
         let comes = jumps || deadline.is_some() && DEADLINES_COME.with(StdCell::get);
         let outcome = futex::wait(word, expected, comes);
         if jumps && outcome == Wait::TimedOut {
-            // No message is printed, as nothing is wrong.
+            // Not a panic, so that no message is printed: nothing is wrong.
             std::panic::resume_unwind(Box::new(Jumped));
         }
         outcome

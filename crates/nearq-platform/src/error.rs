@@ -25,7 +25,7 @@ impl Refused {
         self.errno
     }
 
-    /// The same text for all calls that are refused for the same reason, whatever they were about.
+    /// A text by which refusals for the same reason are recognised, whatever the calls were about.
     pub fn cause(&self) -> String {
         format!("{}: {}", self.errno, self.remedy)
     }

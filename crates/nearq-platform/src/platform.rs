@@ -60,19 +60,19 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// [`Wait::Woken`] for no reason. No memory ordering is implied.
     fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
 
-    /// As [`wait`](Self::wait), for what other threads of the program are to do. While the caller waits, it makes the attempts that were
-    /// [left to be made again](Self::retry_later), because there may be no other thread that could. The attempts run without the locks
-    /// of the platform, and may start threads.
+    /// As [`wait`](Self::wait), for work that other threads of the program are to do. While the caller waits, it makes the attempts that
+    /// were [left to be made again](Self::retry_later), because there may be no other thread that could make them. The platform holds no
+    /// lock while an attempt runs; an attempt may start threads.
     #[inline]
     fn wait_for_work(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         Self::wait(word, expected, deadline)
     }
 
-    /// Something could not be done for now, and no thread of the caller's kind is left that would try again. Threads that
-    /// [wait for work](Self::wait_for_work) make the attempt a little later, once. Nothing where nothing is refused.
+    /// Leaves an attempt to be made again: something was refused for now, and the caller has no thread that would try again. A thread that
+    /// [waits for work](Self::wait_for_work) makes the attempt once, a little later. Does nothing on a platform that refuses nothing.
     fn retry_later(_attempt: Attempt) {}
 
-    /// Makes the attempts that are left, once. Nothing, and one or two loads, where there are none.
+    /// Makes each attempt that is left once. If there are none, it costs one or two loads.
     #[inline]
     fn retry_now() {}
 
@@ -167,17 +167,18 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
 
     /// The machine, and what this process may use of it, read anew. Takes a tenth of a second on a large machine.
     ///
-    /// Where not all of it can be read, it is as much as is known and [not whole](Topology::is_whole).
+    /// If not all of it can be read, the answer has what is known, and is [not whole](Topology::is_whole).
     ///
     /// # Errors
-    /// Where not even the CPUs of the machine are known; the text says why.
+    /// If not even the CPUs of the machine are known; the text says why.
     fn machine() -> Result<Machine, String>;
 
-    /// The machine again, as far as it may be another than before. `known` has what was read before, for a platform that compares with
-    /// it before it reads all anew. So a look is cheap on a machine that is as it was; one that reads all anew does not ask.
+    /// Looks at the machine again, as far as it may have changed. `known` returns what was read before: a platform may compare with that
+    /// before it reads everything, so that a look is cheap on a machine that has not changed. A platform that always reads everything does
+    /// not call it.
     ///
     /// # Errors
-    /// What may have changed cannot be read; what was known stands.
+    /// If what may have changed cannot be read; what was known before stays valid.
     fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
         known: impl FnOnce() -> Arc<K>,
     ) -> Result<Look, String> {
@@ -324,8 +325,9 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         false
     }
 
-    /// How urgent the caller is now among threads of real-time classes: more is more urgent, 0 is one of an ordinary class. On Linux it
-    /// is the priority of `SCHED_FIFO` and `SCHED_RR`, and more than each of those for `SCHED_DEADLINE`. One or two system calls.
+    /// How urgent the caller is now: 0 for a thread of an ordinary class, a greater number for a more urgent thread of a real-time class.
+    /// On Linux it is the priority for `SCHED_FIFO` and `SCHED_RR`, and a number above all priorities for `SCHED_DEADLINE`. One or two
+    /// system calls.
     fn urgency() -> u32 {
         0
     }
@@ -469,8 +471,8 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Tells the person who runs the program one line (on Linux: standard error).
     fn warn(line: &str);
 
-    /// As [`warn`](Self::warn), the first time that this process warns of that cause. The cause is a text that is the same whenever the
-    /// same is to be done about it, whichever thread or object meets it.
+    /// As [`warn`](Self::warn), but only the first time that this process warns of `cause`. Two warnings should have the same cause if a
+    /// person would do the same about both, whichever threads or objects they are about.
     fn warn_once(cause: &str, line: &str);
 }
 
@@ -523,7 +525,7 @@ pub struct Machine {
 /// What a [look](Platform::look_again) at the machine has found.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The machine; `None` where it is known to be the one that it was.
+    /// The machine; `None` if it is known not to have changed.
     pub topology: Option<Topology>,
     /// The CPUs and the quota that this process has now.
     pub limits: Limits,

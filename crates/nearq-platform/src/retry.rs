@@ -1,18 +1,18 @@
 //! Attempts that failed and are to be made again: [`Retries`].
 //!
-//! A runtime starts its threads when work comes, and the system may refuse one for a moment. Where no thread of the runtime is left
-//! that would try again, the attempt is put here, and the threads that wait for the work make it again while they wait
+//! A runtime starts its threads when work comes, and the system may refuse one for a moment. If no thread of the runtime is left that would
+//! try again, the attempt is put here, and the threads that wait for the work make it again while they wait
 //! ([`Platform::wait_for_work`](crate::Platform::wait_for_work)).
 //!
 //! # Protocol
-//! The attempts are a stack of nodes. Anybody pushes a node ([`Retries::add`]). One thread at a time takes the whole stack and makes each
-//! attempt, once ([`Retries::make`]); an attempt that fails again is added anew by the code that makes it. `busy` says that a thread is at
-//! it, so that the others take the stack, which is empty meanwhile, for one that is not ([`Retries::is_empty`]). A node belongs to the
-//! stack while it is on it, and else to the thread that took it.
+//! The attempts are a stack of nodes. Any thread may push a node ([`Retries::add`]). One thread at a time takes the whole stack and makes
+//! each attempt once ([`Retries::make`]); an attempt that fails again adds itself anew. `busy` is set while a thread makes attempts: the
+//! stack is empty then, but [`Retries::is_empty`] says false, because an attempt may still fail. A node belongs to the stack while it is on
+//! it, and otherwise to the thread that took it.
 //!
 //! # Forks
-//! `busy` holds the process's epoch, plus one. In the child of a fork, a mark of the parent's counts for nothing, and what the parent's
-//! thread had taken is not there any more: it was an attempt for work of the parent's.
+//! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark counts for nothing. Attempts that a thread of the
+//! parent had taken off the stack are not made in the child: they were for work of the parent.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -42,20 +42,20 @@ impl Retries {
         Retries { head: AtomicPtr::new(ptr::null_mut()), busy: AtomicU64::new(0) }
     }
 
-    /// Whether nothing is to be tried again, in the process of that epoch. An answer that is out of date costs a pause.
+    /// Whether no attempt is left, in the process of that epoch. An outdated answer costs no more than a pause.
     #[inline]
     pub fn is_empty(&self, epoch: u64) -> bool {
-        // Relaxed: nothing is read that the mark or the head would hand over.
+        // Relaxed: the caller reads nothing that the mark or the head publishes.
         self.head.load(Ordering::Relaxed).is_null()
             && self.busy.load(Ordering::Relaxed) != epoch + 1
     }
 
-    /// The attempt is to be made.
+    /// Leaves an attempt to be made.
     pub fn add(&self, attempt: Attempt) {
         let node = Box::into_raw(Box::new(Node { attempt, next: ptr::null_mut() }));
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // SAFETY: validity: made above. Aliasing: nobody else knows of the node until it is on the stack.
+            // SAFETY: validity: made above. Aliasing: no other thread knows of the node until it is on the stack.
             unsafe { (*node).next = head };
             // Release: pairs with the acquire in `make`; hands the node over.
             match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed)
@@ -66,13 +66,13 @@ impl Retries {
         }
     }
 
-    /// Makes each attempt once, unless another thread is at it. In the process of that epoch.
+    /// Makes each attempt once, unless another thread is making them. In the process of that epoch.
     pub fn make(&self, epoch: u64) {
         if self.head.load(Ordering::Relaxed).is_null() {
             return;
         }
         let busy = self.busy.load(Ordering::Relaxed);
-        // Relaxed: the mark protects nothing, it only says that a thread tries.
+        // Relaxed: the mark protects nothing; it only says that a thread is making attempts.
         let begins = |busy| {
             self.busy.compare_exchange(busy, epoch + 1, Ordering::Relaxed, Ordering::Relaxed)
         };
@@ -95,7 +95,7 @@ impl Drop for Retries {
     fn drop(&mut self) {
         let mut node = *self.head.get_mut();
         while !node.is_null() {
-            // SAFETY: validity: as in `make`. Aliasing: nobody else has the stack.
+            // SAFETY: validity: as in `make`. Aliasing: no other thread has the stack.
             node = unsafe { Box::from_raw(node) }.next;
         }
     }

@@ -1,14 +1,14 @@
 //! Which causes have been warned of: [`Said`].
 //!
-//! A cause concerns many threads, and each of them meets it. One line is enough. The table has a fixed size and no lock, so it may be
-//! asked anywhere, also in the child of a fork, which has said what its parent has said.
+//! Many threads may meet the same cause, and one warning is enough. The table has a fixed size and no lock, so it may be used anywhere,
+//! also in the child of a fork. The child does not repeat the warnings of its parent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// So many causes are told apart; what comes after them is not said. There are about ten in the program.
+/// How many causes are told apart. Further causes are not warned of. The program has about ten.
 const CAUSES: usize = 64;
 
-/// The causes that were said, by their hashes.
+/// The hashes of the causes that were warned of.
 #[derive(Debug)]
 pub struct Said([AtomicU64; CAUSES]);
 
@@ -18,11 +18,11 @@ impl Said {
         Said([const { AtomicU64::new(0) }; CAUSES])
     }
 
-    /// Whether the caller is the first to say this, and notes that it was said.
+    /// Whether the caller is the first to warn of this cause; notes that it was warned of.
     pub fn is_first(&self, cause: &str) -> bool {
         let own = hash(cause);
         for entry in &self.0 {
-            // Relaxed: the value is all there is.
+            // Relaxed: nothing is published with the value.
             match entry.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(known) if known == own => return false,

@@ -9,9 +9,9 @@
 //! frame that may be unwound.
 //!
 //! # Protocol
-//! Each thread has a `Summons` (`nearq_lock`; `leaving.rs` keeps it), which who cancels it finds at the same distance from the thread's
-//! pointer as its own: thread-local values of a library that was loaded with the program are at a fixed place in each thread (`build.rs`
-//! sees to the "with the program").
+//! Each thread has a `Summons` (`nearq_lock`; `leaving.rs` keeps it), which a canceller finds at the same distance from the thread's
+//! pointer as its own summons: thread-local values of a library that was loaded with the program are at a fixed place in each thread
+//! (`build.rs` sees to the "with the program").
 //!
 //! - *cancel*: send the summons; then have the C library note the cancellation; then wake the thread by the record by which it waited
 //!   when the summons was sent, if it did. The first step is the last that touches the thread's memory: once the C library has noted it,

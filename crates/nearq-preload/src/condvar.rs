@@ -263,7 +263,8 @@ pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
 }
 
 /// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
-/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. It may be left by a jump.
+/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. The thread may leave the wait by a
+/// jump, by means of `wait`.
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,

@@ -205,7 +205,7 @@ export! {
             real::thrd_create::call(thread, main, argument)
         },
         theirs: real::thrd_create::call(thread, main, argument);
-    // A class that a thread was not of when it first waited.
+    // The new class may be one that the thread did not have when it first waited.
     "C" pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param),
         ours: {
             process::changes_class(policy);
@@ -227,7 +227,7 @@ export! {
         theirs: real::register_atfork::call(prepare, parent, child, object);
 }
 
-/// Exports functions that jump. Whoever waits leaves its wait before (`leaving.rs`).
+/// Exports functions that jump. A thread that waits leaves its wait first (`leaving.rs`).
 macro_rules! export_jump {
     ($($name:ident = $real:ident;)*) => {$(
         // SAFETY: the name and type of the C library's function, which it does the work of.

@@ -1,32 +1,34 @@
-//! Threads that leave a wait by a jump: a signal handler interrupts the wait and ends by `siglongjmp`, as programs do that have no other
-//! timeout. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it works.
+//! Threads that leave a wait by a jump: a signal handler interrupts the wait and ends with `siglongjmp`. Programs use that as a timeout
+//! where they have no other. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it
+//! works.
 //!
 //! # Protocol
-//! Each thread has a row of *places*, one for each wait that it is in: the outermost, the wait of a handler that has interrupted that, and
-//! so on. A place says where on the stack the wait is, has a `Stay` (`nearq_lock`), and knows how the thread could be cancelled before.
+//! Each thread has a row of *places*, one for each wait that it is in: the outermost wait, the wait of a handler that has interrupted that
+//! one, and so on. A place has the address of the wait on the stack, a `Stay` (`nearq_lock`), and the thread's cancellation state or type
+//! from before the wait.
 //!
 //! - *wait*: take the next place ([`begin`]), wait by its stay, give it back ([`end`]).
-//! - *jump*: the functions that jump are ours. Whose place is below the stack pointer that the jump goes to is left: its place is given
-//!   back, the wait puts in order what it leaves behind (`Stay::leave`), and the thread can be cancelled as before. Innermost first.
-//!   Then the C library's function jumps.
+//! - *jump*: the functions that jump are replaced by ours. They leave each wait whose stack address is below the stack pointer that the
+//!   jump goes to, the innermost first: give its place back, clean up what the wait leaves behind (`Stay::leave`), and restore the
+//!   cancellation state or type. Then they call the C library's function, which jumps.
 //!
 //! Invariants:
-//! 1. **A wait that is gone on with is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's
-//!    buffer; where the handler runs on a stack of its own (`sigaltstack`), a jump within that leaves nothing that is elsewhere, and a
-//!    jump out of it all that is in it.
-//! 2. **What is left is left by its own thread, before any of its frames is overwritten.** Places are no part of the stack.
-//! 3. Nothing here allocates, takes a mutex, or changes `errno`. A thread that does not wait pays a look at a thread-local value for a
-//!    jump.
+//! 1. **A wait to which the thread returns is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's
+//!    buffer. If the handler runs on a stack of its own (`sigaltstack`), a jump within that stack leaves no wait on another stack, and a
+//!    jump out of it leaves all waits that are on it.
+//! 2. **A wait is left by its own thread, before any of its frames is overwritten.** Places are not on the stack.
+//! 3. Nothing here allocates, takes a mutex, or changes `errno`. For a thread that does not wait, a jump costs one read of a thread-local
+//!    value more.
 //!
 //! # Where the stack pointer is
-//! The buffer is the C library's: it keeps the stack pointer and the place of return with a secret of the process mixed in. The secret is
-//! found out at the beginning ([`prepare`]) by filling a buffer where both are known. Where it comes out as two different ones, the
-//! buffer is not as we know it, and no wait is left: as on other processors.
+//! The C library mangles the stack pointer and the return address in the buffer with a secret of the process. [`prepare`] finds the secret
+//! out when the library is first used, by filling a buffer at a point where both values are known. If the two values do not give the same
+//! secret, the layout of the buffer is not the one that we know, and no wait is left. Nor is any on other processors.
 //!
 //! # What is not seen
-//! Other ways to leave a wait from a handler: `setcontext` and what compilers make of `__builtin_longjmp`, which leave the record behind;
-//! an exception and `pthread_exit`, which end the process, as our frames cannot be unwound; and a handler that goes on with other
-//! coroutines on other stacks and comes back later. A fifth wait within four others is not left either.
+//! Other ways to leave a wait from a handler are not seen: `setcontext` and the code of `__builtin_longjmp`, which leave the record behind;
+//! an exception and `pthread_exit`, which end the process, because our frames cannot be unwound; and a handler that switches to coroutines
+//! on other stacks and comes back later. A fifth wait, nested within four others, is not left either.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -40,7 +42,7 @@ use nearq_platform::SavedErrno;
 
 use crate::cancel;
 
-/// So many waits within each other are followed.
+/// How many nested waits are followed.
 const PLACES: usize = 4;
 
 /// How a thread could be cancelled before it waited.
@@ -52,22 +54,22 @@ pub(crate) enum Before {
     Type(c_int),
 }
 
-/// Where a wait is noted.
+/// What is noted of a wait.
 struct Place {
     stay: Stay,
     index: usize,
     /// An address in the stack, below the frame of the function that the program has called.
     top: Cell<usize>,
     before: Cell<Before>,
-    /// By which record the thread waited before, as others know that cancel it.
+    /// The record by which the thread waited before this wait, as threads that cancel it know it.
     waits_by: Cell<Option<WaitsBy>>,
 }
 
 /// What a thread has of its own while it waits.
 struct Own {
-    /// By which it is called away (`cancel.rs`).
+    /// The summons by which the thread is called away (`cancel.rs`).
     summons: Summons,
-    /// How many of the places are of waits that it is in.
+    /// How many of the places are in use, by waits that the thread is in.
     depth: AtomicUsize,
     places: [Place; PLACES],
 }
@@ -75,17 +77,17 @@ struct Own {
 /// A wait that the caller is in.
 pub(crate) struct InWait<'a> {
     own: &'a Own,
-    /// None if it is in too many.
+    /// None if the thread is in too many waits.
     place: Option<&'a Place>,
 }
 
 impl<'a> InWait<'a> {
-    /// By which it may be left.
+    /// The stay by which it may be left.
     pub(crate) fn stay(&self) -> Option<&'a Stay> {
         self.place.map(|place| &place.stay)
     }
 
-    /// By which the caller may be called away.
+    /// The summons by which the caller may be called away.
     pub(crate) fn summons(&self) -> &'a Summons {
         &self.own.summons
     }
@@ -104,7 +106,7 @@ impl Place {
 }
 
 thread_local! {
-    /// Without a destructor: there at any time of the thread's life.
+    /// Without a destructor, so that it exists at any time of the thread's life.
     static OWN: Own = const {
         Own {
             summons: Summons::new(),
@@ -128,13 +130,13 @@ pub(crate) fn summons<'a>() -> &'a Summons {
 #[inline]
 pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
     let own = own();
-    // Relaxed, here and below: of the thread and its signal handlers.
+    // Relaxed, here and below: only the thread and its signal handlers access it.
     let place = own.places.get(own.depth.load(Ordering::Relaxed));
     if let Some(place) = place {
         place.top.set(ptr::from_ref(&before).addr());
         place.before.set(before);
         place.waits_by.set(Some(own.summons.waits_by()));
-        // A handler that finds it finds it filled in.
+        // A handler that finds the place finds it filled in.
         compiler_fence(Ordering::Release);
         own.depth.store(place.index + 1, Ordering::Relaxed);
     }
@@ -153,7 +155,7 @@ pub(crate) fn end(wait: &InWait<'_>) {
 /// The caller, in a program that is ours, is about to jump to where the buffer says. It may end here, if it is of the asynchronous type.
 ///
 /// # Safety
-/// The buffer was filled by the C library, in a frame that is there.
+/// The C library has filled the buffer, in a frame that still exists.
 #[inline]
 pub(crate) unsafe extern "C-unwind" fn jumps(buffer: *const c_void) {
     // Relaxed: as above.
@@ -179,7 +181,8 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
     }
 }
 
-/// Leaves the innermost wait, if a jump there leaves it, and says how the thread could be cancelled before. False if it does not.
+/// Leaves the innermost wait, if a jump to the stack pointer `to` leaves it, and stores in `before` how the thread could be cancelled
+/// before. False if the jump does not leave it.
 extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     let own = own();
     // Relaxed, both: as above.
@@ -191,7 +194,7 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
         return false;
     }
     own.depth.store(index, Ordering::Relaxed);
-    // SAFETY: the caller is about to jump out of it. It waits for a mutex, or at a condition, that the program has not destroyed then.
+    // SAFETY: the caller is about to jump out of it. It waits for a mutex or a condition, which the program must not have destroyed.
     unsafe { place.stay.leave() };
     if let Some(by) = place.waits_by.get() {
         own.summons.waits_again(by);
@@ -200,19 +203,19 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     true
 }
 
-/// Whether a jump from `here` to that stack pointer leaves what is on the stack at `top`, where the caller runs on a stack of its own or
-/// does not.
+/// Whether a jump from `here` to the stack pointer `to` leaves the wait whose stack address is `top`. `own` is the alternate signal stack
+/// if the caller runs on it.
 fn is_left(top: usize, to: usize, here: usize, own: Option<&Range<usize>>) -> bool {
     let is_there = |address| own.is_some_and(|own| own.contains(&address));
     match (is_there(top), is_there(to)) {
         (true, false) => true,
         (false, true) => false,
-        // If the caller is above, it is on a stack of which the system does not tell (`SS_AUTODISARM`), and may jump within that.
+        // If the caller is above both, it is on a stack that the system does not report (`SS_AUTODISARM`), and may jump within that.
         _ => top < to && (here < top || to < here),
     }
 }
 
-/// The stack of the handler that is running, if it has one of its own.
+/// The alternate signal stack, if the handler that is running is on it.
 fn own_stack() -> Option<Range<usize>> {
     let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
     // SAFETY: the memory is ours, and nothing is changed.
@@ -227,26 +230,26 @@ fn own_stack() -> Option<Range<usize>> {
 
 // ---- the C library's buffer -----------------------------------------------------------------------------------------------
 
-/// Which words of a buffer are the stack pointer and the place of return.
+/// Which words of a buffer are the stack pointer and the return address.
 #[cfg(target_arch = "x86_64")]
 const WORDS: (usize, usize) = (6, 7);
 #[cfg(target_arch = "aarch64")]
 const WORDS: (usize, usize) = (13, 11);
 
-/// How many words a buffer has at most.
+/// At least as many words as a buffer has.
 const LENGTH: usize = 64;
 
-/// What is mixed in; 0 where it is not known.
+/// The secret that is mixed in; 0 if it is not known.
 static SECRET: AtomicUsize = AtomicUsize::new(0);
 
-/// A word of a buffer, without the secret, or with it.
+/// Takes the secret out of a word of a buffer. With the word's plain value in place of the secret, the result is the secret.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const fn mix(word: usize, secret: usize) -> usize {
     let word = if cfg!(target_arch = "x86_64") { word.rotate_right(17) } else { word };
     word ^ secret
 }
 
-/// The stack pointer to which a jump goes, if it can be told.
+/// The stack pointer to which a jump goes, if it can be read.
 unsafe fn stack_pointer(buffer: *const usize) -> Option<usize> {
     // Relaxed: published by the decision, which the caller has seen (`process.rs`).
     let secret = SECRET.load(Ordering::Relaxed);
@@ -270,8 +273,8 @@ pub(crate) fn prepare() {
         let mut buffer = [0; LENGTH];
         let there: usize;
         let fill = _setjmp as unsafe extern "C" fn(*mut usize) -> c_int;
-        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns
-        // once: nobody jumps there.
+        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns once:
+        // no code jumps back there.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::asm!("mov r12, rsp", "call r13", out("r12") there, in("r13") fill, in("rdi") buffer.as_mut_ptr(),
@@ -285,7 +288,7 @@ pub(crate) fn prepare() {
         }
         let secret = mix(buffer[WORDS.0], there);
         let returns = mix(buffer[WORDS.1], secret);
-        // The call is in this function, which is not that long.
+        // The call is in this function, which is shorter than that.
         let known = returns.abs_diff(prepare as *const () as usize) < 1 << 14;
         // Relaxed: published by the decision that comes after.
         SECRET.store(if known { secret } else { 0 }, Ordering::Relaxed);
@@ -335,7 +338,7 @@ mod tests {
         assert!(waits[PLACES].stay().is_none() && waits[PLACES - 1].stay().is_some());
         end(&waits[PLACES]);
         assert_eq!(depth(), PLACES);
-        // The outer one, by one that has not seen the inner ones go.
+        // The outer wait ends, and the inner ones were not ended before.
         end(&waits[1]);
         assert_eq!(depth(), 1);
         end(&waits[0]);

@@ -20,9 +20,9 @@
 //! `pthread_mutex_*` and `pthread_cond_*`, `mtx_*` and `cnd_*`, for mutexes of the types normal, error-checking, recursive and
 //! adaptive, however they were initialised. Robust, priority-inheriting, priority-protecting and process-shared ones, and all of a
 //! kind that is not known here, stay the C library's from their first use to their last; so do process-shared condition variables.
-//! `pthread_create`, `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` are seen on
-//! their way, to prepare what the first wait needs, to know of threads of real-time classes, to wake who is cancelled, and to be the first
-//! that is told of a fork; so are `longjmp` and its kin, for threads that jump out of a wait (`leaving.rs`).
+//! `pthread_create`, `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` pass through
+//! us: to prepare what the first wait needs, to learn of threads of real-time classes, to wake a thread that is cancelled, and to be told
+//! of a fork before all others. So do `longjmp` and its relatives, for threads that jump out of a wait (`leaving.rs`).
 //!
 //! # How symbols are found
 //! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)
@@ -45,8 +45,8 @@
 //!
 //! # The rooms
 //! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread wakes,
-//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, `control` who looks at it from
-//! outside.
+//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, `control` how it is looked at
+//! from outside.
 
 #![allow(
     clippy::disallowed_types,

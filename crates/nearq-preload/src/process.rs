@@ -171,7 +171,8 @@ pub(crate) fn threads_begin() {
     }
 }
 
-/// A thread of a program that is ours is about to be given a class. Threads that wait before there are several see it by themselves.
+/// A thread of a program that is ours is about to be given a class. Before there are several threads, nothing is noted: a thread finds out
+/// its class when it first waits.
 pub(crate) fn changes_class(policy: c_int) {
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
     if is_ready() && !ordinary.contains(&(policy & !libc::SCHED_RESET_ON_FORK)) {

@@ -69,7 +69,7 @@ pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The machine below `root`, refused where it could not be read whole: all its tasks would go by what is guessed of the rest.
+/// The machine below `root`. Refused if it cannot be read whole: the scheduler would place all tasks by guesses about the rest.
 pub(crate) fn machine(root: &Path) -> Result<Topology, Failure> {
     let refused = |what: &dyn Display| {
         Failure::input(format!(

@@ -229,7 +229,7 @@ impl Session<'_> {
                 let weights = loaded.machine().weights;
                 match self::machine() {
                     Ok(now) => (machine, nq) = now,
-                    // It goes on with what it knows, and looks again.
+                    // The scheduler goes on with what it knows, and looks again later.
                     Err(failure) => {
                         tell(format_args!("cannot begin anew: {failure}"));
                         continue;

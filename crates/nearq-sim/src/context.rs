@@ -57,11 +57,11 @@ pub(crate) struct Shared {
     /// By slot; none while it runs. Never dropped with coroutines inside: see [`Shared::abandon`].
     fibers: RefCell<Vec<Option<ManuallyDrop<Fiber>>>>,
     spare: RefCell<Vec<DefaultStack>>,
-    /// What was refused and is tried again by threads that wait.
+    /// The attempts that threads make while they wait.
     pub(crate) retries: Retries,
-    /// What was warned of.
+    /// The causes that were warned of.
     pub(crate) said: Said,
-    /// The words on which threads sleep that would try again.
+    /// The words on which threads sleep that wait for work.
     pub(crate) waiting_for_work: RefCell<Vec<usize>>,
 }
 

@@ -409,8 +409,8 @@ impl Platform for Sim {
         shared.world.borrow().me().outcome
     }
 
-    /// A thread that waits looks again when something is left to be tried, and not before: one that would wake up now and then for
-    /// nothing would keep a machine alive that has come to its end.
+    /// A thread that waits wakes up when an attempt is left to be made, and not before: if it woke up now and then for nothing, a simulated
+    /// machine on which nothing more happens would never come to its end.
     fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         let shared = system_call("Platform::wait_for_work");
         let address = core::ptr::from_ref(word).addr();

@@ -133,7 +133,7 @@ impl TopologyError {
         }
     }
 
-    /// What could not be read: of a folder that holds no machine, what should be in it.
+    /// What could not be read. For a folder that holds no machine: the folder that should be in it.
     pub(crate) fn unread(&self) -> Option<Unread> {
         match self {
             Self::Unreadable { path, source } => Some(Unread::new(path, source)),

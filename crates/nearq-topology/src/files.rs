@@ -48,7 +48,7 @@ impl Roots {
     }
 }
 
-/// A file or a folder is about to be looked at: counted for tests.
+/// Counts, in tests, that a file or folder is about to be looked at.
 #[inline]
 fn accessed() {
     #[cfg(test)]

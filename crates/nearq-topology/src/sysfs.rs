@@ -64,17 +64,17 @@ impl Topology {
         draft.finish()
     }
 
-    /// Reads the machine again, where that is worth it: `self` is what was read before, `online` are the CPUs that are online now, as
+    /// Reads the machine again if it may have changed: `self` is what was read before, `online` are the CPUs that are online now, as
     /// [`Limits::read`](crate::Limits::read) found them; empty if that is not known. `None` if there is nothing new.
     ///
     /// While the same CPUs and the same nodes are online, one file is read (`node/online`), however large the machine is. Changes that
-    /// leave both lists as they were go unseen: memory that is added to a node or taken from it, other distances or capacities, a CPU
-    /// that is plugged in and stays offline, and what goes and comes back between two looks.
+    /// leave both lists as they were are not seen: memory that is added to or removed from a node, other distances or capacities, a CPU
+    /// that is plugged in and stays offline, and CPUs or nodes that go offline and come back between two looks.
     ///
-    /// What is new replaces the old only where nothing is missing that was there before: of a machine that could be read in part the
-    /// online CPUs are followed, and the rest stays as it was, with a [warning](Self::warning). It is read again next time, if the reason
-    /// may be over by then, and so is what could not be read before for such a reason. What [stands in](Self::of_cpus) for a machine
-    /// knows nothing of it, and is replaced by all that could be read.
+    /// The new reading replaces the old one only if nothing is missing that was there before. Otherwise only the online CPUs are updated,
+    /// the rest stays as it was, and there is a [warning](Self::warning). If the reason may pass, the machine is read again next time; so
+    /// is one that was read only in part before, for such a reason. What [stands in](Self::of_cpus) for a machine knows nothing of it, so
+    /// any reading replaces it.
     ///
     /// # Errors
     /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
@@ -105,7 +105,7 @@ impl Topology {
         Ok((kept != *self).then_some(kept))
     }
 
-    /// Whether the nodes are those that are online now; yes, if that is not told.
+    /// Whether the nodes are those that are online now; true if the system does not tell.
     fn has_online_nodes(&self, root: &Path) -> bool {
         let roots = Roots::find(root);
         let path = roots.map(|roots| roots.sys.join(NODE_FOLDER).join("online"));

@@ -14,10 +14,10 @@ pub const LOCAL_DISTANCE: u32 = 10;
 /// The distance between two nodes where the machine does not tell: twice [`LOCAL_DISTANCE`], as in the kernel.
 pub const REMOTE_DISTANCE: u32 = 20;
 
-/// How the note ends of a machine that could not be read at all.
+/// The end of the note that tells of a machine that could not be read at all.
 pub(crate) const STANDS_IN: &str = "are put under one cache on one node";
 
-/// How the note ends of a machine that could not be read again as well as before.
+/// The end of the note that tells that a machine could not be read again as well as before.
 pub(crate) const STANDS: &str = "of the machine, what was known before stands";
 
 /// How the note begins that `with_distances` makes untrue.
@@ -199,13 +199,13 @@ impl Topology {
         self.unread.is_empty() && !self.outdated
     }
 
-    /// Whether it stands in for a machine that could not be read at all.
+    /// Whether this stands in for a machine that could not be read at all.
     pub(crate) fn stands_in(&self) -> bool {
         self.notes.iter().any(|note| note.ends_with(STANDS_IN))
     }
 
-    /// What a person should hear of a machine that could not be read whole: one line, with what could not be read, why, and what
-    /// stands in for it. `None` where nothing is missing.
+    /// The warning for a machine that could not be read whole: one line that says what could not be read, why, and what is used instead.
+    /// `None` if nothing is missing.
     ///
     /// ```
     /// use nearq_topology::{CpuSet, Topology};

@@ -127,14 +127,14 @@ impl<P: Platform> Inside<P> {
 
     /// Whether anybody has a handle.
     pub(crate) fn is_held(&self) -> bool {
-        // Relaxed: see `hold`. To who has not got the lock it is a look.
+        // Relaxed: see `hold`. To a thread that does not hold the lock, the answer may be outdated.
         self.handles.load(Ordering::Relaxed) != 0
     }
 
     /// One handle more.
     pub(super) fn hold(&self) {
-        // Relaxed: the lock's holder sees the handles of all who had the lock before, for the lock orders them. Who has made the first
-        // handle, or taken the last, and has not had the lock yet, comes later and counts again.
+        // Relaxed: the lock orders its holders, so each sees the handles of all that held the lock before. A thread that has made the first
+        // handle or dropped the last, and has not held the lock yet, will take the lock later and count again.
         if self.handles.fetch_add(1, Ordering::Relaxed) == 0 {
             self.count(&mut self.change.lock());
         }
@@ -142,7 +142,7 @@ impl<P: Platform> Inside<P> {
 
     /// One handle less.
     pub(super) fn let_go(&self) {
-        // Relaxed: as in `hold`. No memory is freed by it.
+        // Relaxed: as in `hold`. No memory is freed on the strength of this count.
         if self.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.count(&mut self.change.lock());
         }

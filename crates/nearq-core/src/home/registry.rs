@@ -99,7 +99,8 @@ impl<P: Platform> Homes<P> {
     /// Follows a change of the machine, or of what of it may be used.
     pub(crate) fn set_machine(&self, topology: &Topology, allowed: &CpuSet) {
         let nodes = Nodes::of(topology, allowed);
-        // The map is that of the machine at the beginning. Where that had one node, because it could not be read, there are no homes.
+        // The map was made when the runtime began. If the machine had one node then, because it could not be read, there are no homes later
+        // either.
         let nodes =
             if self.map.nodes() == 1 && !nodes.is_single() { nodes.joined() } else { nodes };
         self.several.store(u32::from(!nodes.is_single()), Ordering::SeqCst);
@@ -305,7 +306,7 @@ impl<P: Platform> Homes<P> {
     }
 }
 
-/// The system refuses to place memory: the first time, that is warned of.
+/// The system refuses to place memory: warns of it once for each cause.
 pub(super) fn warn_of_memory<P: Platform>(refused: &nearq_platform::Refused) {
     let line = format!(
         "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"

@@ -74,7 +74,8 @@ impl<P: Platform> Pool<P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn push_homed(&self, item: NonNull<Item<P>>) {
-        // Before: who finds the item finds the pool guarded. Relaxed: the push releases it to who takes the item.
+        // Before the push: a thread that finds the item finds the pool guarded. Relaxed: the push releases the count to the thread that
+        // takes the item.
         self.homed.count.fetch_add(1, Ordering::Relaxed);
         self.arrivals.inbox.push(item);
         self.call_worker_for::<true>();
@@ -101,7 +102,7 @@ impl<P: Platform> Pool<P> {
     fn is_guarded_from(&self, helper: &Pool<P>) -> bool {
         self.node.is_some()
             && self.node != helper.node
-            // Relaxed: a look, which another push may follow. See `push_homed`.
+            // Relaxed: the answer may be outdated by another push anyway. See `push_homed`.
             && self.homed.count.load(Ordering::Relaxed) != 0
     }
 
@@ -176,7 +177,8 @@ impl<P: Platform> Pool<P> {
         let share = ready.len().div_ceil(self.cpus as usize);
         let mut chosen = ready.extract(wanted, share.min(limit).max(1), LOOKED_AT);
         let moved = worker.fill(&mut chosen, limit.max(1));
-        // SeqCst: as in `take`: who puts items on the list looks at `idle` afterwards, who settles there looks at the length.
+        // SeqCst, as in `take`: a thread that puts items on the list looks at `idle` afterwards; a worker that settles there looks at the
+        // length afterwards.
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
         moved
@@ -199,7 +201,7 @@ impl<P: Platform> Pool<P> {
 
     /// Opens the pool where items with homes have waited for long, and closes it again. By the monitor.
     pub(crate) fn look_after_homed(&self, noted: &mut Option<Noted>, waits: bool, now: Instant) {
-        // Relaxed: who has seen an item wait sees it counted; see `push_homed`.
+        // Relaxed: a thread that has seen an item wait sees it counted; see `push_homed`.
         if self.homed.count.load(Ordering::Relaxed) == 0 {
             *noted = None;
             crate::fork::set(&self.homed.open, 0);
@@ -229,7 +231,7 @@ impl<P: Platform> Pool<P> {
     /// Nothing waits, and the count says otherwise. If it does so on two looks, with the same number, it is wrong: who pushes counts a few
     /// instructions before.
     fn put_right(&self, noted: &mut Option<Noted>, now: Instant) {
-        // Relaxed: the number is all there is.
+        // Relaxed: nothing is published with the number.
         let count = self.homed.count.load(Ordering::Relaxed);
         match noted.take() {
             Some(before) if before.waiting == 0 && before.count == count => {

@@ -1,22 +1,27 @@
-//! Workers that run foreign code before they work: the start hook, and what the thread must have set up for others.
+//! Workers that run foreign code before they work: the start hook, and what another crate has every worker call
+//! (`default::attend_default`).
 //!
-//! A new worker counts as searching (`idle`) from its start on, so pushers leave to it what they push. A hook may take long, or wait
-//! for an item of this very pool. So a worker that begins with foreign code counts as nothing until that has returned: it does not
-//! search, does not sleep, and is not awake. A place of the level that came along goes back. Meanwhile pushers wake others, or start them.
+//! A new worker counts as searching (`idle`) from its start on, so pushers leave to it what they push and wake no other worker. A hook may
+//! take long, or wait for an item of this very pool. So a worker that begins with foreign code does not count as searching, asleep or awake
+//! until that code has returned. If it was started with a place of its level, it gives the place back. Meanwhile pushers wake or start
+//! other workers.
 //!
 //! # The race
-//! A push while the worker goes into its hook. Push: write inbox (PUSH), read the word of `idle` (LOOK). Worker: no longer searching
-//! (LEAVE), read inbox (CHECK). All four are `SeqCst`. So either LEAVE comes before LOOK: then the pusher calls somebody else. Or PUSH
-//! comes before CHECK: then the worker calls somebody else. It calls one that sleeps. Where none does, it only arms the monitor: most
-//! hooks return sooner than another thread could start, and the next of those would do the same.
-//! On the way back it counts as searching first, and then looks for work as any worker that was woken.
+//! A thread pushes while a worker goes into its hook. Pusher: write the inbox (PUSH), read the word of `idle` (LOOK). Worker: stop
+//! searching (LEAVE), read the inbox (CHECK). All four are `SeqCst`. So either LEAVE comes before LOOK, and the pusher calls another
+//! worker; or PUSH comes before CHECK, and the worker calls another one. It wakes one that sleeps. If none sleeps, it only arms the
+//! monitor: most hooks return sooner than another thread could start, and that thread would go into its own hook first.
+//!
+//! After the hook, the worker first counts as searching again, and then looks for work like any worker that was woken.
+//!
 //! No other foreign code runs in a worker that searches: items, their destructors and the wakers that they call belong to its batch, and a
-//! worker that ends is off the count before its stop hook.
+//! worker that ends is no longer counted when it runs its stop hook.
 //!
 //! # How many
-//! While workers are in their hooks there may be one thread more than hands (`wants_workers`), and one more for each hand that the
-//! monitor gives where nothing has been started for a while (`balance`). That ends where one more is in there than the pod has CPUs: where
-//! each hook takes long, more threads would not help. Where none returns, the pool stands still, and a stall names them.
+//! While workers are in their hooks, the pool may have one thread more than hands (`wants_workers`), and one more for each hand that the
+//! monitor adds when the pool has started nothing for a while (`balance`). No more are started once one more worker is in its hook than the
+//! pod has CPUs: if every hook takes long, more threads would not help. If no hook returns, the pool stands still, and a stall report names
+//! the hooks.
 
 use nearq_platform::{AtomicInt, Ordering, Platform};
 
@@ -53,7 +58,7 @@ impl<P: Platform> Pool<P> {
         worker.leave_hook();
     }
 
-    /// Whether there may be more threads, where so many are in their hooks.
+    /// Whether the pool may have more threads while `hooked` of them are in their hooks.
     pub(super) fn may_start_beside_hooks(&self, hooked: u32, threads: u32, hands: u32) -> bool {
         hooked <= self.cpus && threads <= hands
     }

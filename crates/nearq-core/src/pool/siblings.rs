@@ -1,4 +1,4 @@
-//! Pools that help each other: those of the same priority and mask, of other pods. What a worker takes from them, nearest first.
+//! Pools that help each other: pools of the same priority and mask, of other pods. A worker takes items from them, nearest first.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -47,14 +47,14 @@ impl<P: Platform> Pool<P> {
         if self.has_work() && !self.idle.has_searching() {
             let moved = self.take(worker, limit);
             if moved != 0 {
-                // Whoever was called for the rest may have come here instead of the caller.
+                // The worker that was called for the rest may have come here instead of the caller.
                 if self.has_work() {
                     self.call_worker();
                 }
                 return moved;
             }
         }
-        // Its workers have it all, and may be preempted, or in a long item.
+        // Its workers have taken everything, and may be preempted, or in a long item.
         if self.has_loaded() { self.take_back(worker) } else { 0 }
     }
 
@@ -69,7 +69,7 @@ impl<P: Platform> Pool<P> {
             })
     }
 
-    /// Whether workers of this pool help a pool that is among those that are marked, by their numbers.
+    /// Whether workers of this pool help one of the pools that are marked; `marked` is indexed by a pool's number.
     pub(crate) fn helps_any(&self, marked: &[bool]) -> bool {
         self.key.helping
             && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))

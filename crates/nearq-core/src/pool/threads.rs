@@ -1,13 +1,13 @@
 //! A pool's threads: when one more is started, the entries that they use, and when they end.
 //!
 //! # Pools that are not used
-//! A queue uses the pools of the layout in effect. When its attributes change, or it ends, pools may be left that no queue uses: nothing
-//! comes to them any more, but for a push that was under way. Their workers sleep for [`UNUSED`] at most, and do not help. Pools that are
-//! used again, by the same attributes, start theirs anew.
+//! A queue uses the pools of the layout in effect. When its attributes change, or the queue ends, pools may be left that no queue uses:
+//! nothing is pushed to them any more, except by a push that was under way. Their workers sleep for [`UNUSED`] at most, then end; they are
+//! not called to help other pools. A pool that is used again, by a queue of the same attributes, starts its workers anew.
 //!
 //! The last user takes itself off the count (DROP), then gives each worker of the pool a permit (TELL). A worker that is about to sleep
-//! reads the count (LOOK), then takes a permit or parks (PARK). Where LOOK comes before DROP, TELL comes after it: the worker finds the
-//! permit, and looks again. The parker orders what was written before the permit was given.
+//! reads the count (LOOK), then takes a permit or parks (PARK). If LOOK comes before DROP, it comes before TELL too: the worker finds the
+//! permit, and looks again. The parker makes what was written before the permit visible to the worker that takes it.
 
 use core::time::Duration;
 
@@ -17,7 +17,8 @@ use super::Pool;
 use crate::runtime::Denied;
 use crate::worker::Worker;
 
-/// A worker of a pool that no queue uses sleeps for so long at most: a queue that is made anew at once finds it.
+/// How long a worker of a pool that no queue uses sleeps before it ends. Not zero, so that a queue that is made again at once still finds
+/// it.
 const UNUSED: Duration = Duration::from_millis(100);
 
 impl<P: Platform> Pool<P> {
@@ -25,7 +26,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn change_users(&self, more: bool) {
         if more {
             self.users.fetch_add(1, Ordering::Relaxed);
-        // DROP. Relaxed: the permit hands it over.
+        // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
@@ -59,7 +60,7 @@ impl<P: Platform> Pool<P> {
         if self.wants_workers()
             && !self.idle.has_idle()
             && !self.idle.has_searching()
-            // One that is in its hook will be there.
+            // One that is in its hook will be there soon.
             && self.hooked.load(Ordering::Relaxed) == 0
         {
             self.start_worker(false);
@@ -82,7 +83,8 @@ impl<P: Platform> Pool<P> {
         if with_place {
             worker.grant();
         }
-        // Relaxed: a bound, read as such (`wants_workers`). Who needs a worker and reads it too high arms the monitor, which tries again.
+        // Relaxed: only a bound (`wants_workers`). A thread that needs a worker and reads too high a count arms the monitor, which tries
+        // again.
         self.workers.fetch_add(1, Ordering::Relaxed);
         self.idle.begin_search();
         let started = runtime.start_thread(self, worker);
@@ -104,23 +106,25 @@ impl<P: Platform> Pool<P> {
         self.has_waiting() && self.wants_workers()
     }
 
-    /// A thread that it needs was refused, and nobody else could be called: where that was the runtime's limit, another pool gives one up.
+    /// A thread that the pool needs was refused, and no other worker could be called: if the runtime's limit refused it, another pool gives
+    /// one up.
     pub(super) fn want_thread(&self) {
         if self.hardship.is_by_limit() && self.wants_workers() {
             self.runtime().want_thread(self);
         }
     }
 
-    /// As `want_thread`, where it has been in vain for long. By the monitor.
+    /// As `want_thread`, when that has had no effect for long. By the monitor.
     pub(crate) fn want_thread_badly(&self) {
         if self.hardship.is_by_limit() && self.needs_thread() {
             self.runtime().want_thread_badly(self);
         }
     }
 
-    /// The thread of an entry has ended, or is about to and is not counted any more.
+    /// The thread of an entry has ended, or is about to end, and is not counted any more.
     pub(crate) fn worker_ended(&self) {
-        // Relaxed: who finds the worker retired sees it all the same, by the status that is changed afterwards (`Worker::retire`).
+        // Relaxed: a thread that finds the worker retired sees it all the same, because the status is changed afterwards
+        // (`Worker::retire`).
         self.workers.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -236,14 +236,14 @@ impl<P: Platform> Queue<P> {
             }
         }
         self.set_limits(config, &table.layout);
-        // First the new ones: a pool of both is used all the time.
+        // First the new pools: a pool that is in both tables stays in use throughout.
         Self::change_users(table, true);
         // Release: pairs with the acquire in `current_table`. Relaxed: the configuration is locked.
         let before = self.table.swap(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
         Self::leave_pools(before);
     }
 
-    /// The queue uses the pools of that table, if it is one, no more.
+    /// The queue no longer uses the pools of that table; nothing if `table` is null.
     pub(super) fn leave_pools(table: *const LinkTable<P>) {
         // SAFETY: null, or a table, which lives as long as the queue.
         if let Some(table) = unsafe { table.as_ref() } {

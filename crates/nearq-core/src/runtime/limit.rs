@@ -1,35 +1,35 @@
-//! The limit on threads, where pools want more of them than there may be.
+//! What happens when pools need more threads than the runtime's limit on threads allows.
 //!
-//! A worker that has nothing to do sleeps, and ends after a long time. Under the limit it holds a place that a worker of another pool
-//! may need (of another nice value, of a pod that nobody else helps). So a start that the limit refuses *retires* a worker that sleeps at
-//! another pool, and the thread that ends calls a worker for the pool that was refused. Where all workers are busy, the first of another
-//! pool that goes to sleep is retired.
+//! A worker that has nothing to do sleeps, and ends after a long time. While it sleeps, its thread counts against the limit, and a worker
+//! of another pool may need that room (a pool of another nice value, or of a pod that no other pool helps). So when the limit refuses to
+//! start a worker, an idle worker of another pool is *retired*, and the thread that ends calls a worker for the pool that was refused. If
+//! all workers are busy, the first one of another pool that goes to sleep is retired.
 //!
 //! # Steps
-//! * A pool that was refused a worker which it needs (a spare one is none) puts itself onto the line (WANT), and tries once more (TRY). If
-//!   it is refused again, it looks for somebody to be retired (SCAN).
-//! * Retired is, of the pool with most workers asleep, the one that took its last items first. Its status goes from `IDLE` to `LEAVING`, by
-//!   the compare-exchange that decides between all that want a sleeper (`worker`); then it is woken. So it ends, for certain. Pools where
-//!   work waits, and those in the line, keep theirs. As many are retired as pools are in the line: `leaving` counts those that have not
-//!   ended.
-//! * A thread that ends takes itself off the count (END), looks at the line (LOOK), takes the first pool off it, and calls a worker for
-//!   it, as a pusher does: it may be that none is needed any more. Where the limit refuses again, the pool goes to the line's end.
-//! * A worker that goes to sleep (SETTLE) looks at the line (LOOK), and retires somebody, maybe itself.
+//! * If a pool is refused a worker that it needs (a spare one is not needed), the thread that tried to start it puts the pool into the line
+//!   (WANT), and tries once more (TRY). If it is refused again, it looks for a worker to retire (SCAN).
+//! * Of the pool with the most workers asleep, the worker that took its last items longest ago is retired. Its status goes from `IDLE` to
+//!   `LEAVING`, by the compare-exchange that decides between all threads that want a sleeping worker (`worker`); then it is woken. So it is
+//!   certain to end. No worker is retired of a pool where work waits, or that is in the line. At most as many workers are on their way out
+//!   as pools are in the line (but see below): `leaving` counts the retired workers that have not ended.
+//! * A thread that ends decrements the count (END), looks at the line (LOOK), takes the first pool off it, and calls a worker for that
+//!   pool, as a pusher does: perhaps none is needed any more. If the limit refuses again, the pool goes to the end of the line.
+//! * A worker that goes to sleep (SETTLE) looks at the line (LOOK). If a pool is in it, it retires a worker, maybe itself.
 //!
 //! # No wake-up is lost
 //! Dekker's pattern, three times, all `SeqCst`:
 //! * WANT, then TRY, which reads `threads`; END, which writes `threads`, then LOOK, which reads `wanting`. Either the pool's second try
-//!   finds the place, or the thread that ended finds the pool.
-//! * WANT, then SCAN, which reads each pool's word of sleepers (`idle`); SETTLE, which writes that word, then LOOK. Either who wants finds
-//!   the sleeper, or the sleeper finds who wants.
-//! * A push onto a pool in the line leaves the calling to the line: PUSH, then a look at the pool's mark. Who takes a pool off takes the
-//!   mark away, then looks whether something waits there: it finds that, or the pusher finds no mark.
+//!   finds room under the limit, or the thread that ended finds the pool in the line.
+//! * WANT, then SCAN, which reads each pool's word of sleepers (`idle`); SETTLE, which writes that word, then LOOK. Either the thread that
+//!   scans finds the sleeper, or the sleeper finds the pool in the line.
+//! * If the pool is in the line, a pusher relies on the line to call a worker: it pushes, then reads the pool's mark. The thread that takes
+//!   a pool off the line clears the mark, then looks whether something waits there. Either it finds the item, or the pusher finds no mark.
 //!
-//! A place that is counted for a thread which the system then refuses is found by the monitor, which tries again as long as work waits.
-//! Where a retired worker is in its stop hook for long, the monitor has one more retired each time that it finds that the pool has
-//! started nothing for a while (`balance`).
+//! A thread that the system refuses has been counted for a moment, and that may have kept another pool from starting one: the monitor tries
+//! again as long as work waits. If a retired worker spends long in its stop hook, the monitor retires one more each time that it finds that
+//! the pool has started nothing for a while (`balance`).
 //!
-//! The line's lock is taken where the limit was reached only, and by threads that end. No thread is started and none is woken under it.
+//! The line's lock is taken only when a pool is in the line, or when a retired thread ends. No thread is started or woken while it is held.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use crate::worker::Worker;
 
 /// Which pools wait for a thread that the limit refuses.
 pub(crate) struct Line<P: Platform> {
-    /// Pools in `waiting`: changed under its lock, read without.
+    /// How many pools `waiting` has: changed under its lock, read without it.
     wanting: P::AtomicU32,
     waiting: Mutex<Waiting<P>, P>,
 }
@@ -58,9 +58,9 @@ struct Waiting<P: Platform> {
 /// How many are to be retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retire {
-    /// One, unless as many are about to end as pools are in the line.
+    /// One, unless as many workers are about to end as pools are in the line.
     One,
-    /// One, however many are about to end.
+    /// One, however many workers are about to end.
     OneMore,
 }
 
@@ -77,14 +77,14 @@ impl<P: Platform> Line<P> {
         Line { wanting: P::AtomicU32::new(0), waiting: Mutex::new_in(Waiting::new()) }
     }
 
-    /// Nobody waits, and nobody ends. In the child of a fork.
+    /// No pool is in the line, and no worker is about to end. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::fork::set(&self.wanting, 0);
-        // SAFETY: this is the only thread, and no user's code runs while it holds the lock. What the line had leaks.
+        // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The old contents of the line leak.
         unsafe { self.waiting.renew(Waiting::new()) };
     }
 
-    /// Whether a pool is in the line. SeqCst: LOOK. The caller has a model's fence between this and what it wrote before.
+    /// Whether a pool is in the line. SeqCst: LOOK. The caller has a `model_fence` between what it wrote and this.
     fn has_any(&self) -> bool {
         self.wanting.load(Ordering::SeqCst) != 0
     }
@@ -98,13 +98,13 @@ impl<P: Platform> Line<P> {
         Some(pool)
     }
 
-    /// Takes those off that need nobody any more.
+    /// Takes off the pools that need no thread any more.
     fn prune(&self, waiting: &mut Waiting<P>) {
         waiting.pools.retain(|pool| {
-            // As in `pop`: first the mark, then the look. Meanwhile it counts, so that no LOOK misses it.
+            // As in `pop`: first clear the mark, then look. Meanwhile the pool stays counted, so that no LOOK misses it.
             pool.hardship.leave_line();
             P::model_fence();
-            // Where somebody else puts it onto the line again, that one counts it once more.
+            // If another thread puts it into the line again, that thread counts it once more.
             let stays = pool.needs_thread() && pool.hardship.enter_line();
             if !stays {
                 self.wanting.fetch_sub(1, Ordering::SeqCst);
@@ -132,11 +132,11 @@ impl<P: Platform> Inner<P> {
         self.threads.load(Ordering::SeqCst) >= self.thread_limit()
     }
 
-    /// The pool was refused a worker by the limit, although it needs one.
+    /// The limit has refused a worker that the pool needs.
     #[cold]
     pub(crate) fn want_thread(&self, pool: &Pool<P>) {
         if !pool.hardship.enter_line() {
-            // Who comes to it in the line sees what waits there.
+            // The thread that takes it off the line sees what waits there.
             return;
         }
         // SAFETY: every pool is in an Arc, made by `Inner::pool`; this adds the reference that the line holds.
@@ -149,19 +149,19 @@ impl<P: Platform> Inner<P> {
         // WANT.
         self.line.wanting.fetch_add(1, Ordering::SeqCst);
         drop(waiting);
-        // TRY. It stays in the line; who comes to it there finds that it needs nobody.
+        // TRY. The pool stays in the line; the thread that takes it off finds out whether it still needs a worker.
         if self.is_at_limit() || !pool.start_worker(false) {
             self.retire(Retire::One);
         }
     }
 
-    /// As [`want_thread`](Self::want_thread), where whoever was retired has not ended for long: one more is. By the monitor.
+    /// As [`want_thread`](Self::want_thread), when the worker that was retired takes long to end: retires one more. By the monitor.
     pub(crate) fn want_thread_badly(&self, pool: &Pool<P>) {
         self.want_thread(pool);
         self.retire(Retire::OneMore);
     }
 
-    /// A worker has gone to sleep: after [`Idle::settle`](crate::idle::Idle::settle).
+    /// A worker has gone to sleep. To be called after [`Idle::settle`](crate::idle::Idle::settle).
     #[inline]
     pub(crate) fn settled(&self) {
         // LOOK.
@@ -182,7 +182,7 @@ impl<P: Platform> Inner<P> {
         while !enough && self.is_at_limit() {
             // SCAN.
             let Some(worker) = self.longest_asleep(&waiting.pools) else { return };
-            // First the count: a pusher that finds it retired may have to start another one.
+            // First the count: a pusher that finds the worker retired may have to start another one.
             worker.pool().worker_ended();
             if worker.retire() {
                 waiting.leaving += 1;
@@ -190,17 +190,18 @@ impl<P: Platform> Inner<P> {
                 worker.parker.unpark();
                 return;
             }
-            // Somebody has woken it.
+            // Another thread has woken it.
             worker.pool().count_worker();
         }
     }
 
-    /// The worker that may go: it sleeps, and nothing waits at its pool.
+    /// The worker to be retired: of the pools where nothing waits, the one with the most sleepers gives the worker that took its last items
+    /// longest ago.
     fn longest_asleep(&self, line: &VecDeque<Arc<Pool<P>>>) -> Option<&Worker<P>> {
         let mut pools: Vec<Sleepers<'_, P>> = Vec::new();
         for worker in self.table.iter().filter(|worker| !worker.rescues()) {
             let pool = worker.pool();
-            // SeqCst: the word that SETTLE wrote; the worker's status was written before that.
+            // SeqCst: `has_idle` reads the word that SETTLE wrote; the worker's status was written before that.
             if !pool.idle().has_idle() || !worker.is_idle() {
                 continue;
             }
@@ -219,7 +220,7 @@ impl<P: Platform> Inner<P> {
         pools.into_iter().max_by_key(|pool| pool.count).map(|pool| pool.longest)
     }
 
-    /// The calling thread, which was a worker's, ends; `retired` says whether it has to for the sake of another pool.
+    /// The calling thread, which was a worker's, ends; `retired` says whether it was retired to make room for another pool.
     pub(super) fn thread_ended(&self, retired: bool) {
         // END.
         self.threads.fetch_sub(1, Ordering::SeqCst);
@@ -236,7 +237,7 @@ impl<P: Platform> Inner<P> {
         if retired {
             waiting.leaving = waiting.leaving.saturating_sub(1);
         }
-        // Each once: who is refused again goes to the end.
+        // Each pool once: one that is refused again goes to the end.
         for _ in 0..waiting.pools.len() {
             if self.is_at_limit() || self.is_stopping() {
                 return;

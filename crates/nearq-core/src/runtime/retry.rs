@@ -1,15 +1,16 @@
-//! Trying again where the system has refused the threads that would look after work that waits.
+//! Trying again after the system has refused the threads that look after waiting work.
 //!
-//! Work is started by workers, and the monitor sees to it that there are some. Where the monitor's own thread is refused, or the timer's,
-//! the runtime may have no thread that would try again, and what was accepted would wait until more is queued. So the attempt is left to
-//! the platform (`Platform::retry_later`), and made by whichever thread waits for work next: one that joins, flushes, waits for a scope
-//! or drops a queue; the timer; a worker that has nothing to do, one of which is woken for it; also one that asks again and again
-//! whether an item is pending or finished.
+//! Work is started by workers, and the monitor sees to it that there are some. If the monitor's own thread is refused, or the timer's, the
+//! runtime may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the
+//! platform (`Platform::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
+//! drops a queue; the timer's thread; an idle worker, one of which is woken for this; or a thread that keeps asking whether an item is
+//! pending or finished.
 //!
-//! An attempt is one try for each of the two threads, if they are needed. `left` says that one is on the platform's list. The thread that
-//! makes the attempt clears it first (CLEAR) and then looks what is needed (SEE); a thread whose start has failed (FAIL) adds an attempt
-//! if `left` is not set (ADD). CLEAR and ADD swap the same word, and each releases what was written before and acquires what the other
-//! released: either ADD finds the mark cleared, or CLEAR takes ADD's mark away, and SEE sees FAIL.
+//! An attempt tries once to start each of the two threads that is needed. `left` is set while an attempt is on the platform's list. The
+//! thread that makes the attempt clears `left` first (CLEAR), and then looks which threads are needed (SEE). A thread that could not start
+//! one of them (FAIL) adds an attempt if `left` is not set (ADD). CLEAR and ADD swap the same word, and each releases what was written
+//! before and acquires what the other released: either ADD finds the mark cleared and adds an attempt, or CLEAR comes after ADD, and SEE
+//! sees FAIL.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +19,7 @@ use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 use super::Inner;
 
 impl<P: Platform> Inner<P> {
-    /// The thread of the monitor or of the timer was refused although it is needed.
+    /// The system has refused the thread of the monitor or of the timer.
     #[cold]
     pub(crate) fn retry_later(&self) {
         // ADD. Release: FAIL; pairs with CLEAR.
@@ -36,14 +37,14 @@ impl<P: Platform> Inner<P> {
                 inner.retry();
             }
         }));
-        // A worker that sleeps does not know that something is left.
+        // A worker that sleeps already does not know of the attempt.
         if let Some(worker) = self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
         {
             worker.parker.unpark();
         }
     }
 
-    /// Tries once more to start what is needed. What is refused again leaves another attempt.
+    /// Tries once more to start the threads that are needed. If one is refused again, that leaves another attempt.
     fn retry(&self) {
         // CLEAR. Acquire: pairs with each ADD before it.
         self.left.swap(0, Ordering::AcqRel);
@@ -58,7 +59,7 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-/// Tries again what was refused; until when a worker with nothing to do sleeps: until `deadline`, or until it is to try once more.
+/// Makes the attempts that are left. Returns until when an idle worker sleeps: until `deadline`, or until it has to try once more.
 pub(crate) fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
     P::retry_now();
     if !P::has_retries() {

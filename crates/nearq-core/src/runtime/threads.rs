@@ -77,7 +77,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Before the worker, which is the caller, looks for work: what there is of foreign code may take long.
+    /// What the worker, which is the caller, does before it looks for work. Foreign code, if there is any, may take long.
     fn begin_worker(&self, pool: &Pool<P>, worker: &Worker<P>, info: &WorkerInfo) {
         let (attendant, on_start) = (self.config.attendant, self.config.on_start.as_ref());
         let epoch = P::fork_epoch();
@@ -113,7 +113,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Counts a thread that is about to be started, if there may be one.
+    /// Counts a thread that is about to be started, if it may be started.
     fn count_thread(&self) -> Result<(), Denied> {
         if self.is_stopping() {
             return Err(Denied::Otherwise);
@@ -122,7 +122,7 @@ impl<P: Platform> Inner<P> {
             return Err(Denied::Limit);
         }
         P::model_fence();
-        // Once more, after it was counted: who stops the runtime waits for what is counted.
+        // Once more, after it was counted: the thread that stops the runtime waits for what is counted.
         if self.is_stopping() {
             self.threads.fetch_sub(1, Ordering::SeqCst);
             return Err(Denied::Otherwise);
@@ -130,7 +130,8 @@ impl<P: Platform> Inner<P> {
         Ok(())
     }
 
-    /// Never one too many, not for a moment: it would show, and have others refused.
+    /// Counts one more thread, if the limit allows. The count never exceeds the limit, not even for a moment: others would see it, and be
+    /// refused.
     fn count_below_limit(&self) -> bool {
         let limit = self.thread_limit();
         let mut count = self.threads.load(Ordering::Relaxed);
@@ -231,9 +232,9 @@ impl<P: Platform> Inner<P> {
 /// Why a worker could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// There are as many as the runtime's own limit allows.
+    /// The runtime has as many threads as its own limit allows.
     Limit,
-    /// The system refused, or the runtime has no number left for it, or ends.
+    /// The system refused the thread, the runtime has no number left for it, or the runtime is stopping.
     Otherwise,
 }
 

@@ -29,7 +29,7 @@ const MACHINES: [&str; 12] = [
     "pack:2 numa:2 l3:2 core:4 pu:2",
 ];
 
-/// No program has more items than this that wait for others at the same time.
+/// The least limit on threads: no program has more items than this that wait for others at the same time.
 const FEWEST_THREADS: u32 = 32;
 
 /// The program of a seed.
@@ -100,7 +100,7 @@ fn make_harder(plan: &mut Plan) {
         return;
     }
     plan.faults.states_hidden = dice.one_in(4);
-    // Each change takes longer the more there were; beside threads that are preempted for long, thousands would take minutes.
+    // Each change takes longer than the one before; with threads that are preempted for long, thousands of changes would take minutes.
     let most = if plan.faults.preempted_one_in == 0 { 3000 } else { 300 };
     let restless = dice.one_in(16).then(|| {
         let queue = dice.below(plan.queues.len());

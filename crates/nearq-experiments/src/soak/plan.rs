@@ -193,7 +193,7 @@ pub(crate) enum Op {
         queue: usize,
         change: Change,
     },
-    /// Changes the slice so often, to another one each time.
+    /// Changes the slice that many times, to another value each time.
     Restless {
         queue: usize,
         times: usize,
@@ -258,19 +258,19 @@ pub(crate) struct IssuerPlan {
     pub(crate) ops: Vec<Op>,
 }
 
-/// What makes a program's life harder, beside the faults of the machine. Drawn apart from the rest, so that a seed has the same program
-/// with and without.
+/// What makes a program's life harder, besides the faults of the machine. Drawn apart from the rest, so that a seed gives the same program
+/// with and without hardships.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hardships {
-    /// How long each worker takes in its start hook and in its stop hook.
+    /// How long each worker stays in its start hook and in its stop hook.
     pub(crate) hooks: Option<Duration>,
-    /// Threads of the runtime at most.
+    /// The most threads that the runtime may have.
     pub(crate) threads: Option<u32>,
-    /// After so long every thread is refused, for so long.
+    /// After the first time, every new thread is refused, for the second time.
     pub(crate) refused: Option<(Duration, Duration)>,
     /// What closures captured panics when it is dropped, unless the closure ran.
     pub(crate) drops_panic: bool,
-    /// The owner of this queue changes its slice so often, to another value each time, after so many of its steps.
+    /// A queue, a number of changes and a number of steps: after these steps, the queue's owner changes its slice that many times.
     pub(crate) restless: Option<(usize, usize, usize)>,
 }
 

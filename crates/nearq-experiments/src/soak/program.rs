@@ -67,7 +67,7 @@ impl Captured {
         Captured { ledger: Arc::clone(ledger), by, panics: false }
     }
 
-    /// The same; its drop `panics`, if it is not [`Self::used`] before.
+    /// The same; if `panics`, its drop panics unless it was [`used`](Self::used) before.
     pub(super) fn that_panics(mut self, panics: bool) -> Self {
         self.panics = panics;
         self

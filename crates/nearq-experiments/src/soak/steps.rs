@@ -188,7 +188,7 @@ impl Stage {
         let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger, self.name(unit)));
-        // Of one that wakes others when it is dropped, nothing may happen while it unwinds: the simulated machine stands still then.
+        // A closure whose drop wakes others must not panic: the simulated machine stands still while it unwinds.
         let captured = captured.that_panics(self.plan.hardships.drops_panic && luggage.is_none());
         let closure = move || {
             let _captured = (captured.used(), luggage);
@@ -385,7 +385,8 @@ impl Stage {
             Sim::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
             if self.plan.hardships.refused.is_some() {
-                // Where every thread was refused, only one that waits for work can try again; as whoever asks whether an item is pending.
+                // After every thread was refused, only a thread that waits for work can try again, or one that asks whether an item is
+                // pending: as this one does.
                 Sim::retry_now();
             }
         }

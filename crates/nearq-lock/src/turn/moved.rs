@@ -2,14 +2,15 @@
 //! It does not wake up to queue up; it wakes up when it is its turn.
 //!
 //! # Protocol
-//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: nobody but the one before it in the queue ends
-//! that; or the owner leaves by a jump (`stay.rs`), and then the record says `LEFT`, and the mover hands on what it would tell. The mover
-//! *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up for it where it is in front,
-//! also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew, and nothing else. What it has to
-//! know beside is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it had
+//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: only the one before it in the queue ends that. If
+//! the owner leaves by a jump instead (`stay.rs`), the record says `LEFT`, and the mover hands on the message that it would have sent. The
+//! mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up for it where it is in front,
+//! also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew, and nothing else. All that it has
+//! to know besides is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it had
 //! queued up by itself.
 //!
-//! One that is urgent is put into no queue (`raw_condvar.rs`): its owner is told to wait by itself, and gives the record back.
+//! The record of an urgent thread is put into no queue (`raw_condvar.rs`): the thread is told to wait for the mutex without a queue, and
+//! gives the record back.
 //!
 //! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
 //! later, will take the mutex, so it is there. After that the record is the owner's.
@@ -101,7 +102,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
         if !self.room.table.tell(number, message, (passed, since), Waking::Now) {
-            // It has left (`stay.rs`), and the record is ours.
+            // The owner has left (`stay.rs`), and the record is ours.
             self.hand_on_unused(number, message);
         }
     }

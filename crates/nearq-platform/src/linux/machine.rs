@@ -1,8 +1,8 @@
 //! This machine, and what stands in for it where it cannot be read.
 //!
-//! Without `/sys` (not mounted, no file descriptors, a filter on system calls) the kernel still tells a process on which CPUs it may run.
-//! Those are the machine then, under one cache on one node: one that knows no places keeps nobody from a CPU. It is marked as not whole
-//! ([`Topology::is_whole`]), is said once, and is read again at each look until it can be.
+//! If `/sys` cannot be read (not mounted, no file descriptors, a filter on system calls), the kernel still tells a process on which CPUs it
+//! may run. These CPUs, under one cache on one node, then stand in for the machine: so no work is kept from any of them. The stand-in is
+//! marked as not whole ([`Topology::is_whole`]), one warning tells of it, and each later look tries to read the machine again.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::platform::Linux;
 use super::thread::{self, Thread};
 use crate::{Look, Machine, Platform as _, Refused};
 
-/// Whether it was said that the machine could not be read whole, since it could be.
+/// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);
 
 /// The machine of this process, read anew.
@@ -48,7 +48,7 @@ fn read_below(root: &Path, affinity: Result<CpuSet, Refused>) -> Result<Machine,
     Ok(Machine { topology, limits: Limits::read(root, affinity) })
 }
 
-/// What stands in for a machine that cannot be read, for the reason `error`. A machine that can be read and is too large is refused.
+/// What stands in for a machine that cannot be read because of `error`. A machine that can be read but is too large is an error.
 fn stand_in(cpus: &CpuSet, error: &TopologyError) -> Result<Topology, String> {
     match error {
         TopologyError::TooManyCpus { .. } => Err(error.to_string()),
@@ -65,7 +65,7 @@ fn look_below(
     let limits = limits.reread(root, affinity);
     let topology = match topology.reread(root, &limits.online) {
         Ok(topology) => topology,
-        // What was known stands; but what stands in follows the CPUs that the process is given.
+        // What was known stays. But a stand-in grows with the CPUs that the process may use.
         Err(error) if !topology.is_whole() && !limits.affinity.is_subset(topology.possible()) => {
             Some(stand_in(&topology.possible().union(&limits.affinity), &error)?)
         }
@@ -74,9 +74,9 @@ fn look_below(
     Ok(Look { topology, limits })
 }
 
-/// Says what could not be read, in one line; again only if the machine was whole meanwhile.
+/// Warns of what could not be read, in one line; again only if the machine was whole in between.
 fn say(topology: &Topology) {
-    // Relaxed: nothing hangs on it but who of several threads says it.
+    // Relaxed: it only decides which of several threads gives the warning.
     match topology.warning() {
         None => SAID.store(false, Ordering::Relaxed),
         Some(line) if !SAID.swap(true, Ordering::Relaxed) => {

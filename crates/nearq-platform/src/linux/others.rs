@@ -26,7 +26,7 @@ impl Linux {
     pub fn set_affinity_of(thread: u32, cpus: &CpuSet) -> Result<(), Refused> {
         tid(thread).and_then(|tid| sys::set_affinity(tid, cpus.as_words())).map_err(|error| {
             let what = format!("restrict thread {thread} to CPUs {cpus}");
-            // That of its own threads nobody but a filter keeps a process from.
+            // A process may always change its own threads; only a filter or a security policy refuses that.
             let is_own = tid(thread).is_ok_and(sys::is_thread_of_this_process);
             let remedy = if is_own { refusal::affinity } else { refusal::affinity_of_others };
             refused(what, error, remedy(error))

@@ -64,11 +64,11 @@ use crate::{
 ///   first one, where numbers are others.
 /// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
 ///   leaves the kernel's own balancing between nodes on.
-/// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls) is the CPUs that the process may use, on
-///   one node. That, and what could not be read of one that is known in part, is said once in a warning, with the path and the error; each
-///   look reads it again.
-/// - **A [look](Platform::look_again)** reads a dozen files, however large the machine is: of the control group, and the lists of the CPUs
-///   and the nodes that are online. What it does not see says [`Topology::reread`].
+/// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls): the CPUs that the process may use stand
+///   in for it, on one node. One warning says what could not be read, with the path and the error; also for a machine that could be read in
+///   part. Each look tries to read the machine again.
+/// - **A [look](Platform::look_again)** reads a dozen files, however large the machine is: those of the control group, and the lists of the
+///   CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
 ///   `posix_spawn` (what `Command` is without) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
@@ -106,7 +106,7 @@ fn thread_ends() {
 /// What the locks share; it lives as long as the process.
 static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// What was warned of.
+/// The causes of the warnings given so far.
 static SAID: Said = Said::new();
 
 impl Platform for Linux {

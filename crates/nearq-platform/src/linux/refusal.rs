@@ -28,7 +28,7 @@ const OTHER_USER: &str = "the thread belongs to another user; needs CAP_SYS_NICE
 const FILTER: &str = "a filter on system calls (seccomp) forbids it; containers have an option for that, such as \
      --security-opt seccomp=unconfined";
 
-/// Said of what every thread may do to itself: who refuses that has other reasons than users and privileges.
+/// Said of what every thread may do to itself: a refusal has nothing to do with users or privileges.
 const OWN: &str = "a filter on system calls (seccomp) or a security policy of the container refuses it; containers have an option for \
      that, such as --security-opt seccomp=unconfined";
 
@@ -62,7 +62,7 @@ pub(super) fn processes(error: Errno) -> Cow<'static, str> {
     })
 }
 
-/// A nice value alone, of a thread of this process. `EPERM` is not said for want of a privilege.
+/// A nice value alone, of a thread of this process. The kernel reports a missing privilege as `EACCES`, so `EPERM` has another cause.
 pub(super) fn nice(nice: i32, error: Errno) -> Cow<'static, str> {
     match error {
         Errno::PERM => Cow::Borrowed(OWN),
@@ -70,7 +70,7 @@ pub(super) fn nice(nice: i32, error: Errno) -> Cow<'static, str> {
     }
 }
 
-/// A nice value, class or slice, of a thread of this process; `lacks`: it takes a privilege that the process may not have.
+/// A nice value, class or slice of a thread of this process. `lacks`: the change takes a privilege that the process may not have.
 pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, str> {
     match error {
         Errno::PERM if !lacks => Cow::Borrowed(OWN),
@@ -90,7 +90,7 @@ pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, s
     }
 }
 
-/// A set of CPUs of a thread of this process.
+/// The CPUs of a thread of this process.
 pub(super) fn affinity(error: Errno) -> Cow<'static, str> {
     match error {
         Errno::PERM | Errno::ACCESS => Cow::Borrowed(OWN),
@@ -98,7 +98,7 @@ pub(super) fn affinity(error: Errno) -> Cow<'static, str> {
     }
 }
 
-/// A set of CPUs of a thread of another process.
+/// The CPUs of a thread of another process.
 pub(super) fn affinity_of_others(error: Errno) -> Cow<'static, str> {
     match error {
         Errno::INVAL => Cow::Owned(allowed_cpus()),

@@ -1,7 +1,7 @@
-//! Waiting for what other threads are to do, and making the attempts that are left meanwhile (`crate::retry`).
+//! Waiting for the work of other threads, and making the attempts that are left meanwhile (`crate::retry`).
 //!
-//! A thread does not know when it begins to wait what may be refused later. So it wakes up now and then to look: after a second, then
-//! after twice as long each time, up to a minute; and each [`PAUSE`] while something is left.
+//! When a thread begins to wait, it cannot know what will be refused later. So it wakes up now and then to look for attempts: after a
+//! second, then after twice as long each time, up to a minute; while an attempt is left, every [`PAUSE`].
 
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::retry::{PAUSE, Retries};
 use crate::{Instant, Linux, Platform, Wait};
 
-/// The first look of a thread that waits while nothing is left, and the longest time between two.
+/// When a thread that waits looks for the first time while no attempt is left, and the longest time between two looks.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_mins(1);
 
@@ -27,7 +27,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
             look
         };
         let until = Linux::now() + pause;
-        // A deadline of another clock cannot be compared: it is kept, and no look is taken.
+        // A deadline of another clock cannot be compared: the thread waits until that deadline, and takes no looks.
         let own = deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
         let ended = Linux::wait(word, expected, Some(own.unwrap_or(until)));
         if ended != Wait::TimedOut || own.is_some() {

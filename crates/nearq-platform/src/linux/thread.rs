@@ -85,14 +85,15 @@ pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
     sys::set_nice(tid, nice).map_err(|error| refused(what(), error, refusal::nice(nice, error)))
 }
 
-/// Whether it takes a privilege to give the thread that nice value and a class: neither the limit allows it, nor is it as favoured already.
+/// Whether it takes a privilege to give the thread that nice value and a class: the limit does not allow it, and the thread is not that
+/// favoured already.
 fn needs_privilege(tid: Tid, nice: i32) -> bool {
     // The kernel's own arithmetic: nice 19 to -20 is a limit of 1 to 40.
     let wanted = u64::from((20 - nice.clamp(-20, 19)).unsigned_abs());
     if sys::nice_limit().is_none_or(|limit| limit >= wanted) {
         return false;
     }
-    // To leave SCHED_IDLE takes the privilege to have the nice value that the thread has.
+    // To leave SCHED_IDLE, a thread needs the privilege for the nice value that it has.
     let is_idle = sys::scheduling(tid).map_or(true, |has| is(has.policy, libc::SCHED_IDLE));
     is_idle || sys::nice(tid).map_or(true, |now| nice < now)
 }

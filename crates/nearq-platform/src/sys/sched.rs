@@ -154,14 +154,14 @@ pub(crate) fn set_scheduling(
     set_attributes(tid, Attributes { policy: policy.unsigned_abs(), flags: 0, nice, runtime })
 }
 
-/// The caller's class, if it is one of real time.
+/// The caller's class, if it is a real-time class.
 fn real_time_class() -> Option<i32> {
     if cfg!(miri) {
         return None;
     }
     // SAFETY: a number; 0 is the caller.
     let policy = unsafe { libc::sched_getscheduler(0) };
-    // Where it is refused (a filter on system calls), it is taken for an ordinary one.
+    // If the call is refused (by a filter on system calls), the class is taken for an ordinary one.
     let class = if policy < 0 { return None } else { policy & !libc::SCHED_RESET_ON_FORK };
     matches!(class, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE).then_some(class)
 }
@@ -183,7 +183,7 @@ pub(crate) fn urgency() -> u32 {
             let mut asked = libc::sched_param { sched_priority: 0 };
             // SAFETY: a number, 0 is the caller; the kernel writes into the parameter, which is ours.
             unsafe { libc::sched_getparam(0, &raw mut asked) };
-            // Refused, or of another class since: of real time still, by the answer above.
+            // If this call was refused, or the class has changed since, the thread still counts as real-time, by the answer above.
             asked.sched_priority.clamp(1, 99).unsigned_abs()
         }
     }
