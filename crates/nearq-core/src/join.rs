@@ -72,8 +72,14 @@ impl<T, P: Platform> JoinHandle<T, P> {
 
     /// Whether it has ended: its result can be had without waiting. True as well in the child of a fork for what the parent
     /// runs (see [`join`](Self::join)).
+    ///
+    /// If the system has refused the runtime's threads, this tries now and then to start them.
     pub fn is_finished(&self) -> bool {
         P::retry_now();
+        self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
         // Acquire: the result.
         let word = self.state().load(Ordering::Acquire);
         word & DONE != 0 || !is_of_this_process::<P>(word)
@@ -120,7 +126,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
 
     /// The result if it is there.
     pub(crate) fn try_take(&mut self) -> Option<Result<T, JoinError>> {
-        self.is_finished().then(|| self.take())
+        self.has_ended().then(|| self.take())
     }
 
     /// Waits until it has ended, and returns its result. What it wrote is visible.
@@ -186,7 +192,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         loop {
             if before & DONE != 0 {
                 // Acquire: pairs with the release of DONE.
-                return self.is_finished();
+                return self.has_ended();
             }
             // Release: hands the waker to who ends the task.
             match self.state().compare_exchange_weak(
@@ -208,7 +214,7 @@ impl<T, P: Platform> Future for JoinHandle<T, P> {
     /// # Panics
     /// If it is polled after it has given its result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.is_finished() || self.leave_waker(context.waker()) {
+        if self.has_ended() || self.leave_waker(context.waker()) {
             Poll::Ready(self.take())
         } else {
             Poll::Pending
@@ -233,6 +239,6 @@ impl<T, P: Platform> Drop for JoinHandle<T, P> {
 
 impl<T, P: Platform> core::fmt::Debug for JoinHandle<T, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+        f.debug_struct("JoinHandle").field("finished", &self.has_ended()).finish()
     }
 }

@@ -92,6 +92,16 @@ impl<P: Platform> Monitor<P> {
         }
     }
 
+    /// As [`arm`](Self::arm), with a single try to start the thread, for a thread that must not sleep for that.
+    #[cold]
+    pub(crate) fn retry(&self) {
+        if !self.is_alive() {
+            // Relaxed: only the number of tries depends on it.
+            self.refused.store(1, Ordering::Relaxed);
+        }
+        self.arm();
+    }
+
     #[cold]
     fn arm_slow(&self) {
         let armed =
@@ -129,10 +139,12 @@ impl<P: Platform> Monitor<P> {
 
     /// Whether the caller starts the thread.
     fn begin_start(&self) -> bool {
-        self.started.load(Ordering::Acquire) == NOT_STARTED
+        P::model_fence();
+        // SeqCst: Dekker's pattern with a start that fails, which writes `started`, then looks whether the monitor is armed.
+        self.started.load(Ordering::SeqCst) == NOT_STARTED
             && self
                 .started
-                .compare_exchange(NOT_STARTED, STARTING, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(NOT_STARTED, STARTING, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -187,6 +199,7 @@ impl<P: Platform> Monitor<P> {
             return Ok(());
         }
         self.started.store(NOT_STARTED, Ordering::SeqCst);
+        P::model_fence();
         // Not over `STOPPED`. The next push that finds nobody tries again.
         let was_armed =
             self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);

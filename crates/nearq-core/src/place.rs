@@ -159,7 +159,7 @@ impl Place {
             let line = format!(
                 "a worker could not be brought back to CPUs {cpus}: {refused}; it stays where the system puts it"
             );
-            P::warn_once(&refused.cause(), &line);
+            P::warn_once(&format!("place: {}", refused.cause()), &line);
         }
     }
 }

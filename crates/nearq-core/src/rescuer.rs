@@ -98,7 +98,7 @@ pub(crate) struct Hardship<P: Platform> {
     /// Whether the runtime's own limit refused it.
     limited: P::AtomicU32,
     /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
-    in_line: P::AtomicU32,
+    pub(crate) in_line: P::AtomicU32,
     /// The rest is the monitor's. When something was started last, or was first seen to wait; 0 if nothing waits.
     since: P::AtomicU64,
     /// When rescuers were called last after that; 0 if they were not.
@@ -134,16 +134,6 @@ impl<P: Platform> Hardship<P> {
     /// Whether the runtime's own limit refused the last worker that was wanted.
     pub(crate) fn is_by_limit(&self) -> bool {
         self.lasts() && self.limited.load(Ordering::Relaxed) != 0
-    }
-
-    /// Marks the pool as being in the line for a thread. False if it is in the line already.
-    pub(crate) fn enter_line(&self) -> bool {
-        self.in_line.swap(1, Ordering::SeqCst) == 0
-    }
-
-    /// The pool is taken off the line; the caller looks at the pool's work afterwards.
-    pub(crate) fn leave_line(&self) {
-        self.in_line.store(0, Ordering::SeqCst);
     }
 
     /// Whether the last worker that was wanted could not be started.

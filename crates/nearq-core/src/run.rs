@@ -11,6 +11,7 @@
 //! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
 //! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
 
+mod freeing;
 mod homes;
 mod search;
 
@@ -32,6 +33,8 @@ use crate::pool::Pool;
 use crate::runtime::{Inner, until_retry};
 use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
+
+pub(crate) use freeing::{free, free_if_over, outside_item};
 
 /// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
 /// short beside what a person notices.
@@ -520,6 +523,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             let deadline = timeout.map(|timeout| now + self.pool.patience(timeout));
             let permit = self.worker.parker.park(until_retry::<P>(deadline));
             if !self.worker.is_idle() {
+                self.inner.hand_retries_on();
                 if self.worker.leave() {
                     return Some(Ran::Retired);
                 }
@@ -527,6 +531,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                 return None;
             }
             if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {
+                P::retry_now();
                 if self.worker.die() {
                     return Some(self.ended());
                 }
@@ -537,6 +542,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     fn ended(&self) -> Ran {
+        self.inner.hand_retries_on();
         self.pool.worker_ended();
         Ran::Here
     }
@@ -554,38 +560,6 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
         Finished::Done => {}
         // SAFETY: nobody has it any more.
         Finished::Free => unsafe { free(item) },
-    }
-}
-
-/// Frees an item. What its function captured may panic when it is dropped; that must not end a worker.
-///
-/// # Safety
-/// Nobody has the item any more.
-#[cold]
-pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
-    // SAFETY: as the caller says.
-    outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
-}
-
-/// Frees an item if that is what is left to be done.
-///
-/// # Safety
-/// Where it is to be freed, nobody has it any more.
-pub(crate) unsafe fn free_if_over<P: Platform>(left: Finished, item: NonNull<Item<P>>) {
-    if left == Finished::Free {
-        // SAFETY: as the caller says.
-        unsafe { free(item) };
-    }
-}
-
-/// Runs foreign code that is not the function of an item; a panic goes no further. What the calling worker executed last may be gone; should
-/// the foreign code fork, that must not be touched (`fork`).
-pub(crate) fn outside_item<P: Platform>(foreign: impl FnOnce()) {
-    let executed =
-        crate::context::with_current::<P, _>(|context| context.item.replace(core::ptr::null()));
-    crate::outcome::contain(foreign);
-    if let Some(executed) = executed {
-        crate::context::with_current::<P, _>(|context| context.item.set(executed));
     }
 }
 

@@ -227,7 +227,12 @@ impl<P: Platform> Timer<P> {
     /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
     pub(crate) fn retry(&self) {
         let shared = &self.shared;
-        if shared.refused.load(Ordering::Relaxed) != 0 || !shared.requests.inbox.is_empty() {
+        let is_missing = shared.started.load(Ordering::Relaxed) == NOT_STARTED;
+        if is_missing
+            && (shared.refused.load(Ordering::Relaxed) != 0 || !shared.requests.inbox.is_empty())
+        {
+            // A single try: the caller must not sleep for that.
+            shared.refused.store(1, Ordering::Relaxed);
             shared.see_to_the_thread();
         }
     }

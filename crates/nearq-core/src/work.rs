@@ -202,6 +202,8 @@ impl<P: Platform> Work<P> {
     }
 
     /// Whether it is queued and has not begun. Old by the time the caller looks at it.
+    ///
+    /// If the system has refused the runtime's threads, this tries now and then to start them.
     pub fn is_pending(&self) -> bool {
         P::retry_now();
         self.header().is_pending()

@@ -25,9 +25,11 @@ impl Refused {
         self.errno
     }
 
-    /// A text by which refusals for the same reason are recognised, whatever the calls were about.
+    /// The same text for all calls of one kind that are refused with the same error: what was tried up to the first number in it, and the
+    /// error's number.
     pub fn cause(&self) -> String {
-        format!("{}: {}", self.errno, self.remedy)
+        let kind = self.what.split(|letter: char| letter.is_ascii_digit()).next();
+        format!("{}: {}", kind.unwrap_or_default(), self.errno)
     }
 
     /// What would allow the call; empty if nothing would.

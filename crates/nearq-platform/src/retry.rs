@@ -10,6 +10,9 @@
 //! stack is empty then, but [`Retries::is_empty`] says false, because an attempt may still fail. A node belongs to the stack while it is on
 //! it, and otherwise to the thread that took it.
 //!
+//! However many threads wait or ask, the stack is taken once in a [`PAUSE`] at most (`not_before`): an attempt costs the system a failing
+//! call.
+//!
 //! # Forks
 //! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark counts for nothing. Attempts that a thread of the
 //! parent had taken off the stack are not made in the child: they were for work of the parent.
@@ -17,6 +20,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use core::time::Duration;
+
+use crate::Instant;
 
 /// How long a thread waits before it makes the attempts again.
 pub const PAUSE: Duration = Duration::from_millis(100);
@@ -34,20 +39,27 @@ struct Node {
 pub struct Retries {
     head: AtomicPtr<Node>,
     busy: AtomicU64,
+    /// In nanoseconds of the platform's clock: the stack is not taken before.
+    not_before: AtomicU64,
 }
 
 impl Retries {
     /// None.
     pub const fn new() -> Self {
-        Retries { head: AtomicPtr::new(ptr::null_mut()), busy: AtomicU64::new(0) }
+        Retries {
+            head: AtomicPtr::new(ptr::null_mut()),
+            busy: AtomicU64::new(0),
+            not_before: AtomicU64::new(0),
+        }
     }
 
     /// Whether no attempt is left, in the process of that epoch. An outdated answer costs no more than a pause.
     #[inline]
     pub fn is_empty(&self, epoch: u64) -> bool {
-        // Relaxed: the caller reads nothing that the mark or the head publishes.
-        self.head.load(Ordering::Relaxed).is_null()
-            && self.busy.load(Ordering::Relaxed) != epoch + 1
+        // Acquire, here and below: pairs with the release in `make` after an attempt that was added anew. A caller that finds the mark
+        // gone finds that attempt on the second look at the stack.
+        let is_bare = || self.head.load(Ordering::Acquire).is_null();
+        is_bare() && self.busy.load(Ordering::Acquire) != epoch + 1 && is_bare()
     }
 
     /// Leaves an attempt to be made.
@@ -66,9 +78,13 @@ impl Retries {
         }
     }
 
-    /// Makes each attempt once, unless another thread is making them. In the process of that epoch.
-    pub fn make(&self, epoch: u64) {
-        if self.head.load(Ordering::Relaxed).is_null() {
+    /// Makes each attempt once, unless another thread is making them or has made them within a [`PAUSE`]. In the process of that epoch;
+    /// `now` is the time on the platform's clock.
+    pub fn make(&self, epoch: u64, now: Instant) {
+        let now = now.as_nanos();
+        // Relaxed: the time is all there is.
+        let is_early = now < self.not_before.load(Ordering::Relaxed);
+        if is_early || self.head.load(Ordering::Relaxed).is_null() {
             return;
         }
         let busy = self.busy.load(Ordering::Relaxed);
@@ -79,6 +95,7 @@ impl Retries {
         if busy == epoch + 1 || begins(busy).is_err() {
             return;
         }
+        self.not_before.store(now + PAUSE.as_nanos() as u64, Ordering::Relaxed);
         // Acquire: pairs with the release in `add`.
         let mut node = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         while !node.is_null() {
@@ -87,7 +104,8 @@ impl Retries {
             attempt();
             node = next;
         }
-        self.busy.store(0, Ordering::Relaxed);
+        // Release: pairs with the acquire in `is_empty`.
+        self.busy.store(0, Ordering::Release);
     }
 }
 
@@ -108,6 +126,11 @@ mod tests {
 
     use super::*;
 
+    /// So many pauses after the clock's origin.
+    fn at(pauses: u32) -> Instant {
+        Instant::from_nanos(0) + PAUSE * pauses
+    }
+
     /// An attempt that fails so often, and counts how often it was made.
     fn fails(retries: &Arc<Retries>, times: u32, made: &Arc<AtomicU32>) -> Attempt {
         let (retries, made) = (Arc::clone(retries), Arc::clone(made));
@@ -125,9 +148,11 @@ mod tests {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
         retries.add(fails(&retries, 2, &made));
         retries.add(fails(&retries, 0, &made));
-        for rounds in [2, 3, 4, 4] {
-            retries.make(0);
-            assert_eq!(made.load(Ordering::Relaxed), rounds);
+        for (round, count) in [(1, 2), (2, 3), (3, 4), (4, 4)] {
+            retries.make(0, at(round));
+            // Not again within the pause.
+            retries.make(0, at(round));
+            assert_eq!(made.load(Ordering::Relaxed), count);
         }
         assert!(retries.is_empty(0));
     }
@@ -138,12 +163,12 @@ mod tests {
         let (own, failing) = (Arc::clone(&retries), fails(&retries, 0, &made));
         retries.add(Box::new(move || {
             own.add(failing);
-            own.make(0);
+            own.make(0, at(2));
             assert!(!own.is_empty(0));
         }));
-        retries.make(0);
+        retries.make(0, at(1));
         assert_eq!(made.load(Ordering::Relaxed), 0);
-        retries.make(0);
+        retries.make(0, at(2));
         assert_eq!(made.load(Ordering::Relaxed), 1);
         assert!(retries.is_empty(0));
     }
@@ -154,7 +179,7 @@ mod tests {
         // As a fork in the middle of the parent's `make` leaves it.
         retries.busy.store(1, Ordering::Relaxed);
         retries.add(fails(&retries, 0, &made));
-        retries.make(1);
+        retries.make(1, at(1));
         assert_eq!(made.load(Ordering::Relaxed), 1);
         assert!(retries.is_empty(1));
     }
@@ -175,15 +200,17 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    for _ in 0..100 {
+                    for round in 0..100 {
                         retries.add(fails(&retries, 1, &made));
-                        retries.make(0);
+                        retries.make(0, at(round));
                     }
                 });
             }
         });
+        let mut round = 100;
         while !retries.is_empty(0) {
-            retries.make(0);
+            retries.make(0, at(round));
+            round += 1;
         }
         assert_eq!(made.load(Ordering::Relaxed), 600);
     }

@@ -133,12 +133,19 @@ pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
     // Relaxed, here and below: only the thread and its signal handlers access it.
     let place = own.places.get(own.depth.load(Ordering::Relaxed));
     if let Some(place) = place {
-        place.top.set(ptr::from_ref(&before).addr());
-        place.before.set(before);
-        place.waits_by.set(Some(own.summons.waits_by()));
+        let (top, waits_by) = (ptr::from_ref(&before).addr(), own.summons.waits_by());
+        let fill_in = || {
+            place.top.set(top);
+            place.before.set(before);
+            place.waits_by.set(Some(waits_by));
+        };
+        fill_in();
         // A handler that finds the place finds it filled in.
         compiler_fence(Ordering::Release);
         own.depth.store(place.index + 1, Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
+        // Until the place was taken, a handler that waited may have used it.
+        fill_in();
     }
     InWait { own, place }
 }

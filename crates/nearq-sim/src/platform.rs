@@ -446,8 +446,8 @@ impl Platform for Sim {
     }
 
     fn retry_now() {
-        if let Some(shared) = context::current() {
-            shared.retries.make(Self::fork_epoch());
+        if let Some(shared) = context::current().filter(|shared| !shared.retries.is_empty(0)) {
+            shared.retries.make(Self::fork_epoch(), Self::now());
         }
     }
 

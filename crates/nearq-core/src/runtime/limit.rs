@@ -39,6 +39,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Inner;
 use crate::pool::Pool;
+use crate::rescuer::Hardship;
 use crate::worker::Worker;
 
 /// Which pools wait for a thread that the limit refuses.
@@ -120,6 +121,26 @@ impl<P: Platform> Waiting<P> {
     }
 }
 
+impl<P: Platform> Hardship<P> {
+    /// Whether it waits there now.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) != 0
+    }
+
+    /// Marks the pool as being in the line for a thread. False if it is in the line already.
+    pub(crate) fn enter_line(&self) -> bool {
+        self.in_line.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// The pool is taken off the line; the caller looks at the pool's work afterwards.
+    pub(crate) fn leave_line(&self) {
+        self.in_line.store(0, Ordering::SeqCst);
+    }
+}
+
+/// So many workers are retired for a pool at most: they may be in their stop hooks for long.
+const MOST_LEAVING: usize = 4;
+
 impl<P: Platform> Inner<P> {
     /// How many threads there may be.
     pub(crate) fn thread_limit(&self) -> u32 {
@@ -177,7 +198,7 @@ impl<P: Platform> Inner<P> {
         self.line.prune(&mut waiting);
         let enough = match how {
             Retire::One => waiting.leaving >= waiting.pools.len(),
-            Retire::OneMore => waiting.pools.is_empty(),
+            Retire::OneMore => waiting.leaving >= MOST_LEAVING * waiting.pools.len(),
         };
         while !enough && self.is_at_limit() {
             // SCAN.

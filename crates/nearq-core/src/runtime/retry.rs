@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use super::Inner;
+use crate::outcome::contain;
 
 impl<P: Platform> Inner<P> {
     /// The system has refused the thread of the monitor or of the timer.
@@ -33,14 +34,28 @@ impl<P: Platform> Inner<P> {
         };
         let own: Weak<Self> = Arc::downgrade(&own);
         P::retry_later(Box::new(move || {
-            if let Some(inner) = own.upgrade() {
-                inner.retry();
-            }
+            // This may be the last reference of the runtime. What goes with it is foreign code, which must not end the thread that tries.
+            contain(|| {
+                if let Some(inner) = own.upgrade() {
+                    inner.retry();
+                }
+            });
         }));
-        // A worker that sleeps already does not know of the attempt.
+        self.tell_a_sleeper();
+    }
+
+    /// A worker that sleeps already does not know of the attempt: one is told.
+    fn tell_a_sleeper(&self) {
         if let Some(worker) = self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
         {
             worker.parker.unpark();
+        }
+    }
+
+    /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told.
+    pub(crate) fn hand_retries_on(&self) {
+        if P::has_retries() {
+            self.tell_a_sleeper();
         }
     }
 
@@ -54,7 +69,7 @@ impl<P: Platform> Inner<P> {
         // SEE.
         self.timer.retry();
         if self.all_pools().iter().any(|pool| pool.has_waiting()) {
-            self.monitor.arm();
+            self.monitor.retry();
         }
     }
 }

@@ -25,7 +25,9 @@ impl<P: Platform> Inner<P> {
             affinity: Some(mask),
             scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
             signals: Some(self.config.signals),
-            refused: Some(|refused| P::warn_once(&refused.cause(), &refused.to_string())),
+            refused: Some(|refused| {
+                P::warn_once(&format!("start: {}", refused.cause()), &refused.to_string())
+            }),
             ..ThreadSpec::default()
         };
         // SAFETY: every Inner is in an Arc, made by `Runtime::start`; this adds the reference that `own` holds.
@@ -187,7 +189,7 @@ impl<P: Platform> Inner<P> {
         }
         self.join_threads();
         // A thread that was being started when the handles were taken ends by itself.
-        while self.has_threads() {
+        while self.has_threads() || self.monitor.is_alive() || self.timer.is_alive() {
             P::sleep(Duration::from_micros(100));
         }
     }

@@ -160,3 +160,45 @@ fn a_worker_that_has_nothing_to_do_tries_again_for_another_pool() {
         }
     });
 }
+
+/// How many thread starts are refused while an idle worker, a delayed item and `threads` that wait try again for a second.
+fn refused_in_a_second(threads: usize) -> u64 {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 1).run(move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = Arc::new(runtime.workqueue("refused").build_in().expect("can be done"));
+        let favoured = runtime.workqueue("favoured").nice(-5).build_in().expect("can be done");
+        queue.spawn(|| {}).join().expect("no panic");
+        refuse(true);
+        let handles: Vec<_> = (0..threads).map(|_| favoured.spawn(|| {})).collect();
+        refuse(false);
+        let start = |handle: nearq_core::JoinHandle<(), Sim>| {
+            let main = move || handle.join().expect("no panic");
+            Sim::spawn(ThreadSpec::default(), main).expect("not refused")
+        };
+        let waiting: Vec<_> = handles.into_iter().map(start).collect();
+        refuse(true);
+        let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
+        queue.queue_delayed(&work, Duration::from_millis(1));
+        let until = Sim::now() + REFUSED;
+        while Sim::now() < until {
+            Sim::sleep(Duration::from_micros(500));
+            assert!(work.is_pending());
+        }
+        refuse(false);
+        waiting.into_iter().for_each(Sim::join);
+        work.flush().expect("not in an item");
+    });
+    let refused = outcome.faults.spawns_refused;
+    outcome.expect();
+    refused
+}
+
+#[test]
+fn however_many_wait_it_is_tried_ten_times_a_second() {
+    // Fourteen tries each for the monitor and the timer at first, and a push that is refused; then two for each attempt.
+    for threads in [0, 1, 20] {
+        let refused = refused_in_a_second(threads);
+        assert!(refused < 60 + 3 * threads as u64, "{threads} threads: {refused}");
+    }
+}

@@ -139,7 +139,7 @@ impl Platform for Linux {
     #[inline]
     fn retry_now() {
         if Self::has_retries() {
-            retry::RETRIES.make(Self::fork_epoch());
+            retry::RETRIES.make(Self::fork_epoch(), Self::now());
         }
     }
 

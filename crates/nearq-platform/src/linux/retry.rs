@@ -20,14 +20,16 @@ pub(super) static RETRIES: Retries = Retries::new();
 pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
     let mut look = FIRST_LOOK;
     loop {
-        let pause = if Linux::has_retries() {
+        let now = Linux::now();
+        let has_come = deadline.is_some_and(|deadline| deadline <= now);
+        let pause = if has_come || !Linux::has_retries() {
+            look
+        } else {
             Linux::retry_now();
             PAUSE
-        } else {
-            look
         };
-        let until = Linux::now() + pause;
-        // A deadline of another clock cannot be compared: the thread waits until that deadline, and takes no looks.
+        let until = now + pause;
+        // A deadline of another clock cannot be compared: the thread waits until that deadline, and takes no more looks.
         let own = deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
         let ended = Linux::wait(word, expected, Some(own.unwrap_or(until)));
         if ended != Wait::TimedOut || own.is_some() {
