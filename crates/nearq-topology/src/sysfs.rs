@@ -73,8 +73,8 @@ impl Topology {
     ///
     /// The new reading replaces the old one only if nothing is missing that was there before. Otherwise only the online CPUs are updated,
     /// the rest stays as it was, and there is a [warning](Self::warning). If the reason may pass, the machine is read again next time; so
-    /// is one that was read only in part before, for such a reason. What [stands in](Self::of_cpus) for a machine knows nothing of it, so
-    /// any reading replaces it.
+    /// is one that was read only in part before, for such a reason. What [stands in](Self::of_cpus) for a machine knows nothing of it: the
+    /// machine is read again each time, and any reading replaces the stand-in.
     ///
     /// # Errors
     /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
@@ -89,7 +89,7 @@ impl Topology {
     /// ```
     pub fn reread(&self, root: &Path, online: &CpuSet) -> Result<Option<Self>, TopologyError> {
         let online = if online.is_empty() { &self.online } else { online };
-        let same = self.online == *online && self.has_online_nodes(root);
+        let same = self.online == *online && self.has_online_nodes(root) && !self.stands_in();
         if same && !self.outdated && !self.unread.iter().any(Unread::may_pass) {
             return Ok(None);
         }

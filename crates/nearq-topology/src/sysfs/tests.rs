@@ -136,3 +136,20 @@ fn a_node_that_comes_is_seen_although_the_same_cpus_are_online() {
     assert_eq!(more.reread(root, more.online()).unwrap(), None);
     assert_eq!(more.reread(root, &CpuSet::new()).unwrap(), None);
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "many files")]
+fn what_stands_in_for_a_machine_without_its_folder_is_replaced_when_that_comes() {
+    let name = "comes-later";
+    let nowhere =
+        std::env::temp_dir().join(format!("nearq-topology-{}-{name}", std::process::id()));
+    let error = Topology::from_sysfs(&nowhere).unwrap_err();
+    let machine = Topology::of_cpus(&CpuSet::all(32), &error).unwrap();
+    assert!(!machine.is_whole());
+    machine.reread(&nowhere, machine.online()).unwrap_err();
+    let folder = Folder::machine(name, 32);
+    assert_eq!(folder.0, nowhere);
+    let now = machine.reread(&folder.0, machine.online()).unwrap().expect("it can be read now");
+    assert!(now.is_whole());
+    assert_eq!(now.nodes().len(), 2);
+}
