@@ -1,7 +1,7 @@
 //! The fault soak: random programs over the real runtime on simulated machines on which things go wrong, by seed.
 //!
-//! A seed stands for a machine, a program (`plan`, drawn by `draw`), faults and a schedule. `program`, `steps`, `items` and
-//! `futures` carry it out; `ledger`, `limits` and `placement` are the model that it is checked against; `verdict` runs and
+//! A seed stands for a machine, a program (`plan`, drawn by `draw`, printed by `words`), faults and a schedule. `program`, `steps`, `items`
+//! and `futures` carry it out; `ledger`, `limits` and `placement` are the model that it is checked against; `verdict` runs and
 //! judges one seed, `many` many of them. A seed fails the same way each time: `nearq sim soak --seed N --trace` shows how.
 
 mod dice;
@@ -16,6 +16,7 @@ mod plan;
 mod program;
 mod steps;
 mod verdict;
+mod words;
 
 pub use many::{ManyOptions, QUICK_SEEDS, Summary, run_many};
 pub use plan::Plan;
