@@ -11,10 +11,10 @@ static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
 /// What a program that hangs is said to do: one of which a thread goes on by the clock is no deadlock.
 const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not end within"];
 
-/// A variant fails within the seeds of the quick soak, by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
+/// A variant fails within four times the seeds of the quick soak (most do within a few), by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
 fn is_found(broken: &str, texts: &[&str]) {
     let options = ManyOptions {
-        seeds: QUICK_SEEDS,
+        seeds: 4 * QUICK_SEEDS,
         from: 0,
         until_failure: true,
         broken: Some(broken.to_owned()),
