@@ -150,11 +150,8 @@ impl<P: Platform> Monitor<P> {
 
     fn start(&self) -> Result<(), Refused> {
         let runtime = self.runtime.load(Ordering::Acquire);
-        // SAFETY: an Inner is in an Arc, and whoever arms the monitor keeps it alive; this adds a reference of our own.
-        let own = unsafe {
-            Arc::increment_strong_count(runtime.cast_const());
-            Arc::from_raw(runtime.cast_const())
-        };
+        // SAFETY: the thread that arms the monitor keeps the runtime alive; this adds a reference of our own.
+        let own = unsafe { &*runtime }.shared();
         // After it has been in vain for long enough, one try for each push, so that pushers need not wait each time.
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;

@@ -413,7 +413,7 @@ impl<P: Platform> Pool<P> {
     /// Notes what waits; see `look`.
     pub(crate) fn see_waiting(&self, sight: &mut Sight<P>) {
         let ready = self.listed.ready.lock();
-        // SAFETY: the lists keep their items alive; whoever takes some has the lock, which is ours.
+        // SAFETY: the lists keep their items alive; only the thread that has the lock takes some, and this one has it.
         unsafe { sight.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
     }
 

@@ -345,11 +345,7 @@ impl<P: Platform> Rescuer<P> {
             signals: Some(inner.config.signals),
             ..ThreadSpec::default()
         };
-        // SAFETY: every Inner is in an Arc, and the queue keeps it alive; this adds the reference that `own` holds.
-        let own = unsafe {
-            Arc::increment_strong_count(inner);
-            Arc::from_raw(core::ptr::from_ref(inner))
-        };
+        let own = inner.shared();
         let entry = Entry(core::ptr::from_ref(worker));
         let (rescuer, queue) = (Arc::clone(self), Arc::downgrade(queue));
         self.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);

@@ -364,6 +364,15 @@ impl<P: Platform> Runtime<P> {
 }
 
 impl<P: Platform> Inner<P> {
+    /// One reference more.
+    pub(crate) fn shared(&self) -> Arc<Self> {
+        // SAFETY: every Inner is in an Arc, made by `Runtime::start`, and the caller keeps it alive.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
     fn surroundings(&self) -> Arc<Surroundings> {
         Arc::clone(&self.surroundings.lock())
     }

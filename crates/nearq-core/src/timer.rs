@@ -350,13 +350,8 @@ impl<P: Platform> Shared<P> {
         }
         let runtime = NonNull::new(self.runtime.load(Ordering::Acquire));
         // The thread keeps the runtime alive: callbacks use it.
-        let own = runtime.map(|runtime| {
-            // SAFETY: an Inner is in an Arc, and whoever uses the timer keeps it alive; this adds a reference of our own.
-            unsafe {
-                Arc::increment_strong_count(runtime.as_ptr());
-                Arc::from_raw(runtime.as_ptr())
-            }
-        });
+        // SAFETY: the thread that uses the timer keeps the runtime alive; this adds a reference of our own.
+        let own = runtime.map(|runtime| unsafe { runtime.as_ref() }.shared());
         // After it has been in vain for long enough, one try for each request, so that owners need not wait each time.
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;

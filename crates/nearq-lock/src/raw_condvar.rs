@@ -132,7 +132,7 @@ impl<P: Platform> RawCondvar<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.wait_until(mutex, deadline, None, None) != Ended::TimedOut }
+        unsafe { self.wait_as(mutex, deadline, None, None) != Ended::TimedOut }
     }
 
     /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If it has been sent already, the
@@ -151,7 +151,7 @@ impl<P: Platform> RawCondvar<P> {
         summons: &Summons<P>,
     ) -> Ended {
         // SAFETY: as the caller promises.
-        unsafe { self.wait_until(mutex, deadline, Some(summons), None) }
+        unsafe { self.wait_as(mutex, deadline, Some(summons), None) }
     }
 
     /// As [`wait`](Self::wait), or as [`wait_unless_called`](Self::wait_unless_called) if there is a summons. With a stay, the thread may
@@ -165,18 +165,6 @@ impl<P: Platform> RawCondvar<P> {
     /// Likewise.
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait_as(
-        &self,
-        mutex: &RawMutex<P>,
-        deadline: Option<Instant>,
-        summons: Option<&Summons<P>>,
-        stay: Option<&Stay<P>>,
-    ) -> Ended {
-        // SAFETY: as the caller promises.
-        unsafe { self.wait_until(mutex, deadline, summons, stay) }
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    unsafe fn wait_until(
         &self,
         mutex: &RawMutex<P>,
         deadline: Option<Instant>,

@@ -8,16 +8,23 @@ use nearq_platform::Platform;
 use super::Pool;
 use crate::admission::tests::{Stub, idle};
 use crate::item::tests::model;
+use crate::worker::Worker;
+
+/// A worker of the pool, which sleeps.
+fn one_asleep(pool: &Pool<Loom>) -> &Worker<Loom> {
+    pool.clear_queued_at_level();
+    let asleep = pool.entry_for_test();
+    pool.idle().begin_search();
+    asleep.set_idle();
+    pool.idle().settle(asleep);
+    asleep
+}
 
 fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
     model(3, move || {
         let stub = Stub::new(8, 1);
         let pool = stub.pool_of(0);
-        pool.clear_queued_at_level();
-        let asleep = pool.entry_for_test();
-        pool.idle().begin_search();
-        asleep.set_idle();
-        pool.idle().settle(asleep);
+        let asleep = one_asleep(pool);
         comes_or_goes(pool, true);
         let work = idle();
         let issuer = stub.issuer(&work);
@@ -51,11 +58,7 @@ fn one_pushes_while_a_worker_goes_into_its_hook() {
     model(3, || {
         let stub = Stub::new(8, 1);
         let pool = stub.pool_of(0);
-        pool.clear_queued_at_level();
-        let asleep = pool.entry_for_test();
-        pool.idle().begin_search();
-        asleep.set_idle();
-        pool.idle().settle(asleep);
+        let asleep = one_asleep(pool);
         let begins = pool.entry_for_test();
         pool.idle().begin_search();
         let work = idle();

@@ -10,6 +10,7 @@
 //! permit, and looks again. The parker makes what was written before the permit visible to the worker that takes it.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -22,6 +23,15 @@ use crate::worker::Worker;
 const UNUSED: Duration = Duration::from_millis(100);
 
 impl<P: Platform> Pool<P> {
+    /// One reference more.
+    pub(crate) fn shared(&self) -> Arc<Self> {
+        // SAFETY: every pool is in an Arc, made by `Inner::add_pool`, and the caller keeps it alive.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
     /// One more queue uses the pool, or uses it no more.
     pub(crate) fn change_users(&self, more: bool) {
         if more {

@@ -160,13 +160,8 @@ impl<P: Platform> Inner<P> {
             // The thread that takes it off the line sees what waits there.
             return;
         }
-        // SAFETY: every pool is in an Arc, made by `Inner::pool`; this adds the reference that the line holds.
-        let own = unsafe {
-            Arc::increment_strong_count(pool);
-            Arc::from_raw(pool)
-        };
         let mut waiting = self.line.waiting.lock();
-        waiting.pools.push_back(own);
+        waiting.pools.push_back(pool.shared());
         // WANT.
         self.line.wanting.fetch_add(1, Ordering::SeqCst);
         drop(waiting);

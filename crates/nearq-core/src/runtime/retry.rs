@@ -12,7 +12,7 @@
 //! before and acquires what the other released: either ADD finds the mark cleared and adds an attempt, or CLEAR comes after ADD, and SEE
 //! sees FAIL.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
@@ -27,12 +27,7 @@ impl<P: Platform> Inner<P> {
         if self.left.swap(1, Ordering::AcqRel) != 0 {
             return;
         }
-        // SAFETY: every Inner is in an Arc, made by `Runtime::start`, and the caller keeps it alive.
-        let own = unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        };
-        let own: Weak<Self> = Arc::downgrade(&own);
+        let own = Arc::downgrade(&self.shared());
         P::retry_later(Box::new(move || {
             // This may be the last reference of the runtime. What goes with it is foreign code, which must not end the thread that tries.
             contain(|| {

@@ -2,7 +2,6 @@
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
-use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_topology::CpuSet;
@@ -30,16 +29,7 @@ impl<P: Platform> Inner<P> {
             }),
             ..ThreadSpec::default()
         };
-        // SAFETY: every Inner is in an Arc, made by `Runtime::start`; this adds the reference that `own` holds.
-        let own = unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        };
-        // SAFETY: every pool is in an Arc, made by `Inner::pool`; as above.
-        let pool = unsafe {
-            Arc::increment_strong_count(pool);
-            Arc::from_raw(pool)
-        };
+        let (own, pool) = (self.shared(), pool.shared());
         let entry = Entry(core::ptr::from_ref(worker));
         let handle = P::spawn(spec, move || {
             let entry = entry;

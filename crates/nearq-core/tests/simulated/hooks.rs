@@ -14,21 +14,9 @@ use std::time::Duration;
 use nearq_core::{Activity, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::Platform;
-use nearq_sim::{Sim, Simulation};
-use nearq_topology::Topology;
+use nearq_sim::Sim;
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-const LONG: Duration = Duration::from_secs(2);
-
-fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'static) -> R {
-    let machine = Topology::from_synthetic(text).expect("well formed");
-    let outcome = Simulation::new(machine, seed).run(program);
-    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
-    outcome.expect()
-}
+use crate::common::{LONG, ms, simulate};
 
 /// A builder whose workers' start hooks are given their number, from 0 on.
 fn builder(hook: impl Fn(u32) + Send + Sync + 'static) -> RuntimeBuilder<Sim> {
@@ -48,6 +36,16 @@ fn one_item(queue: &Workqueue<Sim>) -> Duration {
     Sim::now() - begin
 }
 
+/// How long each of eight items takes. Between two, a worker that ends has come to its stop hook.
+fn eight_items(queue: &Workqueue<Sim>) -> Vec<Duration> {
+    let each = (0..8).map(|_| {
+        let took = one_item(queue);
+        Sim::sleep(ms(50));
+        took
+    });
+    each.collect()
+}
+
 #[test]
 fn a_worker_that_sleeps_is_woken_while_another_one_is_in_its_start_hook() {
     for seed in 0..5 {
@@ -59,12 +57,7 @@ fn a_worker_that_sleeps_is_woken_while_another_one_is_in_its_start_hook() {
             });
             let runtime = runtime.build().expect("is known");
             let queue = queue(&runtime);
-            let each = (0..8).map(|_| {
-                let took = one_item(&queue);
-                Sim::sleep(ms(50));
-                took
-            });
-            each.collect::<Vec<_>>()
+            eight_items(&queue)
         });
         assert!(took.iter().all(|took| *took < ms(1)), "seed {seed}: {took:?}");
     }
@@ -166,13 +159,7 @@ fn a_stop_hook_that_takes_long_holds_up_nobody() {
             .build()
             .expect("is known");
         let queue = queue(&runtime);
-        let each = (0..8).map(|_| {
-            let took = one_item(&queue);
-            // Its worker is in the hook by then.
-            Sim::sleep(ms(50));
-            took
-        });
-        each.collect::<Vec<_>>()
+        eight_items(&queue)
     });
     assert!(took.iter().all(|took| *took < ms(1)), "{took:?}");
 }

@@ -1,6 +1,7 @@
 //! Everything that runs on simulated machines alone. A run is a function of its seed wherever the test runs: each object has its own
 //! cache lines, and the simulation that a thread runs is that thread's own.
 
+mod common;
 mod concurrency;
 mod freezing;
 mod hooks;

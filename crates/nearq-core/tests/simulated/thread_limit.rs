@@ -17,18 +17,7 @@ use nearq_platform::Platform;
 use nearq_sim::{Faults, Schedule, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-const LONG: Duration = Duration::from_secs(2);
-
-fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'static) -> R {
-    let machine = Topology::from_synthetic(text).expect("well formed");
-    let outcome = Simulation::new(machine, seed).run(program);
-    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
-    outcome.expect()
-}
+use crate::common::{LONG, ms, simulate};
 
 fn limited(threads: u32) -> RuntimeBuilder<Sim> {
     Runtime::<Sim>::builder_in().thread_limit(threads)

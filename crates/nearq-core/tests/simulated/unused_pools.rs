@@ -4,18 +4,12 @@ use core::time::Duration;
 
 use nearq_core::{Runtime, Scope, Workqueue};
 use nearq_platform::Platform;
-use nearq_sim::{Sim, Simulation};
-use nearq_topology::Topology;
+use nearq_sim::Sim;
+
+use crate::common::simulate;
 
 /// More than a worker of such a pool sleeps.
 const SOON: Duration = Duration::from_millis(150);
-
-fn simulate<R: 'static>(machine: &str, program: impl FnOnce() -> R + 'static) -> R {
-    let machine = Topology::from_synthetic(machine).expect("well formed");
-    let outcome = Simulation::new(machine, 1).run(program);
-    assert!(outcome.panics.is_empty() && outcome.warnings.is_empty(), "{}", outcome.report());
-    outcome.expect()
-}
 
 fn runtime() -> Runtime<Sim> {
     Runtime::<Sim>::builder_in().build().expect("the machine is known")
@@ -31,7 +25,7 @@ fn slice(number: u64) -> Duration {
 
 #[test]
 fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
-    let (most, threads, pools) = simulate("l3:2 core:2", || {
+    let (most, threads, pools) = simulate("l3:2 core:2", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);
         let mut most = 0;
@@ -51,7 +45,7 @@ fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
 
 #[test]
 fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() {
-    let (both, one, none) = simulate("core:2", || {
+    let (both, one, none) = simulate("core:2", 1, || {
         let runtime = runtime();
         let (first, second) = (queue(&runtime), queue(&runtime));
         first.spawn(|| {}).join().expect("no panic");
@@ -71,7 +65,7 @@ fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() 
 
 #[test]
 fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
-    simulate("l3:2 core:2", || {
+    simulate("l3:2 core:2", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);
         for number in 0..40 {
@@ -89,7 +83,7 @@ fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
 
 #[test]
 fn what_is_queued_when_the_attributes_change_runs() {
-    simulate("core:1", || {
+    simulate("core:1", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);
         let items: Vec<_> = (0..100)

@@ -137,7 +137,7 @@ impl Scene {
                 scene.condvar.wait(&mut order);
                 order.push(index);
             });
-            // Counted under the mutex that it gives up to wait: whoever has that after the count finds it waiting.
+            // It counts under the mutex that it gives up to wait: the thread that has the mutex after the count finds it waiting.
             while *self.waiting.lock() <= index {
                 Linux::sleep(Duration::from_millis(1));
             }

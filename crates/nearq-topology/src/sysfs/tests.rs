@@ -46,11 +46,11 @@ impl Folder {
             folder.file(&format!("{NODES}/node{node}/cpulist"), &cpus.to_list());
             folder.file(&format!("{NODES}/node{node}/distance"), ["10 20", "20 10"][node]);
         }
-        folder.file("proc/self/cgroup", "0::/work");
+        folder.file("proc/self/cgroup", "0::/app");
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
         folder.file("proc/self/mountinfo", mounts);
-        folder.file("sys/fs/cgroup/work/cpu.max", "max 100000");
-        folder.file("sys/fs/cgroup/work/cpuset.cpus.effective", &format!("0-{}", count - 1));
+        folder.file("sys/fs/cgroup/app/cpu.max", "max 100000");
+        folder.file("sys/fs/cgroup/app/cpuset.cpus.effective", &format!("0-{}", count - 1));
         folder
     }
 

@@ -79,7 +79,7 @@ fn first_come_first_notified() {
                 condvar.wait(&mut order);
                 order.push(index);
             });
-            // Counted under the mutex that it gives up to wait: whoever has that after the count finds it waiting.
+            // It counts under the mutex that it gives up to wait: the thread that has the mutex after the count finds it waiting.
             drop(wait_for_count(&shared.2, index + 1));
             drop(shared.0.lock());
             thread
