@@ -206,6 +206,18 @@ fn those_behind_one_that_jumps_have_the_mutex_at_length() {
     }
 }
 
+/// A thread of that urgency, which takes or jumps; whether it jumped, once it has ended.
+fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
+    let jumped = Arc::new(Count::new(0));
+    let theirs = Arc::clone(&jumped);
+    let hasty = spawn(2, scene, move |scene| {
+        Loom::set_urgency(urgency);
+        let jumped = scene.take_or_jump() == Became::Jumped;
+        theirs.store(u32::from(jumped), Ordering::Relaxed);
+    });
+    (hasty, jumped)
+}
+
 /// One is notified, alone or with all, while it jumps: whatever comes first, nothing is left of it. It may be urgent.
 #[test]
 fn one_jumps_out_of_the_wait_for_a_condition() {
@@ -217,13 +229,7 @@ fn one_jumps_out_of_the_wait_for_a_condition() {
                 if urgency > 0 {
                     Room::<Loom>::get().expect_urgent();
                 }
-                let jumped = Arc::new(Count::new(0));
-                let theirs = Arc::clone(&jumped);
-                let hasty = spawn(2, scene, move |scene| {
-                    Loom::set_urgency(urgency);
-                    let jumped = scene.take_or_jump() == Became::Jumped;
-                    theirs.store(u32::from(jumped), Ordering::Relaxed);
-                });
+                let (hasty, jumped) = one_in_haste(scene, urgency);
                 scene.give();
                 if all {
                     scene.condvar.notify_all();
@@ -243,13 +249,7 @@ fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
         if urgency > 0 {
             Room::<Loom>::get().expect_urgent();
         }
-        let jumped = Arc::new(Count::new(0));
-        let theirs = Arc::clone(&jumped);
-        let hasty = spawn(2, scene, move |scene| {
-            Loom::set_urgency(urgency);
-            let jumped = scene.take_or_jump() == Became::Jumped;
-            theirs.store(u32::from(jumped), Ordering::Relaxed);
-        });
+        let (hasty, jumped) = one_in_haste(scene, urgency);
         let other = spawn(0, scene, Scene::take);
         scene.give();
         scene.condvar.notify_one();
