@@ -194,13 +194,21 @@ impl Ledger {
             let at = &mut queues[waiting.queue];
             on = Some((waiting.queue, waiting.sequence));
             at.running += 1;
-            let (running, limit) = match (at.kind, pod) {
-                (Kind::PerCpu, Some(pod)) => {
+            let (running, limit) = if at.kind == Kind::PerCpu {
+                // A rescuer serves one CPU after the other, and its pod does not tell which. It counts for all CPUs together.
+                let share = at.highest();
+                let on_pod = pod.map_or(0, |pod| {
                     let running = at.running_on.entry(pod).or_default();
                     *running += 1;
-                    (*running, at.highest())
+                    *running
+                });
+                if on_pod > share {
+                    (on_pod, share)
+                } else {
+                    (at.running, share.saturating_mul(ground.topology.cpus().len()))
                 }
-                _ => (at.running, at.limit(ground, defaults)),
+            } else {
+                (at.running, at.limit(ground, defaults))
             };
             if running > limit {
                 wrong.push(format!(

@@ -231,6 +231,29 @@ fn a_limit_of_a_per_cpu_queue_counts_for_a_cpu() {
 }
 
 #[test]
+fn a_rescuer_of_a_per_cpu_queue_takes_one_cpus_share() {
+    let ledger = of_kind(1, Kind::PerCpu, "0");
+    ledger.worker_begins(8, "other".into(), CpuSet::single(1));
+    ledger.worker_begins(9, "nq/R-queue-0".into(), "0-1".parse().unwrap());
+    let closures = [(); 3].map(|()| ledger.add_closure());
+    for closure in closures {
+        queue(&ledger, closure);
+    }
+    let now = Instant::from_nanos(50);
+    let first = start(&ledger, closures[0]);
+    let rescued = ledger.begin_execution(closures[1], 9, 0, now);
+    assert!(ledger.result().0.is_empty(), "it may work for CPU 1");
+    let other = ledger.begin_execution(closures[2], 8, 1, now);
+    for (closure, execution) in closures.into_iter().zip([first, rescued, other]) {
+        ledger.end_execution(closure, execution, false);
+    }
+    for worker in [8, 9] {
+        ledger.worker_ends(worker);
+    }
+    complains(&ledger, "3 items run at once, max_active was at most 2");
+}
+
+#[test]
 fn nothing_starts_or_runs_while_it_is_frozen() {
     let running = ledger(1, false);
     queue(&running, 0);
