@@ -116,7 +116,7 @@ impl Kind {
 }
 
 /// What makes two pools the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolKey {
     /// Of one CPU, for per-CPU queues: its workers come back to it whenever they can.
     pub(crate) bound: bool,

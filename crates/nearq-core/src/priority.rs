@@ -33,7 +33,7 @@ pub(crate) const MOST_FAVOURED: i32 = -20;
 const LEAST_FAVOURED: i32 = 19;
 
 /// How the workers of a pool are favoured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Priority {
     pub(crate) nice: i32,
     /// They run when nothing else wants the CPU.

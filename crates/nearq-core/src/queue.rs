@@ -58,6 +58,7 @@ pub(crate) struct Config<P: Platform> {
     tables: Kept<LinkTable<P>>,
     links: Kept<Link<P>>,
     domains: Kept<Admission<P>>,
+    known: change::Known<P>,
 }
 
 /// What is said of a queue when it is made, and stays.
@@ -137,6 +138,7 @@ impl<P: Platform> Queue<P> {
                 tables: Kept::new(),
                 links: Kept::new(),
                 domains: Kept::new(),
+                known: change::Known::new(),
             }),
         });
         queue.relayout();

@@ -32,6 +32,7 @@ use crate::queue::Queue;
 use crate::shutdown::Shutdown;
 use crate::timer::Timer;
 use crate::worker::{Table, Worker};
+use pools::Pools;
 
 mod limit;
 mod pools;
@@ -59,7 +60,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) surroundings: Mutex<Arc<Surroundings>, P>,
     /// What the surroundings say may not have reached every level and queue.
     pub(crate) stale: P::AtomicU32,
-    pub(crate) pools: Mutex<Vec<Arc<Pool<P>>>, P>,
+    pub(crate) pools: Mutex<Pools<P>, P>,
     /// Lists of siblings, replaced ones included: a worker may be reading one.
     pub(crate) siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
     pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
@@ -170,7 +171,7 @@ impl<P: Platform> Runtime<P> {
             broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
             stale: P::AtomicU32::new(0),
-            pools: Mutex::new_in(Vec::new()),
+            pools: Mutex::new_in(Pools::new()),
             siblings: Mutex::new_in(Kept::new()),
             levels: Mutex::new_in(Vec::new()),
             queues: Mutex::new_in(Vec::new()),

@@ -109,11 +109,15 @@ mod tests {
 
     #[test]
     fn scopes_runs_on_workqueues_and_everything_verifies() {
-        let options =
-            ScopesOptions { common: short(), in_flight: Some(5), ..ScopesOptions::default() };
-        let report = scopes(&options, &Progress::hidden()).unwrap();
-        let throughput = report.find("HIGH", "system", metric::THROUGHPUT).unwrap();
-        assert!(throughput.summary.median > 0.0);
+        let verifies = |duration| {
+            let common = Common { duration: Some(duration), ..short() };
+            let options = ScopesOptions { common, in_flight: Some(5), ..ScopesOptions::default() };
+            let report = scopes(&options, &Progress::hidden()).unwrap();
+            let throughput = report.find("HIGH", "system", metric::THROUGHPUT).unwrap();
+            throughput.summary.median > 0.0
+        };
+        // On a busy machine nothing may come round in a short time.
+        assert!([20, 200, 2_000, 20_000].map(Duration::from_millis).into_iter().any(verifies));
     }
 
     fn simulated(machine: &str, seeds: usize) -> Report {

@@ -10,8 +10,8 @@
 //! the queue has had, not by the number of changes. A queue that is flushed while it is busy has several sets of links for one
 //! layout (`flush`), and a table for each.
 //!
-//! A queue may have a pool, a link and a domain for each of hundreds of CPUs, and a flush makes a whole set of links: nothing here looks at all
-//! of one kind for each of another.
+//! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
+//! leave thousands of them: nothing here looks at all of one kind for each of another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::priority::Priority;
 
-/// The links of one set by their pools, and the domains.
-struct Known<P: Platform> {
-    links: BTreeMap<*const Pool<P>, *const Link<P>>,
+/// The links by their sets and pools, and the domains: to find them in, however many there are.
+pub(super) struct Known<P: Platform> {
+    links: BTreeMap<(usize, *const Pool<P>), *const Link<P>>,
     domains: BTreeMap<Domain, *const Admission<P>>,
 }
 
 impl<P: Platform> Known<P> {
-    fn of(config: &Config<P>, set: usize) -> Self {
-        let of_set = config.links.iter().filter(|link| link.set == set);
-        let domains = config.domains.iter();
-        Known {
-            links: of_set
-                .map(|link| (Arc::as_ptr(&link.pool), core::ptr::from_ref(link)))
-                .collect(),
-            domains: domains.map(|domain| (domain.domain, core::ptr::from_ref(domain))).collect(),
-        }
+    pub(super) fn new() -> Self {
+        Known { links: BTreeMap::new(), domains: BTreeMap::new() }
+    }
+}
+
+impl<P: Platform> LinkTable<P> {
+    fn links(&self) -> impl Iterator<Item = &Link<P>> {
+        // SAFETY: links live as long as the queue, as the table does.
+        self.links.iter().map(|link| unsafe { &**link })
     }
 }
 
@@ -147,10 +147,13 @@ impl<P: Platform> Queue<P> {
         layout.limit(domain, config.bounds)
     }
 
-    /// How the links have items run.
-    fn manner(&self, config: &Config<P>) -> u32 {
+    /// How the links in use have items run.
+    fn manner<'a>(&self, config: &Config<P>, mut in_use: impl Iterator<Item = &'a Link<P>>) -> u32
+    where
+        P: 'a,
+    {
         let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
-        let is_observed = config.links.iter().any(|link| link.manner() & OBSERVED != 0);
+        let is_observed = in_use.any(|link| link.manner() & OBSERVED != 0);
         let observed = self.observed.follow(self.inner(), self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)
             | (u32::from(intensive) * INTENSIVE)
@@ -160,8 +163,14 @@ impl<P: Platform> Queue<P> {
 
     /// Follows those who look on; in effect for the next item when it returns.
     pub(crate) fn observe_links(&self, config: &Config<P>) {
-        let manner = self.manner(config);
-        for link in config.links.iter() {
+        self.set_manner(config.links.iter(), self.manner(config, config.links.iter()));
+    }
+
+    fn set_manner<'a>(&self, links: impl Iterator<Item = &'a Link<P>>, manner: u32)
+    where
+        P: 'a,
+    {
+        for link in links {
             link.set_power(self.observed.power());
             link.set_manner(manner);
         }
@@ -170,7 +179,11 @@ impl<P: Platform> Queue<P> {
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().layout(self.kind, &config.attributes);
         let table = self.table_for(config, &layout);
-        self.observe_links(config);
+        // SAFETY: tables live as long as the queue.
+        let links = unsafe { &*table }.links();
+        // What is left on links of other layouts runs as it was queued. They follow when they are used again, here or in `table_for`.
+        let of_layout = config.tables.iter().filter(|table| table.layout == layout);
+        self.set_manner(of_layout.flat_map(LinkTable::links), self.manner(config, links));
         self.use_table(config, table);
     }
 
@@ -187,23 +200,26 @@ impl<P: Platform> Queue<P> {
         if let Some(known) = known {
             return known;
         }
-        let mut known = Known::of(config, set);
-        let manner = self.manner(config);
+        // SAFETY: null, or a table, which lives as long as the queue. Relaxed: the configuration is locked.
+        let in_use = unsafe { self.table.load(Ordering::Relaxed).as_ref() };
+        let manner = self.manner(config, in_use.into_iter().flat_map(LinkTable::links));
         let pools = self.inner().pools_of(&layout.pools);
         let pools = pools.into_iter().zip(&layout.domains);
         let links: Vec<*const Link<P>> = pools
             .map(|(pool, domain)| {
-                if let Some(link) = known.links.get(&Arc::as_ptr(&pool)) {
+                if let Some(link) = config.known.links.get(&(set, Arc::as_ptr(&pool))) {
+                    // SAFETY: links live as long as the queue.
+                    self.set_manner(core::iter::once(unsafe { &**link }), manner);
                     return *link;
                 }
-                let admission = *known.domains.entry(*domain).or_insert_with(|| {
-                    let limit = self.limit_of(config, layout, *domain);
-                    self.add_domain(config, *domain, limit)
-                });
-                let link = self.add_link(config, pool, admission, manner);
-                // SAFETY: links live as long as the queue.
-                known.links.insert(Arc::as_ptr(&unsafe { &*link }.pool), link);
-                link
+                let admission = match config.known.domains.get(domain) {
+                    Some(admission) => *admission,
+                    None => {
+                        let limit = self.limit_of(config, layout, *domain);
+                        self.add_domain(config, *domain, limit)
+                    }
+                };
+                self.add_link(config, pool, admission, manner)
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
@@ -274,6 +290,9 @@ impl<P: Platform> Queue<P> {
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
         let node = link.pool.near_node();
         let link = config.links.add_near::<P>(node, link);
+        // SAFETY: made above; links live as long as the queue.
+        let pool = Arc::as_ptr(&unsafe { &*link }.pool);
+        config.known.links.insert((config.sets.current, pool), link);
         // SAFETY: domains and links live as long as the queue.
         unsafe { &*admission }.add_link(unsafe { &*link });
         // Release: pairs with the load in `links`.
@@ -291,6 +310,7 @@ impl<P: Platform> Queue<P> {
         let admission = Admission::<P>::new(domain, limit);
         admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
         let admission = config.domains.add::<P>(admission);
+        config.known.domains.insert(domain, admission);
         // SAFETY: as above.
         let made = unsafe { &*admission };
         made.kicker.set_admission(admission);

@@ -1,6 +1,9 @@
 //! The pools of a runtime and their levels: made on first use, and told of each other.
+//!
+//! A runtime may have made thousands, as each combination of attributes has its own. So nothing here looks at all of them: a pool is found by
+//! its key, and the lists of those that help each other are made within a family, outside of which no pool helps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use nearq_platform::{AtomicInt, Ordering, Platform};
@@ -13,18 +16,62 @@ use crate::level::Level;
 use crate::pool::Pool;
 use crate::priority::Priority;
 
+/// What all pools that help each other have in common: the priority, and the CPUs where their workers may go, if they help at all.
+type Family = (Priority, Option<CpuSet>);
+
+/// Every pool that was made.
+pub(crate) struct Pools<P: Platform> {
+    all: Vec<Arc<Pool<P>>>,
+    by_key: HashMap<PoolKey, Arc<Pool<P>>>,
+    /// Each family in the order in which its pools were made.
+    families: HashMap<Family, Vec<Arc<Pool<P>>>>,
+}
+
+impl<P: Platform> Pools<P> {
+    pub(super) fn new() -> Self {
+        Pools { all: Vec::new(), by_key: HashMap::new(), families: HashMap::new() }
+    }
+
+    /// All of them, in the order in which they were made.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Pool<P>>> {
+        self.all.iter()
+    }
+
+    fn add(&mut self, pool: &Arc<Pool<P>>) {
+        self.all.push(Arc::clone(pool));
+        self.by_key.insert(pool.key.clone(), Arc::clone(pool));
+        self.families.entry(family_of(&pool.key)).or_default().push(Arc::clone(pool));
+    }
+}
+
+fn family_of(key: &PoolKey) -> Family {
+    (key.priority, key.helping.then(|| key.allowed.clone()))
+}
+
 impl<P: Platform> Inner<P> {
     /// The pools with these keys; made where there is none. All at once: a queue may have one for each of many CPUs, and each list of those
     /// that help each other is made once.
     pub(crate) fn pools_of(&self, keys: &[PoolKey]) -> Vec<Arc<Pool<P>>> {
         let mut pools = self.pools.lock();
-        let known = pools.len();
+        // How many pools each family had before that has more now.
+        let mut grown: Vec<(Family, usize)> = Vec::new();
         let chosen = keys.iter().map(|key| {
-            let found = pools.iter().find(|pool| pool.key == *key).map(Arc::clone);
-            found.unwrap_or_else(|| self.add_pool(&mut pools, key))
+            if let Some(pool) = pools.by_key.get(key) {
+                return Arc::clone(pool);
+            }
+            let family = family_of(key);
+            if !grown.iter().any(|(grown, _)| *grown == family) {
+                let known = pools.families.get(&family).map_or(0, Vec::len);
+                grown.push((family, known));
+            }
+            let pool = self.make_pool(key);
+            pools.add(&pool);
+            pool
         });
         let chosen = chosen.collect();
-        self.name_siblings(&pools, known);
+        for (family, known) in grown {
+            self.name_siblings(&pools.families[&family], known);
+        }
         chosen
     }
 
@@ -33,7 +80,7 @@ impl<P: Platform> Inner<P> {
         self.pools_of(std::slice::from_ref(key)).remove(0)
     }
 
-    fn add_pool(&self, pools: &mut Vec<Arc<Pool<P>>>, key: &PoolKey) -> Arc<Pool<P>> {
+    fn make_pool(&self, key: &PoolKey) -> Arc<Pool<P>> {
         let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
         let cores: BTreeSet<_> = {
             let topology = &self.surroundings().topology;
@@ -42,9 +89,7 @@ impl<P: Platform> Inner<P> {
         self.serve_priority(&key.priority);
         let level = self.level(&key.priority);
         let node = self.node_of_pod(&key.pod);
-        let pool = Arc::new(Pool::new(id, key.clone(), cores.len(), node, level, self));
-        pools.push(Arc::clone(&pool));
-        pool
+        Arc::new(Pool::new(id, key.clone(), cores.len(), node, level, self))
     }
 
     /// The number of the node that a pod lies in.
@@ -60,7 +105,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Tells every pool which pools it helps, nearest first, where that changes by the pools from `known` on.
+    /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.
     fn name_siblings(&self, pools: &[Arc<Pool<P>>], known: usize) {
         let new = &pools[known..];
         // One that does not help changes nothing for the others.
@@ -103,6 +148,6 @@ impl<P: Platform> Inner<P> {
 
     /// The pools, for the monitor.
     pub(crate) fn all_pools(&self) -> Vec<Arc<Pool<P>>> {
-        self.pools.lock().clone()
+        self.pools.lock().all.clone()
     }
 }
