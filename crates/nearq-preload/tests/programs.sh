@@ -30,7 +30,13 @@ has() {
 preloaded() {
     local seconds=$1
     shift
-    timeout "$seconds" env LD_PRELOAD="$library${also:+:$also}" NEARQ_PRELOAD_STATISTICS=1 "$@" 2>>"$here/reports"
+    ${instead:-} timeout "$seconds" env LD_PRELOAD="$library${also:+:$also}" NEARQ_PRELOAD_STATISTICS=1 "$@" 2>>"$here/reports"
+}
+
+# serve SECONDS COMMAND...: the same in the background, instead of the shell that would run it: who ends $server ends the server.
+serve() {
+    instead=exec preloaded "$@" >/dev/null &
+    server=$!
 }
 
 # outcome NAME STATUS
@@ -101,8 +107,7 @@ fi
 redis() {
     local at
     at=$(port)
-    preloaded 300 redis-server --port "$at" --bind 127.0.0.1 --io-threads 2 --io-threads-do-reads yes --dir "$here" --save '' --daemonize no >/dev/null &
-    server=$!
+    serve 300 redis-server --port "$at" --bind 127.0.0.1 --io-threads 2 --io-threads-do-reads yes --dir "$here" --save '' --daemonize no
     until_it_listens "$at" || return
     preloaded 200 redis-benchmark -h 127.0.0.1 -p "$at" --threads 2 -c 40 -n 5000 -t set,get,lpush,lrange_100 -q >/dev/null || return
     preloaded 200 redis-benchmark -h 127.0.0.1 -p "$at" --threads 2 -c 40 -n 5000 -q incr counted >/dev/null || return
@@ -145,8 +150,7 @@ memcached_works() {
     local at user=()
     at=$(port)
     [ "$(id -u)" = 0 ] && user=(-u nobody)
-    preloaded 300 memcached -t 4 -l 127.0.0.1 -p "$at" -U 0 "${user[@]}" &
-    server=$!
+    serve 300 memcached -t 4 -l 127.0.0.1 -p "$at" -U 0 "${user[@]}"
     until_it_listens "$at" && preloaded 200 python3 "$here/memcached.py" "$at"
 }
 if has memcached memcached && has python3 python3; then
