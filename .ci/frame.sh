@@ -1,8 +1,8 @@
 # Runs steps one after the other until one fails. Sourced by .ci/run and .ci/long, which define the steps.
 #
-# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each, for MINUTES at most, so that a check that hangs fails too. At the end it prints what was skipped, a table of the steps with their wall and
-# CPU time, and how many tests passed and failed; a step that fails without a test that failed counts as one. The exit status is
-# 0 only if nothing failed.
+# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each STEP, each for at most MINUTES, so that one that hangs fails too. At the end it
+# prints what was skipped, a table with the wall and CPU time of each step, and how many tests passed and failed; a step that fails
+# although no test failed counts as one failed test. The exit status is 0 only if nothing failed.
 
 # Sums the figure before the word $1 over all "test result" lines.
 count() {
@@ -22,13 +22,13 @@ finish() {
         [ "$failed" != 0 ] || failed=1
         echo "the step $current failed; nothing after it was checked"
     fi
-    rm -f "$log" "$table" "$times"
+    rm -f "$log" "$log.step" "$table" "$times"
     echo "$passed passed, $failed failed"
     exit "$status"
 }
 
 run_steps() {
-    local folder=$1 limit=$2 status
+    local folder=$1 limit=$2 status began step shown
     shift 2
     log=$(mktemp)
     table=$(mktemp)
@@ -40,8 +40,21 @@ run_steps() {
         echo
         echo "== $current ($SECONDS s)"
         status=0
-        { time timeout --kill-after=10s "${limit}m" "$folder/$current" 2>&1 </dev/null | tee -a "$log"; } 2>"$times" || status=$?
-        [ "$status" != 124 ] || echo "it was ended after $limit minutes: something hangs, or the host is far too busy"
+        began=$SECONDS
+        # In the background, and into a file that is shown meanwhile: what a step leaves running keeps nobody waiting, and ^C is heeded.
+        : >"$log.step"
+        timeout --kill-after=10s "${limit}m" "$folder/$current" >>"$log.step" 2>&1 </dev/null &
+        step=$!
+        trap 'kill "$step" 2>/dev/null; exit 130' INT TERM
+        tail -n +1 -s 0.2 -f --pid="$step" "$log.step" &
+        shown=$!
+        { time wait "$step"; } 2>"$times" || status=$?
+        wait "$shown" || true
+        trap - INT TERM
+        cat "$log.step" >>"$log"
+        if [ "$status" != 0 ] && [ $((SECONDS - began)) -ge $((limit * 60)) ]; then
+            echo "it was ended after $limit minutes: something hangs, or the host is far too busy"
+        fi
         awk -v step="$current" 'END { printf "%-24s %8.0f %8.0f\n", step, $1, $2 + $3 }' "$times" >>"$table"
         [ "$status" = 0 ] || exit "$status"
     done
