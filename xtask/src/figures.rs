@@ -95,7 +95,9 @@ pub(crate) fn check(write: bool) -> Result<String, String> {
     } else {
         findings.extend(corrections.into_iter().map(|correction| correction.problem));
     }
-    findings.extend(table(&read(COMMANDS)?, &read(TABLE)?, &names(&root, "txt")?));
+    let files = ["txt", "json", "svg"].map(|extension| names(&root, extension));
+    let files = files.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    findings.extend(table(&read(COMMANDS)?, &read(TABLE)?, &files));
     if findings.is_empty() {
         Ok(format!(
             "{computed} figures of {} documents are those of the recorded results",
@@ -217,8 +219,9 @@ fn agrees(
     Ok(Some((right, problem)))
 }
 
-/// What is wrong with the table of results: each recorded text has a line with its command, by the list of commands.
-fn table(commands: &str, table: &str, texts: &[String]) -> Vec<String> {
+/// What is wrong with the table of results: each command of the list has a line with its text, its JSON and its picture, which are there;
+/// each file that is there is in a line.
+fn table(commands: &str, table: &str, files: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
     for line in commands.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -230,13 +233,16 @@ fn table(commands: &str, table: &str, texts: &[String]) -> Vec<String> {
         if !table.lines().any(|row| row.contains(&file) && row.contains(&command)) {
             findings.push(format!("{TABLE}: no row of the table has {file} with {command}"));
         }
-        if !texts.contains(&format!("{name}.txt")) {
-            findings.push(format!("{COMMANDS}: {name} is not recorded"));
+        for extension in ["txt", "json", "svg"] {
+            let file = format!("{name}.{extension}");
+            if !files.contains(&file) {
+                findings.push(format!("{COMMANDS}: {name} is not recorded: there is no {file}"));
+            }
         }
     }
-    for text in texts {
-        if !table.lines().any(|row| row.starts_with('|') && row.contains(&format!("({text})"))) {
-            findings.push(format!("{TABLE}: no row of the table has ({text})"));
+    for file in files {
+        if !table.lines().any(|row| row.starts_with('|') && row.contains(&format!("({file})"))) {
+            findings.push(format!("{TABLE}: no row of the table has ({file})"));
         }
     }
     findings
@@ -326,14 +332,21 @@ document costs.md
     }
 
     #[test]
-    fn a_result_without_a_row_in_the_table_is_found() {
+    fn a_result_without_a_row_in_the_table_or_without_a_file_is_found() {
         let commands = "lock  here  bench lock\nnuma  here  bench numa --files 12\n";
-        let rows = "| [lock.txt](lock.txt) | `nearq bench lock` |\n| [numa.txt](numa.txt) | `nearq bench numa` |\n";
-        let texts = ["lock.txt", "numa.txt", "old.txt"].map(String::from);
-        let found = table(commands, rows, &texts);
-        assert_eq!(found.len(), 2, "{found:?}");
+        let row = |name: &str| {
+            format!(
+                "| [a]({name}.txt), [b]({name}.json), [c]({name}.svg) | `nearq bench {name}` |\n"
+            )
+        };
+        let rows = row("lock") + &row("numa");
+        let files = ["lock.txt", "lock.json", "lock.svg", "numa.txt", "numa.json", "old.txt"];
+        let found = table(commands, &rows, &files.map(String::from));
+        assert_eq!(found.len(), 3, "{found:?}");
         assert!(
-            found[0].contains("`nearq bench numa --files 12`") && found[1].contains("(old.txt)"),
+            found[0].contains("`nearq bench numa --files 12`")
+                && found[1].ends_with("there is no numa.svg")
+                && found[2].contains("(old.txt)"),
             "{found:?}"
         );
     }

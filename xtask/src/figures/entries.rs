@@ -137,5 +137,9 @@ fn figure(text: &str) -> Result<Figure, String> {
         }
         _ => (text, None),
     };
-    Ok(Figure { source: source.trim().into(), expression: Expression::parse(source)?, unit })
+    let (source, expression) = (source.trim().to_owned(), Expression::parse(source)?);
+    if !expression.is_recorded() {
+        return Err(format!("nothing recorded is in {source}"));
+    }
+    Ok(Figure { source, expression, unit })
 }

@@ -34,6 +34,16 @@ impl Expression {
         }
     }
 
+    /// Whether something recorded is in it. What is not comes from nowhere.
+    pub(super) fn is_recorded(&self) -> bool {
+        match self {
+            Expression::Number(_) => false,
+            Expression::Recorded(_) => true,
+            Expression::Both(_, left, right) => left.is_recorded() || right.is_recorded(),
+            Expression::Of(_, arguments) => arguments.iter().any(Expression::is_recorded),
+        }
+    }
+
     /// The one value that it has.
     pub(super) fn value(&self, records: &mut Records) -> Result<f64, String> {
         match self.values(records)?.as_slice() {
@@ -184,6 +194,15 @@ mod tests {
         assert_eq!(value("min([r | parameters | {a,b}], 1)"), Ok(1.0));
         assert_eq!(value("gmean([r | parameters | {a,b}])").map(f64::round), Ok(4.0));
         assert_eq!(value("[r | parameters | x | c]"), Ok(5.0));
+    }
+
+    #[test]
+    fn what_is_recorded_is_told_from_what_is_not() {
+        let is_recorded = |text: &str| Expression::parse(text).expect(text).is_recorded();
+        assert!(
+            is_recorded("1 - [r | parameters | a]") && is_recorded("max(1, [r | parameters | a])")
+        );
+        assert!(!is_recorded("42") && !is_recorded("min(1, 2) * (3 + 4)"));
     }
 
     #[test]
