@@ -92,12 +92,11 @@ fn ask(workspace: Workspace, options: &[&str]) -> Result<Vec<Package>, Unknown> 
     Ok(read(&metadata))
 }
 
-/// What cargo's errors mean: whether it is the network alone that is missing.
+/// What cargo's errors mean: whether it is the network alone that is missing. That a lock file is out of date is wrong; the help beside
+/// that error speaks of `--offline`.
 fn unknown(errors: &str) -> Unknown {
-    if ["failed to download", "unable to download", "offline"]
-        .iter()
-        .any(|sign| errors.contains(sign))
-    {
+    let signs = ["failed to download", "unable to download", "offline"];
+    if !errors.contains("--locked was passed") && signs.iter().any(|sign| errors.contains(sign)) {
         let first = errors.lines().find_map(|line| line.strip_prefix("error: "));
         return Unknown::Absent(first.unwrap_or("cargo cannot download them").to_owned());
     }
@@ -143,7 +142,8 @@ mod tests {
         let said = "failed to get `rustix` as a dependency of package `x`";
         assert_eq!(unknown(no_network), Unknown::Absent(said.into()));
         for wrong in [
-            "error: cannot update the lock file Cargo.lock because --locked was passed to prevent this\n",
+            "error: cannot update the lock file Cargo.lock because --locked was passed to prevent this\n\
+             help: to generate the lock file without accessing the network, remove the --locked flag and use --offline instead.\n",
             "error: failed to get `nearq-home` as a dependency of package `x`\n\nCaused by:\n  No such file\n",
         ] {
             assert!(
