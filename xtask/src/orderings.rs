@@ -25,9 +25,12 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     let mut files = Vec::new();
     collect(&root, Path::new(SOURCES), &mut files)?;
     files.sort();
+    if !names.is_empty() {
+        files = named(&files, names)?;
+    }
     let copy = Copy::of(&root)?;
     let (mut count, mut wrong) = (0, Vec::new());
-    for file in files.iter().filter(|file| names.is_empty() || names.contains(&file.as_str())) {
+    for file in &files {
         let text =
             fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))?;
         let weak = weaken(&text)?;
@@ -62,6 +65,16 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     } else {
         Err(format!("not as .ci/orderings says: {}", wrong.join(", ")))
     }
+}
+
+/// The files that are named, from the root or as `.ci/orderings` names them.
+fn named(files: &[String], names: &[&str]) -> Result<Vec<String>, String> {
+    let file = |name: &&str| {
+        let inside = format!("{SOURCES}/{name}");
+        let found = files.iter().find(|file| **file == *name || **file == inside);
+        found.cloned().ok_or_else(|| format!("there is no source {inside}"))
+    };
+    names.iter().map(file).collect()
 }
 
 /// Whether the file has a fence, which is removed when the file is weakened.
@@ -172,6 +185,15 @@ mod tests {
              a.swap(1, Ordering::AcqRel); a.compare_exchange(1, g(2), Ordering::AcqRel, Ordering::Acquire); \
              P::fence(Ordering::AcqRel);";
         assert_eq!(weaken(strong), Ok(weak.into()));
+    }
+
+    #[test]
+    fn files_are_named_in_two_ways_and_others_are_refused() {
+        let files = ["run.rs", "timer/inbox.rs"].map(|file| format!("{SOURCES}/{file}"));
+        let inbox = Ok(vec![files[1].clone()]);
+        assert_eq!(named(&files, &["timer/inbox.rs"]), inbox);
+        assert_eq!(named(&files, &[&files[1]]), inbox);
+        assert!(named(&files, &["run.rs", "inbox.rs"]).is_err());
     }
 
     #[test]
