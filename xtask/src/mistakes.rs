@@ -2,17 +2,27 @@
 //!
 //! The list is `.ci/mistakes`, whose head says how a mistake is written down. Each is planted in a copy of the checkout under the target
 //! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
-//! compile: then the list is to be brought up to date.
+//! compile: then the list is to be brought up to date. Without the mistake the same tests must pass in that copy, or their failure says
+//! nothing.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
-/// Longer than any of the tests takes, in seconds. A mistake that makes a test hang is found too.
-const PATIENCE: &str = "300";
+/// How long tests may take without a mistake, building included, in seconds: also on a machine that is very busy.
+const PATIENCE: u64 = 3600;
+/// How long they may take with one, at the least. A mistake that makes a test hang is found too.
+const LEAST_PATIENCE: u64 = 300;
+/// And how many times as long as without it.
+const TIMES_AS_LONG: u64 = 10;
+
+/// Why a mistake was not found, where nothing else was in the way.
+pub(crate) const MISSED: &str = "the tests pass";
 
 /// A mistake.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,6 +76,8 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
 pub(crate) struct Copy {
     root: PathBuf,
     target: PathBuf,
+    /// How many seconds the tests take that pass without a mistake.
+    sound: RefCell<HashMap<Vec<String>, u64>>,
 }
 
 impl Copy {
@@ -86,7 +98,7 @@ impl Copy {
             Ok(status) => return Err(format!("the checkout cannot be copied: {status}")),
             Err(error) => return Err(format!("sh cannot be run: {error}")),
         }
-        Ok(Copy { root: copy, target: place.join("target") })
+        Ok(Copy { root: copy, target: place.join("target"), sound: RefCell::default() })
     }
 
     /// How the mistake was found, or why it was not.
@@ -95,22 +107,38 @@ impl Copy {
         let original =
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", mistake.file))?;
         let planted = plant(mistake, &original)?;
+        let seconds = self.without(&mistake.tests)?;
         fs::write(&path, planted).map_err(|error| format!("{}: {error}", mistake.file))?;
-        let outcome = self.run(mistake);
+        let outcome = self.run(mistake, LEAST_PATIENCE.max(TIMES_AS_LONG * seconds));
         fs::write(&path, original).map_err(|error| format!("{}: {error}", mistake.file))?;
         outcome
     }
 
-    fn run(&self, mistake: &Mistake) -> Result<String, String> {
-        let built = self.test(mistake, &["--no-run"])?;
+    /// How many seconds the tests take without a mistake, which they must pass; each is run once.
+    fn without(&self, tests: &[String]) -> Result<u64, String> {
+        if let Some(seconds) = self.sound.borrow().get(tests) {
+            return Ok(*seconds);
+        }
+        self.test(tests, &["--no-run"], PATIENCE)?;
+        let begun = Instant::now();
+        if !self.test(tests, &[], PATIENCE)?.status.success() {
+            return Err(format!("without it `cargo test {}` fails too", tests.join(" ")));
+        }
+        let seconds = begun.elapsed().as_secs();
+        self.sound.borrow_mut().insert(tests.into(), seconds);
+        Ok(seconds)
+    }
+
+    fn run(&self, mistake: &Mistake, patience: u64) -> Result<String, String> {
+        let built = self.test(&mistake.tests, &["--no-run"], PATIENCE)?;
         if !built.status.success() {
             let said = String::from_utf8_lossy(&built.stderr);
             let error = said.lines().find(|line| line.starts_with("error")).unwrap_or("no error");
             return Err(format!("it does not compile: {error}"));
         }
-        let ran = self.test(mistake, &[])?;
+        let ran = self.test(&mistake.tests, &[], patience)?;
         if ran.status.success() {
-            return Err("the tests pass".into());
+            return Err(MISSED.into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
         let failed = said.lines().filter(|line| line.ends_with("... FAILED")).count();
@@ -121,13 +149,13 @@ impl Copy {
         })
     }
 
-    fn test(&self, mistake: &Mistake, more: &[&str]) -> Result<Output, String> {
+    fn test(&self, tests: &[String], more: &[&str], patience: u64) -> Result<Output, String> {
         let cargo = cargo();
         Command::new("timeout")
-            .arg(PATIENCE)
+            .arg(patience.to_string())
             .arg(cargo.get_program())
             .args(["test", "--locked"])
-            .args(&mistake.tests)
+            .args(tests)
             .args(more)
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)

@@ -9,7 +9,7 @@
 //! must be on the list.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
-use crate::mistakes::{Copy, Mistake};
+use crate::mistakes::{Copy, MISSED, Mistake};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use std::time::Instant;
 
 const SOURCES: &str = "crates/nearq-core/src";
 const FENCE: &str = "P::model_fence();";
+/// Why a file is not weakened.
+const NO_FENCE: &str = "no fence of its own";
 
 /// Weakens each file, or those that are named.
 pub(crate) fn check(names: &[&str]) -> Result<String, String> {
@@ -39,20 +41,19 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
         }
         count += 1;
         let begun = Instant::now();
-        let outcome = if has_fence(&text) {
-            find(&copy, file, &text, &weak)
-        } else {
-            Err("no fence of its own".into())
-        };
+        let outcome =
+            if has_fence(&text) { find(&copy, file, &text, &weak) } else { Err(NO_FENCE.into()) };
         let seconds = begun.elapsed().as_secs();
         match (outcome, accepted.get(file)) {
             (Ok(found), None) => println!("found: {file} ({found}, {seconds} s)"),
-            (Err(why), Some(reason)) => println!("listed: {file}: {why}: {reason} ({seconds} s)"),
+            (Err(why), Some(reason)) if [MISSED, NO_FENCE].contains(&why.as_str()) => {
+                println!("listed: {file}: {why}: {reason} ({seconds} s)")
+            }
             (Ok(found), Some(_)) => {
                 println!("FOUND, although .ci/orderings lists it: {file} ({found}, {seconds} s)");
                 wrong.push(file.as_str());
             }
-            (Err(why), None) => {
+            (Err(why), _) => {
                 println!("NOT FOUND: {file}: {why} ({seconds} s)");
                 wrong.push(file.as_str());
             }
