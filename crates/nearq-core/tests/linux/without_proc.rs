@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nearq_core::{Runtime, blocking};
 
-use crate::common::name_of;
+use crate::common::{Gate, PATIENCE, name_of};
 
 #[test]
 fn detection_degrades_to_hints_and_that_is_said_once() {
@@ -43,17 +43,22 @@ fn a_program_without_proc() {
     let runtime = Runtime::builder().build().expect("the machine is known without /proc");
     let queue = runtime.workqueue("blind").build_in().unwrap();
     for hint in [false, true] {
-        let sleep = move || {
-            let sleep = || std::thread::sleep(Duration::from_millis(400));
-            if hint { blocking(sleep) } else { sleep() }
-        };
-        let sleepers: Vec<_> = (0..runtime.parallelism()).map(|_| queue.spawn(sleep)).collect();
-        std::thread::sleep(Duration::from_millis(50));
+        let gate = Gate::default();
+        let sleepers: Vec<_> = (0..runtime.parallelism())
+            .map(|_| {
+                let gate = gate.clone();
+                queue.spawn(move || if hint { blocking(|| gate.wait()) } else { gate.wait() })
+            })
+            .collect();
         let begin = Instant::now();
-        queue.spawn(|| {}).join().unwrap();
-        let waited = begin.elapsed();
-        println!("hint {hint}: {waited:?}");
-        assert!(waited < Duration::from_millis(300), "hint {hint}: {waited:?}");
+        let another = queue.spawn(|| {});
+        while !another.is_finished() && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let has_run = another.is_finished();
+        println!("hint {hint}: {:?}", begin.elapsed());
+        gate.open();
+        assert!(has_run, "hint {hint}: another one runs while they sleep");
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }
