@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::verdict::{SeedOptions, Verdict, run_seed};
 use crate::Progress;
 
-/// So many seeds the quick tests run, so within so many each deliberately broken variant must fail.
+/// So many seeds the quick tests run. Most deliberately broken variants fail within a few; one takes more than these (`tests/soak_finds.rs`).
 pub const QUICK_SEEDS: u64 = 500;
 
 /// Failing seeds that are kept; after that many no more are run.
