@@ -144,6 +144,42 @@ impl<P: Platform> RawMutex<P> {
         self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// As [`take_free`](Self::take_free); but if the lock is free and somebody may wait for it, the answer is that of `otherwise`.
+    ///
+    /// ```
+    /// let lock = nearq_lock::RawMutex::new();
+    /// assert!(lock.take_free_or(|| unreachable!()));
+    /// assert!(!lock.take_free_or(|| unreachable!()));
+    /// ```
+    #[inline]
+    pub fn take_free_or(&self, otherwise: impl FnOnce() -> bool) -> bool {
+        // Acquire: pairs with the release in `unlock`.
+        match self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(word) => word & LOCKED == 0 && otherwise(),
+        }
+    }
+
+    /// Gives the lock back if nobody waits for it, in nobody's name: as [`adopt`](Self::adopt) and then [`unlock`](Self::unlock), in
+    /// one step. False if somebody may wait: then nothing has happened, and the caller still has to give it back.
+    ///
+    /// ```
+    /// let lock = nearq_lock::RawMutex::new();
+    /// assert!(lock.take_free());
+    /// // SAFETY: taken above.
+    /// assert!(unsafe { lock.give_back_unwaited() } && !lock.is_locked());
+    /// ```
+    ///
+    /// # Safety
+    /// The lock is held, [disowned](Self::disown), and the caller's to give back.
+    #[inline]
+    pub unsafe fn give_back_unwaited(&self) -> bool {
+        // Relaxed: a guess, as in `unlock`.
+        self.word.load(Ordering::Relaxed) == LOCKED
+            // Release: as in `unlock`. `*self` may be gone once it has succeeded.
+            && self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn try_lock_slow(&self) -> bool {
         let waiting = Waiting::<P>::new(&self.word);

@@ -255,6 +255,16 @@ impl<P: Platform> RawCondvar<P> {
         }
     }
 
+    /// Whether a notification would find a thread that waits; as [`notify_one`](Self::notify_one) answers, but nobody is notified.
+    ///
+    /// ```
+    /// assert!(!nearq_lock::RawCondvar::new().is_waited_for());
+    /// ```
+    #[inline]
+    pub fn is_waited_for(&self) -> bool {
+        look::<P>(&self.ring).is_some()
+    }
+
     /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
     ///
     /// The caller may hold the mutex or not.
@@ -316,7 +326,7 @@ impl<P: Platform> Default for RawCondvar<P> {
 
 impl<P: Platform> core::fmt::Debug for RawCondvar<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RawCondvar").field("waited_for", &look::<P>(&self.ring).is_some()).finish()
+        f.debug_struct("RawCondvar").field("waited_for", &self.is_waited_for()).finish()
     }
 }
 
