@@ -20,6 +20,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::sys;
+
 const UNKNOWN: u32 = 0;
 const NONE: u32 = 1;
 const FIRST: u32 = 2;
@@ -93,7 +95,15 @@ fn make_key() -> Option<libc::pthread_key_t> {
     }
 }
 
+/// A thread of the asynchronous cancellation type may still be cancelled here: it is of the deferred type from now on, as it must not end
+/// in the middle of what it is about to do. This function has no call that unwinds, so that its frame can be unwound at any place.
 extern "C" fn ended(_something: *mut c_void) {
+    sys::defer_cancellation();
+    tell();
+}
+
+#[inline(never)]
+extern "C" fn tell() {
     STATE.set(State::Over);
     if let Some(tell) = TELL.get() {
         tell();

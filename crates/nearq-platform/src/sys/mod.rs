@@ -9,6 +9,7 @@
 use core::marker::PhantomData;
 
 mod bpf;
+mod cancel;
 mod clock;
 mod cpu;
 mod exec;
@@ -24,6 +25,7 @@ mod slice;
 pub(crate) use bpf::NumberMap;
 #[cfg(test)]
 pub(crate) use bpf::made;
+pub(crate) use cancel::defer_cancellation;
 pub(crate) use clock::{cpu_time, monotonic, real_time};
 pub(crate) use cpu::current_cpu;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
