@@ -32,10 +32,10 @@ fn word(error: c_int) -> c_int {
 
 /// Exports C11's functions by POSIX's.
 macro_rules! export {
-    ($($abi:literal $name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {$(
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        unsafe extern $abi fn $name($($arg: $type),*) -> $out {
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $out {
             // SAFETY: as the caller promises.
             let outcome = unsafe { $body };
             Outcome::from_error(outcome)
@@ -59,15 +59,15 @@ impl Outcome for () {
 }
 
 export! {
-    "C-unwind" mtx_lock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_lock(mutex);
-    "C-unwind" mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_trylock(mutex);
-    "C-unwind" mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_mutex_timedlock(mutex, until);
-    "C-unwind" mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_unlock(mutex);
-    "C" mtx_destroy(mutex: *mut pthread_mutex_t) -> (), pthread_mutex_destroy(mutex);
-    "C" cnd_init(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_init(condvar, ptr::null());
-    "C" cnd_signal(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_signal(condvar);
-    "C" cnd_broadcast(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_broadcast(condvar);
-    "C-unwind" cnd_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, pthread_cond_wait(condvar, mutex);
-    "C-unwind" cnd_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_cond_timedwait(condvar, mutex, until);
-    "C" cnd_destroy(condvar: *mut pthread_cond_t) -> (), pthread_cond_destroy(condvar);
+    mtx_lock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_lock(mutex);
+    mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_trylock(mutex);
+    mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_mutex_timedlock(mutex, until);
+    mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int, pthread_mutex_unlock(mutex);
+    mtx_destroy(mutex: *mut pthread_mutex_t) -> (), pthread_mutex_destroy(mutex);
+    cnd_init(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_init(condvar, ptr::null());
+    cnd_signal(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_signal(condvar);
+    cnd_broadcast(condvar: *mut pthread_cond_t) -> c_int, pthread_cond_broadcast(condvar);
+    cnd_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, pthread_cond_wait(condvar, mutex);
+    cnd_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, pthread_cond_timedwait(condvar, mutex, until);
+    cnd_destroy(condvar: *mut pthread_cond_t) -> (), pthread_cond_destroy(condvar);
 }

@@ -1,4 +1,4 @@
-//! Threads that are cancelled while they wait: for a condition, or, if they are of the asynchronous type, for a mutex.
+//! Threads that are cancelled: while they wait for a condition, or, if they are of the asynchronous type, anywhere in our functions.
 //!
 //! # For a condition
 //! `pthread_cond_wait` is a cancellation point: a thread that is cancelled while it waits wakes, takes the mutex again, and ends; its clean-up
@@ -29,11 +29,30 @@
 //! A thread that was notified and cancelled has been notified: its wait returns, and it ends at the next cancellation point. So
 //! no notification is lost with it, and it has nothing to pass on.
 //!
-//! # For a mutex
-//! To take one is no cancellation point, but a thread of the asynchronous type ends wherever it is. In such a thread
-//! ([`defer`]) `mutex.rs` lets it sleep by [`sleep`]: of the asynchronous type for the time of the system call alone, so that the C library's
-//! signal finds it there, in a frame with nothing to drop. It looks again now and then by itself, as another one that was woken in its
-//! place may have ended.
+//! # Threads of the asynchronous type
+//! Such a thread ends wherever it is (`pthread_setcanceltype`): a signal handler of the C library unwinds its stack from there. If that
+//! happened in the middle of a protocol, others would wait for ever. And Rust ends the process when a frame is unwound that has an LSDA,
+//! a table of the calls at which it can be unwound, from any other place. The compiler gives a function an LSDA if it has something to
+//! clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of ours that has
+//! an LSDA is on its stack**.
+//!
+//! - A mutex that nobody waits for is taken and given back by one step of the word, and whether anybody waits for a condition is found out
+//!   by reading: in functions without an LSDA.
+//! - Everything else is done while the thread is of the deferred type. A function without an LSDA calls [`defer`], then a function that
+//!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would get
+//!   its LSDA. A thread that was cancelled meanwhile ends in `undo`, when everything is done: waiters are woken, and a mutex that it took
+//!   is held.
+//! - The C library's functions are called while the thread has its own type, so that they do what they do without us. The exception are
+//!   calls that are part of something of ours.
+//! - To take a mutex is no cancellation point, but a thread of the asynchronous type ends while it waits for one. It sleeps by [`sleep`],
+//!   which makes it asynchronous for the time of the system call alone. It looks at the mutex again now and then by itself, as another
+//!   thread that was woken in its place may have ended.
+//! - It waits for a condition as others do: it is of the deferred type meanwhile, and is woken by its summons.
+//!
+//! [`forbid`] makes the type deferred too: in some versions of the C library, a signal that is on its way ends a thread of the asynchronous
+//! type although that has just forbidden it.
+//!
+//! `tests/unwinding.sh` checks the rule in the compiled library.
 //!
 //! # Forks
 //! In the child of a fork, nobody is on the way to cancel the only thread (`forked`). What the C library has noted stays noted.
@@ -44,7 +63,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use libc::{pthread_t, timespec};
-use nearq_lock::Summons;
+use nearq_lock::{Called, Summons};
 use nearq_platform::{Instant, Wait};
 
 use crate::{clock, leaving, real};
@@ -73,27 +92,42 @@ fn of(thread: pthread_t) -> *const Summons {
     ptr::with_exposed_provenance((thread as usize).wrapping_add(distance))
 }
 
-/// The caller cannot be cancelled from now on. Whether it could before, for [`allow`].
-pub(crate) fn forbid() -> c_int {
-    let mut before = DISABLED;
+/// How a thread could be cancelled.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Could {
+    pub(crate) state: c_int,
+    kind: c_int,
+}
+
+/// The caller cannot be cancelled from now on. How it could before, for [`allow`].
+pub(crate) fn forbid() -> Could {
+    let kind = defer();
+    let mut state = DISABLED;
     // SAFETY: the integer is ours; a state that there is.
-    unsafe { pthread_setcancelstate(DISABLED, &raw mut before) };
-    before
+    unsafe { pthread_setcancelstate(DISABLED, &raw mut state) };
+    Could { state, kind }
 }
 
 /// Undoes [`forbid`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
-pub(crate) unsafe extern "C-unwind" fn allow(before: c_int) {
-    // Of the deferred type meanwhile: from here glibc ends a thread without a note that it was cancelled, which `pthread_join` would give
-    // back, and from `undo` with it.
-    let kind = defer();
-    // SAFETY: a state that it was in before; the caller has nothing in its frames to put in order.
-    unsafe {
-        pthread_setcancelstate(before, ptr::null_mut());
-        undo(kind);
-    }
+pub(crate) unsafe extern "C-unwind" fn allow(before: Could) {
+    // The state first: from there glibc ends a thread of the asynchronous type without a note that it was cancelled, which
+    // `pthread_join` would give back, and from `undo` with it.
+    set_state(before.state);
+    // SAFETY: as the caller's frames have nothing to put in order, nor has this one.
+    unsafe { undo(before.kind) };
+}
+
+/// The caller, of the deferred type, can be cancelled as in that state from now on.
+pub(crate) fn set_state(state: c_int) {
+    // SAFETY: a state that it was in before, in which nobody of the deferred type ends.
+    unsafe { pthread_setcancelstate(state, ptr::null_mut()) };
 }
 
 /// The caller is cancelled at cancellation points only from now on. What it was before, for [`undo`].
+///
+/// Inlined, so that it can be seen in the compiled library who calls it.
+#[inline(always)]
 pub(crate) fn defer() -> c_int {
     let mut before = DEFERRED;
     // SAFETY: the integer is ours; a type that there is, and of which nobody ends.
@@ -102,14 +136,20 @@ pub(crate) fn defer() -> c_int {
 }
 
 /// Undoes [`defer`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
+///
+/// # Safety
+/// The caller's frame, and those of its callers as far as they are ours, have nothing to put in order.
 pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
     if before != DEFERRED {
-        // SAFETY: a type that it was before; the caller has nothing in its frames to put in order.
+        // SAFETY: a type that it was before; there is nothing to put in order, as the caller promises.
         unsafe { pthread_setcanceltype(before, ptr::null_mut()) };
     }
 }
 
 /// Sleeps while a word has that value, for a moment, or until the deadline. A thread that is cancelled meanwhile ends here.
+///
+/// Not inlined, so that it can be found in the compiled library.
+#[inline(never)]
 pub(crate) unsafe fn sleep(word: &AtomicU32, value: u32, deadline: Option<&Instant>) -> Wait {
     let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
     if left.is_zero() {
@@ -151,8 +191,14 @@ pub(crate) unsafe extern "C-unwind" fn cancel(thread: pthread_t) -> c_int {
     let called = unsafe { &*of(thread) }.send();
     // SAFETY: as the caller promises.
     let outcome = unsafe { real::cancel::call(thread) };
-    called.wake();
+    wake(called);
     // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
     unsafe { allow(before) };
     outcome
+}
+
+#[inline(never)]
+#[allow(improper_ctypes_definitions, reason = "for the sake of panics only")]
+extern "C" fn wake(called: Called) {
+    called.wake();
 }

@@ -14,6 +14,11 @@
 //! for those alone that are blocked still, by the program's fault, or are about to leave because of a deadline or a cancellation, which
 //! is a matter of some instructions. It takes no mutex.
 //!
+//! # Threads that may be cancelled at any moment
+//! Everything that is more than finding out whether anybody waits is done while such a thread is of the deferred type (`cancel.rs`):
+//! notifying those who wait, making one of the C library's, destroying. If it is cancelled meanwhile, it ends afterwards. So all that
+//! were to be notified are, even if the first one cancels the thread that notifies.
+//!
 //! # No wait begins anew
 //! Between two waits of one call a notification would find nobody. So a wait goes to the end by the clock that its deadline is on, and
 //! what ends before for any reason returns to the program, which looks and waits again.
@@ -33,7 +38,7 @@ use nearq_platform::{Instant, Linux, Platform};
 
 use crate::leaving::InWait;
 use crate::mutex::{Kind, Mutex};
-use crate::{layout, mixed, process, real, stand_in};
+use crate::{cancel, layout, mixed, process, real, stand_in};
 
 /// Our view of a `pthread_cond_t`. Zero is a new one that goes by the real-time clock.
 #[repr(C)]
@@ -85,17 +90,37 @@ impl Condvar {
     unsafe fn of<'a>(condvar: *mut pthread_cond_t) -> &'a Self {
         // SAFETY: as large and aligned, as asserted above; all fields are atomics.
         let view = unsafe { &*condvar.cast::<Self>() };
-        let now = (Linux::fork_epoch() as u32) << 1;
-        // Acquire: pairs with the release of who has renewed it.
-        if view.epoch.load(Ordering::Acquire) != now {
+        let now = Self::epoch_now();
+        if !view.is_of(now) {
             view.renew(now);
         }
         view
     }
 
-    /// The first use in the child of a fork.
+    /// The `epoch` of what this process has used.
+    #[inline]
+    fn epoch_now() -> u32 {
+        (Linux::fork_epoch() as u32) << 1
+    }
+
+    /// Whether it is that process's.
+    #[inline]
+    fn is_of(&self, now: u32) -> bool {
+        // Acquire: pairs with the release of who has renewed it.
+        self.epoch.load(Ordering::Acquire) == now
+    }
+
+    /// The first use in the child of a fork. The caller may end here, if it is of the asynchronous type.
     #[cold]
     fn renew(&self, now: u32) {
+        let before = cancel::defer();
+        self.renew_deferred(now);
+        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        unsafe { cancel::undo(before) };
+    }
+
+    #[inline(never)]
+    extern "C" fn renew_deferred(&self, now: u32) {
         loop {
             // Acquire: as in `of`.
             let epoch = self.epoch.load(Ordering::Acquire);
@@ -119,13 +144,23 @@ impl Condvar {
         }
     }
 
-    /// The one of the C library's, made if it is not there; null if there is no memory.
+    /// The one of the C library's, made if it is not there; null if there is no memory. The caller may end here, if it is of the
+    /// asynchronous type.
     fn stand_in(&self) -> *mut pthread_cond_t {
-        // Acquire: pairs with the release below.
+        // Acquire: pairs with the release in `make_stand_in`.
         let there = self.stand_in.load(Ordering::Acquire);
         if !there.is_null() {
             return there;
         }
+        let before = cancel::defer();
+        let made = self.make_stand_in();
+        // SAFETY: as in `renew`.
+        unsafe { cancel::undo(before) };
+        made
+    }
+
+    #[inline(never)]
+    extern "C" fn make_stand_in(&self) -> *mut pthread_cond_t {
         let made = stand_in::take(self.clock.load(Ordering::Relaxed) as clockid_t);
         if made.is_null() {
             return made;
@@ -171,7 +206,7 @@ pub(crate) unsafe fn init(
     unsafe {
         condvar.cast::<Condvar>().write(Condvar {
             raw: RawCondvar::new(),
-            epoch: AtomicU32::new((Linux::fork_epoch() as u32) << 1),
+            epoch: AtomicU32::new(Condvar::epoch_now()),
             clock: AtomicU32::new(clock as u32),
             _others: [0; 7],
             stand_in: AtomicPtr::new(ptr::null_mut()),
@@ -187,7 +222,18 @@ pub(crate) unsafe fn destroy(condvar: *mut pthread_cond_t) -> c_int {
         // SAFETY: likewise.
         return unsafe { real::cond_destroy::call(condvar) };
     }
-    // SAFETY: likewise; not shared.
+    let before = cancel::defer();
+    // SAFETY: likewise; not shared. Nothing in this frame, nor in those of the callers, is to be put in order.
+    unsafe {
+        destroy_deferred(condvar);
+        cancel::undo(before);
+    }
+    0
+}
+
+#[inline(never)]
+unsafe extern "C" fn destroy_deferred(condvar: *mut pthread_cond_t) {
+    // SAFETY: as the caller promises; not shared.
     let view = unsafe { Condvar::of(condvar) };
     view.raw.wait_until_left();
     // Acquire: pairs with who made it.
@@ -195,47 +241,102 @@ pub(crate) unsafe fn destroy(condvar: *mut pthread_cond_t) -> c_int {
     if !stand_in.is_null() {
         stand_in::give_back(stand_in);
     }
-    0
 }
 
 // ---- notifying ------------------------------------------------------------------------------------------------------------
 
-/// `pthread_cond_signal`.
-pub(crate) unsafe fn signal(condvar: *mut pthread_cond_t) -> c_int {
-    // SAFETY: as the caller promises.
-    if unsafe { layout::is_shared(condvar) } {
-        // SAFETY: likewise.
-        return mixed::notify(|| unsafe { real::cond_signal::call(condvar) });
+/// Who is to be notified.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+pub(crate) enum For {
+    One,
+    All,
+}
+
+impl For {
+    /// The C library's function, called.
+    ///
+    /// # Safety
+    /// As for that.
+    pub(crate) unsafe fn of_the_c_library(self, condvar: *mut pthread_cond_t) -> c_int {
+        match self {
+            // SAFETY: as the caller promises.
+            For::One => unsafe { real::cond_signal::call(condvar) },
+            // SAFETY: likewise.
+            For::All => unsafe { real::cond_broadcast::call(condvar) },
+        }
     }
-    // SAFETY: likewise; not shared.
+}
+
+/// `pthread_cond_signal` and `pthread_cond_broadcast`. The caller may end here, if it is of the asynchronous type.
+#[inline]
+pub(crate) unsafe fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
+    // SAFETY: as the caller promises; so for all that follow.
+    if unsafe { nobody_waits(condvar) } {
+        return 0;
+    }
+    // SAFETY: likewise.
+    unsafe { notify_those_who_wait(condvar, whom) }
+}
+
+/// Whether a notification would find nobody.
+#[inline]
+unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
+    // SAFETY: see `notify`.
+    if unsafe { layout::is_shared(condvar) } {
+        return false;
+    }
+    // SAFETY: not shared; as large and aligned, as asserted above; all fields are atomics.
+    let view = unsafe { &*condvar.cast::<Condvar>() };
+    view.is_of(Condvar::epoch_now())
+        // Acquire: pairs with who made it.
+        && view.stand_in.load(Ordering::Acquire).is_null()
+        && !view.raw.is_waited_for()
+}
+
+#[inline(never)]
+unsafe extern "C-unwind" fn notify_those_who_wait(
+    condvar: *mut pthread_cond_t,
+    whom: For,
+) -> c_int {
+    // SAFETY: see `notify`.
+    let shared = unsafe { layout::is_shared(condvar) };
+    if shared && !mixed::is_used() {
+        // SAFETY: likewise.
+        return unsafe { whom.of_the_c_library(condvar) };
+    }
+    let before = cancel::defer();
+    // SAFETY: likewise. Nothing in this frame, nor in those of the callers, is to be put in order.
+    unsafe {
+        let outcome = if shared {
+            mixed::notify(condvar, whom)
+        } else {
+            notify_deferred(condvar, whom);
+            0
+        };
+        cancel::undo(before);
+        outcome
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
+    // SAFETY: see `notify`; not shared.
     let view = unsafe { Condvar::of(condvar) };
     // Acquire: pairs with who made it. Before our own, after which the condition variable may be gone.
     let stand_in = view.stand_in.load(Ordering::Acquire);
     if !stand_in.is_null() {
         // SAFETY: one of ours, initialised.
-        unsafe { real::cond_signal::call(stand_in) };
+        unsafe { whom.of_the_c_library(stand_in) };
     }
-    view.raw.notify_one();
-    0
-}
-
-/// `pthread_cond_broadcast`.
-pub(crate) unsafe fn broadcast(condvar: *mut pthread_cond_t) -> c_int {
-    // SAFETY: as the caller promises.
-    if unsafe { layout::is_shared(condvar) } {
-        // SAFETY: likewise.
-        return mixed::notify(|| unsafe { real::cond_broadcast::call(condvar) });
+    match whom {
+        For::One => {
+            view.raw.notify_one();
+        }
+        For::All => {
+            view.raw.notify_all();
+        }
     }
-    // SAFETY: likewise; not shared.
-    let view = unsafe { Condvar::of(condvar) };
-    // Acquire: as in `signal`.
-    let stand_in = view.stand_in.load(Ordering::Acquire);
-    if !stand_in.is_null() {
-        // SAFETY: one of ours, initialised.
-        unsafe { real::cond_broadcast::call(stand_in) };
-    }
-    view.raw.notify_all();
-    0
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------------
@@ -265,6 +366,7 @@ pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
 /// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
 /// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. The thread may leave the wait by a
 /// jump, by means of `wait`.
+#[inline(never)]
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,

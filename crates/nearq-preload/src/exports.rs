@@ -1,7 +1,8 @@
 //! The functions that programs call in place of the C library's. Each asks first whether the program is ours.
 //!
-//! Those in which a thread may be cancelled are `extern "C-unwind"`: it unwinds through their frames, which have nothing to drop. What
-//! may panic is called by `extern "C"` functions in between, so that a panic ends there.
+//! A thread may be cancelled in any of them, if it is of the asynchronous type. So they are `extern "C-unwind"`: it unwinds through their
+//! frames, which have nothing to drop. What may panic is called by `extern "C"` functions in between, so that a panic ends there, and
+//! of the deferred type (`cancel.rs`).
 
 use core::ffi::{c_int, c_void};
 
@@ -12,21 +13,21 @@ use libc::{
 
 use nearq_platform::Instant;
 
-use crate::condvar::{Ended, Way};
+use crate::condvar::{Ended, For, Way};
 use crate::leaving::Before;
 use crate::process::{is_ours, was_ours};
 use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real};
 
 /// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
-    ($($abi:literal $name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {$(
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern $abi fn $name($($arg: $type),*) -> c_int {
+        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
             /// Where it has not been decided, or the program is not ours: by itself, so that the way of most needs no frame.
             #[cold]
             #[inline(never)]
-            unsafe extern $abi fn otherwise($($arg: $type),*) -> c_int {
+            unsafe extern "C-unwind" fn otherwise($($arg: $type),*) -> c_int {
                 if is_ours() {
                     // SAFETY: as the caller promises.
                     #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
@@ -50,42 +51,42 @@ macro_rules! export {
 // ---- mutexes --------------------------------------------------------------------------------------------------------------
 
 export! {
-    "C" pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
+    pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
         // All that is not the kind is zero then, as we want it.
         ours: real::mutex_init::call(mutex, attributes),
         theirs: real::mutex_init::call(mutex, attributes);
-    "C" pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
+    pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
         ours: mutex::destroy(mutex),
         theirs: real::mutex_destroy::call(mutex);
-    "C-unwind" pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+    pthread_mutex_lock(mutex: *mut pthread_mutex_t),
         ours: mutex::lock(mutex),
         theirs: real::mutex_lock::call(mutex);
-    "C-unwind" pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+    pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
         ours: mutex::trylock(mutex),
         theirs: real::mutex_trylock::call(mutex);
-    "C-unwind" pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec),
+    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec),
         ours: mutex::clocklock(mutex, libc::CLOCK_REALTIME, until),
         theirs: real::mutex_timedlock::call(mutex, until);
-    "C-unwind" pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
+    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
         ours: if clock::is_known(clock) { mutex::clocklock(mutex, clock, until) } else { libc::EINVAL },
         theirs: real::mutex_clocklock::call(mutex, clock, until);
-    "C-unwind" pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+    pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
         ours: mutex::unlock(mutex),
         theirs: real::mutex_unlock::call(mutex);
     // Names that libraries of the C library's own, and old programs, use for the same.
-    "C" __pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
+    __pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
         ours: pthread_mutex_init(mutex, attributes),
         theirs: pthread_mutex_init(mutex, attributes);
-    "C" __pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
+    __pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_destroy(mutex),
         theirs: pthread_mutex_destroy(mutex);
-    "C-unwind" __pthread_mutex_lock(mutex: *mut pthread_mutex_t),
+    __pthread_mutex_lock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_lock(mutex),
         theirs: pthread_mutex_lock(mutex);
-    "C-unwind" __pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
+    __pthread_mutex_trylock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_trylock(mutex),
         theirs: pthread_mutex_trylock(mutex);
-    "C-unwind" __pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
+    __pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
         ours: pthread_mutex_unlock(mutex),
         theirs: pthread_mutex_unlock(mutex);
 }
@@ -93,19 +94,19 @@ export! {
 // ---- condition variables --------------------------------------------------------------------------------------------------
 
 export! {
-    "C" pthread_cond_init(condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t),
+    pthread_cond_init(condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t),
         ours: condvar::init(condvar, attributes),
         theirs: real::cond_init::call(condvar, attributes);
-    "C" pthread_cond_destroy(condvar: *mut pthread_cond_t),
+    pthread_cond_destroy(condvar: *mut pthread_cond_t),
         ours: condvar::destroy(condvar),
         theirs: real::cond_destroy::call(condvar);
-    "C" pthread_cond_signal(condvar: *mut pthread_cond_t),
-        ours: condvar::signal(condvar),
+    pthread_cond_signal(condvar: *mut pthread_cond_t),
+        ours: condvar::notify(condvar, For::One),
         theirs: real::cond_signal::call(condvar);
-    "C" pthread_cond_broadcast(condvar: *mut pthread_cond_t),
-        ours: condvar::broadcast(condvar),
+    pthread_cond_broadcast(condvar: *mut pthread_cond_t),
+        ours: condvar::notify(condvar, For::All),
         theirs: real::cond_broadcast::call(condvar);
-    "C-unwind" pthread_cond_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t),
+    pthread_cond_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t),
         ours: match condvar::way(condvar, mutex) {
             Way::Ours => wait(condvar, mutex, None),
             Way::Theirs(condvar) => real::cond_wait::call(condvar, mutex),
@@ -113,7 +114,7 @@ export! {
             Way::None => libc::ENOMEM,
         },
         theirs: real::cond_wait::call(condvar, mutex);
-    "C-unwind" pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
+    pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
         ours: match condvar::way(condvar, mutex) {
             Way::Ours => match clock::deadline(condvar::clock(condvar), *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
@@ -127,7 +128,7 @@ export! {
             Way::None => libc::ENOMEM,
         },
         theirs: real::cond_timedwait::call(condvar, mutex, until);
-    "C-unwind" pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
+    pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
         ours: match condvar::way(condvar, mutex) {
             Way::Ours => match clock::deadline(clock, *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
@@ -153,8 +154,9 @@ unsafe extern "C-unwind" fn wait(
     unsafe {
         cancel::test();
         let before = cancel::forbid();
-        let wait = leaving::begin(Before::State(before));
-        let ended = condvar::wait(condvar, mutex, deadline, before == cancel::ENABLED, &wait);
+        let wait = leaving::begin(Before::State(before.state));
+        let heed = before.state == cancel::ENABLED;
+        let ended = condvar::wait(condvar, mutex, deadline, heed, &wait);
         leaving::end(&wait);
         cancel::allow(before);
         match ended {
@@ -193,36 +195,36 @@ unsafe extern "C-unwind" fn wait_mixed(
 // ---- what is seen on its way ----------------------------------------------------------------------------------------------
 
 export! {
-    "C-unwind" pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
+    pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void),
         ours: {
             process::creates_thread();
             real::create::call(thread, attributes, main, argument)
         },
         theirs: real::create::call(thread, attributes, main, argument);
-    "C-unwind" thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
+    thrd_create(thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void),
         ours: {
             process::creates_thread();
             real::thrd_create::call(thread, main, argument)
         },
         theirs: real::thrd_create::call(thread, main, argument);
     // The new class may be one that the thread did not have when it first waited.
-    "C" pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param),
+    pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param),
         ours: {
             process::changes_class(policy);
             real::set_sched_param::call(thread, policy, parameter)
         },
         theirs: real::set_sched_param::call(thread, policy, parameter);
-    "C" sched_setscheduler(thread: pid_t, policy: c_int, parameter: *const sched_param),
+    sched_setscheduler(thread: pid_t, policy: c_int, parameter: *const sched_param),
         ours: {
             process::changes_class(policy);
             real::set_scheduler::call(thread, policy, parameter)
         },
         theirs: real::set_scheduler::call(thread, policy, parameter);
-    "C-unwind" pthread_cancel(thread: pthread_t),
+    pthread_cancel(thread: pthread_t),
         ours: cancel::cancel(thread),
         theirs: real::cancel::call(thread);
     // To have decided, and asked to be told of forks ourselves, is all that is ours here.
-    "C" __register_atfork(prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void),
+    __register_atfork(prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void),
         ours: real::register_atfork::call(prepare, parent, child, object),
         theirs: real::register_atfork::call(prepare, parent, child, object);
 }

@@ -10,7 +10,8 @@
 //! - *wait*: take the next place ([`begin`]), wait by its stay, give it back ([`end`]).
 //! - *jump*: the functions that jump are replaced by ours. They leave each wait whose stack address is below the stack pointer that the
 //!   jump goes to, the innermost first: give its place back, clean up what the wait leaves behind (`Stay::leave`), and restore the
-//!   cancellation state or type. Then they call the C library's function, which jumps.
+//!   cancellation state or type. Then they call the C library's function, which jumps. A thread that has left a wait for a condition stays
+//!   of the deferred type: the frames of the wait, which cannot be unwound (`cancel.rs`), are on its stack until it has jumped.
 //!
 //! Invariants:
 //! 1. **A wait to which the thread returns is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's
@@ -48,10 +49,18 @@ const PLACES: usize = 4;
 /// How a thread could be cancelled before it waited.
 #[derive(Clone, Copy)]
 pub(crate) enum Before {
-    /// Its state, which was changed by [`cancel::forbid`].
+    /// Its state; it was forbidden to cancel it ([`cancel::forbid`]).
     State(c_int),
     /// Its type, which was changed by [`cancel::defer`].
     Type(c_int),
+}
+
+/// How a thread can be cancelled that has left its waits.
+#[derive(Clone, Copy)]
+struct After {
+    /// None if it stays as it is.
+    state: Option<c_int>,
+    kind: c_int,
 }
 
 /// What is noted of a wait.
@@ -176,21 +185,22 @@ pub(crate) unsafe extern "C-unwind" fn jumps(buffer: *const c_void) {
 unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
     // SAFETY: as the caller promises.
     let Some(to) = (unsafe { stack_pointer(buffer.cast()) }) else { return };
-    let mut before = Before::State(cancel::ENABLED);
-    while leave_one(to, &mut before) {
-        // SAFETY: the caller is about to jump; there is nothing to drop in these frames.
-        unsafe {
-            match before {
-                Before::State(state) => cancel::allow(state),
-                Before::Type(kind) => cancel::undo(kind),
-            }
-        }
+    let mut after = After { state: None, kind: cancel::defer() };
+    while leave_one(to, &mut after) {}
+    if let Some(state) = after.state {
+        // It stays of the deferred type: see the head of the file.
+        cancel::set_state(state);
+        return;
     }
+    // SAFETY: the caller is about to jump; there is nothing to drop in these frames, nor in those of a wait for a mutex of a thread that
+    // was of the asynchronous type before.
+    unsafe { cancel::undo(after.kind) };
 }
 
-/// Leaves the innermost wait, if a jump to the stack pointer `to` leaves it, and stores in `before` how the thread could be cancelled
-/// before. False if the jump does not leave it.
-extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
+/// Leaves the innermost wait, if a jump to the stack pointer `to` leaves it, and stores in `after` how the thread can be cancelled
+/// then. False if the jump does not leave it.
+#[inline(never)]
+extern "C" fn leave_one(to: usize, after: &mut After) -> bool {
     let own = own();
     // Relaxed, both: as above.
     let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
@@ -206,7 +216,10 @@ extern "C" fn leave_one(to: usize, before: &mut Before) -> bool {
     if let Some(by) = place.waits_by.get() {
         own.summons.waits_again(by);
     }
-    *before = place.before.get();
+    match place.before.get() {
+        Before::State(state) => after.state = Some(state),
+        Before::Type(kind) => after.kind = kind,
+    }
     true
 }
 

@@ -40,11 +40,12 @@
 //!   shared. They are tried out before anything is replaced (`layout.rs`); where they are different, nothing is.
 //! - **No `malloc`.** Who takes a mutex may be the allocator. Rust's allocations here come from an arena of our own
 //!   (`arena.rs`), thread-local values have no destructors, and what reads files is done when the first thread is created.
-//! - **No panic out of us**: it ends the process at an `extern "C"` function. Some that are exported are `extern "C-unwind"`, because a
-//!   thread that is cancelled in them unwinds through their frames; these have nothing to drop.
+//! - **No panic out of us**: it ends the process at an `extern "C"` function.
+//! - **Whoever is cancelled can be unwound.** What is exported is `extern "C-unwind"`, because a thread that is cancelled there unwinds
+//!   through its frame, which has nothing to drop (`cancel.rs`).
 //!
 //! # The rooms
-//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a cancelled thread wakes,
+//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a thread is cancelled,
 //! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, `control` how it is looked at
 //! from outside.
 

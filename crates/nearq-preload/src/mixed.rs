@@ -18,6 +18,7 @@ use core::time::Duration;
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 use nearq_platform::{Instant, Linux, Platform};
 
+use crate::condvar::For;
 use crate::mutex::Mutex;
 use crate::{clock, real};
 
@@ -42,15 +43,23 @@ fn gate() -> *mut pthread_mutex_t {
     GATE.0.get().cast()
 }
 
-/// Notifies, not while somebody is between giving a mutex of ours back and waiting.
-pub(crate) fn notify(notify: impl FnOnce() -> c_int) -> c_int {
+/// Whether somebody has waited so. As long as nobody has, who notifies needs no gate.
+pub(crate) fn is_used() -> bool {
     // Relaxed: what is notified was changed under the mutex after who waits gave it back, which orders the two.
-    if USED.load(Ordering::Relaxed) == 0 {
-        return notify();
-    }
+    USED.load(Ordering::Relaxed) != 0
+}
+
+/// Notifies, not while somebody is between giving a mutex of ours back and waiting. The caller, of the deferred type, does not leave the
+/// gate behind.
+///
+/// # Safety
+/// As for `pthread_cond_signal`; the condition variable is shared.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
     // SAFETY: a mutex of the C library's, which lives as long as the program.
     unsafe { real::mutex_lock::call(gate()) };
-    let outcome = notify();
+    // SAFETY: as the caller promises.
+    let outcome = unsafe { whom.of_the_c_library(condvar) };
     // SAFETY: taken above.
     unsafe { real::mutex_unlock::call(gate()) };
     outcome
@@ -66,6 +75,7 @@ pub(crate) fn forked() {
 ///
 /// # Safety
 /// As for `pthread_cond_wait`; the condition variable is shared, and the mutex one of ours.
+#[inline(never)]
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
@@ -83,7 +93,7 @@ pub(crate) unsafe extern "C" fn wait(
         tv_sec: (until / 1_000_000_000) as i64,
         tv_nsec: (until % 1_000_000_000) as i64,
     };
-    // Relaxed: see `notify`.
+    // Relaxed: see `is_used`.
     USED.store(1, Ordering::Relaxed);
     // SAFETY: see `notify`.
     unsafe { real::mutex_lock::call(gate()) };

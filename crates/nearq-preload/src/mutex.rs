@@ -18,9 +18,12 @@
 //! # Threads that may be cancelled at any moment
 //! Those of the asynchronous type (`pthread_setcanceltype`) end at once when they are cancelled, also while they wait for a mutex, as
 //! with the C library's. One that did that from a place in a queue would be waited for by all behind it. So it waits without a place:
-//! on the word alone, by a sleep that it may not come back from (`cancel.rs`). It is as fair as the system's wake-ups. All others are
-//! of the deferred type, or made so for the time of the wait. The functions through whose frames such a thread unwinds have nothing to
-//! drop.
+//! on the word alone, by a sleep that it may not come back from (`cancel.rs`). It is as fair as the system's wake-ups.
+//!
+//! Everything that is more than one step of the word is done while such a thread is of the deferred type: waiting, but for the sleep;
+//! giving back a mutex that somebody waits for; trying to take one that is kept for somebody; destroying. If it is cancelled meanwhile, it
+//! ends afterwards. So the thread that gets the mutex may cancel the one that gave it back at once, although that one may still be
+//! waking others.
 //!
 //! # Who waits for a condition with it
 //! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only.
@@ -174,15 +177,30 @@ impl Mutex {
         self.taken(kind)
     }
 
-    /// Takes the word, waiting if need be.
+    /// Takes the word, waiting if need be. It is nobody's then.
     #[inline]
     pub(crate) fn take_word(&self) -> c_int {
         if self.raw.take_free() { 0 } else { self.wait_long() }
     }
 
-    /// Takes the word if it is free.
+    /// Takes the word if it is free. It is nobody's then.
     #[inline]
     fn try_word(&self) -> bool {
+        self.raw.take_free_or(|| self.try_long())
+    }
+
+    /// The same if it may be kept for somebody. The caller may end here, if it is of the asynchronous type.
+    #[cold]
+    fn try_long(&self) -> bool {
+        let before = cancel::defer();
+        let locked = self.try_deferred();
+        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        unsafe { cancel::undo(before) };
+        locked
+    }
+
+    #[inline(never)]
+    extern "C" fn try_deferred(&self) -> bool {
         let locked = self.raw.try_lock();
         if locked {
             self.raw.disown();
@@ -190,26 +208,51 @@ impl Mutex {
         locked
     }
 
-    /// Gives the word back.
+    /// Gives the word back. The caller may end here, if it is of the asynchronous type.
     ///
     /// # Safety
     /// Somebody has taken it, and the program wants it given back.
     #[inline]
     pub(crate) unsafe fn give_word_back(&self) {
-        self.raw.adopt();
         // SAFETY: as the caller promises.
-        unsafe { self.raw.unlock() };
+        if !unsafe { self.raw.give_back_unwaited() } {
+            // SAFETY: likewise; nothing has happened yet.
+            unsafe { Self::give_back_long(&raw const self.raw) };
+        }
+    }
+
+    /// The same if somebody may wait for it. Afterwards the mutex may be gone.
+    ///
+    /// # Safety
+    /// As for [`give_word_back`](Self::give_word_back).
+    #[cold]
+    unsafe extern "C-unwind" fn give_back_long(raw: *const RawMutex) {
+        let before = cancel::defer();
+        // SAFETY: as the caller promises. Nothing in this frame, nor in those of the callers, is to be put in order.
+        unsafe {
+            Self::give_back_deferred(raw);
+            cancel::undo(before);
+        }
+    }
+
+    #[inline(never)]
+    unsafe extern "C" fn give_back_deferred(raw: *const RawMutex) {
+        // SAFETY: the mutex exists until the step that frees it.
+        let raw = unsafe { &*raw };
+        raw.adopt();
+        // SAFETY: as the caller promises.
+        unsafe { raw.unlock() };
     }
 
     /// Waits for the word, which is nobody's then.
     #[cold]
     fn wait_long(&self) -> c_int {
         self.wait(None);
-        self.raw.disown();
         0
     }
 
-    /// Waits for the word; false if the deadline came first. The caller may end here, if it is of the asynchronous type.
+    /// Waits for the word, which is nobody's then; false if the deadline came first. The caller may end here, if it is of the asynchronous
+    /// type.
     #[cold]
     fn wait(&self, deadline: Option<&Instant>) -> bool {
         let before = cancel::defer();
@@ -221,11 +264,20 @@ impl Mutex {
             self.wait_deferred(deadline, &wait)
         };
         leaving::end(&wait);
+        if locked {
+            self.disown();
+        }
         // SAFETY: as above.
         unsafe { cancel::undo(before) };
         locked
     }
 
+    #[inline(never)]
+    extern "C" fn disown(&self) {
+        self.raw.disown();
+    }
+
+    #[inline(never)]
     extern "C" fn wait_deferred(&self, deadline: Option<&Instant>, wait: &InWait<'_>) -> bool {
         match (process::is_ready(), wait.stay(), deadline) {
             (false, _, deadline) => self.raw.lock_unqueued(deadline.copied()),
@@ -260,7 +312,6 @@ impl Mutex {
         if !self.wait(Some(&deadline)) {
             return libc::ETIMEDOUT;
         }
-        self.raw.disown();
         self.taken(kind)
     }
 
@@ -405,6 +456,19 @@ pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
         // SAFETY: see `lock`.
         return unsafe { real::mutex_destroy::call(mutex) };
     }
+    let before = cancel::defer();
+    // SAFETY: see `lock`. Nothing in this frame, nor in those of the callers, is to be put in order.
+    unsafe {
+        let outcome = destroy_deferred(mutex);
+        cancel::undo(before);
+        outcome
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn destroy_deferred(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: see `lock`.
+    let view = unsafe { Mutex::of(mutex) };
     if !view.raw.try_lock() {
         return libc::EBUSY;
     }

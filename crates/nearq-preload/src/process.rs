@@ -57,8 +57,18 @@ pub(crate) fn was_ours() -> bool {
     STATE.load(Ordering::Acquire) == OURS
 }
 
+/// The caller may end here, if it is of the asynchronous cancellation type.
 #[cold]
-fn decide() -> bool {
+extern "C-unwind" fn decide() -> bool {
+    let before = cancel::defer();
+    let ours = decide_deferred();
+    // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+    unsafe { cancel::undo(before) };
+    ours
+}
+
+#[inline(never)]
+extern "C" fn decide_deferred() -> bool {
     let _saved = SavedErrno::new();
     real::find_all();
     leaving::prepare();
@@ -150,13 +160,14 @@ pub(crate) unsafe extern "C-unwind" fn creates_thread() {
     if is_ready() && !control::is_asked() {
         return;
     }
-    let cancelling = cancel::forbid();
+    let before = cancel::forbid();
     threads_begin();
     start_control();
     // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
-    unsafe { cancel::allow(cancelling) };
+    unsafe { cancel::allow(before) };
 }
 
+#[inline(never)]
 extern "C" fn start_control() {
     if control::is_asked() {
         let _saved = SavedErrno::new();
@@ -172,12 +183,20 @@ pub(crate) fn threads_begin() {
 }
 
 /// A thread of a program that is ours is about to be given a class. Before there are several threads, nothing is noted: a thread finds out
-/// its class when it first waits.
-pub(crate) fn changes_class(policy: c_int) {
+/// its class when it first waits. The caller may end here, if it is of the asynchronous type.
+pub(crate) unsafe extern "C-unwind" fn changes_class(policy: c_int) {
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
     if is_ready() && !ordinary.contains(&(policy & !libc::SCHED_RESET_ON_FORK)) {
-        nearq_lock::expect_urgent::<Linux>();
+        let before = cancel::defer();
+        expect_urgent();
+        // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+        unsafe { cancel::undo(before) };
     }
+}
+
+#[inline(never)]
+extern "C" fn expect_urgent() {
+    nearq_lock::expect_urgent::<Linux>();
 }
 
 /// Whether those who wait can queue up.
@@ -187,6 +206,7 @@ pub(crate) fn is_ready() -> bool {
 }
 
 #[cold]
+#[inline(never)]
 extern "C" fn make_ready() {
     let _saved = SavedErrno::new();
     nearq_lock::start::<Linux>();

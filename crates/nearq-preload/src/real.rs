@@ -3,6 +3,8 @@
 //! They are looked up once, by the first thread that comes, before it is decided whether anything is replaced
 //! (`process.rs`); several threads that look up at the same time find the same. Nothing is allocated by it, as all of
 //! them are there in every C library that has the symbols of `thrd_create` (2.28) but `clocklock` and `clockwait` (2.30).
+//!
+//! All are `extern "C-unwind"`, as a thread may be cancelled in any of them (`cancel.rs`).
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute_copy;
@@ -22,7 +24,7 @@ const CONDVAR: Option<&CStr> = None;
 
 /// Declares each function as one that can be called, and [`find_all`].
 macro_rules! real {
-    ($($(#[$doc:meta])* $name:ident = $symbol:literal, $version:expr, $abi:literal
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal, $version:expr,
         ($($arg:ident: $type:ty),*) -> $out:ty, $missing:expr;)*) => {
         /// Looks all of them up.
         pub(crate) fn find_all() {
@@ -43,13 +45,13 @@ macro_rules! real {
 
                 /// As the C library's function of that name.
                 #[inline]
-                pub(crate) unsafe extern $abi fn call($($arg: $type),*) -> $out {
+                pub(crate) unsafe extern "C-unwind" fn call($($arg: $type),*) -> $out {
                     // Relaxed: the decision was seen by the caller.
                     let found = FOUND.load(Ordering::Relaxed);
                     if found.is_null() {
                         $missing
                     } else {
-                        type Function = unsafe extern $abi fn($($type),*) -> $out;
+                        type Function = unsafe extern "C-unwind" fn($($type),*) -> $out;
                         // SAFETY: the symbol is a function of that type in every C library of this processor.
                         let function = unsafe { transmute_copy::<_, Function>(&found) };
                         // SAFETY: as the caller promises.
@@ -62,30 +64,30 @@ macro_rules! real {
 }
 
 real! {
-    mutex_init = c"pthread_mutex_init", None, "C" (mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t) -> c_int, libc::ENOSYS;
-    mutex_destroy = c"pthread_mutex_destroy", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
-    mutex_lock = c"pthread_mutex_lock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
-    mutex_trylock = c"pthread_mutex_trylock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
-    mutex_timedlock = c"pthread_mutex_timedlock", None, "C" (mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
-    mutex_clocklock = c"pthread_mutex_clocklock", None, "C" (mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
-    mutex_unlock = c"pthread_mutex_unlock", None, "C" (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
-    cond_init = c"pthread_cond_init", CONDVAR, "C" (condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t) -> c_int, libc::ENOSYS;
-    cond_destroy = c"pthread_cond_destroy", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
-    cond_signal = c"pthread_cond_signal", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
-    cond_broadcast = c"pthread_cond_broadcast", CONDVAR, "C" (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
-    cond_wait = c"pthread_cond_wait", CONDVAR, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
-    cond_timedwait = c"pthread_cond_timedwait", CONDVAR, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
-    cond_clockwait = c"pthread_cond_clockwait", None, "C-unwind" (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
-    create = c"pthread_create", None, "C" (thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void) -> c_int, libc::ENOSYS;
-    thrd_create = c"thrd_create", None, "C" (thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void) -> c_int, crate::c11::ERROR;
-    set_sched_param = c"pthread_setschedparam", None, "C" (thread: pthread_t, policy: c_int, parameter: *const sched_param) -> c_int, libc::ENOSYS;
-    set_scheduler = c"sched_setscheduler", None, "C" (thread: pid_t, policy: c_int, parameter: *const sched_param) -> c_int, -1;
-    cancel = c"pthread_cancel", None, "C-unwind" (thread: pthread_t) -> c_int, libc::ENOSYS;
-    longjmp = c"longjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
-    bsd_longjmp = c"_longjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
-    siglongjmp = c"siglongjmp", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
-    longjmp_chk = c"__longjmp_chk", None, "C" (buffer: *mut c_void, value: c_int) -> !, abort();
-    register_atfork = c"__register_atfork", None, "C" (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
+    mutex_init = c"pthread_mutex_init", None, (mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t) -> c_int, libc::ENOSYS;
+    mutex_destroy = c"pthread_mutex_destroy", None, (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_lock = c"pthread_mutex_lock", None, (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_trylock = c"pthread_mutex_trylock", None, (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    mutex_timedlock = c"pthread_mutex_timedlock", None, (mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    mutex_clocklock = c"pthread_mutex_clocklock", None, (mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    mutex_unlock = c"pthread_mutex_unlock", None, (mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    cond_init = c"pthread_cond_init", CONDVAR, (condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t) -> c_int, libc::ENOSYS;
+    cond_destroy = c"pthread_cond_destroy", CONDVAR, (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_signal = c"pthread_cond_signal", CONDVAR, (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_broadcast = c"pthread_cond_broadcast", CONDVAR, (condvar: *mut pthread_cond_t) -> c_int, libc::ENOSYS;
+    cond_wait = c"pthread_cond_wait", CONDVAR, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
+    cond_timedwait = c"pthread_cond_timedwait", CONDVAR, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    cond_clockwait = c"pthread_cond_clockwait", None, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    create = c"pthread_create", None, (thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void) -> c_int, libc::ENOSYS;
+    thrd_create = c"thrd_create", None, (thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void) -> c_int, crate::c11::ERROR;
+    set_sched_param = c"pthread_setschedparam", None, (thread: pthread_t, policy: c_int, parameter: *const sched_param) -> c_int, libc::ENOSYS;
+    set_scheduler = c"sched_setscheduler", None, (thread: pid_t, policy: c_int, parameter: *const sched_param) -> c_int, -1;
+    cancel = c"pthread_cancel", None, (thread: pthread_t) -> c_int, libc::ENOSYS;
+    longjmp = c"longjmp", None, (buffer: *mut c_void, value: c_int) -> !, abort();
+    bsd_longjmp = c"_longjmp", None, (buffer: *mut c_void, value: c_int) -> !, abort();
+    siglongjmp = c"siglongjmp", None, (buffer: *mut c_void, value: c_int) -> !, abort();
+    longjmp_chk = c"__longjmp_chk", None, (buffer: *mut c_void, value: c_int) -> !, abort();
+    register_atfork = c"__register_atfork", None, (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
 }
 
 /// A function is missing that every C library of this processor has.
