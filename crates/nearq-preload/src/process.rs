@@ -23,8 +23,11 @@
 //! # Forks
 //! We ask to be told of forks before anybody else in the program can, because whoever asks passes by here (`__register_atfork`).
 //! So in a child our part is done before that of others, who may take and give back mutexes: those who waited are known to be gone.
+//! A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is cancelled meanwhile,
+//! its copy in the child is cancelled too, as with every thread that was cancelled before it forks.
 
-use core::ffi::{CStr, c_int};
+use core::cell::Cell;
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -91,6 +94,11 @@ extern "C" fn decide_deferred() -> bool {
         control::ask(variable(c"NEARQ_CONTROL"));
         // SAFETY: the hooks make nothing of the subject, and live as long as the program.
         unsafe { Linux::follow_forks(ptr::from_ref(&STATE).cast(), &HOOKS) };
+        // Registered after those, so that they are called around them.
+        let [before, after] = [before_fork, after_fork].map(|hook| hook as *mut c_void);
+        // SAFETY: functions without arguments, which live as long as the program. If there is no memory to note them, all that is lost
+        // is what they do for threads that are cancelled while they fork.
+        unsafe { real::register_atfork::call(before, after, after, ptr::null_mut()) };
     }
     ours
 }
@@ -105,6 +113,22 @@ static AT_LOAD: extern "C" fn() = {
     }
     at_load
 };
+
+thread_local! {
+    /// Of which type the caller was before it forked. Without a destructor.
+    static BEFORE_FORK: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// A thread of the asynchronous cancellation type is of the deferred type while we see to a fork.
+extern "C-unwind" fn before_fork() {
+    BEFORE_FORK.set(cancel::defer());
+}
+
+/// The caller may end here, if it is of that type.
+extern "C-unwind" fn after_fork() {
+    // SAFETY: nothing in this frame is to be put in order.
+    unsafe { cancel::undo(BEFORE_FORK.get()) };
+}
 
 static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: in_child };
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use nearq_lock::Statistics;
 use nearq_platform::Linux;
 
-use crate::{names, process};
+use crate::{cancel, names, process};
 
 /// 1 if it is asked for.
 static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -51,13 +51,21 @@ fn file(descriptor: c_int) -> Option<[u64; 2]> {
 
 #[cfg_attr(not(test), used)]
 #[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
-static AT_EXIT: extern "C" fn() = at_exit;
+static AT_EXIT: extern "C-unwind" fn() = at_exit;
 
-/// The program exits, or ends by returning from `main`.
-extern "C" fn at_exit() {
+/// The program exits, or ends by returning from `main`. The caller may end here, if it is of the asynchronous cancellation type.
+extern "C-unwind" fn at_exit() {
     if !process::was_ours() || !is_asked() {
         return;
     }
+    let before = cancel::defer();
+    report();
+    // SAFETY: nothing in this frame is to be put in order.
+    unsafe { cancel::undo(before) };
+}
+
+#[inline(never)]
+extern "C" fn report() {
     let mut path = [0; libc::PATH_MAX as usize];
     // When the first thread has ended, the system does not tell the file any more.
     let program = match process::own_file(&mut path) {
