@@ -224,15 +224,66 @@ static void jumps_within_a_handler(void)
     SAY(join_in_time(behind) == NULL);
 }
 
+/* Of the asynchronous type: after a wait for a mutex it is so still. */
+static void *jump_and_be_cancelled(void *unused)
+{
+    SAME(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL), 0);
+    if (sigsetjmp(target, 1) == 0)
+        wait_by(LOCK);
+    __atomic_add_fetch(&jumped, 1, __ATOMIC_SEQ_CST);
+    for (volatile int i = 0;; i++)
+        ;
+    return unused;
+}
+
+/* Cancelled in the handler, before it jumps: after a wait for a condition, it ends at a cancellation point at the latest. */
+static void on_cancelling_signal(int number)
+{
+    (void)number;
+    SAME(pthread_cancel(pthread_self()), 0);
+    siglongjmp(target, 1);
+}
+
+static void *be_cancelled_and_jump(void *unused)
+{
+    SAME(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL), 0);
+    if (sigsetjmp(target, 1) == 0)
+        wait_by(CONDITION);
+    for (;;)
+        pthread_testcancel();
+    return unused;
+}
+
+static void of_the_asynchronous_type(void)
+{
+    SAME(pthread_mutex_init(&mutex, NULL), 0);
+    SAME(pthread_cond_init(&condvar, NULL), 0);
+    SAME(pthread_mutex_lock(&mutex), 0);
+    ready = jumped = 0;
+    pthread_t thread = start(jump_and_be_cancelled, NULL);
+    until(&ready, 1);
+    have_them_jump(&thread, 1, AT_ONCE);
+    SAY(pthread_cancel(thread));
+    SAY(join_in_time(thread) == PTHREAD_CANCELED);
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    ready = 0;
+    thread = start(be_cancelled_and_jump, NULL);
+    until(&ready, 1);
+    rest(30);
+    SAME(pthread_kill(thread, SIGPROF), 0);
+    SAY(join_in_time(thread) == PTHREAD_CANCELED);
+}
+
 int main(int count, char **arguments)
 {
     (void)arguments;
     alarm(250);
     struct sigaction jumps = { .sa_handler = on_signal, .sa_flags = SA_ONSTACK };
-    struct sigaction harmless = { .sa_handler = on_harmless_signal };
+    struct sigaction harmless = { .sa_handler = on_harmless_signal }, cancels = { .sa_handler = on_cancelling_signal };
     SAME(sigaction(SIGUSR1, &jumps, NULL), 0);
     SAME(sigaction(SIGUSR2, &jumps, NULL), 0);
     SAME(sigaction(SIGURG, &harmless, NULL), 0);
+    SAME(sigaction(SIGPROF, &cancels, NULL), 0);
     SAME(pthread_mutex_lock(&inner), 0);
     for (enum way how = AT_ONCE; how <= OUT_OF_TWO_WAITS; how++) {
         out_of_a_mutex(PTHREAD_MUTEX_NORMAL, LOCK, how);
@@ -244,5 +295,6 @@ int main(int count, char **arguments)
             }
     }
     jumps_within_a_handler();
+    of_the_asynchronous_type();
     return 0;
 }

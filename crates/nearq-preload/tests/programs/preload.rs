@@ -118,6 +118,18 @@ fn threads_are_cancelled_while_they_wait() {
 }
 
 #[test]
+fn threads_are_cancelled_by_those_that_they_wake() {
+    if same_with_and_without("asynchronous").is_none() {
+        return;
+    }
+    let program = folder().join("asynchronous");
+    for mode in ["off", "plain", "numa", "auto"] {
+        let with = run(&program, &["all of it"], true, &[("NEARQ_LOCK", mode)]);
+        assert_eq!(with.printed.matches("went = ").count(), 2, "{mode}: {}", with.printed);
+    }
+}
+
+#[test]
 fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
     same_with_and_without("cancelled_early");
 }
