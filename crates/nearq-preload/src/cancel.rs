@@ -33,14 +33,14 @@
 //! Such a thread ends wherever it is (`pthread_setcanceltype`): a signal handler of the C library unwinds its stack from there. If that
 //! happened in the middle of a protocol, others would wait for ever. And Rust ends the process when a frame is unwound that has an LSDA,
 //! a table of the calls at which it can be unwound, from any other place. The compiler gives a function an LSDA if it has something to
-//! clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of ours that has
-//! an LSDA is on its stack**.
+//! clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of ours that
+//! has an LSDA is on its stack**.
 //!
 //! - A mutex that nobody waits for is taken and given back by one step of the word, and whether anybody waits for a condition is found out
 //!   by reading: in functions without an LSDA.
 //! - Everything else is done while the thread is of the deferred type. A function without an LSDA calls [`defer`], then a function that
-//!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would get
-//!   its LSDA. A thread that was cancelled meanwhile ends in `undo`, when everything is done: waiters are woken, and a mutex that it took
+//!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would
+//!   get its LSDA. A thread that was cancelled meanwhile ends in `undo`, when everything is done: waiters are woken, and a mutex that it took
 //!   is held.
 //! - The C library's functions are called while the thread has its own type, so that they do what they do without us. The exception are
 //!   calls that are part of something of ours.

@@ -23,8 +23,8 @@
 //! # Forks
 //! We ask to be told of forks before anybody else in the program can, because whoever asks passes by here (`__register_atfork`).
 //! So in a child our part is done before that of others, who may take and give back mutexes: those who waited are known to be gone.
-//! A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is cancelled meanwhile,
-//! its copy in the child is cancelled too, as with every thread that was cancelled before it forks.
+//! A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is cancelled
+//! meanwhile, its copy in the child is cancelled too, as with every thread that was cancelled before it forks.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int, c_void};
