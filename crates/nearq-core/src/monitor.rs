@@ -22,7 +22,7 @@ use nearq_platform::{Atomic, Ordering, Parker, Platform, Refused, ThreadSpec};
 
 use crate::balance::{Adjusted, Balance};
 use crate::fork;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, until_retry};
 use crate::stall::Stalls;
 use crate::watch::Watcher;
 
@@ -225,6 +225,11 @@ impl<P: Platform> Monitor<P> {
         }
     }
 
+    /// Wakes its thread, if there is one, so that it sees what is left to try.
+    pub(crate) fn wake(&self) {
+        self.parker.unpark();
+    }
+
     /// Ends the thread.
     pub(crate) fn stop(&self) {
         self.armed.store(STOPPED, Ordering::SeqCst);
@@ -284,7 +289,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         match monitor.armed.load(Ordering::SeqCst) {
             STOPPED => return true,
             DISARMED => {
-                monitor.parker.park(None);
+                monitor.parker.park(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
                 // What the clocks show now is what the first look compares with.
                 watcher.look(&inner.table);
@@ -293,6 +298,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             _ => {}
         }
         monitor.parker.park(Some(P::now() + pace.interval()));
+        P::retry_now();
         let moved = watcher.look(&inner.table);
         still = if moved { 0 } else { still + 1 };
         pace = if still < STILL { Pace::Looks } else { Pace::Waits };

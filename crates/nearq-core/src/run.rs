@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
@@ -516,12 +516,15 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         self.inner.settled();
         let mut timeout = Some(self.inner.idle_timeout());
+        // It would have ended, if no attempt were left.
+        let mut stays = false;
         loop {
             if self.inner.is_stopping() && self.worker.die() {
                 return Some(self.ended());
             }
             let deadline = timeout.map(|timeout| now + self.pool.patience(timeout));
-            let permit = self.worker.parker.park(until_retry::<P>(deadline));
+            let until = if stays { Some(P::now() + PAUSE) } else { until_retry::<P>(deadline) };
+            let permit = self.worker.parker.park(until);
             if !self.worker.is_idle() {
                 self.inner.hand_retries_on();
                 if self.worker.leave() {
@@ -532,6 +535,10 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
             if !permit && deadline.is_some_and(|deadline| P::now() >= deadline) {
                 P::retry_now();
+                stays = self.inner.is_last_to_retry(self.worker);
+                if stays {
+                    continue;
+                }
                 if self.worker.die() {
                     return Some(self.ended());
                 }

@@ -3,8 +3,9 @@
 //! Work is started by workers, and the monitor sees to it that there are some. If the monitor's own thread is refused, or the timer's, the
 //! runtime may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the
 //! platform (`Platform::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
-//! drops a queue; the timer's thread; an idle worker, one of which is woken for this; or a thread that keeps asking whether an item is
-//! pending or finished.
+//! drops a queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; or a thread that keeps asking whether an
+//! item is pending or finished. As long as an attempt is left, one idle worker does not end, however long it has been idle: the one with
+//! the lowest number. Where no worker is idle, the monitor is woken. So an attempt is made as long as the runtime has a thread at all.
 //!
 //! An attempt tries once to start each of the two threads that is needed. `left` is set while an attempt is on the platform's list. The
 //! thread that makes the attempt clears `left` first (CLEAR), and then looks which threads are needed (SEE). A thread that could not start
@@ -18,6 +19,7 @@ use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use super::Inner;
 use crate::outcome::contain;
+use crate::worker::Worker;
 
 impl<P: Platform> Inner<P> {
     /// The system has refused the thread of the monitor or of the timer.
@@ -39,12 +41,21 @@ impl<P: Platform> Inner<P> {
         self.tell_a_sleeper();
     }
 
-    /// A worker that sleeps already does not know of the attempt: one is told.
+    /// A thread that sleeps already does not know of the attempt: a worker is told, or else the monitor.
     fn tell_a_sleeper(&self) {
         if let Some(worker) = self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
         {
             worker.parker.unpark();
+        } else {
+            self.monitor.wake();
         }
+    }
+
+    /// Whether an idle worker must not end, because an attempt is left and it may be the last that would make it.
+    pub(crate) fn is_last_to_retry(&self, worker: &Worker<P>) -> bool {
+        let is_before =
+            |other: &Worker<P>| other.index < worker.index && other.is_idle() && !other.rescues();
+        P::has_retries() && !self.table.iter().any(is_before)
     }
 
     /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told.
@@ -69,7 +80,7 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-/// Makes the attempts that are left. Returns until when an idle worker sleeps: until `deadline`, or until it has to try once more.
+/// Makes the attempts that are left. Returns until when an idle thread sleeps: until `deadline`, or until it has to try once more.
 pub(crate) fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
     P::retry_now();
     if !P::has_retries() {

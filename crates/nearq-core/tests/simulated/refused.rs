@@ -96,6 +96,46 @@ fn the_drop_of_a_queue_ends() {
     });
 }
 
+/// A delayed item runs although the timer's thread is refused for a second and nobody waits. Other threads of the runtime: workers, which
+/// end after so long without work, and the monitor.
+fn runs_unwaited(idle_timeout: Duration) {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let simulation = Simulation::new(machine, 1).time_limit(Duration::from_secs(100));
+    let outcome = simulation.run(move || {
+        let builder = Runtime::<Sim>::builder_in().idle_timeout(idle_timeout);
+        let runtime = builder.build().expect("the machine is known");
+        let queue = runtime.workqueue("unwaited").build_in().expect("can be done");
+        // More than there are CPUs, and all of them sleep: the monitor looks after those that wait.
+        let sleepers: Vec<_> =
+            (0..8).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(5)))).collect();
+        for sleeper in sleepers {
+            sleeper.join().expect("no panic");
+        }
+        Sim::sleep(Duration::from_millis(100));
+        let ran = Arc::new(Mutex::<_, Sim>::new_in(0));
+        let counter = Arc::clone(&ran);
+        let work = Work::<Sim>::new_in(move |_: &Work<Sim>| *counter.lock() += 1);
+        refuse(true);
+        queue.queue_delayed(&work, Duration::from_millis(1));
+        Sim::sleep(REFUSED);
+        assert_eq!(*ran.lock(), 0, "no thread can have run it");
+        refuse(false);
+        Sim::sleep(LIMIT);
+        *ran.lock()
+    });
+    assert_eq!(outcome.expect(), 1);
+}
+
+#[test]
+fn the_last_idle_worker_stays_to_try_again() {
+    runs_unwaited(Duration::from_millis(300));
+}
+
+#[test]
+fn the_monitor_tries_again_where_no_worker_is_left() {
+    runs_unwaited(Duration::from_millis(1));
+}
+
 #[test]
 fn a_delayed_item_runs_while_its_queue_is_waited_for() {
     ends(|queue| {
