@@ -1,6 +1,7 @@
 # Runs steps one after the other until one fails. Sourced by .ci/run and .ci/long, which define the steps.
 #
-# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each STEP, each for at most MINUTES, so that one that hangs fails too. At the end it
+# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each STEP, each for at most MINUTES, so that one that hangs fails too; if there is no
+# such step, it says which there are, runs none and exits with 2. At the end it
 # prints what was skipped, a table with the wall and CPU time of each step, and how many tests passed and failed; a step that fails
 # although no test failed counts as one failed test. The exit status is 0 only if nothing failed.
 
@@ -14,13 +15,14 @@ finish() {
     passed=$(count passed)
     failed=$(count failed)
     echo
-    grep '^skipped: ' "$log" || true
+    # Each once; the test harness may have begun the line with a test's name.
+    sed -nE 's/^(test .* \.\.\. )?(skipped: .*)/\2/p' "$log" | awk '!said[$0]++'
     printf '%-24s %8s %8s\n' step "wall s" "CPU s"
     cat "$table"
     awk '{ wall += $(NF - 1); cpu += $NF } END { printf "%-24s %8.0f %8.0f\n", "all", wall, cpu }' "$table"
     if [ "$status" != 0 ]; then
         [ "$failed" != 0 ] || failed=1
-        echo "the step $current failed; nothing after it was checked"
+        echo "step $current failed; later steps were not run"
     fi
     rm -f "$log" "$log.step" "$table" "$times"
     echo "$passed passed, $failed failed"
@@ -30,6 +32,12 @@ finish() {
 run_steps() {
     local folder=$1 limit=$2 status began step shown
     shift 2
+    for step in "$@"; do
+        if [ ! -x "$folder/$step" ] || [ ! -f "$folder/$step" ]; then
+            echo "there is no step $step; steps: $(ls -x -w 0 "$folder" | tr -s ' ')" >&2
+            exit 2
+        fi
+    done
     log=$(mktemp)
     table=$(mktemp)
     times=$(mktemp)

@@ -39,6 +39,9 @@ pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 pub mod server;
+#[cfg(test)]
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 mod socket;
 pub mod subject;
 pub mod values;

@@ -383,6 +383,7 @@ fn with_address<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -473,8 +474,8 @@ mod tests {
         fs::create_dir(&path).unwrap();
         mode(&path, 0o700);
         if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
-            println!("skipped: another owner of the directory: only root can give it one");
-            return;
+            let why = "only root can give it one";
+            return skipped("another owner of the directory", why, "run the tests as root");
         }
         assert!(refusal(&path).contains("belongs to user 65534"), "{}", refusal(&path));
     }

@@ -50,6 +50,9 @@ mod raw_condvar;
 mod ring;
 mod room;
 mod settings;
+#[cfg(test)]
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 mod slot;
 mod snapshot;
 mod statistics;

@@ -31,6 +31,9 @@ mod places;
 mod platform;
 mod retry;
 mod said;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 #[cfg(target_os = "linux")]
 mod sys;
 mod time;

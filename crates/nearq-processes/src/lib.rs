@@ -22,6 +22,9 @@ pub mod jobs;
 pub mod observe;
 pub mod proc;
 mod search;
+#[cfg(test)]
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 pub mod survey;
 mod system;
 pub mod tree;

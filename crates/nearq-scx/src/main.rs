@@ -29,6 +29,9 @@ mod pins;
 mod remedy;
 mod residency;
 mod set;
+#[cfg(test)]
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 mod start;
 mod state;
 mod status;

@@ -217,6 +217,11 @@ pub(crate) fn bring(process: u32, from: &[u32], to: u32) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
+
+    /// What of a process's pages cannot be tested where the kernel has no nodes.
+    const WHAT: &str = "where pages are";
+    const HOW: &str = "a kernel with CONFIG_NUMA and CONFIG_MIGRATION";
 
     const MAPS: &str = "\
 55d0a0000000-55d0a0001000 r--p 00000000 fe:00 1 /bin/x
@@ -256,7 +261,7 @@ mod tests {
     fn this_process_has_memory_somewhere() {
         let memory = vec![1_u8; 4 << 20];
         let Some(found) = Residency::of(std::process::id(), 1) else {
-            return println!("skipped: pages: this kernel does not say where they are");
+            return skipped(WHAT, "this kernel does not say where they are", HOW);
         };
         assert!(found.bytes >= memory.len() as u64 && sum(&found.nodes) >= FEW, "{found:?}");
         assert!(std::hint::black_box(&memory).iter().all(|byte| *byte == 1));
@@ -265,7 +270,7 @@ mod tests {
     #[test]
     fn moving_takes_time_and_is_refused_where_there_is_no_such_node() {
         let Some(took) = for_mebibyte(0, 0) else {
-            return println!("skipped: pages: this kernel moves none");
+            return skipped(WHAT, "this kernel moves none", HOW);
         };
         assert!(took > Duration::ZERO && took < Duration::from_secs(10));
         assert_eq!(for_mebibyte(0, 1023), None);

@@ -3,6 +3,9 @@
 #![cfg(feature = "control")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+#[path = "../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use std::time::{Duration, Instant};
 use nearq::Workqueue;
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetDump, GetProcess, GetSettings, GetStatistics, Refusal, Set};
+use skipped::skipped;
 
 /// A connection to this process, which has a worker by then.
 fn connect() -> Client {
@@ -27,12 +31,16 @@ fn set(client: &mut Client, queue: &str, key: &str, value: &str) -> Result<(), C
     client.call(&request).map(drop)
 }
 
-/// Root may change settings whatever the process allows.
-fn is_root() -> bool {
+/// Whether this process may change settings, as root may whatever the process allows; a line says that `what` is not tested if not.
+fn may_change(what: &str) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    status
+    let may = status
         .lines()
-        .any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+        .any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"));
+    if !may {
+        skipped(what, "only root may change settings of this process", "run the tests as root");
+    }
+    may
 }
 
 #[test]
@@ -56,7 +64,7 @@ fn the_process_shows_itself_and_its_queues() {
 fn settings_change_under_load_and_nothing_is_lost() {
     let mut client = connect();
     let queue = Arc::new(Workqueue::builder("loaded").build().unwrap());
-    if !is_root() {
+    if !may_change("settings that change under load") {
         let refused = set(&mut client, "loaded", "nice", "1");
         let Err(ClientError::Refused(Refusal::NotPermitted { why })) = refused else {
             panic!("{refused:?}");
@@ -116,8 +124,7 @@ fn settings_change_under_load_and_nothing_is_lost() {
 
 #[test]
 fn what_is_set_is_in_effect_for_the_next_item() {
-    if !is_root() {
-        println!("skipped: settings of this process can be changed by root only");
+    if !may_change("a setting that is in effect at once") {
         return;
     }
     let mut client = connect();
@@ -164,8 +171,7 @@ fn the_thread_does_not_wake_up_while_nobody_asks() {
 
 #[test]
 fn what_a_lower_limit_takes_along_comes_back_with_it() {
-    if !is_root() {
-        println!("skipped: settings of this process can be changed by root only");
+    if !may_change("a limit that takes another along") {
         return;
     }
     let queue = Workqueue::builder("borrowed").build().unwrap();

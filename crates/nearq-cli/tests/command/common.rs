@@ -50,9 +50,11 @@ pub(crate) fn refuses(arguments: &[&str]) -> String {
     line
 }
 
-/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
+/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here; in one call, so that
+/// nothing of others is within the line.
 pub(crate) fn skipped(what: &str, why: &str, how: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}; to have it: {how}");
+    let line = format!("skipped: {what}: {why}; to have it: {how}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// What it wrote to standard error.

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common::skipped;
+
 fn nearq(arguments: &[&str]) -> Output {
     Command::new(crate::PROGRAM).args(arguments).output().expect("it can be run")
 }
@@ -19,9 +21,7 @@ fn has_one_node() -> bool {
     let nodes = fs::read_to_string("/sys/devices/system/node/has_cpu").unwrap_or_default();
     let one = !nodes.contains([',', '-']);
     if !one {
-        println!(
-            "skipped: one node: this machine has several; to have it: run it on a smaller one"
-        );
+        skipped("one node", "this machine has several", "run the tests on a smaller one");
     }
     one
 }

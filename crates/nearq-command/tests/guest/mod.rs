@@ -122,7 +122,9 @@ pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> Pa
     folder.join(target).join("debug")
 }
 
-/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here.
+/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here; in one call, so that
+/// nothing of others is within the line.
 pub(crate) fn skipped(why: &str, how: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: virtual machines: {why}; to have it: {how}");
+    let line = format!("skipped: virtual machines: {why}; to have it: {how}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

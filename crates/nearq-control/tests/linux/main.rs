@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 mod conversation;
 mod corpus;

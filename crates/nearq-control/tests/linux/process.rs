@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::common::{Folder, Shared, until};
+use crate::skipped::skipped;
 use nearq_control::client::{Client, ConnectError};
 use nearq_control::find;
 use nearq_control::protocol::{Access, GetProcess};
@@ -201,11 +202,11 @@ fn own_user() -> u32 {
 }
 
 fn skipped_for_want_of_root(what: &str) -> bool {
-    let skipped = own_user() != 0;
-    if skipped {
-        println!("skipped: {what}: it takes root to be another user; to have it: run as root");
+    let no_root = own_user() != 0;
+    if no_root {
+        skipped(what, "it takes root to be another user", "run the tests as root");
     }
-    skipped
+    no_root
 }
 
 #[test]
@@ -461,11 +462,8 @@ fn a_program_with_more_rights_than_its_caller_has_no_socket() {
     command.env("XDG_RUNTIME_DIR", folder.path()).env("NEARQ_CONTROL", "full");
     let status = Actor::run(command).says("status");
     if !status.starts_with("off: ") && mounted_without_set_user_id(folder.path()) {
-        println!(
-            "skipped: a set-user-ID program: {} is mounted with nosuid",
-            folder.path().display()
-        );
-        return;
+        let why = format!("{} is mounted nosuid", folder.path().display());
+        return skipped("a set-user-ID program", why, "build elsewhere");
     }
     assert_eq!(status, "off: the program has more rights than who started it");
     assert!(!folder.path().join("nearq").exists());
@@ -506,8 +504,8 @@ fn a_process_in_a_container_is_reached_from_outside() {
         .status()
         .is_ok_and(|status| status.success())
     {
-        println!("skipped: a container: unshare(1) cannot make one here");
-        return;
+        let why = "unshare(1) cannot make one";
+        return skipped("a container", why, "run the tests where namespaces may be made");
     }
     let mut actor = Actor::run(command);
     // Its number inside is 1.

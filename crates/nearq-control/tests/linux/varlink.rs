@@ -5,6 +5,7 @@ use std::future::Future;
 use std::process::Command;
 
 use crate::common::{Folder, Shared, serve, until};
+use crate::skipped::skipped;
 use nearq_control::protocol::{
     Access, AdaptiveLock, Bucket, Dump, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics,
     Histogram, HomeDump, Keep, KeepReply, Locks, MachineNode, NodeHomes, NodeLimit, PodDump,
@@ -505,8 +506,7 @@ fn who_may_only_look_is_told_what_would_allow_more() {
 #[test]
 fn varlinkctl_can_speak_it() {
     if Command::new("varlinkctl").arg("--version").output().is_err() {
-        println!("skipped: varlinkctl: not installed; to have it: systemd 257 or newer");
-        return;
+        return skipped("varlinkctl", "it is not installed", "systemd 257 or newer");
     }
     let (folder, shared) = (Folder::new("varlinkctl"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);

@@ -1,13 +1,20 @@
 //! Rescuers on Linux, where threads really cannot be started: by the runtime's limit, the user's, the control group's.
 
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nearq_core::{Error, JoinHandle, LinkStatistics, Runtime, Workqueue};
 
-use crate::common::{self, Gate, alone, command, eventually, part, said, threads, watch};
+use crate::common::{
+    self, Gate, alone, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
+};
+
+/// What is not tested, but for the limit's name; and how to have it where control groups are refused.
+const RESCUERS: &str = "rescuers under the limit";
+const AS_ROOT: &str = "run the tests as root, with a cgroup file system that can be written to";
 
 fn join_all(handles: Vec<JoinHandle<()>>) {
     for handle in handles {
@@ -93,15 +100,20 @@ fn the_runtimes_limit_is_reached() {
     eventually("its rescuer ended with it", || !has_thread("nq/R-saved"));
 }
 
-/// Runs the part of a test in a process of its own; it says `ends well`, or why not.
+/// A test that ran apart says `ends well`, or what it has skipped.
+#[track_caller]
+fn has_ended_well(output: &Output) {
+    let said = said(output);
+    print!("{said}");
+    pass_on_skipped(&said);
+    let ended = said.contains("ends well") || said.contains("skipped: ");
+    assert!(output.status.success() && ended, "{said}");
+}
+
+/// Runs the part of a test in a process of its own.
 fn apart(test: impl Fn()) {
     let output = command(test, "alone").output().unwrap();
-    let said = said(&output);
-    print!("{said}");
-    assert!(
-        output.status.success() && (said.contains("ends well") || said.contains("skipped")),
-        "{said}"
-    );
+    has_ended_well(&output);
 }
 
 /// Whether the system starts one more thread.
@@ -121,7 +133,8 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     let asleep = put_to_sleep(&others, &gate, 40, || runtime.threads() > workers);
     exhaust();
     if can_start_threads() {
-        println!("skipped: threads can be started in spite of {limit}");
+        let why = "threads can be started in spite of it";
+        skipped(&format!("{RESCUERS} {limit}"), why, "run the tests where it is heeded");
         gate.open();
         return;
     }
@@ -153,8 +166,8 @@ fn the_users_limit_is_reached() {
         // SAFETY: as above.
         let outcome = unsafe { (libc::setgid(NOBODY_ELSE), libc::setuid(NOBODY_ELSE)) };
         if outcome != (0, 0) {
-            println!("skipped: root may not become another user here");
-            return;
+            let what = format!("{RESCUERS} RLIMIT_NPROC");
+            return skipped(&what, "root may not become another user", "run the tests as a user");
         }
     }
     without_threads("RLIMIT_NPROC", || {
@@ -222,24 +235,20 @@ fn the_control_groups_limit_is_reached() {
         let group = match Group::make() {
             Ok(group) => group,
             Err(why) => {
-                println!("skipped: no control group can be made here: {why}");
-                return;
+                let why = format!("no control group can be made: {why}");
+                return skipped(&format!("{RESCUERS} pids.max"), why, AS_ROOT);
             }
         };
         let output = command(the_control_groups_limit_is_reached, "alone")
             .env(GROUP, &group.0)
             .output()
             .unwrap();
-        let said = said(&output);
-        print!("{said}");
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("ends well") || said.contains("skipped"), "{said}");
-        return;
+        return has_ended_well(&output);
     }
     let group = std::mem::ManuallyDrop::new(Group(std::env::var_os(GROUP).unwrap().into()));
     if let Err(error) = group.write("cgroup.procs", &std::process::id().to_string()) {
-        println!("skipped: the process may not enter a control group of its own: {error}");
-        return;
+        let why = format!("a process may not enter a control group of its own: {error}");
+        return skipped(&format!("{RESCUERS} pids.max"), why, AS_ROOT);
     }
     without_threads("pids.max", || group.write("pids.max", "1").unwrap());
 }

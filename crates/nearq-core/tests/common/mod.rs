@@ -4,6 +4,8 @@
 
 #[cfg(not(any(miri, tsan)))]
 pub mod child;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,6 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nearq_core::{JoinHandle, Runtime, Workqueue};
+
+pub(crate) use skipped::skipped;
 
 /// What takes longer than this hangs. Only a watchdog: on a machine that is busy with other programs a test may get little of a CPU.
 pub const PATIENCE: Duration = Duration::from_mins(2);
@@ -237,11 +241,11 @@ pub fn completed(queue: &Workqueue) -> u64 {
     queue.statistics().iter().map(|link| link.completed).sum()
 }
 
-/// The CPUs of this process at its start; a test with fewer than it needs says so and ends.
-pub fn has_cpus(count: usize) -> bool {
+/// Whether this process has so many CPUs at its start; a line says that `what` is not tested if not.
+pub fn has_cpus(what: &str, count: usize) -> bool {
     let cpus = Runtime::builder().build().unwrap().allowed().len();
     if cpus < count {
-        println!("skipped: needs {count} CPUs, may use {cpus}");
+        skipped(what, format_args!("{cpus} CPUs may be used"), &format!("allow {count}"));
     }
     cpus >= count
 }
@@ -265,6 +269,15 @@ pub fn command(test: impl Fn(), part: &str) -> Command {
 /// The name by which the harness knows a test: the function's path without the crate.
 pub fn name_of<F: Fn()>(_: &F) -> &'static str {
     std::any::type_name::<F>().split_once("::").expect("a function has a path").1
+}
+
+/// Says again what a test that ran apart has skipped: what it wrote goes into its parent's output, which the harness keeps.
+pub fn pass_on_skipped(said: &str) {
+    let skips = said.lines().filter_map(|line| line.strip_prefix("skipped: "));
+    for (what, rest) in skips.filter_map(|line| line.split_once(": ")) {
+        let (why, how) = rest.split_once("; to have it: ").unwrap_or((rest, ""));
+        skipped(what, why, how);
+    }
 }
 
 /// Standard output and error, for a message.

@@ -2,11 +2,15 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
+
 use std::fmt::Debug;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use nearq_core::Runtime;
+use skipped::skipped;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -75,8 +79,11 @@ fn the_program_has_the_probes_with_their_arguments() {
     let notes =
         Command::new("readelf").arg("--notes").arg(std::env::current_exe().unwrap()).output();
     let Ok(notes) = notes else {
-        println!("skipped: there is no readelf");
-        return;
+        return skipped(
+            "the probes of a program",
+            "there is no readelf",
+            "apt-get install binutils",
+        );
     };
     let notes = String::from_utf8_lossy(&notes.stdout).into_owned();
     for name in ["queue", "start", "end"] {

@@ -2,7 +2,7 @@
 
 use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, system_percpu};
 
-use crate::common::{command, part, said};
+use crate::common::{command, part, said, skipped};
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
@@ -62,7 +62,8 @@ fn a_mask_without_cpus_or_outside_what_is_allowed() {
     );
     let outside = runtime.topology().possible().difference(&runtime.allowed());
     if outside.is_empty() {
-        println!("skipped in part: the process may use every CPU");
+        let why = "the process may use every CPU";
+        skipped("a mask outside what is allowed", why, "run the tests under taskset");
     } else {
         let error = queue.set_cpumask(outside.clone()).unwrap_err();
         says(&error, &[&outside.to_list(), &runtime.allowed().to_list()]);

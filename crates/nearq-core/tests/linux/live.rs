@@ -249,7 +249,7 @@ fn strict_workers_never_leave_their_pod() {
 
 #[test]
 fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
-    if !common::has_cpus(2) {
+    if !common::has_cpus("a queue made while the defaults change", 2) {
         return;
     }
     let runtime = Runtime::builder().build().unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nearq_core::{CpuSet, Runtime, Scope, Workqueue};
 use nearq_platform::{Linux, Platform};
 
-use crate::common::{self, command, part, said, within};
+use crate::common::{self, command, has_cpus, part, said, skipped, within};
 
 /// Changes are followed within a second of work being there; a second more for a machine that is busy.
 const FOLLOWED: Duration = Duration::from_secs(2);
@@ -53,8 +53,12 @@ fn a_look_at_a_machine_that_is_as_it_was_does_not_read_all_of_it() {
     let runtime = Runtime::builder().build().unwrap();
     runtime.refresh();
     let Some(before) = reads() else {
-        println!("skipped: needs a kernel that counts reads (/proc/thread-self/io)");
-        return;
+        let why = "the kernel counts no reads (/proc/thread-self/io)";
+        return skipped(
+            "what a look at the machine reads",
+            why,
+            "a kernel with CONFIG_TASK_IO_ACCOUNTING",
+        );
     };
     let itself = reads().unwrap() - before;
     let looks = (0..10).map(|_| {
@@ -131,11 +135,10 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
     if part().is_some() {
         return follow();
     }
-    let all = Runtime::builder().build().unwrap().allowed();
-    if all.len() < 2 {
-        println!("skipped: needs two CPUs, may use {all}");
+    if !has_cpus("an affinity that changes", 2) {
         return;
     }
+    let all = Runtime::builder().build().unwrap().allowed();
     let one = CpuSet::single(all.last().unwrap());
     let mut child = command(an_affinity_that_shrinks_and_grows_is_followed, "child")
         .stdin(Stdio::piped())
@@ -155,7 +158,7 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
     let next = || receiver.recv_timeout(common::PATIENCE).expect("the child answers");
     assert_eq!(next(), all.to_list());
     if !set_mask(child.id(), &one) {
-        println!("skipped: needs the command taskset (apt-get install util-linux)");
+        skipped("an affinity that changes", "there is no taskset", "apt-get install util-linux");
         child.kill().unwrap();
         child.wait().unwrap();
         let _ = reader.join();
@@ -293,11 +296,10 @@ fn a_quota_that_is_set_and_lifted_is_followed() {
     }
     let all = Runtime::builder().build().unwrap().parallelism();
     let Some(cgroup) = Cgroup::new().filter(|cgroup| cgroup.set(None)) else {
-        println!("skipped: no cgroup with a CPU controller that can be written to (needs root)");
-        return;
+        let why = "there is no cgroup with a CPU controller that can be written to";
+        return skipped("a quota that changes", why, "run the tests as root");
     };
-    if all < 2 {
-        println!("skipped: needs two CPUs");
+    if !has_cpus("a quota that changes", 2) {
         return;
     }
     let mut child = command(a_quota_that_is_set_and_lifted_is_followed, "child")
@@ -308,7 +310,8 @@ fn a_quota_that_is_set_and_lifted_is_followed() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     hear(&mut lines);
     if std::fs::write(cgroup.path.join(cgroup.procs), child.id().to_string()).is_err() {
-        println!("skipped: a process cannot be moved into a cgroup");
+        let why = "a process cannot be moved into a cgroup";
+        skipped("a quota that changes", why, "run the tests as root");
         child.kill().unwrap();
         child.wait().unwrap();
         return;

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system_highpri};
 use nearq_platform::{Linux, Platform, SchedPolicy, Scheduling};
 
-use crate::common::{self, command, eventually, part, said, threads, watch};
+use crate::common::{
+    self, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
+};
 
 /// The shortest slice, which favoured workers have.
 const SHORT: Duration = Duration::from_micros(100);
@@ -77,7 +79,8 @@ fn like_caller(nice: i32, slice: Option<Duration>) -> Told {
 fn may_be_favoured() -> bool {
     let may = Linux::attainable_nice(-20) == -20;
     if !may {
-        println!("skipped: needs CAP_SYS_NICE, or RLIMIT_NICE of 40");
+        let how = "run the tests as root, or with RLIMIT_NICE of 40";
+        skipped("workers of nice values below 0", "there is no CAP_SYS_NICE", how);
     }
     may
 }
@@ -328,7 +331,9 @@ fn give_up(limit: u64) -> bool {
     let wanted = libc::rlimit { rlim_cur: limit, rlim_max: limit };
     // SAFETY: validity: a limit that is read. Thread and aliasing: as for any.
     if unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const wanted) } != 0 {
-        println!("skipped: needs root, or RLIMIT_NICE of at least {limit}");
+        let why = format!("RLIMIT_NICE may not be set to {limit}");
+        let how = format!("run the tests with RLIMIT_NICE of {limit} or more");
+        skipped("what is said of refused nice values", why, &how);
         return false;
     }
     // SAFETY: changes who this process is; there is nothing that relies on that.
@@ -346,6 +351,7 @@ fn warnings(test: impl Fn(), part: &str) -> Vec<String> {
     assert!(output.status.success(), "{}", said(&output));
     let lines = String::from_utf8(output.stderr).unwrap();
     println!("{lines}");
+    pass_on_skipped(&lines);
     lines.lines().filter(|line| line.starts_with("nearq: ")).map(str::to_owned).collect()
 }
 

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use nearq_core::{Runtime, blocking};
 
-use crate::common::{Gate, PATIENCE, name_of};
+use crate::common::{Gate, PATIENCE, name_of, skipped};
 
 #[test]
 fn detection_degrades_to_hints_and_that_is_said_once() {
+    const WHAT: &str = "a system without /proc";
     let own = std::env::current_exe().expect("the test has a name");
     let hidden =
         "mount -t tmpfs none /proc 2>/dev/null || { echo no mount; exit 0; }; exec \"$0\" \"$@\"";
@@ -21,15 +22,14 @@ fn detection_degrades_to_hints_and_that_is_said_once() {
     let output = match output {
         Ok(output) if !String::from_utf8_lossy(&output.stdout).contains("no mount") => output,
         _ => {
-            println!("skipped: needs unshare (util-linux) and the right to mount");
-            return;
+            let why = "there is no unshare, or nothing may be mounted";
+            return skipped(WHAT, why, "apt-get install util-linux, and run the tests as root");
         }
     };
     let said = String::from_utf8_lossy(&output.stderr);
     let shown = String::from_utf8_lossy(&output.stdout);
     if said.contains("unshare failed") {
-        println!("skipped: needs the right to make a mount namespace");
-        return;
+        return skipped(WHAT, "no mount namespace may be made", "run the tests as root");
     }
     assert!(output.status.success() && shown.contains("1 passed"), "{shown}{said}");
     let lines = said.lines().filter(|line| line.contains("nearq::blocking")).count();

@@ -4,6 +4,7 @@ use nearq_platform::Linux;
 use nearq_platform::Ordering::Relaxed;
 
 use super::*;
+use crate::skipped::skipped;
 
 /// The bytes of a line.
 fn bytes<P: Platform>(line: &Line<P>) -> &[u8] {
@@ -69,8 +70,8 @@ fn on_this_machine_each_domain_has_its_lines_on_its_node() {
     let places = Linux::places();
     let nodes: Vec<_> = places.caches().iter().map(|cache| cache.memory).collect();
     if nodes.iter().all(|node| *node == nodes[0]) {
-        println!("skipped: lines on their nodes: this machine has one node");
-        return;
+        let how = "run the tests on a machine with several";
+        return skipped("lines on their nodes", "this machine has one node", how);
     }
     for slots in [1, 64, 1000] {
         let rows = rows::<Linux>(slots, &nodes);

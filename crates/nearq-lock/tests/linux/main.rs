@@ -12,6 +12,8 @@ mod misuse;
 mod own_settings;
 #[cfg(not(any(miri, tsan)))]
 mod real_time;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 mod snapshot;
 mod stress_linux;
 

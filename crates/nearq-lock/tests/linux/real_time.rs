@@ -8,6 +8,7 @@ use nearq_lock::{Condvar, Mode, Mutex, Settings};
 use nearq_platform::{Linux, Ordering, Platform, RunState, ThreadSpec};
 
 use crate::alone;
+use crate::skipped::skipped;
 
 type Cell = <Linux as Platform>::AtomicU32;
 
@@ -43,9 +44,7 @@ fn become_urgent(priority: i32) -> bool {
 fn may_be_urgent() -> bool {
     let granted = become_urgent(1) && become_urgent(0);
     if !granted {
-        println!(
-            "skipped: threads of real-time classes: refused; to have it: run the tests as root"
-        );
+        skipped("threads of real-time classes", "refused", "run the tests as root");
     }
     granted
 }
@@ -210,9 +209,8 @@ fn who_waits_keeps_its_period() {
     let (shared, its) = (Arc::clone(&mutex), Arc::clone(&at));
     let thread = spawn(move || {
         if !become_periodic(Duration::from_millis(200), PERIOD) {
-            println!(
-                "skipped: a thread of SCHED_DEADLINE: refused; to have it: run the tests as root, with all CPUs of the machine"
-            );
+            let how = "run the tests as root, with all CPUs of the machine";
+            skipped("a thread of SCHED_DEADLINE", "refused", how);
             its.store(2, Ordering::Release);
             return;
         }

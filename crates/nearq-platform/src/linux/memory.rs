@@ -157,6 +157,7 @@ pub(super) fn text(policy: &MemoryPolicy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
 
     const PAGE: usize = 4096;
 
@@ -209,15 +210,17 @@ mod tests {
         if cfg!(miri) {
             return;
         }
+        const WHAT: &str = "a thread's memory policy";
+        const HOW: &str = "a kernel with CONFIG_NUMA, and no filter on its calls";
         // Of a thread of its own, which ends with it.
         let main = || {
             let Ok(before) = default_policy() else {
-                return println!("skipped: the thread's memory policy cannot be read here");
+                return skipped(WHAT, "it cannot be read", HOW);
             };
             for policy in [MemoryPolicy::Preferred(0), MemoryPolicy::Interleave(vec![0]), before] {
                 match set_default_policy(&policy) {
                     Ok(()) => assert_eq!(default_policy(), Ok(policy)),
-                    Err(refused) => return println!("skipped: {refused}"),
+                    Err(refused) => return skipped(WHAT, refused, HOW),
                 }
             }
         };
@@ -231,7 +234,7 @@ mod tests {
         let known = knows_node_sleepers();
         if let Err(refused) = &known {
             assert!(refused.to_string().contains("6.16"), "{refused}");
-            println!("skipped: sleepers on a node: {refused}");
+            skipped("sleepers on a node", refused, "a kernel of 6.16 or later");
         }
         for here in [false, true] {
             let word = std::sync::Arc::new(NodeWord::<Linux>::new(1));

@@ -124,10 +124,10 @@ impl Linux {
 #[cfg(not(miri))]
 mod tests {
     use std::ffi::CString;
-    use std::io::Write as _;
     use std::path::PathBuf;
 
     use super::*;
+    use crate::skipped::skipped;
     use crate::sys::made::Made;
 
     const SECOND: u64 = 1_000_000_000;
@@ -193,12 +193,8 @@ mod tests {
         let tested = std::thread::spawn(|| {
             let folder = Folder::new("real");
             if let Err(why) = mount(&folder.0) {
-                // Past the harness, which keeps what tests print that pass.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped: a real map of homes: {why}; to have it: run as root, with a kernel that has CONFIG_BPF_SYSCALL"
-                );
-                return;
+                let how = "run the tests as root, with a kernel that has CONFIG_BPF_SYSCALL";
+                return skipped("a real map of homes", why, how);
             }
             in_file_system(&folder);
             let path = folder.file("");

@@ -1,6 +1,7 @@
 //! What a thread hears of itself where a filter refuses the calls, as in many containers.
 
 use crate::common::in_thread;
+use crate::skipped::skipped;
 use nearq_platform::{Linux, Platform, Refused, SchedPolicy, Scheduling, ThreadSpec};
 use nearq_topology::CpuSet;
 
@@ -45,10 +46,8 @@ fn what_a_filter_refuses_a_thread_of_itself_is_not_put_down_to_users_or_privileg
         let (cpus, nice) = (Linux::affinity(me).unwrap(), Linux::nice(me).unwrap());
         let calls = [libc::SYS_sched_setaffinity, libc::SYS_setpriority, libc::SYS_sched_setattr];
         if !refuse(&calls) {
-            println!(
-                "skipped: needs a kernel with filters on system calls (CONFIG_SECCOMP_FILTER)"
-            );
-            return;
+            let why = "the kernel has no filters on system calls";
+            return skipped("refusals by a filter", why, "a kernel with CONFIG_SECCOMP_FILTER");
         }
         is_the_filters(&Linux::set_affinity(me, &cpus).unwrap_err());
         let own = u32::try_from(Linux::thread_id(me)).unwrap();

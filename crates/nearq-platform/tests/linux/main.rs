@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 #[cfg(not(miri))]
 mod costs;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{compile, folder_for_sockets, library};
+use crate::skipped::skipped;
 use nearq_control::client::{Client, ClientError};
 use nearq_control::find;
 use nearq_control::locks::LocksOnly;
@@ -288,8 +289,8 @@ fn after_exec_the_next_program_is_found() {
 fn a_program_that_becomes_another_user_is_still_found_by_root() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: a program that becomes another user; to have it: run the tests as root");
-        return;
+        let why = "it takes root";
+        return skipped("a program that becomes another user", why, "run the tests as root");
     }
     let Some(program) = compile("looked_into.c", "demoted", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "full")];

@@ -4,6 +4,8 @@
 #![cfg(not(miri))]
 
 mod common;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 mod control;
 mod preload;

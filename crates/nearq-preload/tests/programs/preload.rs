@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::{compile, folder, folder_for_sockets, library};
+use crate::skipped::skipped;
 
 /// How long a program may take that takes seconds.
 const PATIENCE: &str = "300";
@@ -151,9 +152,7 @@ fn threads_leave_a_wait_without_returning_from_it() {
 fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
     let Some(with) = same_with_and_without("urgent") else { return };
     if with.printed == "refused\n" {
-        println!(
-            "skipped: threads of real-time classes: refused; to have it: run the tests as root"
-        );
+        skipped("threads of real-time classes", "refused", "run the tests as root");
     }
 }
 
@@ -249,8 +248,7 @@ fn a_program_with_more_rights_than_its_caller_is_left_alone() {
     let given = chown(&program, Some(nobody), Some(nobody))
         .and_then(|()| fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)));
     if let Err(error) = given {
-        println!("skipped: a set-user-ID program: {error}; to have it: run the tests as root");
-        return;
+        return skipped("a set-user-ID program", error, "run the tests as root");
     }
     // A place where the caller's variables could be heeded in spite of the rights.
     let after = run(&program, &[], false, &[("NEARQ_PRELOAD_ONLY", "more-rights")]);
@@ -263,8 +261,6 @@ fn a_program_with_more_rights_than_its_caller_is_left_alone() {
             "replaced in a set-user-ID program: {}",
             after.complained
         );
-        println!(
-            "skipped: a set-user-ID program: the folder is mounted nosuid; to have it: build elsewhere"
-        );
+        skipped("a set-user-ID program", "the folder is mounted nosuid", "build elsewhere");
     }
 }

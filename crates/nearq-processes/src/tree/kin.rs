@@ -83,6 +83,7 @@ pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
 
     #[test]
     fn a_mask_is_of_whole_homes_or_somebodys_own() {
@@ -102,8 +103,7 @@ mod tests {
         let first = CpuSet::single(widest.first().unwrap());
         let rest = widest.difference(&first);
         if rest.is_empty() {
-            println!("skipped: masks of other processes: there is one CPU; to have it: allow two");
-            return;
+            return skipped("masks of other processes", "there is one CPU", "allow two");
         }
         let nodes = Nodes::pretended(&[(0, first.clone()), (0, rest)], &vec![vec![10; 2]; 2]);
         /// A group that ends with the test, however that ends.

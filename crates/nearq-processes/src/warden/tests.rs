@@ -4,6 +4,8 @@ use super::*;
 
 use std::process::{Child, Command};
 
+use crate::skipped::skipped;
+
 /// Processes that spin, and end with the test.
 struct Spinners(Vec<Child>);
 
@@ -38,7 +40,7 @@ fn two_nodes() -> Option<Nodes> {
     let allowed = Linux::affinity(Linux::current_thread()).unwrap();
     let cpus: Vec<usize> = allowed.iter().take(2).collect();
     let [first, second] = *cpus else {
-        println!("skipped: a second node: there is one CPU; to have it: allow two");
+        skipped("a second node", "there is one CPU", "allow two");
         return None;
     };
     let places = [(0, CpuSet::single(first)), (0, CpuSet::single(second))];
@@ -96,10 +98,8 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
         let told = (&events, warden.node_loads());
         assert!(looks_with_room < 10, "there was room at home: {told:?}");
         if begin.elapsed() > Duration::from_secs(100) {
-            println!(
-                "skipped: coming home: others have the CPU; to have it: a machine that is not busy"
-            );
-            return;
+            let how = "run the tests on a machine that is not busy";
+            return skipped("coming home", "others have the CPU", how);
         }
     }
     assert_eq!(Linux::affinity_of(stray).unwrap(), home);

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use nearq_sim::{Costs, Machine, Origin, Source};
 use nearq_topology::{CpuSet, Topology};
 
+use crate::skipped::skipped;
+
 fn machines() -> impl Iterator<Item = Machine> {
     Machine::NAMES.iter().map(|name| Machine::named(name).expect("listed"))
 }
@@ -157,8 +159,9 @@ fn the_kaisheng_is_as_in_hwlocs_collection() {
     let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from);
     let path = folder.join("xml/Zhaoxin-2xCentaurHauls-KaiSheng-KH-40000.xml");
     let Ok(text) = std::fs::read_to_string(&path) else {
-        eprintln!("skipped: no {}; NEARQ_MACHINES may name the folder of machines", path.display());
-        return;
+        let why = format!("there is no {}", path.display());
+        let how = "set NEARQ_MACHINES to the folder of machines";
+        return skipped("a real machine beside the built-in one", why, how);
     };
     let real = Topology::from_hwloc_xml(&text).expect("hwloc's own");
     let built = Machine::named("kh-40000-2s").expect("listed");

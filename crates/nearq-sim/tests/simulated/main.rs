@@ -2,6 +2,8 @@
 //! atomics, so runs may go on beside each other; the allocator makes a cache line of its own of each object.
 
 mod common;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 mod bulk;
 mod condvar;

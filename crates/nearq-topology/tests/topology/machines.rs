@@ -7,6 +7,7 @@
 //! hwloc shows online CPUs only, so everything is compared on those.
 
 use crate::common::Folder;
+use crate::skipped::skipped;
 use nearq_topology::{CpuSet, Limits, Topology};
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,10 +33,8 @@ fn machines(kind: &str, ending: &str) -> Vec<PathBuf> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines");
     let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from).join(kind);
     let Ok(entries) = fs::read_dir(&folder) else {
-        println!(
-            "skipped: no machines in {}; NEARQ_MACHINES may name their folder",
-            folder.display()
-        );
+        let why = format!("there are none in {}", folder.display());
+        skipped("real machines", why, "set NEARQ_MACHINES to their folder");
         return Vec::new();
     };
     let paths = entries.map(|entry| entry.expect("the folder can be listed").path());
@@ -49,7 +48,7 @@ fn machines(kind: &str, ending: &str) -> Vec<PathBuf> {
 fn has_hwloc() -> bool {
     let found = Command::new("hwloc-calc").arg("--version").output().is_ok();
     if !found {
-        println!("skipped: hwloc is not installed");
+        skipped("real machines beside hwloc", "it is not installed", "apt-get install hwloc");
     }
     found
 }

@@ -1,6 +1,8 @@
 //! Machines and limits as they are read from files and descriptions, and how they are shown.
 
 mod common;
+#[path = "../skipped/mod.rs"]
+mod skipped;
 
 mod degradations;
 mod limits;

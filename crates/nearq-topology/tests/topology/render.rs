@@ -1,5 +1,6 @@
 //! Text, JSON and pictures of real machines: well formed, complete, and JSON as the format's standard has it.
 
+use crate::skipped::skipped;
 use nearq_topology::{CpuSet, Limits, Quota, Scope, Topology, render};
 use std::path::{Path, PathBuf};
 
@@ -99,11 +100,12 @@ fn real_machines() {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines");
     let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from).join("xml");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!(
-            "skipped: no machines in {}; NEARQ_MACHINES may name their folder",
-            folder.display()
+        let why = format!("there are none in {}", folder.display());
+        return skipped(
+            "real machines as they are shown",
+            why,
+            "set NEARQ_MACHINES to their folder",
         );
-        return;
     };
     for entry in entries {
         let name = entry.expect("the folder can be listed").path().to_string_lossy().into_owned();

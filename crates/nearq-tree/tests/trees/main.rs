@@ -4,6 +4,8 @@
 #![cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 
 mod common;
+#[path = "../../../nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
 mod kills;
 mod terminal;

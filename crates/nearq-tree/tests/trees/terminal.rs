@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::common::{PATIENCE, first_child, has_two_cpus, kill, pretended, until};
+use crate::skipped::skipped;
 
 /// A shell at a terminal.
 struct Terminal {
@@ -35,7 +36,7 @@ impl Terminal {
             )
         };
         if opened != 0 {
-            println!("skipped: terminals: openpty is refused; to have it: mount /dev/pts");
+            skipped("terminals", "openpty is refused", "mount /dev/pts");
             return None;
         }
         // SAFETY: both just opened, and nobody else's.
@@ -60,9 +61,7 @@ impl Terminal {
         // SAFETY: as above.
         let shell = unsafe { shell.pre_exec(begin) }.spawn();
         let Ok(shell) = shell else {
-            println!(
-                "skipped: a shell at a terminal: there is no bash; to have it: apt-get install bash"
-            );
+            skipped("a shell at a terminal", "there is no bash", "apt-get install bash");
             return None;
         };
         drop(other);

@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Output;
 
 use crate::common::{chosen, compile, figure, folder, has_two_cpus, own_cpus, parse, shell};
+use crate::skipped::skipped;
 
 fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -183,8 +184,7 @@ fn programs_with_more_rights_are_left_out() {
     let given = chown(&program, nobody, nobody)
         .and_then(|()| fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)));
     if let Err(error) = given {
-        println!("skipped: a set-user-ID program: {error}; to have it: run the tests as root");
-        return;
+        return skipped("a set-user-ID program", error, "run the tests as root");
     }
     let summary = folder.join("summary");
     let option = format!("summary={}", summary.display());
@@ -192,9 +192,7 @@ fn programs_with_more_rights_are_left_out() {
     assert_eq!(output.status.code(), Some(3));
     let (printed, _) = text(&output);
     if printed.contains("\ntold") || printed.starts_with("told") {
-        println!(
-            "skipped: a set-user-ID program: the folder is mounted nosuid; to have it: build elsewhere"
-        );
+        skipped("a set-user-ID program", "the folder is mounted nosuid", "build elsewhere");
     }
     // The shell, and nobody else.
     assert!(chosen(&summary).iter().sum::<u64>() <= 2);

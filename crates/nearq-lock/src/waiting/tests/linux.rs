@@ -7,6 +7,7 @@ use std::time::Duration;
 use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use crate::room::Room;
+use crate::skipped::skipped;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
 use crate::{Mutex, MutexGuard, RawMutex};
 
@@ -210,10 +211,7 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
         let priority = 1;
         // SAFETY: the parameter is an integer, of the caller.
         if unsafe { sched_setscheduler(0, SCHED_FIFO, &raw const priority) } != 0 {
-            println!(
-                "skipped: a thread of a real-time class: refused; to have it: run the tests as root"
-            );
-            return;
+            return skipped("a thread of a real-time class", "refused", "run the tests as root");
         }
         for take in
             [RawMutex::try_lock, |mutex: &RawMutex| mutex.try_lock_for(Duration::from_mins(1))]

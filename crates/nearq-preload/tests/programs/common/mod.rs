@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::skipped::skipped;
+
 /// The library, which cargo has put where it has put this test.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
@@ -34,7 +36,8 @@ fn has_compiler() -> bool {
     *HAS.get_or_init(|| {
         let has = Command::new("cc").arg("--version").output().is_ok();
         if !has {
-            println!("skipped: programs in C under the preload: there is no cc; to have it: apt-get install gcc libc6-dev");
+            let how = "apt-get install gcc libc6-dev";
+            skipped("programs in C under the preload", "there is no cc", how);
         }
         has
     })

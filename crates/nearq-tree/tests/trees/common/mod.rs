@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::skipped::skipped;
+
 /// How long something may take that must come.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -44,7 +46,7 @@ pub(crate) fn shell(options: &[&str], script: &str) -> Command {
 pub(crate) fn has_two_cpus() -> bool {
     let two = own_cpus() > 1;
     if !two {
-        println!("skipped: trees of processes: there is one CPU; to have them: allow two");
+        skipped("trees of processes", "there is one CPU", "allow two");
     }
     two
 }
@@ -138,9 +140,7 @@ pub(crate) fn compile(
     match compiler.output() {
         Ok(output) if output.status.success() => Some(program),
         _ => {
-            println!(
-                "skipped: {name}: no C compiler that can do it; to have it: apt-get install gcc libc6-dev"
-            );
+            skipped(name, "no C compiler that can do it", "apt-get install gcc libc6-dev");
             None
         }
     }
