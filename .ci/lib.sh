@@ -38,9 +38,18 @@ has_rustfmt() {
     cargo fmt --version >/dev/null 2>&1 || rustup_has component add rustfmt
 }
 
-# Whether there is a C compiler.
+# Whether there is a C compiler: `cc`, or what $CC names.
 has_cc() {
-    command -v "${CC:-cc}" >/dev/null || install gcc libc6-dev
+    command -v "${CC:-cc}" >/dev/null || install gcc libc6-dev || true
+    command -v "${CC:-cc}" >/dev/null
+}
+
+# Has a C compiler installed; says `skipped` and fails where that cannot be done.
+need_cc() {
+    if ! has_cc; then
+        skip "$1" "there is no C compiler ${CC:-cc}" "apt-get install gcc libc6-dev${CC:+, or set CC to one that there is}"
+        return 1
+    fi
 }
 
 # The packages with which nearq-scx is built.
@@ -75,6 +84,23 @@ need_scheduler() {
 has_std_source() {
     # shellcheck disable=SC2086 # nothing, or a word
     [ -d "$(rustc $1 --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]
+}
+
+# with_passes COUNT COMMAND...: runs one program of tests, of which exactly so many must pass: a filter that matches no test passes too.
+with_passes() {
+    local count=$1 log
+    shift
+    log=$(mktemp)
+    if ! "$@" | tee "$log"; then
+        rm -f "$log"
+        return 1
+    fi
+    if ! grep -q "^test result: ok\. $count passed" "$log"; then
+        rm -f "$log"
+        echo "expected $count tests to pass, no more and no fewer: $*"
+        return 1
+    fi
+    rm -f "$log"
 }
 
 # linux_tests CRATE: cargo's options that choose the tests of a crate that run on Linux alone: those programs in tests/ that use neither

@@ -7,7 +7,8 @@
 # glibc: the C library's own tests of threads (nptl, sysdeps/pthread), as far as they build outside of its tree.
 #
 # Both are Debian's source packages, fetched with apt's own sources into FOLDER, unpacked and built there, and used again. Each test
-# runs without the preload, and with it in each mode of waiting. With `quick` only the tests listed in suites/quick are built and run.
+# runs without the preload, and with it in each mode of waiting. With `quick` only the tests listed in suites/quick are built and run,
+# and each of them must be there and build.
 #
 # A test that passes without the preload and does not with it runs again twice on both sides, alone; unless it fails always with the
 # preload and never without, eight times more. It counts where it never failed without the preload and twice or more with it. Then
@@ -264,7 +265,7 @@ export -f for_glibc source_of build attempt first
 # ---- all of it ------------------------------------------------------------------------------------------------------------
 
 command -v apt-get >/dev/null || skip "there is no apt-get to fetch their sources" "run it on Debian"
-command -v "$compiler" >/dev/null || skip "there is no C compiler" "apt-get install gcc libc6-dev"
+command -v "$compiler" >/dev/null || skip "there is no C compiler $compiler" "apt-get install gcc libc6-dev"
 command -v xz >/dev/null || skip "there is no xz" "apt-get install xz-utils"
 fetch posix '*/conformance/interfaces/pthread_* */include/*' ltp posixtestsuite \
     && fetch glibc "*/nptl/* */support/* */sysdeps/pthread/* */sysdeps/unix/sysv/linux/tst-* */tst-*.h \
@@ -278,7 +279,9 @@ done <"$beside/exceptions"
 prepare_glibc
 all_tests >"$scratch/all"
 if [ "$size" = quick ]; then
-    grep -xFf "$beside/quick" "$scratch/all" >"$scratch/tests"
+    gone=$(grep -vxFf "$scratch/all" "$beside/quick" | tr '\n' ' ')
+    [ -z "$gone" ] || { echo "wrong: suites/quick lists tests that are not in the suites: $gone"; exit 1; }
+    cp "$beside/quick" "$scratch/tests"
 else
     cp "$scratch/all" "$scratch/tests"
 fi
@@ -286,6 +289,10 @@ xargs -P "$jobs" -I '{}' bash -c 'build "$1"' - '{}' <"$scratch/tests"
 while read -r test; do
     if [ -e "$folder/built/$test" ]; then echo "$test" >>"$scratch/built"; else echo "$test" >>"$scratch/not-built"; fi
 done <"$scratch/tests"
+if [ "$size" = quick ] && [ -e "$scratch/not-built" ]; then
+    echo "wrong: tests that suites/quick lists do not build: $(tr '\n' ' ' <"$scratch/not-built")"
+    exit 1
+fi
 [ -s "$scratch/built" ] || { echo "wrong: not one test could be built"; exit 1; }
 
 # The preload is there at all: it says so at the end of a program in which threads had to wait.
