@@ -8,8 +8,11 @@
 
 use crate::metadata::cargo;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -87,17 +90,9 @@ impl Copy {
         let place = target.join("mistakes");
         let copy = place.join("checkout");
         fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
-        // A file that has not changed is not written, so that nothing is compiled again for it.
-        let script = "git ls-files -z --cached --others --exclude-standard \
-             | xargs -0 -I{} sh -c 'cmp -s \"$1\" \"$2/$1\" || cp --parents \"$1\" \"$2\" 2>/dev/null || true' _ {} \"$COPY\"";
         let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
-        let status =
-            Command::new("sh").args(["-c", script]).current_dir(root).env("COPY", &copy).status();
-        match status {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(format!("the checkout cannot be copied: {status}")),
-            Err(error) => return Err(format!("sh cannot be run: {error}")),
-        }
+        make_same(root, &files(root)?, &copy)
+            .map_err(|error| format!("the checkout cannot be copied: {error}"))?;
         Ok(Copy { root: copy, target: place.join("target"), sound: RefCell::default() })
     }
 
@@ -164,6 +159,58 @@ impl Copy {
     }
 }
 
+/// The files of a checkout, from its root: those that git has or does not ignore, without those that have been deleted.
+fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let names =
+        output.stdout.split(|byte| *byte == 0).map(|name| Path::new(OsStr::from_bytes(name)));
+    Ok(names.filter(|name| root.join(name).is_file()).map(Path::to_owned).collect())
+}
+
+/// Makes `copy` hold these files of `root` and nothing else. A file that is the same is not written, so that nothing is compiled again
+/// for it.
+fn make_same(root: &Path, files: &BTreeSet<PathBuf>, copy: &Path) -> Result<(), String> {
+    remove_others(copy, Path::new(""), files)?;
+    for file in files {
+        let (from, to) = (root.join(file), copy.join(file));
+        let failed = |error: io::Error| format!("{}: {error}", to.display());
+        let new = fs::read(&from).map_err(|error| format!("{}: {error}", from.display()))?;
+        if fs::read(&to).is_ok_and(|old| old == new) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().unwrap_or(copy)).map_err(failed)?;
+        fs::copy(&from, &to).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Removes from `folder` of the copy what is none of these files; says whether any of them is in it.
+fn remove_others(copy: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Result<bool, String> {
+    let failed = |error: io::Error| format!("{}: {error}", copy.join(folder).display());
+    let mut has_files = false;
+    for entry in fs::read_dir(copy.join(folder)).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            if remove_others(copy, &path, files)? {
+                has_files = true;
+            } else {
+                fs::remove_dir(entry.path()).map_err(failed)?;
+            }
+        } else if files.contains(&path) {
+            has_files = true;
+        } else {
+            fs::remove_file(entry.path()).map_err(failed)?;
+        }
+    }
+    Ok(has_files)
+}
+
 /// The file with the mistake in it.
 fn plant(mistake: &Mistake, text: &str) -> Result<String, String> {
     let mut text = text.to_owned();
@@ -172,7 +219,7 @@ fn plant(mistake: &Mistake, text: &str) -> Result<String, String> {
             1 => text = text.replace(old.as_str(), new),
             count => {
                 return Err(format!(
-                    "what is to be replaced occurs {count} times in {}:\n{old}",
+                    "the text to replace occurs {count} times in {} (it must occur once):\n{old}",
                     mistake.file
                 ));
             }
@@ -253,6 +300,38 @@ mod tests {
         assert!(parse("== one: x\na.rs\n-p a\n").is_err(), "nothing is replaced");
         assert!(parse("a.rs\n").is_err(), "no name");
         assert!(parse("== one: x\na.rs\n-p a\n-old\n+new\nother\n").is_err());
+    }
+
+    #[test]
+    fn a_copy_has_the_files_of_the_checkout_and_no_others() {
+        let place = std::env::temp_dir().join(format!("nearq-xtask-{}", std::process::id()));
+        let (root, copy) = (place.join("root"), place.join("copy"));
+        let write = |path: PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().expect("in a folder")).expect("it can be made");
+            fs::write(path, text).expect("it can be written");
+        };
+        write(root.join("a/b/new"), "new");
+        write(root.join("a/changed"), "after");
+        write(root.join("same"), "same");
+        write(copy.join("a/changed"), "before");
+        write(copy.join("same"), "same");
+        write(copy.join("a/gone"), "of a file that has been deleted");
+        write(copy.join("gone/with/its"), "folder");
+        let written = |name: &str| fs::metadata(copy.join(name)).and_then(|it| it.modified()).ok();
+        let before = written("same");
+        let files = ["a/b/new", "a/changed", "same"].map(PathBuf::from);
+        let made = make_same(&root, &BTreeSet::from(files.clone()), &copy);
+        let after = written("same");
+        let texts = files.map(|file| fs::read_to_string(copy.join(file)).unwrap_or_default());
+        let left = copy.join("a/gone").exists() || copy.join("gone").exists();
+        let missing = BTreeSet::from([PathBuf::from("nothing")]);
+        let refused = make_same(&root, &missing, &copy);
+        fs::remove_dir_all(&place).expect("made above");
+        assert_eq!(made, Ok(()));
+        assert_eq!(texts, ["new", "after", "same"]);
+        assert!(!left, "what has been deleted stays in the copy");
+        assert!(refused.is_err_and(|why| why.contains("nothing")), "an error is seen");
+        assert_eq!(before, after, "what is the same is not written");
     }
 
     /// Each mistake of the project's own list can be planted in the sources as they are.
