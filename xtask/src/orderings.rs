@@ -60,9 +60,7 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
         }
     }
     if wrong.is_empty() {
-        Ok(format!(
-            "{count} files have such orderings; each is found when it is weakened, or is listed"
-        ))
+        Ok(format!("{count} files use SeqCst; each is found when it is weakened, or is listed"))
     } else {
         Err(format!("not as .ci/orderings says: {}", wrong.join(", ")))
     }

@@ -114,7 +114,7 @@ fn finish(
             Some((number, category)) if CATEGORIES.contains(&category) => {
                 Part::Given(number.into())
             }
-            _ => return Err(at("{} or {NUMBER CATEGORY} is meant")),
+            _ => return Err(at("expected {} or {NUMBER CATEGORY}")),
         });
         rest = after;
     }

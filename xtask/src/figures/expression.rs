@@ -48,7 +48,7 @@ impl Expression {
     pub(super) fn value(&self, records: &mut Records) -> Result<f64, String> {
         match self.values(records)?.as_slice() {
             [value] if value.is_finite() => Ok(*value),
-            values => Err(format!("one value is meant, not {values:?}")),
+            values => Err(format!("expected one value, got {values:?}")),
         }
     }
 
@@ -133,7 +133,7 @@ fn chain(
 fn operand(rest: &mut &str) -> Result<Expression, String> {
     if take(rest, "(").is_some() {
         let inside = sum(rest)?;
-        return take(rest, ")").map(|_| inside).ok_or_else(|| format!(") is meant here: {rest}"));
+        return take(rest, ")").map(|_| inside).ok_or_else(|| format!("expected ) here: {rest}"));
     }
     if take(rest, "[").is_some() {
         let (path, after) = rest.split_once(']').ok_or("no ] after [")?;
@@ -151,14 +151,14 @@ fn operand(rest: &mut &str) -> Result<Expression, String> {
             }
             return take(rest, ")")
                 .map(|_| Expression::Of(function, arguments))
-                .ok_or_else(|| format!(") is meant here: {rest}"));
+                .ok_or_else(|| format!("expected ) here: {rest}"));
         }
     }
     let end = rest
         .find(|character: char| !character.is_ascii_digit() && character != '.')
         .unwrap_or(rest.len());
     let (number, after) = rest.split_at(end);
-    let value = number.parse().map_err(|_| format!("a value is meant here: {rest}"))?;
+    let value = number.parse().map_err(|_| format!("expected a value here: {rest}"))?;
     *rest = after;
     Ok(Expression::Number(value))
 }

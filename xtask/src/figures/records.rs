@@ -130,7 +130,9 @@ fn is(element: &Value, fields: &str) -> bool {
 
 /// A number of a text, the first being 1: on the first line that begins with the label, after one that begins with the section.
 fn in_text(text: &str, section: &str, label: &str, number: &str) -> Result<Option<f64>, String> {
-    let index: usize = number.parse().map_err(|_| format!("which number is {number}?"))?;
+    let position: Option<usize> = number.parse().ok().filter(|position| *position > 0);
+    let position =
+        position.ok_or_else(|| format!("{number} is not an index (the first number is 1)"))?;
     let mut lines = text.lines().map(str::trim_start);
     if !section.is_empty() && !lines.any(|line| line.starts_with(section)) {
         return Err(format!("no line begins with {section}"));
@@ -139,7 +141,7 @@ fn in_text(text: &str, section: &str, label: &str, number: &str) -> Result<Optio
         .find_map(|line| line.strip_prefix(label))
         .ok_or_else(|| format!("no line begins with {label}"))?;
     let prose = prose::Prose::new("", line);
-    let value = index.checked_sub(1).and_then(|index| prose.numbers().get(index).cloned());
+    let value = prose.numbers().get(position - 1).cloned();
     Ok(value.and_then(|range| prose::value(prose.text(&range))))
 }
 
@@ -180,5 +182,9 @@ mod tests {
         assert_eq!(in_text(text, "", "without", "2"), Ok(Some(0.1)));
         assert!(in_text(text, "16 tasks", "without", "1").is_err());
         assert_eq!(in_text(text, "", "without", "9"), Ok(None));
+        for no_index in ["0", "-1", "first"] {
+            let why = in_text(text, "", "without", no_index).unwrap_err();
+            assert_eq!(why, format!("{no_index} is not an index (the first number is 1)"));
+        }
     }
 }
