@@ -263,19 +263,19 @@ impl Stage {
                 queues.clone().for_each(|queue| self.wait_for(queue));
             }
             let before = self.ledger.doings();
-            if self.ledger.futures_left().is_some() {
+            if self.ledger.futures_left().is_some() || self.ledger.anything_runs() {
                 Sim::sleep(Duration::from_millis(1));
             } else if let Some(until) = self.ledger.loose_until() {
                 // Nobody knows whether they come: so they may take as long as anything takes.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
-                if self.ledger.doings() == before {
+                if self.ledger.doings() == before && !self.ledger.anything_runs() {
                     break;
                 }
             } else {
                 break;
             }
             if Sim::now() > deadline {
-                let left = self.ledger.futures_left().unwrap_or_default();
+                let left = self.ledger.futures_left().unwrap_or("something that runs".into());
                 self.ledger.violation(format!("{left} did not come to an end in {PATIENCE:?}"));
                 break;
             }

@@ -276,6 +276,11 @@ impl Ledger {
         (book.queues.iter().map(|queue| queue.sequence).sum(), book.executions)
     }
 
+    /// Whether something runs: it may queue more.
+    pub(crate) fn anything_runs(&self) -> bool {
+        self.book().units.iter().any(|unit| unit.running)
+    }
+
     /// An item's queueing has been replaced: whether there was one before. `loose` as in [`end_loosely`](Self::end_loosely).
     pub(crate) fn end_modify(
         &self,
