@@ -19,12 +19,11 @@ use crate::priority::Priority;
 /// What all pools that help each other have in common: the priority, and the CPUs where their workers may go, if they help at all.
 type Family = (Priority, Option<CpuSet>);
 
-/// Every pool that was made.
+/// Every pool that was made, in that order. The maps have places in the list: they have no order of their own, by which pools could be freed.
 pub(crate) struct Pools<P: Platform> {
     all: Vec<Arc<Pool<P>>>,
-    by_key: HashMap<PoolKey, Arc<Pool<P>>>,
-    /// Each family in the order in which its pools were made.
-    families: HashMap<Family, Vec<Arc<Pool<P>>>>,
+    by_key: HashMap<PoolKey, usize>,
+    families: HashMap<Family, Vec<usize>>,
 }
 
 impl<P: Platform> Pools<P> {
@@ -32,15 +31,24 @@ impl<P: Platform> Pools<P> {
         Pools { all: Vec::new(), by_key: HashMap::new(), families: HashMap::new() }
     }
 
-    /// All of them, in the order in which they were made.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Pool<P>>> {
         self.all.iter()
     }
 
-    fn add(&mut self, pool: &Arc<Pool<P>>) {
-        self.all.push(Arc::clone(pool));
-        self.by_key.insert(pool.key.clone(), Arc::clone(pool));
-        self.families.entry(family_of(&pool.key)).or_default().push(Arc::clone(pool));
+    fn find(&self, key: &PoolKey) -> Option<&Arc<Pool<P>>> {
+        self.by_key.get(key).map(|place| &self.all[*place])
+    }
+
+    fn of_family(&self, family: &Family) -> Vec<&Arc<Pool<P>>> {
+        let places = self.families.get(family).into_iter().flatten();
+        places.map(|place| &self.all[*place]).collect()
+    }
+
+    fn add(&mut self, pool: Arc<Pool<P>>) {
+        let place = self.all.len();
+        self.by_key.insert(pool.key.clone(), place);
+        self.families.entry(family_of(&pool.key)).or_default().push(place);
+        self.all.push(pool);
     }
 }
 
@@ -56,7 +64,7 @@ impl<P: Platform> Inner<P> {
         // How many pools each family had before that has more now.
         let mut grown: Vec<(Family, usize)> = Vec::new();
         let chosen = keys.iter().map(|key| {
-            if let Some(pool) = pools.by_key.get(key) {
+            if let Some(pool) = pools.find(key) {
                 return Arc::clone(pool);
             }
             let family = family_of(key);
@@ -65,12 +73,12 @@ impl<P: Platform> Inner<P> {
                 grown.push((family, known));
             }
             let pool = self.make_pool(key);
-            pools.add(&pool);
+            pools.add(Arc::clone(&pool));
             pool
         });
         let chosen = chosen.collect();
         for (family, known) in grown {
-            self.name_siblings(&pools.families[&family], known);
+            self.name_siblings(&pools.of_family(&family), known);
         }
         chosen
     }
@@ -106,7 +114,7 @@ impl<P: Platform> Inner<P> {
     }
 
     /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.
-    fn name_siblings(&self, pools: &[Arc<Pool<P>>], known: usize) {
+    fn name_siblings(&self, pools: &[&Arc<Pool<P>>], known: usize) {
         let new = &pools[known..];
         // One that does not help changes nothing for the others.
         if !new.iter().any(|pool| pool.key.helping || self.broken.is(Broken::StrictLeak)) {
