@@ -200,8 +200,8 @@ impl<P: Platform> Queue<P> {
         if let Some(known) = known {
             return known;
         }
-        // SAFETY: null, or a table, which lives as long as the queue. Relaxed: the configuration is locked.
-        let in_use = unsafe { self.table.load(Ordering::Relaxed).as_ref() };
+        // There is none in use yet when the first one is made.
+        let in_use = config.tables.iter().next().map(|_| self.current_table());
         let manner = self.manner(config, in_use.into_iter().flat_map(LinkTable::links));
         let pools = self.inner().pools_of(&layout.pools);
         let pools = pools.into_iter().zip(&layout.domains);
