@@ -1,9 +1,9 @@
 # Runs steps one after the other until one fails. Sourced by .ci/run and .ci/long, which define the steps.
 #
-# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each STEP, each for at most MINUTES, so that one that hangs fails too; if there is no
-# such step, it says which there are, runs none and exits with 2. At the end it
-# prints what was skipped, a table with the wall and CPU time of each step, and how many tests passed and failed; a step that fails
-# although no test failed counts as one failed test. The exit status is 0 only if nothing failed.
+# run_steps FOLDER MINUTES STEP...: runs FOLDER/STEP for each STEP, each for at most MINUTES, so that one that hangs fails too. If a step does
+# not exist, it lists those that do, runs none and exits with 2. At the end it prints what was skipped, a table with the wall and CPU time of
+# each step, and how many tests passed and failed; a step that fails although no test failed counts as one failed test. The exit status is
+# 0 only if nothing failed.
 
 # Sums the figure before the word $1 over all "test result" lines.
 count() {

@@ -516,7 +516,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         self.inner.settled();
         let mut timeout = Some(self.inner.idle_timeout());
-        // It would have ended, if no attempt were left.
+        // Whether it is there only because an attempt is left.
         let mut stays = false;
         loop {
             if self.inner.is_stopping() && self.worker.die() {

@@ -42,8 +42,8 @@
 //!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would
 //!   get its LSDA. A thread that was cancelled meanwhile ends in `undo`, when everything is done: waiters are woken, and a mutex that it took
 //!   is held.
-//! - The C library's functions are called while the thread has its own type, so that they do what they do without us. The exception are
-//!   calls that are part of something of ours.
+//! - The C library's functions are called while the thread has its own type, so that they do what they do without us. The
+//!   exceptions are calls that are part of a protocol of ours.
 //! - To take a mutex is no cancellation point, but a thread of the asynchronous type ends while it waits for one. It sleeps by [`sleep`],
 //!   which makes it asynchronous for the time of the system call alone. It looks at the mutex again now and then by itself, as another
 //!   thread that was woken in its place may have ended.
@@ -126,7 +126,7 @@ pub(crate) fn set_state(state: c_int) {
 
 /// The caller is cancelled at cancellation points only from now on. What it was before, for [`undo`].
 ///
-/// Inlined, so that it can be seen in the compiled library who calls it.
+/// Inlined, so that the compiled library shows which functions call it.
 #[inline(always)]
 pub(crate) fn defer() -> c_int {
     let mut before = DEFERRED;

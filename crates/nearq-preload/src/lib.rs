@@ -41,7 +41,7 @@
 //! - **No `malloc`.** Who takes a mutex may be the allocator. Rust's allocations here come from an arena of our own
 //!   (`arena.rs`), thread-local values have no destructors, and what reads files is done when the first thread is created.
 //! - **No panic out of us**: it ends the process at an `extern "C"` function.
-//! - **Whoever is cancelled can be unwound.** What is exported is `extern "C-unwind"`, because a thread that is cancelled there unwinds
+//! - **A cancelled thread can be unwound.** Exported functions are `extern "C-unwind"`: a thread that is cancelled in one of them unwinds
 //!   through its frame, which has nothing to drop (`cancel.rs`).
 //!
 //! # The rooms

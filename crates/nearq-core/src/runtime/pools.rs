@@ -19,7 +19,8 @@ use crate::priority::Priority;
 /// What all pools that help each other have in common: the priority, and the CPUs where their workers may go, if they help at all.
 type Family = (Priority, Option<CpuSet>);
 
-/// Every pool that was made, in that order. The maps have places in the list: they have no order of their own, by which pools could be freed.
+/// Every pool that was made, in that order. The maps hold indices into the list: a map that owned pools would free them in its own order,
+/// which is another one in each process.
 pub(crate) struct Pools<P: Platform> {
     all: Vec<Arc<Pool<P>>>,
     by_key: HashMap<PoolKey, usize>,
@@ -36,18 +37,18 @@ impl<P: Platform> Pools<P> {
     }
 
     fn find(&self, key: &PoolKey) -> Option<&Arc<Pool<P>>> {
-        self.by_key.get(key).map(|place| &self.all[*place])
+        self.by_key.get(key).map(|index| &self.all[*index])
     }
 
     fn of_family(&self, family: &Family) -> Vec<&Arc<Pool<P>>> {
-        let places = self.families.get(family).into_iter().flatten();
-        places.map(|place| &self.all[*place]).collect()
+        let indices = self.families.get(family).into_iter().flatten();
+        indices.map(|index| &self.all[*index]).collect()
     }
 
     fn add(&mut self, pool: Arc<Pool<P>>) {
-        let place = self.all.len();
-        self.by_key.insert(pool.key.clone(), place);
-        self.families.entry(family_of(&pool.key)).or_default().push(place);
+        let index = self.all.len();
+        self.by_key.insert(pool.key.clone(), index);
+        self.families.entry(family_of(&pool.key)).or_default().push(index);
         self.all.push(pool);
     }
 }
@@ -61,7 +62,7 @@ impl<P: Platform> Inner<P> {
     /// that help each other is made once.
     pub(crate) fn pools_of(&self, keys: &[PoolKey]) -> Vec<Arc<Pool<P>>> {
         let mut pools = self.pools.lock();
-        // How many pools each family had before that has more now.
+        // The families that grow, and how many pools each had before.
         let mut grown: Vec<(Family, usize)> = Vec::new();
         let chosen = keys.iter().map(|key| {
             if let Some(pool) = pools.find(key) {

@@ -43,19 +43,20 @@ impl<P: Platform> Inner<P> {
 
     /// A thread that sleeps already does not know of the attempt: a worker is told, or else the monitor.
     fn tell_a_sleeper(&self) {
-        if let Some(worker) = self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
-        {
-            worker.parker.unpark();
-        } else {
-            self.monitor.wake();
+        match self.first_idle() {
+            Some(worker) => worker.parker.unpark(),
+            None => self.monitor.wake(),
         }
+    }
+
+    /// The idle worker with the lowest number.
+    fn first_idle(&self) -> Option<&Worker<P>> {
+        self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
     }
 
     /// Whether an idle worker must not end, because an attempt is left and it may be the last that would make it.
     pub(crate) fn is_last_to_retry(&self, worker: &Worker<P>) -> bool {
-        let is_before =
-            |other: &Worker<P>| other.index < worker.index && other.is_idle() && !other.rescues();
-        P::has_retries() && !self.table.iter().any(is_before)
+        P::has_retries() && self.first_idle().is_some_and(|first| core::ptr::eq(first, worker))
     }
 
     /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told.

@@ -103,6 +103,19 @@ fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
     })
 }
 
+/// The program does the same with and without the preload; and with this argument, which only the preload can bear, it prints a text so
+/// many times in each mode.
+fn prints_in_each_mode(name: &str, argument: &str, text: &str, times: usize) {
+    if same_with_and_without(name).is_none() {
+        return;
+    }
+    let program = folder().join(name);
+    for mode in ["off", "plain", "numa", "auto"] {
+        let with = run(&program, &[argument], true, &[("NEARQ_LOCK", mode)]);
+        assert_eq!(with.printed.matches(text).count(), times, "{mode}: {}", with.printed);
+    }
+}
+
 #[test]
 fn mutexes_of_every_kind_are_as_the_c_librarys() {
     same_with_and_without("mutexes");
@@ -120,14 +133,7 @@ fn threads_are_cancelled_while_they_wait() {
 
 #[test]
 fn threads_are_cancelled_by_those_that_they_wake() {
-    if same_with_and_without("asynchronous").is_none() {
-        return;
-    }
-    let program = folder().join("asynchronous");
-    for mode in ["off", "plain", "numa", "auto"] {
-        let with = run(&program, &["all of it"], true, &[("NEARQ_LOCK", mode)]);
-        assert_eq!(with.printed.matches("went = ").count(), 2, "{mode}: {}", with.printed);
-    }
+    prints_in_each_mode("asynchronous", "all of it", "went = ", 2);
 }
 
 #[test]
@@ -158,15 +164,8 @@ fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
 
 #[test]
 fn threads_jump_out_of_a_wait() {
-    if same_with_and_without("jumping").is_none() {
-        return;
-    }
     // The C library's condition variable counts one that has left as one that waits, and may notify it.
-    let program = folder().join("jumping");
-    for mode in ["off", "plain", "numa", "auto"] {
-        let with = run(&program, &["conditions"], true, &[("NEARQ_LOCK", mode)]);
-        assert_eq!(with.printed.matches("jumped = 3").count(), 24, "{mode}: {}", with.printed);
-    }
+    prints_in_each_mode("jumping", "conditions", "jumped = 3", 24);
 }
 
 #[test]
