@@ -3,7 +3,7 @@
 #
 # Each does what it is for, with several threads, and what comes out is compared: compressors with what went in, servers with what they
 # were given, interpreters with what they should print. What is not there is installed where that is possible (root, apt-get);
-# otherwise a line says what was skipped. Servers listen on this machine only. Ends with 1 if anything was wrong.
+# otherwise a line says what was skipped. Servers listen on sockets in a directory of their own. Ends with 1 if anything was wrong.
 set -u
 library=$(readlink -f "${1:?the library}")
 here=$(mktemp -d)
@@ -59,18 +59,10 @@ stop() {
     fi
 }
 
-# A port of this machine on which nobody listens.
-port() {
-    local try
-    for try in $(shuf -i 20000-40000 -n 50); do
-        (: <"/dev/tcp/127.0.0.1/$try") 2>/dev/null || { echo "$try"; return; }
-    done
-}
-
-# until_it_listens PORT
-until_it_listens() {
+# until_there SOCKET: a server has bound its socket there. (Ports of this machine may be taken by others at any moment.)
+until_there() {
     for _ in $(seq 300); do
-        (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return
+        [ -S "$1" ] && return
         sleep 0.1
     done
     return 1
@@ -106,22 +98,21 @@ fi
 
 # Its threads look for work without ever sleeping: no more of them than the smallest machine has CPUs.
 redis() {
-    local at saved
-    at=$(port)
-    serve 300 redis-server --port "$at" --bind 127.0.0.1 --io-threads 2 --io-threads-do-reads yes --dir "$here" --save '' --daemonize no
-    until_it_listens "$at" || return
-    preloaded 200 redis-benchmark -h 127.0.0.1 -p "$at" --threads 2 -c 40 -n 5000 -t set,get,lpush,lrange_100 -q >/dev/null || return
-    preloaded 200 redis-benchmark -h 127.0.0.1 -p "$at" --threads 2 -c 40 -n 5000 -q incr counted >/dev/null || return
-    [ "$(redis-cli -p "$at" get counted)" = 5000 ] || return
+    local at=$here/redis saved
+    serve 300 redis-server --port 0 --unixsocket "$at" --io-threads 2 --io-threads-do-reads yes --dir "$here" --save '' --daemonize no
+    until_there "$at" || return
+    preloaded 200 redis-benchmark -s "$at" --threads 2 -c 40 -n 5000 -t set,get,lpush,lrange_100 -q >/dev/null || return
+    preloaded 200 redis-benchmark -s "$at" --threads 2 -c 40 -n 5000 -q incr counted >/dev/null || return
+    [ "$(redis-cli -s "$at" get counted)" = 5000 ] || return
     # A child of the server writes the file, from a process of several threads. Before it ends, the status is that of the one before.
-    [ "$(redis-cli -p "$at" save)" = OK ] && redis-cli -p "$at" bgsave >/dev/null || return
+    [ "$(redis-cli -s "$at" save)" = OK ] && redis-cli -s "$at" bgsave >/dev/null || return
     for _ in $(seq 1000); do
-        saved=$(redis-cli -p "$at" info persistence)
+        saved=$(redis-cli -s "$at" info persistence)
         [[ $saved == *rdb_bgsave_in_progress:1* ]] || break
         sleep 0.1
     done
     [[ $saved == *rdb_bgsave_in_progress:0* && $saved == *rdb_last_bgsave_status:ok* ]] || return
-    redis-cli -p "$at" shutdown nosave
+    redis-cli -s "$at" shutdown nosave
     wait "$server"
 }
 if has redis-server redis-server && has redis-benchmark redis-tools; then
@@ -131,16 +122,22 @@ if has redis-server redis-server && has redis-benchmark redis-tools; then
 fi
 
 cat >"$here/memcached.py" <<'PYTHON'
-import socket, sys, threading
+import socket, sys, threading, time
 wrong = []
+def connected():
+    for _ in range(300):
+        s = socket.socket(socket.AF_UNIX)
+        try: s.connect(sys.argv[1]); return s
+        except ConnectionRefusedError: s.close(); time.sleep(0.1) # bound, and does not listen yet
+    sys.exit("memcached does not listen")
 def client(me):
-    s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); f = s.makefile("rwb")
+    s = connected(); f = s.makefile("rwb")
     for i in range(3000):
         key, value = b"%d-%d" % (me, i % 50), b"x" * (i % 300) + b"%d" % i
         f.write(b"set %s 0 0 %d\r\n%s\r\nget %s\r\nincr all 1\r\n" % (key, len(value), value, key)); f.flush()
         answers = [f.readline() for _ in range(5)]
         if answers[0] != b"STORED\r\n" or answers[2] != value + b"\r\n": wrong.append(answers)
-with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+with connected() as s:
     s.sendall(b"set all 0 0 1\r\n0\r\n"); s.recv(100)
     threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
     [t.start() for t in threads]; [t.join() for t in threads]
@@ -149,11 +146,10 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
 sys.exit(bool(wrong) and repr(wrong[:3]))
 PYTHON
 memcached_works() {
-    local at user=()
-    at=$(port)
-    [ "$(id -u)" = 0 ] && user=(-u nobody)
-    serve 300 memcached -t 4 -l 127.0.0.1 -p "$at" -U 0 "${user[@]}"
-    until_it_listens "$at" && preloaded 200 python3 "$here/memcached.py" "$at"
+    local at=$here/memcached user=()
+    [ "$(id -u)" = 0 ] && user=(-u root) # it must be told, and no other user may write in this directory
+    serve 300 memcached -t 4 -s "$at" "${user[@]}"
+    until_there "$at" && preloaded 200 python3 "$here/memcached.py" "$at"
 }
 if has memcached memcached && has python3 python3; then
     memcached_works
