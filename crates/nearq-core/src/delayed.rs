@@ -83,7 +83,7 @@ impl<P: Platform> Launch<P> {
     /// Sends it, unless the queue is being dropped. The caller has a handle of the item, and not its lock.
     pub(crate) fn go(self) {
         // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
-        let passed = self.queue.gate.pass(|| {
+        let passed = self.queue.pass(|| {
             self.queue.launch(self.item, self.node, self.cpu);
         });
         if !passed {

@@ -13,7 +13,7 @@
 //! The platform calls three hooks for each runtime (`Platform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
-//!   `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, `orphans`, those of the homes. So the child's vectors,
+//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, those of the homes. So the child's vectors,
 //!   tables and lists of those are whole. No queue can go meanwhile: its end takes `queues` first.
 //! * **parent** ([`Inner::release_after_fork`]) gives them back.
 //! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure
@@ -127,6 +127,7 @@ impl<P: Platform> Inner<P> {
 
     /// Before a fork: takes what must not be half changed in the child's copy.
     fn hold_for_fork(&self) {
+        hold(&self.orphans);
         hold(&self.queues);
         for queue in self.held_queues() {
             queue.hold_for_fork();
@@ -135,7 +136,6 @@ impl<P: Platform> Inner<P> {
         hold(&self.siblings);
         hold(&self.levels);
         hold(&self.surroundings);
-        hold(&self.orphans);
         self.homes.hold_for_fork();
     }
 
@@ -146,8 +146,6 @@ impl<P: Platform> Inner<P> {
     unsafe fn release_after_fork(&self) {
         // SAFETY: here and below: taken by `hold_for_fork`.
         unsafe { self.homes.release_after_fork() };
-        // SAFETY: as above.
-        unsafe { give_back(&self.orphans) };
         // SAFETY: as above.
         unsafe { give_back(&self.surroundings) };
         // SAFETY: as above.
@@ -160,8 +158,10 @@ impl<P: Platform> Inner<P> {
             // SAFETY: as above.
             unsafe { queue.release_after_fork() };
         }
-        // SAFETY: as above. Last, because `held_queues` reads it.
+        // SAFETY: as above. After the loop, because `held_queues` reads it.
         unsafe { give_back(&self.queues) };
+        // SAFETY: as above.
+        unsafe { give_back(&self.orphans) };
     }
 
     /// After a fork, in the child: nothing is queued, and no thread was started.

@@ -83,7 +83,7 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
         }
         let Some(queue) = self.upgrade() else { return Err(None) };
         let mut sent = false;
-        queue.gate.pass(|| sent = queue.send_own(item, P::current_cpu()));
+        queue.pass(|| sent = queue.send_own(item, P::current_cpu()));
         if sent { Ok(()) } else { Err(Some(queue)) }
     }
 

@@ -40,7 +40,7 @@ use crate::item::{
     PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
 };
 use crate::link::Link;
-use crate::queue::Queue;
+use crate::queue::{Orphan, Queue};
 
 /// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
 const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
@@ -54,6 +54,8 @@ pub(crate) struct Held<'a, P: Platform> {
     kept: Cell<Option<Arc<Queue<P>>>>,
     /// Who waited for the queue of what was cancelled.
     told: Cell<Option<Notification<P>>>,
+    /// That queue, if it has no handle any more.
+    orphan: Cell<Option<Orphan<P>>>,
 }
 
 impl<P: Platform> Item<P> {
@@ -91,7 +93,13 @@ impl<P: Platform> Item<P> {
 
     /// The lock, which the caller has set.
     pub(crate) fn held(&self) -> Held<'_, P> {
-        Held { item: self, notify: Cell::new(false), told: Cell::new(None), kept: Cell::new(None) }
+        Held {
+            item: self,
+            notify: Cell::new(false),
+            kept: Cell::new(None),
+            told: Cell::new(None),
+            orphan: Cell::new(None),
+        }
     }
 
     /// Takes the item's queueing back, if it has not started; true if there was one.
@@ -298,7 +306,9 @@ impl<P: Platform> Held<'_, P> {
                 link.pool.homed_left();
             }
         }
-        self.told.set(Some(link.queue().retire(link, inactive)));
+        let (told, orphan) = link.queue().retire(link, inactive);
+        self.told.set(Some(told));
+        self.orphan.set(orphan);
         Some(true)
     }
 
@@ -485,8 +495,8 @@ impl<P: Platform> Left<P> {
 
 impl<P: Platform> Drop for Left<P> {
     fn drop(&mut self) {
-        // SAFETY: as in `send`; the last that is done to the queue.
-        unsafe { &*self.link }.queue().end_visit();
+        // SAFETY: as in `send`; the last that is done to the queue. No lock is held.
+        drop(unsafe { &*self.link }.queue().end_visit());
     }
 }
 

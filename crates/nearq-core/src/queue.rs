@@ -1,11 +1,11 @@
-//! A workqueue's inside: its links, the way of an item from the issuer to a pool, and the queue's end. How its attributes are
-//! changed: `change`.
+//! A workqueue's inside: its links, and the way of an item from the issuer to a pool. How its attributes are changed: `change`; its end:
+//! `end`.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
+use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 
 use crate::admission::{Admission, Entry};
 use crate::attributes::{Attributes, Kind, Layout, Places};
@@ -27,8 +27,10 @@ use crate::runtime::{Inner, Runtime};
 
 mod change;
 mod delayed;
+mod end;
 mod homes;
 
+pub(crate) use end::Orphan;
 pub(crate) use homes::Way;
 use homes::{HomeConfig, QueueHome};
 
@@ -87,13 +89,11 @@ pub(crate) struct Queue<P: Platform> {
     first_link: P::AtomicPtr<Link<P>>,
     /// The domains in which items are counted; as the links.
     first_domain: P::AtomicPtr<Admission<P>>,
-    /// Threads that touch the queue although nothing of theirs is counted there.
-    visitors: P::AtomicU32,
     pub(crate) flushing: Flushing<P>,
     pub(crate) observed: Observed<P>,
     home: QueueHome<P>,
     rescuer: Option<Arc<Rescuer<P>>>,
-    /// By which those come in who wake a future.
+    /// The threads that touch the queue although they have no handle, and nothing of theirs is counted there.
     pub(crate) gate: Gate<P>,
     config: Mutex<Config<P>, P>,
 }
@@ -123,7 +123,6 @@ impl<P: Platform> Queue<P> {
             epoch: P::Cell::new(Epoch::now::<P>()),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
-            visitors: P::AtomicU32::new(0),
             gate: Gate::new(),
             flushing: Flushing::new(),
             observed: Observed::new(),
@@ -346,10 +345,14 @@ impl<P: Platform> Queue<P> {
         Error::Draining { queue: self.name.clone() }
     }
 
-    /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one.
-    /// Who waited for that is to be woken, outside all locks.
+    /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one. Outside all locks,
+    /// the threads that waited for that are to be woken, and the orphan to be dropped.
     #[cold]
-    pub(crate) fn retire(&self, link: &Link<P>, inactive: bool) -> Notification<P> {
+    pub(crate) fn retire(
+        &self,
+        link: &Link<P>,
+        inactive: bool,
+    ) -> (Notification<P>, Option<Orphan<P>>) {
         // Before the count, which may be what the queue's end waits for.
         self.begin_visit();
         let admission = link.admission();
@@ -363,20 +366,7 @@ impl<P: Platform> Queue<P> {
             admission.kick();
         }
         let told = self.tell_of(link);
-        self.end_visit();
-        told
-    }
-
-    /// Keeps the queue from being freed, for a few instructions of a thread that has nothing else there.
-    pub(crate) fn begin_visit(&self) {
-        // SeqCst: `is_unused` reads it after the counts.
-        self.visitors.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// The last that the thread does to the queue.
-    pub(crate) fn end_visit(&self) {
-        // Release: comes after all the rest.
-        self.visitors.fetch_sub(1, Ordering::SeqCst);
+        (told, self.end_visit())
     }
 
     #[inline]
@@ -528,63 +518,12 @@ impl<P: Platform> Queue<P> {
             domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain), shut);
         }
         drop(config);
-        fork::set(&self.visitors, 0);
         self.flushing.after_fork_in_child();
         if let Some(rescuer) = &self.rescuer {
             rescuer.after_fork_in_child();
         }
         self.gate.after_fork_in_child();
         self.observed.after_fork_in_child();
-    }
-
-    // ---- the end -----------------------------------------------------------------------------------------
-
-    /// Whether a user's thread is about to have done with the queue.
-    pub(crate) fn has_visitors(&self) -> bool {
-        self.visitors.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether no worker touches the queue any more: it is empty, and none serves it.
-    pub(crate) fn is_left(&self) -> bool {
-        // See `run_kicker`.
-        P::fence(Ordering::SeqCst);
-        self.is_empty()
-            && !self.domains().any(|domain| domain.kicker.is_active())
-            && !self.inner().table.iter().any(|worker| {
-                let link = worker.link();
-                // The pointer is compared, not followed: the link may be another queue's.
-                self.links().any(|own| core::ptr::eq(own, link))
-            })
-    }
-
-    /// Whether nobody touches the queue any more.
-    fn is_unused(&self) -> bool {
-        // After a shutdown only a kicker may be left, which nobody will run.
-        let is_left = || self.is_left() || self.inner().has_ended();
-        // First the gate: whoever was in it has counted its item then. Visitors last: they make the queue empty.
-        self.gate.is_quiet() && is_left() && !self.has_visitors() && is_left()
-    }
-
-    /// Closes the queue if nobody touches it any more; then nobody will. False as well where its configuration is locked. By who
-    /// took the last handle.
-    pub(crate) fn close_if_unused(&self) -> bool {
-        let Some(mut config) = self.config.try_lock() else { return false };
-        // With the lock, so that who follows a change of the runtime has sent its kicker before, or leaves the queue alone.
-        config.closed = self.is_unused();
-        config.closed
-    }
-}
-
-impl<P: Platform> Drop for Queue<P> {
-    fn drop(&mut self) {
-        // Before anything goes: whoever has the list's lock may look at every queue on it.
-        self.inner().remove_queue(self);
-        if let Some(rescuer) = &self.rescuer {
-            // It may be the caller. Where somebody had a handle to the last, he has ended it before and waited for it.
-            rescuer.end(false);
-        }
-        self.domains().for_each(Admission::throw_away);
-        Self::leave_pools(self.table.load(Ordering::Acquire));
     }
 }
 

@@ -440,25 +440,29 @@ impl<P: Platform> Inner<P> {
         self.queues.lock().retain(|other| other.as_ptr() != queue);
     }
 
-    /// Keeps a queue that was dropped by one of its own items until it is empty.
+    /// Keeps a queue whose drop must not wait, until nobody touches it any more. Its gate is closed.
     pub(crate) fn adopt(&self, queue: Arc<Queue<P>>) {
-        self.orphans.lock().push(queue);
+        let mut orphans = self.orphans.lock();
+        // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
+        queue.gate.mark_orphaned();
+        orphans.push(queue);
         // SeqCst: see `reap_orphans`.
         self.has_orphans.store(1, Ordering::SeqCst);
     }
 
-    /// Drops the adopted queues that are empty. By a worker that serves none.
+    /// Drops the adopted queues that nobody touches any more. By a worker that serves none.
     #[inline]
     pub(crate) fn reap_orphans(&self) {
         // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_link`), then reads
         // this mark. The thread that adopts the queue sets the mark, then looks whether a worker serves the queue (`Queue::is_left`).
         if self.has_orphans.load(Ordering::SeqCst) != 0 {
-            self.reap_orphans_slow();
+            self.reap_orphans_now();
         }
     }
 
+    /// As [`reap_orphans`](Self::reap_orphans), by any thread that was in the gate of one of them, outside all locks.
     #[cold]
-    fn reap_orphans_slow(&self) {
+    pub(crate) fn reap_orphans_now(&self) {
         let mut empty = Vec::new();
         {
             let mut orphans = self.orphans.lock();

@@ -542,16 +542,11 @@ impl<P: Platform> Drop for Workqueue<P> {
         }
         let inner = queue.inner();
         if inner.has_given_up() && !inner.has_ended() {
-            if queue.close_if_unused() {
-                return;
-            }
-            // Its owner has waited for as long as it wants to. A worker frees the queue when it is empty.
+            // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
             queue.shut();
             let runtime = queue.runtime().clone();
-            let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
             runtime.inner().adopt(queue);
-            // It may have become empty a moment ago, and its workers may have gone to sleep.
-            let _ = pools.iter().any(|pool| pool.wake_another());
+            runtime.inner().reap_orphans();
             return;
         }
         queue.end();

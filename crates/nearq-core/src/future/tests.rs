@@ -95,8 +95,8 @@ impl<P: Platform> Route<P> for Way<P> {
     type Kept = Arc<Place<P>>;
 
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
-        let sent = self.0.gate.pass(|| self.0.send_now(item));
-        if sent { Ok(()) } else { Err(Arc::clone(&self.0)) }
+        let passed = self.0.gate.pass(|| self.0.send_now(item));
+        if passed.open { Ok(()) } else { Err(Arc::clone(&self.0)) }
     }
 
     unsafe fn push(kept: Option<&Self::Kept>, item: NonNull<Item<P>>) {

@@ -108,12 +108,15 @@ impl<P: Platform> Queue<P> {
         self.config.lock().bounds
     }
 
-    /// Changes the limit; in effect when it returns.
+    /// Changes the limit; in effect when it returns. As [`change_both`](Self::change_both), after the queue's end as well.
     pub(crate) fn change_bounds(
         &self,
         change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
     ) -> Result<(), Error> {
         let mut config = self.config.lock();
+        if config.closed {
+            return Err(Error::ShutDown);
+        }
         config.bounds = change(config.bounds)?;
         self.set_limits(&config, &self.current_table().layout);
         Ok(())

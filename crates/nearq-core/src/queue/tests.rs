@@ -9,6 +9,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::admission::tests::Stub;
 use crate::item::tests::{model, spawn};
+use crate::work::Work;
 
 /// The last that touches the queue is its kicker: either who carries it out finds the queue among the orphans, or who puts it there finds
 /// that the kicker is over.
@@ -30,6 +31,42 @@ fn a_queue_is_orphaned_while_its_kicker_ends() {
         inner.adopt(Arc::clone(&stub.queue));
         inner.reap_orphans();
         Loom::join(worker);
+        assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+    });
+}
+
+/// The last that touches the queue is a thread without a handle, as one that wakes a future.
+#[test]
+fn a_queue_is_orphaned_while_a_thread_is_in_its_gate() {
+    model(2, || {
+        let stub = Stub::new(1, 1);
+        // As its drop does.
+        stub.queue.gate.close();
+        let other = {
+            let queue = Arc::clone(&stub.queue);
+            spawn(move || assert!(!queue.pass(|| unreachable!("it is closed"))))
+        };
+        let inner = stub.queue.inner();
+        inner.adopt(Arc::clone(&stub.queue));
+        inner.reap_orphans();
+        Loom::join(other);
+        assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+    });
+}
+
+/// The last that touches the queue is a thread that cancels what is held back there.
+#[test]
+fn a_queue_is_orphaned_while_its_last_item_is_cancelled() {
+    model(2, || {
+        let stub = Stub::new(0, 1);
+        let work = Work::<Loom>::new_in(|_| unreachable!("it is held back"));
+        stub.issue(&work);
+        stub.queue.gate.close();
+        let other = spawn(move || assert!(work.cancel()));
+        let inner = stub.queue.inner();
+        inner.adopt(Arc::clone(&stub.queue));
+        inner.reap_orphans();
+        Loom::join(other);
         assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
     });
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearq::{CpuSet, Error, Runtime, Work, Workqueue};
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{PAUSE, Platform, ThreadSpec};
 use nearq_sim::Sim;
 
 use super::futures::{Kept, Wakers};
@@ -268,10 +268,13 @@ impl Stage {
             } else if let Some(until) = self.ledger.loose_until() {
                 // Nobody knows whether they come: so they may take as long as anything takes.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
-                if self.ledger.doings() == before && !self.ledger.anything_runs() {
+                if self.ledger.doings() == before
+                    && !self.ledger.anything_runs()
+                    && !self.asks_for_what_is_left()
+                {
                     break;
                 }
-            } else {
+            } else if !self.asks_for_what_is_left() {
                 break;
             }
             if Sim::now() > deadline {
@@ -282,6 +285,25 @@ impl Stage {
         }
     }
 
+    /// Where threads were refused and the runtime has none, a delayed item waits until somebody asks for it. Asks for all; whether one is
+    /// pending.
+    fn asks_for_what_is_left(&self) -> bool {
+        if self.plan.hardships.refused.is_none() {
+            return false;
+        }
+        // Where a thread is left, nobody need ask.
+        Sim::sleep(SETTLING);
+        let threads =
+            self.runtime.lock().expect("not held by a panic").as_ref().map(|of| of.threads());
+        if threads != Some(0) {
+            return false;
+        }
+        let works = self.works.lock().expect("not held by a panic").clone();
+        // Every one: it is asking that counts.
+        let pending = works.iter().flatten().filter(|work| work.is_pending()).count();
+        pending != 0
+    }
+
     /// Everything has been queued and has run: looks whether it is quiet, and takes everything down.
     fn strike(&self) {
         let ledger = &self.ledger;
@@ -290,6 +312,10 @@ impl Stage {
         Sim::stop_faults();
         self.check_counts();
         Sim::sleep(SETTLING);
+        if self.plan.hardships.refused.is_some() {
+            // A thread that was refused may be started by the last attempt, and then waits once more for others.
+            Sim::sleep(PAUSE * 2);
+        }
         let before = Sim::switches();
         Sim::sleep(SILENCE);
         let woken = (Sim::switches() - before).saturating_sub(OWN_SWITCHES);

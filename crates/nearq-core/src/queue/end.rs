@@ -1,0 +1,89 @@
+//! A queue's end: the threads that may still touch it, and when nobody does any more.
+//!
+//! A thread that has a handle, or whose item is counted, keeps the queue. Threads that have neither come in by the gate (`gate`).
+
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Queue;
+use crate::admission::Admission;
+
+impl<P: Platform> Queue<P> {
+    /// Runs `f`, unless the queue is being dropped; whether it ran. By a thread that has a reference and no handle.
+    pub(crate) fn pass(self: &Arc<Self>, f: impl FnOnce()) -> bool {
+        let passed = self.gate.pass(f);
+        if passed.orphaned {
+            self.inner().reap_orphans_now();
+        }
+        passed.open
+    }
+
+    /// Keeps the queue from being freed, for a few instructions of a thread that has nothing else there.
+    pub(crate) fn begin_visit(&self) {
+        self.gate.begin_visit();
+    }
+
+    /// The last that the thread does to the queue. What is returned is to be dropped outside all locks.
+    pub(crate) fn end_visit(&self) -> Option<Orphan<P>> {
+        self.gate.end_visit(|| {
+            // SAFETY: every queue is in an Arc, made by `new`, and the visit keeps it alive.
+            Orphan(unsafe {
+                Arc::increment_strong_count(self);
+                Arc::from_raw(self)
+            })
+        })
+    }
+
+    /// Whether no worker touches the queue any more: it is empty, and none serves it.
+    pub(crate) fn is_left(&self) -> bool {
+        // See `run_kicker`.
+        P::fence(Ordering::SeqCst);
+        self.is_empty()
+            && !self.domains().any(|domain| domain.kicker.is_active())
+            && !self.inner().table.iter().any(|worker| {
+                let link = worker.link();
+                // The pointer is compared, not followed: the link may be another queue's.
+                self.links().any(|own| core::ptr::eq(own, link))
+            })
+    }
+
+    /// Whether nobody touches the queue any more.
+    fn is_unused(&self) -> bool {
+        // After a shutdown only a kicker may be left, which nobody will run.
+        let is_left = || self.is_left() || self.inner().has_ended();
+        // First the gate: a thread that has passed it has counted its item then. Once more afterwards: a visit may make the queue empty, and
+        // then send a kicker.
+        self.gate.is_quiet() && is_left() && self.gate.is_quiet() && is_left()
+    }
+
+    /// Closes the queue if nobody touches it any more; then nobody will. By a thread that took the last handle.
+    pub(crate) fn close_if_unused(&self) -> bool {
+        let mut config = self.config.lock();
+        // With the lock, so that who follows a change of the runtime has sent its kicker before, or leaves the queue alone.
+        config.closed = self.is_unused();
+        config.closed
+    }
+}
+
+/// A queue without a handle, kept by a thread that has left its gate. Its drop looks whether that was the last that touched the queue.
+pub(crate) struct Orphan<P: Platform>(Arc<Queue<P>>);
+
+impl<P: Platform> Drop for Orphan<P> {
+    fn drop(&mut self) {
+        self.0.inner().reap_orphans_now();
+    }
+}
+
+impl<P: Platform> Drop for Queue<P> {
+    fn drop(&mut self) {
+        // Before anything goes: whoever has the list's lock may look at every queue on it.
+        self.inner().remove_queue(self);
+        if let Some(rescuer) = &self.rescuer {
+            // It may be the caller. Where somebody had a handle to the last, he has ended it before and waited for it.
+            rescuer.end(false);
+        }
+        self.domains().for_each(Admission::throw_away);
+        Self::leave_pools(self.table.load(Ordering::Acquire));
+    }
+}
