@@ -142,7 +142,7 @@ fn what_is_set_is_in_effect_for_the_next_item() {
     }
     took.sort_unstable();
     println!("set: median {:?}, longest {:?}", took[25], took[49]);
-    assert!(took[25] < Duration::from_millis(10), "{took:?}");
+    assert!(took[25] < Duration::from_millis(50), "{took:?}");
 }
 
 /// The thread of that name, and how often it went to sleep.

@@ -43,7 +43,7 @@ fn an_item_starts_although_every_worker_sleeps_in_one() {
     }
     times.sort_unstable();
     println!("another item was started and had ended after {times:?}");
-    assert!(times[5] < Duration::from_millis(50), "{times:?}");
+    assert!(times[5] < Duration::from_millis(100), "{times:?}");
     gate.open();
     for handle in sleepers {
         handle.join().unwrap();
@@ -300,6 +300,6 @@ fn every_queue_gets_its_turn_beside_one_that_never_ends() {
         stop.store(true, Ordering::Relaxed);
         times.sort_unstable();
         println!("beside a greedy queue: median {:?}, worst {:?}", times[25], times[49]);
-        assert!(times[25] < Duration::from_millis(50), "{times:?}");
+        assert!(times[25] < Duration::from_millis(100), "{times:?}");
     });
 }

@@ -185,9 +185,9 @@ fn an_item_on_a_timer() {
     assert!(work.flush_delayed().unwrap());
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     // It was to be queued while the child lives: in the parent only.
-    assert!(queue.queue_delayed(&work, Duration::from_millis(30)));
+    assert!(queue.queue_delayed(&work, Duration::from_millis(300)));
     child(|| {
-        std::thread::sleep(Duration::from_millis(60));
+        std::thread::sleep(Duration::from_millis(400));
         let other = Work::new(|_: &Work| {});
         assert!(queue.queue_delayed(&other, SOON));
         eventually("the child's timer works", || !other.is_pending());

@@ -249,7 +249,7 @@ fn lateness(count: u64) -> Vec<Duration> {
 fn deadlines_are_noticed_soon() {
     let late = lateness(100);
     let median = late[late.len() / 2];
-    assert!(median < 20 * MILLISECOND, "half of the deadlines are noticed {median:?} late");
+    assert!(median < 50 * MILLISECOND, "half of the deadlines are noticed {median:?} late");
 }
 
 #[test]
