@@ -265,16 +265,22 @@ impl Stage {
             let before = self.ledger.doings();
             if self.ledger.futures_left().is_some() || self.ledger.anything_runs() {
                 Sim::sleep(Duration::from_millis(1));
+                self.must_ask().then(|| self.is_anything_pending());
             } else if let Some(until) = self.ledger.loose_until() {
                 // Nobody knows whether they come: so they may take as long as anything takes.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
                 if self.ledger.doings() == before
                     && !self.ledger.anything_runs()
-                    && !self.asks_for_what_is_left()
+                    && !self.is_anything_pending()
                 {
                     break;
                 }
-            } else if !self.asks_for_what_is_left() {
+            } else if self.must_ask() {
+                Sim::sleep(SETTLING);
+                if !self.is_anything_pending() {
+                    break;
+                }
+            } else {
                 break;
             }
             if Sim::now() > deadline {
@@ -285,23 +291,18 @@ impl Stage {
         }
     }
 
-    /// Where threads were refused and the runtime has none, a delayed item waits until somebody asks for it. Asks for all; whether one is
-    /// pending.
-    fn asks_for_what_is_left(&self) -> bool {
-        if self.plan.hardships.refused.is_none() {
-            return false;
-        }
-        // Where a thread is left, nobody need ask.
-        Sim::sleep(SETTLING);
-        let threads =
-            self.runtime.lock().expect("not held by a panic").as_ref().map(|of| of.threads());
-        if threads != Some(0) {
-            return false;
-        }
+    /// Whether what is left may wait until somebody asks for it: threads were refused, and the runtime has none that would try again.
+    fn must_ask(&self) -> bool {
+        let runtime = self.runtime.lock().expect("not held by a panic").clone();
+        self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.threads() == 0)
+    }
+
+    /// Asks for every item, as a program that waits for it does.
+    fn is_anything_pending(&self) -> bool {
         let works = self.works.lock().expect("not held by a panic").clone();
-        // Every one: it is asking that counts.
-        let pending = works.iter().flatten().filter(|work| work.is_pending()).count();
-        pending != 0
+        let pending = works.iter().flatten().filter(|work| work.is_pending() || work.is_running());
+        // Each one is asked for.
+        pending.count() != 0
     }
 
     /// Everything has been queued and has run: looks whether it is quiet, and takes everything down.
