@@ -168,6 +168,8 @@ impl<P: Platform> Monitor<P> {
                 ThreadSpec {
                     name: "nq/monitor".into(),
                     scheduling: Some(own.priorities.ordinary()),
+                    // It calls `on_stall`.
+                    signals: Some(own.config.signals),
                     ..ThreadSpec::default()
                 },
             );

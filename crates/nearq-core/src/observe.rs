@@ -400,6 +400,17 @@ impl<P: Platform> Runtime<P> {
     }
 }
 
+/// Without the feature, a program that would record nothing is not compiled.
+///
+/// ```compile_fail,E0599
+/// let timing = nearq_core::Runtime::default().time_items();
+/// ```
+/// ```compile_fail,E0599
+/// let tracer = nearq_core::Runtime::default().trace(None, 1);
+/// ```
+#[cfg(all(doctest, not(feature = "observe")))]
+pub struct NotRecorded;
+
 /// As long as it lives, items are timed: see [`Runtime::time_items`].
 #[must_use = "items are timed until it is dropped"]
 #[derive(Debug)]

@@ -404,12 +404,14 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-/// A thread with the mask and the priority of the runtime, if there is one: not those of the thread that happens to start it.
+/// A thread with the CPUs, the priority and the signals of the runtime, if there is one: not those of the thread that happens to start it.
 fn spec_of<P: Platform>(name: &str, inner: Option<&Inner<P>>) -> ThreadSpec {
     ThreadSpec {
         name: name.into(),
         affinity: inner.map(Inner::widest_mask),
         scheduling: inner.map(|inner| inner.priorities.ordinary()),
+        // Foreign code may run there.
+        signals: inner.map(|inner| inner.config.signals),
         ..ThreadSpec::default()
     }
 }
@@ -437,10 +439,9 @@ impl<P: Platform> Hands<P> {
         };
         // SAFETY: null, or the runtime, which this thread keeps alive.
         let inner = unsafe { shared.runtime.load(Ordering::Acquire).as_ref() };
-        let signals = inner.map(|inner| inner.config.signals);
-        let spec = ThreadSpec { signals, ..spec_of("nq/drop", inner) };
         let own = Arc::clone(&all);
-        if P::spawn(spec, move || run(&own)).is_err() {
+        if P::spawn(spec_of("nq/drop", inner), move || run(&own)).is_err() {
+            // Deadlines are late meanwhile; but what is dropped may be what others wait for.
             run(&all);
         }
     }

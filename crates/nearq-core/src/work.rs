@@ -30,8 +30,8 @@ use crate::outcome::contain;
 /// execution that is coming. Each execution sees what the one before it did.
 ///
 /// # Signals
-/// Workers block the signals that the thread blocked that built the runtime, and no others: what an item starts finds the program's own mask,
-/// and a profiler's signals reach the thread that computes. The runtime's other threads block all.
+/// The runtime's threads block the signals that the thread blocked that built the runtime, and no others: what an item, a hook or a callback
+/// starts finds the program's own mask, and a profiler's signals reach the thread that computes.
 ///
 /// # Panics in the function
 /// are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker lives on, and the item can

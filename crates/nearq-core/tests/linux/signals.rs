@@ -1,10 +1,11 @@
 //! Signals: what an item starts, and the thread that computes, have the program's own mask.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
+use std::time::Duration;
 
-use nearq_core::{Runtime, Scope};
+use nearq_core::{Runtime, Scope, Work};
 use nearq_platform::{Linux, Platform, SignalMask};
 
 use crate::common::{self, Barrier};
@@ -15,17 +16,60 @@ fn what_an_item_starts_can_be_ended() {
     let rescued = runtime.workqueue("rescued").rescuer(true).build().unwrap();
     let queue = runtime.workqueue("jobs").build().unwrap();
     for queue in [&queue, &rescued] {
-        let ended = queue.spawn(|| {
-            let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-            // SAFETY: a signal to the own child, which has not been waited for.
-            unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-            child.wait().unwrap()
-        });
+        let ended = queue.spawn(ended_by_term);
         assert_eq!(ended.join().unwrap().signal(), Some(libc::SIGTERM));
     }
 }
 
-/// Also where it is a thread of the runtime's that starts the worker: the monitor, which blocks all signals, or another worker.
+/// How a program ended that the calling thread has started, and then asked to end.
+fn ended_by_term() -> ExitStatus {
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    // SAFETY: a signal to the own child, which has not been waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    child.wait().unwrap()
+}
+
+#[test]
+fn what_the_callback_of_a_stall_starts_can_be_ended() {
+    let (sender, receiver) = mpsc::channel();
+    let gate = Barrier::default();
+    let runtime = Runtime::builder()
+        .thread_limit(1)
+        .stall_after(Duration::from_millis(50))
+        .on_stall(move |_| sender.send(ended_by_term()).unwrap_or_default())
+        .build()
+        .unwrap();
+    let queue = runtime.workqueue("stalls").build().unwrap();
+    let inside = gate.clone();
+    let holder = queue.spawn(move || inside.wait());
+    let behind = queue.spawn(|| {});
+    assert_eq!(receiver.recv().unwrap().signal(), Some(libc::SIGTERM));
+    gate.open();
+    holder.join().unwrap();
+    behind.join().unwrap();
+}
+
+/// Where no thread can be started for it, what a cancelled item captured is dropped by the timer's thread.
+#[test]
+fn the_timers_thread_has_the_mask_of_the_thread_that_built_the_runtime() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("delayed").build().unwrap();
+    let work = Work::new(|_: &Work| {});
+    assert!(queue.queue_delayed(&work, Duration::from_secs(1000)));
+    let blocked = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        tasks.map(|task| task.unwrap().path()).find_map(|task| {
+            let name = std::fs::read_to_string(task.join("comm")).ok()?;
+            let status = std::fs::read_to_string(task.join("status")).ok()?;
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+            (name.trim() == "nq/timer").then(|| u64::from_str_radix(mask.trim(), 16).unwrap())
+        })
+    };
+    common::eventually("it has begun", || blocked() == Some(Linux::signal_mask().0));
+    assert!(work.cancel());
+}
+
+/// Also where it is a thread of the runtime's that starts the worker: the monitor, or another worker.
 #[test]
 fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     let (sender, receiver) = mpsc::channel();

@@ -1,5 +1,8 @@
 /* Threads of real-time classes that wait for a condition: the most urgent is notified first, of one urgency the one that came first, and
- * ordinary ones last. The class is a thread's from its beginning, or one that it is given after it has waited as an ordinary one. */
+ * ordinary ones last. The class is a thread's from its beginning, or one that it is given after it has waited as an ordinary one.
+ *
+ * One that is cancelled while it waits, on the only CPU of the thread that cancels it, does not look again and again whether that thread has
+ * got on: it would keep it from that. */
 
 #include "check.h"
 
@@ -80,6 +83,59 @@ static void notified(enum way way)
     }
 }
 
+static int is_up;
+
+static void let_go(void *held)
+{
+    SAME(pthread_mutex_unlock(held), 0);
+}
+
+static void *wait_until_cancelled(void *nothing)
+{
+    struct sched_param wanted = { 20 };
+    SAME(pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted), 0);
+    SAME(pthread_mutex_lock(&mutex), 0);
+    pthread_cleanup_push(let_go, &mutex);
+    is_up = 1;
+    for (;;)
+        SAME(pthread_cond_wait(&condvar, &mutex), 0);
+    pthread_cleanup_pop(1);
+    return nothing;
+}
+
+static double used_by_us(void)
+{
+    struct timespec used;
+    SAME(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+    return used.tv_sec + used.tv_nsec / 1e9;
+}
+
+static void cancelled_on_one_cpu(void)
+{
+    cpu_set_t all, one;
+    SAME(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    SAME(sched_setaffinity(0, sizeof(one), &one), 0);
+    double before = used_by_us();
+    for (int round = 0; round < 200; round++) {
+        pthread_t thread;
+        SAME(pthread_mutex_lock(&mutex), 0);
+        is_up = 0;
+        SAME(pthread_mutex_unlock(&mutex), 0);
+        SAME(pthread_create(&thread, NULL, wait_until_cancelled, NULL), 0);
+        while (!now_of(&is_up))
+            rest(1);
+        SAME(pthread_cancel(thread), 0);
+        SAME(join_in_time(thread), PTHREAD_CANCELED);
+    }
+    /* A thread that looked would take its CPU until the system holds up all of its class: for 0.95 s. */
+    SAY(used_by_us() - before < 0.9);
+    SAME(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
 int main(void)
 {
     alarm(200);
@@ -89,5 +145,6 @@ int main(void)
     }
     for (enum way way = FROM_THE_BEGINNING; way <= BY_NUMBER; way++)
         notified(way);
+    cancelled_on_one_cpu();
     return 0;
 }
