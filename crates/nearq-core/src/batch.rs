@@ -102,13 +102,14 @@ impl<P: Platform> Batch<P> {
         }
     }
 
-    /// Takes the younger half (at least one item) into `into`; returns how many.
-    pub(crate) fn steal(&self, into: &mut List<P>) -> usize {
+    /// Takes the younger half (at least one item) into `into`; returns how many. None where `owned` says that the batch belongs to another
+    /// pool by now: it is asked when the batch has been read, so what is taken is of the pool that it was asked for.
+    pub(crate) fn steal(&self, into: &mut List<P>, owned: impl FnOnce() -> bool) -> usize {
         // Acquire: pairs with the release in `fill`.
         let word = self.word.load(Ordering::Acquire);
         let (generation, head, tail) = unpack(word);
         let count = (tail - head).div_ceil(2);
-        if count == 0 {
+        if count == 0 || !owned() {
             return 0;
         }
         let from = tail - count;

@@ -20,7 +20,7 @@
 //!   into the state that it has when nothing is queued and no thread was started.
 //!
 //! Locks that workers take on an item's way (a pool's `ready`, a level's `queue`, a queue's `turn`, those of a worker's entry,
-//! the monitor's) are not taken before the fork: it would hold up workers, and what they protect is thrown away in the
+//! the monitor's, the one of the thread that ended last) are not taken before the fork: it would hold up workers, and what they protect is thrown away in the
 //! child anyhow. They are made anew there, with an empty value, unlocked; the old value may be half changed and is not looked at.
 //! All else is single words, which are whole at any time.
 //!
@@ -191,6 +191,8 @@ impl<P: Platform> Inner<P> {
         self.observation.after_fork_in_child();
         self.homes.after_fork_in_child();
         set(&self.threads, 0);
+        // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The handle is of a thread of the parent.
+        unsafe { self.last_ended.renew(None) };
         self.line.after_fork_in_child();
         set(&self.reserved, 0);
         set(&self.rescuers_tried, 0);

@@ -53,6 +53,7 @@ use crate::worker::Worker;
 
 use homes::Homed;
 pub(crate) use homes::Noted;
+use threads::Members;
 
 /// Cancelled nodes may be on a pool's lists, if there are not as many others: some 100 KiB.
 const MANY_STALE: usize = 1024;
@@ -85,8 +86,8 @@ pub(crate) struct Pool<P: Platform> {
     stale: P::AtomicU32,
     /// Whether its workers can be started.
     pub(crate) hardship: Hardship<P>,
-    /// Its workers' entries, newest first; entries are never removed.
-    first_worker: P::AtomicPtr<Worker<P>>,
+    /// The entries that it has used, newest first (`threads`).
+    members: Members<P>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
     siblings: P::AtomicPtr<Vec<*const Pool<P>>>,
 }
@@ -166,7 +167,7 @@ impl<P: Platform> Pool<P> {
             users: P::AtomicU32::new(0),
             stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
-            first_worker: P::AtomicPtr::new(core::ptr::null_mut()),
+            members: Members::new(),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -311,7 +312,7 @@ impl<P: Platform> Pool<P> {
                 continue;
             }
             let mut items = List::new();
-            if other.batch.steal(&mut items) != 0 {
+            if other.steal(self, &mut items) != 0 {
                 return worker.fill(&mut items, CAPACITY);
             }
         }
@@ -330,7 +331,7 @@ impl<P: Platform> Pool<P> {
         let listed = &*self.listed;
         let mut ready = listed.ready.lock();
         for worker in self.entries() {
-            Self::unbatch(worker, &mut ready);
+            self.unbatch(worker, &mut ready);
         }
         self.gather(&mut ready);
         if !ready.front().is_some_and(&wanted) {
@@ -342,11 +343,11 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Moves what is in the worker's batch to the front of the list.
-    fn unbatch(worker: &Worker<P>, ready: &mut List<P>) {
+    fn unbatch(&self, worker: &Worker<P>, ready: &mut List<P>) {
         let mut batch = List::new();
         let mut half = List::new();
         // The youngest half comes first.
-        while worker.batch.steal(&mut half) != 0 {
+        while worker.steal(self, &mut half) != 0 {
             half.append(&mut batch);
             core::mem::swap(&mut half, &mut batch);
         }
@@ -362,7 +363,7 @@ impl<P: Platform> Pool<P> {
         let guard = if wait { Some(listed.ready.lock()) } else { listed.ready.try_lock() };
         let Some(mut ready) = guard else { return false };
         let before = ready.len();
-        Self::unbatch(worker, &mut ready);
+        self.unbatch(worker, &mut ready);
         let moved = ready.len() != before;
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         drop(ready);

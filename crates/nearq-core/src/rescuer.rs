@@ -374,7 +374,8 @@ impl<P: Platform> Rescuer<P> {
         };
         match P::spawn(spec, main) {
             Ok(handle) => {
-                *worker.handle.lock() = Some(handle);
+                // A rescuer's handle is taken by the thread that ends it: it needs no number.
+                *worker.handle.lock() = Some((0, handle));
                 Ok(())
             }
             Err(refused) => {
@@ -400,7 +401,7 @@ impl<P: Platform> Rescuer<P> {
         if let Some(worker) = worker {
             worker.parker.unpark();
         }
-        if let Some(handle) = handle.filter(|_| wait && !within) {
+        if let Some((_, handle)) = handle.filter(|_| wait && !within) {
             crate::context::blocking::<P, _>(|| P::join(handle));
         }
     }

@@ -76,6 +76,11 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) rescuers_missing: P::AtomicU32,
     pub(crate) rescuers_tried: P::AtomicU64,
     pub(crate) threads: P::AtomicU32,
+    /// Workers' threads that were started, to tell them apart; and the handle of the one that has ended last.
+    started: P::AtomicU32,
+    pub(crate) last_ended: Mutex<Option<P::JoinHandle>, P>,
+    /// Whether there was ever a pool that no queue used.
+    pub(crate) has_unused: P::AtomicU32,
     thread_limit: P::AtomicU32,
     /// Pools that wait for a thread which the limit refuses.
     pub(crate) line: limit::Line<P>,
@@ -183,6 +188,9 @@ impl<P: Platform> Runtime<P> {
             rescuers_missing: P::AtomicU32::new(0),
             rescuers_tried: P::AtomicU64::new(0),
             threads: P::AtomicU32::new(0),
+            started: P::AtomicU32::new(0),
+            last_ended: Mutex::new_in(None),
+            has_unused: P::AtomicU32::new(0),
             thread_limit: P::AtomicU32::new(settings.thread_limit),
             line: limit::Line::new(),
             spin: P::AtomicU32::new(settings.spin),

@@ -61,9 +61,8 @@ pub(crate) struct Worker<P: Platform> {
     /// The worker below on the idle stack.
     pub(crate) next_idle: P::AtomicU32,
     pub(crate) parker: Parker<P>,
-    /// The next worker of the same pool; written before the entry is published.
-    pub(crate) next_of_pool: P::AtomicPtr<Worker<P>>,
-    /// The pool it belongs to; of a rescuer, the one that it was at last. Never null.
+    /// The pool it belongs to, or belonged to at last; of a rescuer, the one that it was at last. Never null. Written by the thread that has
+    /// claimed the entry, or by the rescuer.
     pool: P::AtomicPtr<Pool<P>>,
     /// What was taken and not yet started.
     pub(crate) batch: Batch<P>,
@@ -87,8 +86,9 @@ pub(crate) struct Worker<P: Platform> {
     hooked: P::AtomicU32,
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
-    /// The right to wait for the thread's end; stays after it, until the entry is used again.
-    pub(crate) handle: Mutex<Option<P::JoinHandle>, P>,
+    /// The right to wait for the thread's end, and the thread's number among all that were started. The thread takes it along when it ends
+    /// (`Inner::bow_out`).
+    pub(crate) handle: Mutex<Option<(u32, P::JoinHandle)>, P>,
     description: Mutex<String, P>,
     /// The entry is for rescuers (`rescuer`), and no pool's.
     rescues: bool,
@@ -104,7 +104,6 @@ impl<P: Platform> Worker<P> {
             status: P::AtomicU32::new(AWAKE),
             next_idle: P::AtomicU32::new(0),
             parker: Parker::new(),
-            next_of_pool: P::AtomicPtr::new(core::ptr::null_mut()),
             pool: P::AtomicPtr::new(pool.cast_mut()),
             batch: Batch::new(),
             loaded: P::AtomicU32::new(0),
@@ -141,7 +140,7 @@ impl<P: Platform> Worker<P> {
         unsafe { &*self.pool.load(Ordering::Acquire) }
     }
 
-    /// A rescuer goes to that pool.
+    /// A rescuer goes to that pool, or the entry is used by it from now on.
     pub(crate) fn set_pool(&self, pool: *const Pool<P>) {
         self.pool.store(pool.cast_mut(), Ordering::Release);
     }
@@ -159,6 +158,11 @@ impl<P: Platform> Worker<P> {
             self.pool().change_loaded(true);
         }
         self.batch.fill(list, count)
+    }
+
+    /// Takes the younger half of the batch, if the worker is one of that pool; how many.
+    pub(crate) fn steal(&self, pool: &Pool<P>, into: &mut List<P>) -> usize {
+        self.batch.steal(into, || core::ptr::eq(self.pool(), pool))
     }
 
     /// The next item of the batch. The worker itself only.

@@ -40,7 +40,7 @@ impl<P: Platform> Items<P> {
 
     fn steal(&self) -> Vec<usize> {
         let mut list = List::new();
-        let count = self.batch.steal(&mut list);
+        let count = self.batch.steal(&mut list, || true);
         assert_eq!(count, list.len());
         core::iter::from_fn(|| list.pop_front()).map(|item| self.number(item)).collect()
     }

@@ -188,7 +188,7 @@ impl<P: Platform> Pool<P> {
     fn unload(&self, ready: &mut List<P>) {
         for other in self.entries().filter(|other| other.batch.len() != 0) {
             let mut items = List::new();
-            other.batch.steal(&mut items);
+            other.steal(self, &mut items);
             items.append(ready);
             core::mem::swap(&mut items, ready);
         }

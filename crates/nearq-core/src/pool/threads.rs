@@ -8,6 +8,15 @@
 //! The last user takes itself off the count (DROP), then gives each worker of the pool a permit (TELL). A worker that is about to sleep
 //! reads the count (LOOK), then takes a permit or parks (PARK). If LOOK comes before DROP, it comes before TELL too: the worker finds the
 //! permit, and looks again. The parker makes what was written before the permit visible to the worker that takes it.
+//!
+//! # Entries
+//! A worker's entry in the runtime's table is the pool's as long as the worker has a thread, and until another pool takes it afterwards. A
+//! pool takes the free entries of its own first, then those of pools that no queue uses, and makes a new one last. So there are as many
+//! entries as there were threads at one time, however many pools there have been.
+//!
+//! Entries stay on the lists of all pools that have used them, as others may be walking along such a list. Whoever walks leaves out those
+//! that belong to another pool now. The entry may pass to another pool right afterwards; what is done to it then must not matter, or be
+//! checked once more: of the batch, only items are taken that were seen before the entry was seen to be the pool's (`Batch::steal`).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -38,6 +47,8 @@ impl<P: Platform> Pool<P> {
             self.users.fetch_add(1, Ordering::Relaxed);
         // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // Relaxed: a hint (`free_entry`).
+            crate::fork::set(&self.runtime().has_unused, 1);
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
         }
@@ -145,24 +156,26 @@ impl<P: Platform> Pool<P> {
     }
 
     fn free_entry(&self) -> Option<&Worker<P>> {
+        let runtime = self.runtime();
         if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
+            // Another pool may have had it for a while since it was looked at.
+            worker.set_pool(self);
             return Some(worker);
         }
-        let worker = self.runtime().table.add(|index| Worker::new(index, self))?;
-        let mut first = self.first_worker.load(Ordering::Relaxed);
-        loop {
-            worker.next_of_pool.store(first, Ordering::Relaxed);
-            // Release: pairs with the acquire in `entries`.
-            match self.first_worker.compare_exchange_weak(
-                first,
-                core::ptr::from_ref(worker).cast_mut(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(worker),
-                Err(found) => first = found,
-            }
-        }
+        // Relaxed: an entry that is overlooked is found the next time.
+        let worker = match runtime.has_unused.load(Ordering::Relaxed) {
+            0 => None,
+            _ => runtime.table.iter().find(|worker| {
+                !worker.rescues() && !worker.pool().is_used() && worker.claim_free()
+            }),
+        };
+        let worker = match worker {
+            Some(worker) => worker,
+            None => runtime.table.add(|index| Worker::new(index, self))?,
+        };
+        worker.set_pool(self);
+        self.members.add(worker);
+        Some(worker)
     }
 
     /// An entry of which there is no thread.
@@ -171,14 +184,74 @@ impl<P: Platform> Pool<P> {
         self.free_entry().expect("there is room")
     }
 
-    /// Every entry that the pool has ever used.
+    /// Every entry that the pool uses, or used last.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Worker<P>> {
-        let mut next = self.first_worker.load(Ordering::Acquire);
+        self.members.iter().filter(|worker| core::ptr::eq(worker.pool(), self))
+    }
+}
+
+/// The entries that a pool has ever used, newest first. See "Entries".
+pub(super) struct Members<P: Platform> {
+    first: P::AtomicPtr<Member<P>>,
+}
+
+struct Member<P: Platform> {
+    worker: *const Worker<P>,
+    /// Written before the member is published.
+    next: *mut Member<P>,
+}
+
+impl<P: Platform> Members<P> {
+    pub(super) fn new() -> Self {
+        Members { first: P::AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Adds an entry, unless it is there. The caller has claimed it, so nobody else adds it.
+    fn add(&self, worker: &Worker<P>) {
+        if self.iter().any(|known| core::ptr::eq(known, worker)) {
+            return;
+        }
+        let mut first = self.first.load(Ordering::Relaxed);
+        let member = Box::into_raw(Box::new(Member { worker, next: first }));
+        loop {
+            // Release: pairs with the acquire in `iter`.
+            let added = self.first.compare_exchange_weak(
+                first,
+                member,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match added {
+                Ok(_) => return,
+                Err(found) => {
+                    first = found;
+                    // SAFETY: not published yet.
+                    unsafe { (*member).next = first };
+                }
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Worker<P>> {
+        // Acquire: pairs with the release in `add`, and, as each addition is a read-modify-write, with those before.
+        let mut next = self.first.load(Ordering::Acquire);
         core::iter::from_fn(move || {
-            // SAFETY: null, or an entry, which lives as long as the runtime.
-            let worker = unsafe { next.as_ref() }?;
-            next = worker.next_of_pool.load(Ordering::Relaxed);
-            Some(worker)
+            // SAFETY: null, or a member, which lives as long as the pool.
+            let member = unsafe { next.as_ref() }?;
+            next = member.next;
+            // SAFETY: entries live as long as the runtime, which whoever has a pool keeps alive.
+            Some(unsafe { &*member.worker })
         })
+    }
+}
+
+impl<P: Platform> Drop for Members<P> {
+    fn drop(&mut self) {
+        let mut next = self.first.load(Ordering::Relaxed);
+        while !next.is_null() {
+            // SAFETY: made by `add`, and nobody has the list any more.
+            let member = unsafe { Box::from_raw(next) };
+            next = member.next;
+        }
     }
 }

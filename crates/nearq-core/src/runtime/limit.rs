@@ -199,15 +199,21 @@ impl<P: Platform> Inner<P> {
             // SCAN.
             let Some(worker) = self.longest_asleep(&waiting.pools) else { return };
             // First the count: a pusher that finds the worker retired may have to start another one.
-            worker.pool().worker_ended();
+            let pool = worker.pool();
+            pool.worker_ended();
             if worker.retire() {
+                if !core::ptr::eq(pool, worker.pool()) {
+                    // It had ended meanwhile, and its entry is another pool's.
+                    pool.count_worker();
+                    worker.pool().worker_ended();
+                }
                 waiting.leaving += 1;
                 drop(waiting);
                 worker.parker.unpark();
                 return;
             }
             // Another thread has woken it.
-            worker.pool().count_worker();
+            pool.count_worker();
         }
     }
 

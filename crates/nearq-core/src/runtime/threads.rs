@@ -30,6 +30,7 @@ impl<P: Platform> Inner<P> {
             ..ThreadSpec::default()
         };
         let (own, pool) = (self.shared(), pool.shared());
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
         let entry = Entry(core::ptr::from_ref(worker));
         let handle = P::spawn(spec, move || {
             let entry = entry;
@@ -53,13 +54,16 @@ impl<P: Platform> Inner<P> {
                 own.hooked.call(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
+                let before = own.bow_out(worker, number);
                 own.thread_ended(retired);
+                // It does not count any more, and has nothing left to do but to end.
+                before.into_iter().for_each(P::join);
             }
         });
         match handle {
             Ok(handle) => {
-                // The entry's last thread has ended; its handle is no longer of use.
-                *worker.handle.lock() = Some(handle);
+                // If the entry's last thread ended before it could find its handle here, that goes now.
+                *worker.handle.lock() = Some((number, handle));
                 Ok(())
             }
             Err(_) => {
@@ -67,6 +71,15 @@ impl<P: Platform> Inner<P> {
                 Err(Denied::Otherwise)
             }
         }
+    }
+
+    /// The thread of a worker, which is the caller, ends. A thread that nobody waits for keeps its stack, so each waits for the one that has
+    /// ended before it, which is returned; whoever stops the runtime waits for the last one.
+    fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
+        // Its entry may be another thread's by now, with its handle.
+        let own = worker.handle.lock().take_if(|(of, _)| *of == number);
+        // Else whoever stops the runtime has it, or the thread that started this one has not come to leave it.
+        own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
     }
 
     /// What the worker, which is the caller, does before it looks for work. Foreign code, if there is any, may take long.
@@ -182,6 +195,13 @@ impl<P: Platform> Inner<P> {
         while self.has_threads() || self.monitor.is_alive() || self.timer.is_alive() {
             P::sleep(Duration::from_micros(100));
         }
+        self.join_last_ended();
+    }
+
+    /// Waits for the thread that has ended last, which waits for the one before, and so on.
+    fn join_last_ended(&self) {
+        let handle = self.last_ended.lock().take();
+        handle.into_iter().for_each(P::join);
     }
 
     /// Whether the caller is a thread of the runtime, which cannot wait until these have ended.
@@ -212,10 +232,11 @@ impl<P: Platform> Inner<P> {
     pub(crate) fn join_threads(&self) {
         for worker in self.table.iter() {
             let handle = worker.handle.lock().take();
-            if let Some(handle) = handle {
+            if let Some((_, handle)) = handle {
                 P::join(handle);
             }
         }
+        self.join_last_ended();
         self.monitor.join();
         self.timer.join();
     }

@@ -9,6 +9,7 @@
 mod common;
 
 mod idleness;
+mod memory;
 mod observing;
 mod progress;
 #[cfg(not(miri))]
