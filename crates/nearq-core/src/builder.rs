@@ -5,7 +5,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_home::Weights;
-use nearq_lock::Mutex;
 use nearq_platform::{Platform, SignalMask};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
 
@@ -52,37 +51,10 @@ pub(crate) struct Config {
     pub(crate) attendant: Option<fn()>,
 }
 
-/// The threads that are in a hook of theirs: they are the runtime's, and nothing else says so before they begin and after they have ended.
-pub(crate) struct Hooked<P: Platform>(Mutex<Vec<(P::Thread, u64)>, P>);
-
-impl<P: Platform> Hooked<P> {
-    pub(crate) fn new() -> Self {
-        Hooked(Mutex::new_in(Vec::new()))
-    }
-
-    /// Calls a hook. It is foreign code; its panic must not end a worker.
-    pub(crate) fn call(&self, hook: Option<&Hook>, info: &WorkerInfo) {
-        let Some(hook) = hook else { return };
-        let me = (P::current_thread(), P::fork_epoch());
-        self.0.lock().push(me);
+/// Calls a hook. It is foreign code; its panic must not end a worker.
+pub(crate) fn call_hook(hook: Option<&Hook>, info: &WorkerInfo) {
+    if let Some(hook) = hook {
         contain(|| hook(info));
-        // In the child of a fork, the list is another one.
-        let mut threads = self.0.lock();
-        if let Some(place) = threads.iter().position(|thread| *thread == me) {
-            threads.swap_remove(place);
-        }
-    }
-
-    /// Whether the caller is in a hook.
-    pub(crate) fn is_current(&self) -> bool {
-        let me = (P::current_thread(), P::fork_epoch());
-        self.0.lock().contains(&me)
-    }
-
-    /// In the child of a fork, where none of the threads is.
-    pub(crate) fn after_fork_in_child(&self) {
-        // SAFETY: this is the only thread, and no user's code runs while it holds the lock.
-        unsafe { self.0.renew(Vec::new()) };
     }
 }
 
@@ -134,7 +106,8 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
-    /// or awake: other workers are woken or started instead, as long as no more workers are in their hooks than the pod has CPUs.
+    /// or awake: other workers are woken or started instead, as long as no more workers are in their hooks than the pod has CPUs. So a hook must not wait
+    /// for an item of this runtime: all of these workers could wait for it.
     #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.config.on_start = Some(Arc::new(hook));

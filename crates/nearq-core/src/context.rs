@@ -162,7 +162,8 @@ impl<P: Platform> crate::runtime::Runtime<P> {
     }
 }
 
-/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile.
+/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile. Before that, the ends of futures are run that this
+/// thread has put off: `f` may wait for one of them.
 pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     struct Back<P: Platform>(core::marker::PhantomData<P>);
     impl<P: Platform> Drop for Back<P> {
@@ -177,6 +178,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
             });
         }
     }
+    crate::ending::catch_up::<P>();
     let _back = with_current::<P, _>(|context| {
         context.blocking.set(context.blocking.get() + 1);
         if context.blocking.get() == 1 {

@@ -58,12 +58,6 @@ struct Last<P: Platform>(NonNull<Item<P>>);
 unsafe impl<P: Platform> Send for Last<P> {}
 
 impl<P: Platform> Last<P> {
-    /// For who has no reference.
-    fn free(self) {
-        // SAFETY: nobody has the item any more.
-        unsafe { crate::run::free(self.0) };
-    }
-
     /// For who has a reference.
     fn let_go(self) {
         // SAFETY: the reference is given back here.
@@ -117,21 +111,18 @@ impl<P: Platform> Delay<P> {
             }
         };
         let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
-        if launch.is_some() {
-            // Given back when the queue's gate is behind us: where the queue refuses it, this may be the last, and what the function
-            // captured may be the last handle of that queue.
-            header.add_reference();
-        }
+        // Given back when the lock and the queue's gate are behind us. This may be the last: what the function captured may take long to drop,
+        // may wait for other deadlines, and may be the last handle of the queue.
+        header.add_reference();
         let left = held.unlock_by_worker();
-        // What the function captured may take long to drop.
-        let item = Last(delay.item);
+        debug_assert_eq!(left, Finished::Done, "we have a reference");
         if let Some(launch) = launch {
             launch.go();
-            // SAFETY: the reference that was added above.
-            let last = unsafe { Item::drop_reference_unless_last(delay.item) };
-            return last.then(|| -> Foreign { Box::new(move || item.let_go()) });
         }
-        (left == Finished::Free).then(|| -> Foreign { Box::new(move || item.free()) })
+        let item = Last(delay.item);
+        // SAFETY: the reference that was added above.
+        let last = unsafe { Item::drop_reference_unless_last(delay.item) };
+        last.then(|| -> Foreign { Box::new(move || item.let_go()) })
     }
 
     /// Whether the item waits for just this delay, and its time has come.

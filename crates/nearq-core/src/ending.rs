@@ -3,7 +3,7 @@
 //! A future that is dropped drops what it holds. That may wake another future whose queue is gone, or give back what kept it, and so the
 //! other one ends in the same thread (`future`). A chain of these must not need a stack that is as deep as the chain is long: beyond
 //! [`DEEPEST`] ends within each other, the next ones are put on a list, and the outermost of the ends runs them when it is over. A thread
-//! that is about to wait for a task runs them first ([`catch_up`]), because it may be one of those that it waits for.
+//! that is about to wait runs them first ([`catch_up`]), because it may wait for one of them.
 //!
 //! The list is on the stack of the outermost end; the thread's second slot (`Platform::ending`) leads to it. Nobody else knows of it.
 

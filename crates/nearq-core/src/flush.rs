@@ -50,6 +50,8 @@ use crate::queue::{Config, Queue};
 /// Sets of links at most.
 pub(crate) const SETS: usize = 8;
 
+/// So long the kickers of a queue that ends wait for a worker; then the thread that ends the queue carries them out.
+const KICKED: Duration = Duration::from_millis(10);
 /// How long a drain may take before somebody is told; ten times longer each time after.
 const FIRST_WARNING: Duration = Duration::from_secs(10);
 /// Told so often.
@@ -343,7 +345,10 @@ impl<P: Platform> Queue<P> {
         core::mem::forget(draining);
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
         let inner = self.inner();
-        inner.departures.wait_until(None, || self.is_left() || inner.has_ended());
+        let is_left = || self.is_left() || inner.has_ended();
+        while !inner.departures.wait_until(Some(P::now() + KICKED), is_left) {
+            self.carry_out_kickers();
+        }
         // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
         while !self.close_if_unused() {
             P::sleep(Duration::from_micros(50));

@@ -184,7 +184,6 @@ impl<P: Platform> Inner<P> {
         }
         set(&self.rescuers_missing, u32::from(has_rescuers));
         self.monitor.after_fork_in_child();
-        self.hooked.after_fork_in_child();
         self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
         self.departures.after_fork_in_child();
@@ -220,6 +219,9 @@ impl<P: Platform> Inner<P> {
         });
         if left == Some(true) {
             P::set_slot(core::ptr::null());
+        }
+        if P::employer() == self.number {
+            P::set_employer(0);
         }
     }
 }

@@ -163,7 +163,6 @@ impl<T, P: Platform> JoinHandle<T, P> {
     }
 
     fn wait(&self) {
-        crate::ending::catch_up::<P>();
         // Acquire: the result, where it is there already.
         if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
             return;

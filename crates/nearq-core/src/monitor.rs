@@ -174,6 +174,7 @@ impl<P: Platform> Monitor<P> {
                 },
             );
             let main = move || {
+                P::set_employer(own.number);
                 if watch(&own) {
                     own.monitor.alive.store(0, Ordering::SeqCst);
                 }
@@ -270,11 +271,6 @@ impl<P: Platform> Monitor<P> {
         // SAFETY: as above.
         unsafe { self.thread.renew(None) };
     }
-
-    /// Whether the caller is the monitor.
-    pub(crate) fn is_current(&self) -> bool {
-        *self.thread.lock() == Some(P::current_thread())
-    }
 }
 
 /// The life of the monitor's thread. False in the child of a fork: there it is the monitor no more.
@@ -319,6 +315,8 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         }
         inner.look_at_machine(now);
         inner.homes.judge(now);
+        // Where work waits all the time, workers may never come to rest.
+        inner.reap_orphans();
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {
             balance.settle(&pools);

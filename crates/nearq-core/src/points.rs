@@ -13,6 +13,8 @@ use nearq_platform::Platform;
 
 use crate::item::{Item, ItemTable};
 use crate::link::Link;
+#[cfg(feature = "spans")]
+use crate::outcome::contain;
 
 #[cfg(feature = "spans")]
 const TARGET: &str = "nearq::item";
@@ -43,15 +45,18 @@ macro_rules! tell {
 pub(crate) fn queued<P: Platform>(link: &Link<P>, item: &Item<P>, cpu: usize) {
     #[cfg(feature = "probes")]
     tell!(queue, link, core::ptr::from_ref(item), item.table(), cpu);
+    // A subscriber is foreign code, whose panic must not leave the item half queued.
     #[cfg(feature = "spans")]
-    tracing::trace!(
-        target: TARGET,
-        queue = link.queue().name,
-        function = (item.table().name)(),
-        pool = link.pool.id,
-        cpu,
-        "queued"
-    );
+    contain(|| {
+        tracing::trace!(
+            target: TARGET,
+            queue = link.queue().name,
+            function = (item.table().name)(),
+            pool = link.pool.id,
+            cpu,
+            "queued"
+        );
+    });
     let _ = (link, item, cpu);
 }
 
@@ -66,17 +71,21 @@ pub(crate) fn run<P: Platform, R>(
     #[cfg(feature = "probes")]
     tell!(start, link, item, table, P::current_cpu());
     #[cfg(feature = "spans")]
-    let entered = tracing::trace_span!(
-        target: TARGET,
-        "item",
-        queue = link.queue().name,
-        function = (table.name)(),
-        pool = link.pool.id
-    )
-    .entered();
+    let mut entered = None;
+    #[cfg(feature = "spans")]
+    contain(|| {
+        let span = tracing::trace_span!(
+            target: TARGET,
+            "item",
+            queue = link.queue().name,
+            function = (table.name)(),
+            pool = link.pool.id
+        );
+        entered = Some(span.entered());
+    });
     let result = execute();
     #[cfg(feature = "spans")]
-    drop(entered);
+    contain(|| drop(entered));
     // The item may be gone; its address is still its number.
     #[cfg(feature = "probes")]
     tell!(end, link, item, table, P::current_cpu());

@@ -118,7 +118,7 @@ impl<P: Platform> Queue<P> {
             name,
             kind,
             nature,
-            runtime: runtime.clone(),
+            runtime: runtime.tie(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: P::Cell::new(Epoch::now::<P>()),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),

@@ -65,7 +65,7 @@ use std::sync::{Arc, Weak};
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, ThreadSpec};
 
-use crate::builder::WorkerInfo;
+use crate::builder::{WorkerInfo, call_hook};
 use crate::context::Context;
 use crate::error::Error;
 use crate::fork;
@@ -355,16 +355,17 @@ impl<P: Platform> Rescuer<P> {
             let worker = unsafe { &*entry.0 };
             // Hooks and items may fork. In the child this thread is not a rescuer, and not counted.
             let epoch = P::fork_epoch();
+            P::set_employer(own.number);
             // Before any foreign code: see "its end".
             worker.enter_hook();
             favour::<P>();
-            own.hooked.call(own.config.on_start.as_ref(), &info);
+            call_hook(own.config.on_start.as_ref(), &info);
             if P::fork_epoch() == epoch {
                 worker.leave_hook();
                 live(&own, &rescuer, &queue, worker);
             }
             if P::fork_epoch() == epoch {
-                own.hooked.call(own.config.on_stop.as_ref(), &info);
+                call_hook(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
                 *worker.thread.lock() = None;

@@ -330,7 +330,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let table = header.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { link.as_ref() }) else {
-            self.run_kicker(item);
+            run_kicker(self.pool, item);
             return Ran::Here;
         };
         if self.context.link.get() != link {
@@ -451,24 +451,6 @@ impl<'a, P: Platform> Runner<'a, P> {
         None
     }
 
-    /// The item by which a queue asks a worker to look after its limit. It belongs to no link and is not counted.
-    #[cold]
-    fn run_kicker(&self, item: NonNull<Item<P>>) {
-        // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
-        let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
-        if deferred {
-            // SAFETY: as above.
-            let kicker = unsafe { item.as_ref() };
-            // Nobody cancels a kicker, so it is still queued.
-            if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
-                self.pool.push_kicker(item);
-            }
-        }
-        // The queue waits for its kicker before it is freed. The fence: the kicker's state is not written `SeqCst`.
-        P::fence(Ordering::SeqCst);
-        self.inner.departures.notify();
-    }
-
     /// Counts the CPU time since the last look for the link that is served now, as the kernel's tick does.
     fn account(&mut self, now: Instant) {
         self.accounted = now;
@@ -553,6 +535,25 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.pool.worker_ended();
         Ran::Here
     }
+}
+
+/// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
+#[cold]
+pub(crate) fn run_kicker<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
+    let inner = pool.runtime();
+    // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
+    let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
+    if deferred {
+        // SAFETY: as above.
+        let kicker = unsafe { item.as_ref() };
+        // Nobody cancels a kicker, so it is still queued.
+        if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
+            pool.push_kicker(item);
+        }
+    }
+    // The fence: the kicker's state is not written `SeqCst`.
+    P::fence(Ordering::SeqCst);
+    inner.departures.notify();
 }
 
 /// Ends an execution during which the item was queued on some link.

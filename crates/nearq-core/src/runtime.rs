@@ -15,7 +15,7 @@ use nearq_topology::{CpuSet, Scope, Topology};
 
 use crate::attributes::{Attributes, Kind, Layout, Surroundings};
 use crate::broken::Variant;
-use crate::builder::{Config, Hooked, RuntimeBuilder};
+use crate::builder::{Config, RuntimeBuilder};
 use crate::error::Error;
 use crate::event::Event;
 use crate::freeze::Freezer;
@@ -35,6 +35,7 @@ use crate::worker::{Table, Worker};
 use pools::Pools;
 
 mod limit;
+mod orphans;
 mod pools;
 mod retry;
 mod threads;
@@ -69,8 +70,9 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
     pub(crate) has_orphans: P::AtomicU32,
     pub(crate) config: Config,
-    pub(crate) hooked: Hooked<P>,
-    /// Threads of rescuers, which are no workers and do not count under the limit.
+    /// No other runtime of the process has it: by this its threads know whose they are.
+    pub(crate) number: u64,
+    /// Threads that do not count under the limit: those of rescuers, which are no workers, and workers in their stop hooks.
     pub(crate) reserved: P::AtomicU32,
     /// In the child of a fork: rescuers are to be started anew; and when that was tried last.
     pub(crate) rescuers_missing: P::AtomicU32,
@@ -119,20 +121,42 @@ unsafe impl<P: Platform> Sync for Inner<P> {}
 /// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
     inner: Arc<Inner<P>>,
+    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: whoever lets go of a queue last may be any
+    /// thread, in the middle of anything.
+    waits: bool,
 }
+
+/// Runtimes that the process has had.
+#[allow(
+    clippy::disallowed_types,
+    reason = "a count, which no thread waits for and no model looks at"
+)]
+static RUNTIMES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 impl<P: Platform> core::fmt::Debug for Runtime<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Runtime")
             .field("threads", &self.inner.threads.load(Ordering::Relaxed))
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 impl<P: Platform> Clone for Runtime<P> {
     fn clone(&self) -> Self {
-        self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        Runtime { inner: Arc::clone(&self.inner) }
+        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the rest.
+        if self.inner.handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
+        Runtime { inner: Arc::clone(&self.inner), waits: true }
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// A handle for a queue.
+    pub(crate) fn tie(&self) -> Self {
+        let mut tie = self.clone();
+        tie.waits = false;
+        tie
     }
 }
 
@@ -140,7 +164,11 @@ impl<P: Platform> Drop for Runtime<P> {
     fn drop(&mut self) {
         // AcqRel: what every handle did comes before the end.
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.inner.stop();
+            if self.waits {
+                self.inner.stop();
+            } else {
+                self.inner.tell_to_stop();
+            }
         }
     }
 }
@@ -183,7 +211,7 @@ impl<P: Platform> Runtime<P> {
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
             config: settings.config,
-            hooked: Hooked::new(),
+            number: RUNTIMES.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1,
             reserved: P::AtomicU32::new(0),
             rescuers_missing: P::AtomicU32::new(0),
             rescuers_tried: P::AtomicU64::new(0),
@@ -213,7 +241,7 @@ impl<P: Platform> Runtime<P> {
         inner.timer.set_runtime(Arc::as_ptr(&inner));
         inner.homes.set_runtime(&inner);
         crate::fork::follow(&*inner);
-        Runtime { inner }
+        Runtime { inner, waits: true }
     }
 
     /// Settings of a new runtime, on the platform that the type says.
@@ -446,46 +474,6 @@ impl<P: Platform> Inner<P> {
     /// A queue ends.
     pub(crate) fn remove_queue(&self, queue: *const Queue<P>) {
         self.queues.lock().retain(|other| other.as_ptr() != queue);
-    }
-
-    /// Keeps a queue whose drop must not wait, until nobody touches it any more. Its gate is closed.
-    pub(crate) fn adopt(&self, queue: Arc<Queue<P>>) {
-        let mut orphans = self.orphans.lock();
-        // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
-        queue.gate.mark_orphaned();
-        orphans.push(queue);
-        // SeqCst: see `reap_orphans`.
-        self.has_orphans.store(1, Ordering::SeqCst);
-    }
-
-    /// Drops the adopted queues that nobody touches any more. By a worker that serves none.
-    #[inline]
-    pub(crate) fn reap_orphans(&self) {
-        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_link`), then reads
-        // this mark. The thread that adopts the queue sets the mark, then looks whether a worker serves the queue (`Queue::is_left`).
-        if self.has_orphans.load(Ordering::SeqCst) != 0 {
-            self.reap_orphans_now();
-        }
-    }
-
-    /// As [`reap_orphans`](Self::reap_orphans), by any thread that was in the gate of one of them, outside all locks.
-    #[cold]
-    pub(crate) fn reap_orphans_now(&self) {
-        let mut empty = Vec::new();
-        {
-            let mut orphans = self.orphans.lock();
-            let mut index = 0;
-            while index < orphans.len() {
-                if orphans[index].close_if_unused() {
-                    empty.push(orphans.swap_remove(index));
-                } else {
-                    index += 1;
-                }
-            }
-            self.has_orphans.store(u32::from(!orphans.is_empty()), Ordering::SeqCst);
-        }
-        // Outside the lock: the last queue may be the last handle of the runtime.
-        drop(empty);
     }
 
     pub(crate) fn live_queues(&self) -> Vec<Arc<Queue<P>>> {

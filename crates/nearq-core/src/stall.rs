@@ -257,16 +257,19 @@ impl Stalls {
 }
 
 fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
-    tracing::warn!(target: "nearq", pool = stall.pool, waiting = stall.waiting, "{stall}");
-    let Some(callback) = &inner.config.on_stall else {
-        if !tracing::enabled!(target: "nearq", tracing::Level::WARN) {
-            // Nobody else would hear of it.
-            P::warn(&stall.to_string());
-        }
-        return true;
-    };
     let epoch = P::fork_epoch();
-    contain(|| callback(stall));
+    // A subscriber is foreign code too.
+    let mut is_heard = false;
+    contain(|| {
+        tracing::warn!(target: "nearq", pool = stall.pool, waiting = stall.waiting, "{stall}");
+        is_heard = tracing::enabled!(target: "nearq", tracing::Level::WARN);
+    });
+    match &inner.config.on_stall {
+        Some(callback) => drop(contain(|| callback(stall))),
+        // Nobody else would hear of it.
+        None if !is_heard => P::warn(&stall.to_string()),
+        None => {}
+    }
     P::fork_epoch() == epoch
 }
 

@@ -40,6 +40,7 @@
 //! `SeqCst`, one of the two sees the other.
 
 mod inbox;
+mod leavings;
 mod node;
 
 use core::ptr::NonNull;
@@ -57,6 +58,7 @@ use crate::priority::{Favoured, Priority};
 use crate::runtime::Inner;
 use crate::wheel::Wheel;
 use inbox::Inbox;
+use leavings::Leavings;
 use node::{Decision, NONE, deadline_of};
 pub(crate) use node::{Foreign, TimerNode, TimerTable};
 
@@ -122,6 +124,7 @@ struct Shared<P: Platform> {
     runtime: P::AtomicPtr<Inner<P>>,
     handle: Mutex<Option<P::JoinHandle>, P>,
     thread: Mutex<Option<P::Thread>, P>,
+    leavings: Leavings<P>,
 }
 
 /// What owners write.
@@ -146,6 +149,7 @@ impl<P: Platform> Timer<P> {
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             handle: Mutex::new_in(None),
             thread: Mutex::new_in(None),
+            leavings: Leavings::new(),
         };
         Timer { shared: Arc::new(shared) }
     }
@@ -288,9 +292,11 @@ impl<P: Platform> Timer<P> {
         unsafe { shared.handle.renew(None) };
         // SAFETY: as above.
         unsafe { shared.thread.renew(None) };
+        shared.leavings.after_fork_in_child();
     }
 
     /// Whether the caller is the timer's thread.
+    #[cfg(test)]
     pub(crate) fn is_current(&self) -> bool {
         *self.shared.thread.lock() == Some(P::current_thread())
     }
@@ -366,6 +372,7 @@ impl<P: Platform> Shared<P> {
             let spec = spec_of("nq/timer", own.as_deref());
             let (shared, keep) = (Arc::clone(self), own.clone());
             let main = move || {
+                P::set_employer(keep.as_ref().map_or(0, |inner| inner.number));
                 watch(&shared);
                 shared.alive.store(0, Ordering::SeqCst);
                 drop(keep);
@@ -428,22 +435,19 @@ impl<P: Platform> Hands<P> {
         Hands { wheel: Wheel::new(now), foreign: Vec::new() }
     }
 
-    /// Has foreign code run elsewhere.
+    /// Has foreign code run by threads of its own. False if it has to be tried again.
     #[cold]
-    fn give_away(&mut self, shared: &Shared<P>) {
-        let all = Arc::new(Mutex::<_, P>::new_in(core::mem::take(&mut self.foreign)));
-        let run = |all: &Mutex<Vec<Foreign>, P>| {
-            for foreign in core::mem::take(&mut *all.lock()) {
-                crate::outcome::contain(foreign);
-            }
-        };
+    fn give_away(&mut self, shared: &Arc<Shared<P>>) -> bool {
         // SAFETY: null, or the runtime, which this thread keeps alive.
         let inner = unsafe { shared.runtime.load(Ordering::Acquire).as_ref() };
-        let own = Arc::clone(&all);
-        if P::spawn(spec_of("nq/drop", inner), move || run(&own)).is_err() {
-            // Deadlines are late meanwhile; but what is dropped may be what others wait for.
-            run(&all);
-        }
+        let (number, own) = (inner.map_or(0, |inner| inner.number), Arc::clone(shared));
+        shared.leavings.add(&mut self.foreign, || {
+            let main = move || {
+                P::set_employer(number);
+                own.leavings.run();
+            };
+            P::spawn(spec_of("nq/drop", inner), main).is_ok()
+        })
     }
 
     /// Does what the requests say.
@@ -512,14 +516,18 @@ impl<P: Platform> Hands<P> {
         while let Some(node) = self.wheel.take_any() {
             release(node);
         }
+        // What no thread could be started for. Nothing is late any more.
+        shared.leavings.run_all();
     }
 }
 
-fn watch<P: Platform>(shared: &Shared<P>) {
+fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
     *shared.thread.lock() = Some(P::current_thread());
     P::wake_exactly();
     let mut hands = Hands::new(P::now().as_nanos());
     let mut followed = 0;
+    // Whether foreign code is left for which no thread could be started.
+    let mut is_left = false;
     while shared.stopped.load(Ordering::SeqCst) == 0 {
         let favoured = shared.favoured.word();
         if favoured != followed {
@@ -528,8 +536,8 @@ fn watch<P: Platform>(shared: &Shared<P>) {
         }
         hands.attend(shared, P::now().as_nanos());
         hands.expire(P::now().as_nanos());
-        if !hands.foreign.is_empty() {
-            hands.give_away(shared);
+        if is_left || !hands.foreign.is_empty() {
+            is_left = !hands.give_away(shared);
         }
         let next = hands.next();
         // Something has become due meanwhile, or a batch was not all.
@@ -537,7 +545,7 @@ fn watch<P: Platform>(shared: &Shared<P>) {
             continue;
         }
         // What has expired may have found no worker, and there may be no other thread that would try again to start one.
-        let next = if P::has_retries() {
+        let next = if is_left || P::has_retries() {
             let retry = (P::now() + PAUSE).as_nanos();
             Some(next.map_or(retry, |next| next.min(retry)))
         } else {

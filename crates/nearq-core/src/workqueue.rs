@@ -534,17 +534,16 @@ impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         let Some(queue) = self.queue.take() else { return };
         queue.gate.close();
+        // Goes last, and waits for the runtime's threads if it is the last one.
+        let runtime = queue.runtime().clone();
         if crate::context::serves::<P>(Arc::as_ptr(&queue)) {
             // One of its own items drops it; waiting for that item would be waiting for ourselves.
-            let runtime = queue.runtime().clone();
             runtime.inner().adopt(queue);
             return;
         }
-        let inner = queue.inner();
-        if inner.has_given_up() && !inner.has_ended() {
+        if runtime.inner().has_given_up() && !runtime.inner().has_ended() {
             // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
             queue.shut();
-            let runtime = queue.runtime().clone();
             runtime.inner().adopt(queue);
             runtime.inner().reap_orphans();
             return;
@@ -553,6 +552,7 @@ impl<P: Platform> Drop for Workqueue<P> {
         if let Some(rescuer) = queue.rescuer() {
             rescuer.end(true);
         }
+        drop(queue);
     }
 }
 

@@ -18,6 +18,7 @@ const MACHINE: &str = "l3:2 core:2 pu:1";
 loom::thread_local! {
     static SLOT: StdCell<*const ()> = StdCell::new(core::ptr::null());
     static ENDING: StdCell<*const ()> = StdCell::new(core::ptr::null());
+    static EMPLOYER: StdCell<u64> = StdCell::new(0);
     static CPU: StdCell<usize> = StdCell::new(0);
     static NUMBER: StdCell<u32> = StdCell::new(0);
     static HELD: Held = Held::new();
@@ -264,6 +265,14 @@ impl Platform for Loom {
 
     fn set_ending(value: *const ()) {
         ENDING.with(|slot| slot.set(value));
+    }
+
+    fn employer() -> u64 {
+        EMPLOYER.with(StdCell::get)
+    }
+
+    fn set_employer(number: u64) {
+        EMPLOYER.with(|slot| slot.set(number));
     }
 
     fn shared() -> *const () {

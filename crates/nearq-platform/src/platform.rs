@@ -347,6 +347,13 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// Sets the caller's second slot: one more pointer per thread, for "the ends that I am within".
     fn set_ending(value: *const ());
 
+    /// The caller's number, as last set by [`set_employer`](Self::set_employer); 0 before.
+    fn employer() -> u64;
+
+    /// Sets the caller's number, for "the runtime that started me". It stays until the thread's last instruction, destructors of
+    /// thread-locals included.
+    fn set_employer(number: u64);
+
     // ---- what locks need -------------------------------------------------------------------------------
 
     /// Which CPUs are near each other, read anew; one place with one CPU where the machine cannot be read.

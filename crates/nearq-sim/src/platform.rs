@@ -667,6 +667,14 @@ impl Platform for Sim {
         }
     }
 
+    fn employer() -> u64 {
+        context::current().map_or(0, |shared| shared.world.borrow().me().employer)
+    }
+
+    fn set_employer(number: u64) {
+        context::expect("Platform::set_employer").world.borrow_mut().me_mut().employer = number;
+    }
+
     /// Free of charge: a program reads it once, at a time of its own choice.
     fn places() -> Places {
         let world = context::expect("Platform::places").world.borrow();

@@ -124,6 +124,7 @@ pub(crate) struct Entry {
     pub(crate) own: *const (),
     /// And its second one.
     pub(crate) own_ends: *const (),
+    pub(crate) employer: u64,
     /// Its number in the locks' tables.
     pub(crate) number: u32,
     /// The locks that it holds.
@@ -187,6 +188,7 @@ impl Threads {
             placing: Placing::default(),
             own: std::ptr::null(),
             own_ends: std::ptr::null(),
+            employer: 0,
             number: 0,
             held: Held::new(),
             ending: Ending::Quiet,

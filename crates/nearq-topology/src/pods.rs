@@ -130,7 +130,8 @@ impl Topology {
         let mut shard_of = vec![0; self.cores.len()];
         for llc in &self.llcs {
             let count = llc.cores.len();
-            let size = size.max(1);
+            // More than there are is as many as there are.
+            let size = size.clamp(1, 2 * count + 1);
             // Rounded to the nearest, halves up.
             let shards = ((2 * count + size) / (2 * size)).max(1);
             let (base, larger) = (count / shards, count % shards);

@@ -126,7 +126,7 @@ impl<P: Platform> Tape<P> {
             let kept = ring.written.saturating_sub(ring.events.len() as u64);
             missed += kept.saturating_sub(*cursor);
             *cursor = kept.max(*cursor);
-            let end = ring.written.min(*cursor + share as u64);
+            let end = ring.written.min(cursor.saturating_add(share as u64));
             into.extend(
                 (*cursor..end).filter_map(|number| ring.events[ring.place(number)].clone()),
             );

@@ -8,6 +8,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Queue;
 use crate::admission::Admission;
+use crate::item::Started;
 
 impl<P: Platform> Queue<P> {
     /// Runs `f`, unless the queue is being dropped; whether it ran. By a thread that has a reference and no handle.
@@ -46,6 +47,20 @@ impl<P: Platform> Queue<P> {
                 // The pointer is compared, not followed: the link may be another queue's.
                 self.links().any(|own| core::ptr::eq(own, link))
             })
+    }
+
+    /// Carries out the queue's kickers that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
+    /// items, and no other one may be allowed.
+    pub(crate) fn carry_out_kickers(&self) {
+        let is_own = |item| self.domains().any(|domain| domain.kicker.is(item));
+        for link in self.links() {
+            while let Some(item) = link.pool.take_one(is_own) {
+                // SAFETY: it came off a list, so its PENDING is ours.
+                if unsafe { item.as_ref() }.start() == Started::Yes {
+                    crate::run::run_kicker(&link.pool, item);
+                }
+            }
+        }
     }
 
     /// Whether nobody touches the queue any more.

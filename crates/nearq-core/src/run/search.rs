@@ -48,7 +48,9 @@ impl<P: Platform> Runner<'_, P> {
                 self.in_vain = 0;
                 return true;
             }
-            if !self.let_others_run() && !several {
+            let goes_on = self.let_others_run() || several;
+            // The worker holds up whoever waits until it has let go of the queue that it served last, or ends.
+            if !goes_on || self.inner.is_stopping() || self.inner.departures.is_awaited() {
                 break;
             }
         }

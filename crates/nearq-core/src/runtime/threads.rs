@@ -7,7 +7,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_topology::CpuSet;
 
 use super::Inner;
-use crate::builder::WorkerInfo;
+use crate::builder::{WorkerInfo, call_hook};
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::worker::Worker;
@@ -36,6 +36,7 @@ impl<P: Platform> Inner<P> {
             let entry = entry;
             // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
             let worker = unsafe { &*entry.0 };
+            P::set_employer(own.number);
             // Hooks and items may fork. In the child this thread is not a worker, and not counted.
             let epoch = P::fork_epoch();
             own.begin_worker(&pool, worker, &info);
@@ -51,11 +52,15 @@ impl<P: Platform> Inner<P> {
                 retired = crate::run::run(&own, &pool, worker, place);
             }
             if P::fork_epoch() == epoch {
-                own.hooked.call(own.config.on_stop.as_ref(), &info);
+                // The hook may wait for what another thread is to do that the limit allows only now. First this count: the thread that stops
+                // the runtime waits for both.
+                own.reserved.fetch_add(1, Ordering::SeqCst);
+                own.thread_ended(retired);
+                call_hook(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
                 let before = own.bow_out(worker, number);
-                own.thread_ended(retired);
+                own.reserved.fetch_sub(1, Ordering::SeqCst);
                 // It does not count any more, and has nothing left to do but to end.
                 before.into_iter().for_each(P::join);
             }
@@ -94,7 +99,7 @@ impl<P: Platform> Inner<P> {
             attendant();
         }
         self.arrive(&pool.key.priority);
-        self.hooked.call(on_start, info);
+        call_hook(on_start, info);
         if has_foreign && P::fork_epoch() == epoch {
             pool.leave_hook(worker);
         }
@@ -206,13 +211,10 @@ impl<P: Platform> Inner<P> {
 
     /// Whether the caller is a thread of the runtime, which cannot wait until these have ended.
     pub(crate) fn is_within(&self) -> bool {
-        crate::context::works_for::<P>(self)
-            || self.hooked.is_current()
-            || self.monitor.is_current()
-            || self.timer.is_current()
+        P::employer() == self.number
     }
 
-    /// Whether a worker or a rescuer is left.
+    /// Whether a worker or a rescuer is left. In this order: a worker counts among the reserved ones before it leaves the others.
     pub(crate) fn has_threads(&self) -> bool {
         self.threads.load(Ordering::SeqCst) != 0 || self.reserved.load(Ordering::SeqCst) != 0
     }

@@ -7,17 +7,19 @@ mod skipped;
 
 use std::fmt::Debug;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-use nearq_core::Runtime;
+use nearq_core::{Runtime, Work};
 use skipped::skipped;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What was said, one line each.
+/// What was said, one line each; and whether it panics at everything.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct Log(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 struct Line(String);
 
@@ -34,6 +36,7 @@ impl Visit for Line {
 
 impl Log {
     fn add(&self, what: &str, record: impl FnOnce(&mut Line)) {
+        assert!(!self.1.load(Ordering::Relaxed), "on purpose");
         let mut line = Line(what.to_owned());
         record(&mut line);
         self.0.lock().unwrap().push(line.0);
@@ -42,7 +45,9 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "nearq::item"
+        let is_item = metadata.target() == "nearq::item";
+        assert!(is_item || !self.1.load(Ordering::Relaxed), "on purpose");
+        is_item
     }
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         self.add(span.metadata().name(), |line| span.record(line));
@@ -72,6 +77,36 @@ fn an_item_is_an_event_and_a_span() {
     queue.flush().unwrap();
     let said = log.0.lock().unwrap();
     assert_eq!(said[..], ["event queued seen", "item seen", "enter", "runs", "exit"]);
+    drop(said);
+    log.1.store(true, Ordering::Relaxed);
+    nothing_is_lost();
+    log.1.store(false, Ordering::Relaxed);
+}
+
+/// Whatever the subscriber does: in the issuer, in a worker, in the timer's thread and in the monitor.
+fn nothing_is_lost() {
+    const LONG: Duration = Duration::from_mins(2);
+    let builder = Runtime::builder().thread_limit(1).stall_after(Duration::from_millis(20));
+    let (stalled, has_stalled) = mpsc::channel();
+    let runtime = builder.on_stall(move |_| stalled.send(()).unwrap()).build().unwrap();
+    let queue = runtime.workqueue("panics").build_in().unwrap();
+    queue.spawn(|| {}).join().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_: &Work| sender.send(()).unwrap());
+    for _ in 0..3 {
+        assert!(queue.queue_delayed(&work, Duration::from_millis(1)));
+        receiver.recv_timeout(LONG).expect("the timer's thread is there");
+    }
+    for _ in 0..2 {
+        let (open, gate) = mpsc::channel::<()>();
+        let first = queue.spawn(move || gate.recv().unwrap());
+        let behind = queue.spawn(|| {});
+        has_stalled.recv_timeout(LONG).expect("the monitor is there");
+        open.send(()).unwrap();
+        first.join().unwrap();
+        behind.join().unwrap();
+        while has_stalled.try_recv().is_ok() {}
+    }
 }
 
 #[test]

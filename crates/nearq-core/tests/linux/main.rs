@@ -28,4 +28,5 @@ mod signals;
 mod spawning;
 mod system_queues;
 mod timing;
+mod unusual_places;
 mod without_proc;

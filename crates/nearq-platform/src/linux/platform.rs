@@ -82,6 +82,7 @@ thread_local! {
     /// it can be read until the thread's last instruction.
     static SLOT: Cell<*const ()> = const { Cell::new(ptr::null()) };
     static ENDING: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    static EMPLOYER: Cell<u64> = const { Cell::new(0) };
 
     /// The thread's number in the locks' tables. Likewise.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
@@ -337,6 +338,14 @@ impl Platform for Linux {
 
     fn set_ending(value: *const ()) {
         ENDING.set(value);
+    }
+
+    fn employer() -> u64 {
+        EMPLOYER.get()
+    }
+
+    fn set_employer(number: u64) {
+        EMPLOYER.set(number);
     }
 
     #[inline]

@@ -1,0 +1,295 @@
+//! Foreign code in places where it is not expected: destructors of thread-locals, hooks of workers that are to go, wakes and deadlines, that
+//! wait or have the last handle of something.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use nearq_core::{JoinSet, Runtime, Work, Workqueue};
+
+use crate::common::{self, Barrier, PATIENCE};
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+type Place = Arc<Mutex<Option<Waker>>>;
+
+/// Never ready; leaves its waker.
+struct Sleep(Place);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        *self.0.lock().unwrap() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+thread_local!(static KEPT: RefCell<Option<Box<dyn Send>>> = const { RefCell::new(None) });
+
+/// Has a worker keep that until its thread ends.
+fn keep_in_a_worker(queue: &Workqueue, kept: impl Send + 'static) {
+    queue.spawn(move || KEPT.set(Some(Box::new(kept)))).join().unwrap();
+}
+
+fn ends_soon() -> Runtime {
+    Runtime::builder().idle_timeout(Duration::from_millis(20)).build().unwrap()
+}
+
+#[test]
+fn a_workers_thread_local_may_have_the_last_handle() {
+    for of_queue in [false, true] {
+        let runtime = ends_soon();
+        let queue = runtime.workqueue("keeps").build().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let told = OnDrop(move || sender.send(()).unwrap());
+        if of_queue {
+            let other = runtime.workqueue("kept").build().unwrap();
+            keep_in_a_worker(&queue, (other, told));
+        } else {
+            keep_in_a_worker(&queue, (runtime.clone(), told));
+        }
+        drop((queue, runtime));
+        receiver.recv_timeout(PATIENCE).expect("the destructor returns");
+    }
+}
+
+#[test]
+fn a_workers_thread_local_cannot_shut_its_runtime_down() {
+    let runtime = ends_soon();
+    let queue = runtime.workqueue("keeps").build().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let own = runtime.clone();
+    let shuts = OnDrop(move || sender.send(own.shutdown(PATIENCE).is_err()).unwrap());
+    keep_in_a_worker(&queue, shuts);
+    assert!(receiver.recv_timeout(PATIENCE).unwrap(), "it would wait for itself");
+    assert_eq!(queue.spawn(|| 7).join().unwrap(), 7, "nothing has happened");
+}
+
+/// The wake finds the queue gone, and is the last to have it: the runtime ends by that. One of its workers wants a lock that the thread has
+/// which wakes.
+#[test]
+fn a_wake_does_not_wait_for_workers() {
+    static REGISTRY: Mutex<()> = Mutex::new(());
+    let runtime = Runtime::builder().on_worker_stop(|_| drop(REGISTRY.lock())).build().unwrap();
+    let queue = runtime.workqueue("woken").build().unwrap();
+    let place = Place::default();
+    let (begun, has_begun) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let own = Arc::clone(&place);
+    drop(queue.spawn_future(async move {
+        let _guard = OnDrop(move || {
+            begun.send(()).unwrap();
+            may_go.recv().unwrap();
+        });
+        Sleep(own).await;
+    }));
+    queue.flush().unwrap();
+    // An item keeps the drop of the queue waiting, while the gate is closed.
+    let (end, may_end) = mpsc::channel::<()>();
+    queue.spawn(move || may_end.recv().unwrap());
+    let owner = std::thread::spawn(move || drop((queue, runtime)));
+    std::thread::sleep(Duration::from_millis(50));
+    let (sender, receiver) = mpsc::channel();
+    let waker = place.lock().unwrap().take().unwrap();
+    std::thread::spawn(move || {
+        let registry = REGISTRY.lock().unwrap();
+        waker.wake();
+        drop(registry);
+        sender.send(()).unwrap();
+    });
+    has_begun.recv_timeout(PATIENCE).expect("the future is cancelled");
+    end.send(()).unwrap();
+    // The queue has ended for its owner; its memory goes with the wake.
+    owner.join().unwrap();
+    go.send(()).unwrap();
+    receiver.recv_timeout(PATIENCE).expect("the wake returns");
+}
+
+#[test]
+fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
+    const DEPTH: usize = 16;
+    let runtime = Runtime::builder().build().unwrap();
+    let queue: &'static Workqueue = Box::leak(Box::new(runtime.workqueue("deep").build().unwrap()));
+    let places: Vec<Place> = (0..=DEPTH).map(|_| Place::default()).collect();
+    let mut set: JoinSet<'static, ()> = queue.join_set();
+    let last = Arc::clone(&places[DEPTH]);
+    set.spawn_future(Sleep(last));
+    let mut set = Some(set);
+    let (sender, receiver) = mpsc::channel();
+    for at in (0..DEPTH).rev() {
+        let (own, next) = (Arc::clone(&places[at]), Arc::clone(&places[at + 1]));
+        let mut waits = set.take();
+        let sender = sender.clone();
+        drop(queue.spawn_future(async move {
+            let _guard = OnDrop(move || {
+                let waker = next.lock().unwrap().take();
+                waker.unwrap().wake();
+                if let Some(mut set) = waits.take() {
+                    sender.send(set.join_next().unwrap().is_err()).unwrap();
+                }
+            });
+            Sleep(own).await;
+        }));
+    }
+    queue.flush().unwrap();
+    runtime.shutdown(PATIENCE).unwrap();
+    let first = places[0].lock().unwrap().take().unwrap();
+    std::thread::spawn(move || first.wake());
+    assert!(receiver.recv_timeout(PATIENCE).unwrap(), "it is cancelled");
+}
+
+/// The stop hook of a worker that was retired to make room waits for the pool for which it has made room.
+#[test]
+fn a_stop_hook_may_wait_for_what_the_limit_allows_then() {
+    static OTHER: OnceLock<Workqueue> = OnceLock::new();
+    let builder = Runtime::builder().thread_limit(1).on_worker_stop(|_| {
+        let _ = OTHER.get().unwrap().flush();
+    });
+    let runtime = builder.build().unwrap();
+    let queue = runtime.workqueue("first").build().unwrap();
+    OTHER.set(runtime.workqueue("other").nice(5).build().unwrap()).unwrap();
+    queue.spawn(|| {}).join().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    OTHER.get().unwrap().spawn(move || sender.send(()).unwrap());
+    receiver.recv_timeout(PATIENCE).expect("the other pool has a worker");
+}
+
+/// Nothing was ever queued on the queue; but its limit was changed, or it was drained, and no worker has come to look after that.
+#[test]
+fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
+    let runtime = Runtime::builder().thread_limit(1).build().unwrap();
+    let queue = runtime.workqueue("outer").build().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let own = runtime.clone();
+    queue.spawn(move || {
+        let inner = own.workqueue("inner").build().unwrap();
+        inner.set_max_active(5).unwrap();
+        drop(inner);
+        let inner = own.workqueue("inner").build().unwrap();
+        inner.drain().unwrap();
+        drop(inner);
+        sender.send(()).unwrap();
+    });
+    receiver.recv_timeout(PATIENCE).expect("both drops return");
+}
+
+/// A cancelled item on what is held back, whose queue is gone when its time comes: what it captured waits for another deadline.
+#[test]
+fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
+    let runtime = Runtime::builder().build().unwrap();
+    let other = Arc::new(runtime.workqueue("other").build().unwrap());
+    let limited = runtime.workqueue("limited").ordered(true).build().unwrap();
+    let barrier = Barrier::default();
+    let inside = barrier.clone();
+    let holder = limited.spawn(move || inside.wait());
+    let (sender, receiver) = mpsc::channel();
+    let own = Arc::clone(&other);
+    let waits = OnDrop(move || {
+        let (come, has_come) = mpsc::channel();
+        let work = Work::new(move |_: &Work| come.send(()).unwrap());
+        own.queue_delayed(&work, Duration::from_millis(1));
+        sender.send(has_come.recv_timeout(PATIENCE).is_ok()).unwrap();
+    });
+    let work = Work::new(move |_: &Work| {
+        let _ = &waits;
+    });
+    assert!(limited.queue(&work) && work.cancel());
+    let gone = runtime.workqueue("gone").build().unwrap();
+    assert!(gone.queue_delayed(&work, Duration::from_millis(50)));
+    drop((gone, work));
+    assert!(receiver.recv_timeout(2 * PATIENCE).unwrap(), "the timer's thread is free");
+    barrier.open();
+    holder.join().unwrap();
+}
+
+/// Items with slow destructors, whose queue is gone when their times come, one after the other.
+#[test]
+fn what_deadlines_leave_over_takes_few_threads() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("gone").build().unwrap();
+    let count = Arc::new(());
+    for number in 0..60 {
+        let slow = (OnDrop(|| std::thread::sleep(Duration::from_millis(20))), Arc::clone(&count));
+        let work = Work::new(move |_: &Work| {
+            let _ = &slow;
+        });
+        assert!(queue.queue_delayed(&work, Duration::from_millis(20 + 2 * number)));
+    }
+    drop(queue);
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|name| name.trim() == "nq/drop").count()
+    };
+    let mut most = 0;
+    common::eventually("all are dropped", || {
+        most = most.max(threads());
+        Arc::strong_count(&count) == 1
+    });
+    // Other tests have some, too.
+    assert!(most <= 12, "{most} threads");
+}
+
+/// With more to do than the workers can, so that none of them comes to rest.
+#[test]
+fn queues_that_their_items_drop_go_although_workers_are_busy() {
+    static BUSY: OnceLock<Workqueue> = OnceLock::new();
+    let runtime = Runtime::builder().thread_limit(2).build().unwrap();
+    BUSY.set(runtime.workqueue("busy").build().unwrap()).unwrap();
+    let again = |work: &Work| {
+        std::hint::black_box(
+            (0..2000).fold(0_u64, |sum, number| sum ^ std::hint::black_box(number)),
+        );
+        BUSY.get().unwrap().queue(work);
+    };
+    let works: Vec<_> = (0..64).map(|_| Work::new(again)).collect();
+    works.iter().for_each(|work| assert!(BUSY.get().unwrap().queue(work)));
+    for _ in 0..200 {
+        let queue = Arc::new(runtime.workqueue("once").build().unwrap());
+        let own = Arc::clone(&queue);
+        let (end, may_end) = mpsc::channel::<()>();
+        queue.spawn(move || {
+            let _ = may_end.recv();
+            drop(own);
+        });
+        drop((queue, end));
+    }
+    common::eventually("all are gone but the busy one", || runtime.queues().len() == 1);
+    works.iter().for_each(|work| drop(work.cancel_sync()));
+}
+
+#[test]
+fn a_worker_that_spins_for_long_ends_with_its_runtime() {
+    let runtime = Runtime::builder().spin(u32::MAX).build().unwrap();
+    let queue = runtime.workqueue("spins").build().unwrap();
+    queue.spawn(|| {}).join().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        drop(queue);
+        runtime.shutdown(PATIENCE).unwrap();
+        sender.send(()).unwrap();
+    });
+    receiver.recv_timeout(PATIENCE).expect("it looks whether it is to end");
+}
+
+#[test]
+fn the_largest_shards_and_traces_are_as_good_as_others() {
+    let runtime = Runtime::builder().cache_shard_size(usize::MAX).build().unwrap();
+    let queue = runtime.workqueue("large").scope(nearq_core::Scope::CacheShard).build().unwrap();
+    let mut tracer = runtime.trace(None, 1);
+    queue.spawn(|| {}).join().unwrap();
+    queue.flush().unwrap();
+    assert!(!tracer.take(usize::MAX).is_empty());
+}
