@@ -68,8 +68,12 @@ impl<P: Platform> Gate<P> {
     /// the caller can look whether it was the last.
     pub(crate) fn end_visit<T>(&self, keep: impl Fn() -> T) -> Option<T> {
         let mut word = self.word.load(Ordering::Acquire);
+        let mut kept = None;
         loop {
-            let kept = (word & ORPHANED != 0).then(&keep);
+            if word & ORPHANED != 0 {
+                // Once: what is kept may not be dropped here.
+                kept.get_or_insert_with(&keep);
+            }
             // LEAVE, as in `pass`.
             let left = self.word.compare_exchange_weak(
                 word,

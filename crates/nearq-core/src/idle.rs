@@ -21,7 +21,8 @@
 //!
 //! # Culling
 //! A worker that slept too long ends (`Worker::status` from `IDLE` to `DEAD`) but stays on the stack: who pops it finds
-//! it dead and goes on. Its place is used again after that.
+//! it dead and goes on. Its place is used again after that. Where a pool is used no more, nobody would pop it: the last worker that ends
+//! takes all of them off (`bury_all`).
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -99,6 +100,34 @@ impl<P: Platform> Idle<P> {
                 Ok(_) => {
                     worker.bury();
                     self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst);
+                    word = self.word.load(Ordering::SeqCst);
+                }
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Takes the dead off the stack, for a pool whose workers have all ended and that nobody pushes to. If one sleeps there after all, it is
+    /// returned: it counts as searching, and the caller unparks it.
+    #[cold]
+    pub(crate) fn bury_all<'a>(&self, table: &'a Table<P>) -> Option<&'a Worker<P>> {
+        let mut word = self.word.load(Ordering::SeqCst);
+        loop {
+            if word & TOP == NOBODY {
+                return None;
+            }
+            let worker = table.get((word & TOP) as u32);
+            let below = u64::from(worker.next_idle.load(Ordering::Relaxed));
+            // Not counted as searching before it is known that there is one: somebody may push this very moment.
+            let popped = (word & !TOP).wrapping_add(ONE_TAG) | below;
+            match self.word.compare_exchange_weak(word, popped, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) if worker.claim_idle(false) => {
+                    self.begin_search();
+                    return Some(worker);
+                }
+                Ok(_) => {
+                    worker.bury();
                     word = self.word.load(Ordering::SeqCst);
                 }
                 Err(found) => word = found,

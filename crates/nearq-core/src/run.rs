@@ -510,6 +510,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             if !self.worker.is_idle() {
                 self.inner.hand_retries_on();
                 if self.worker.leave() {
+                    self.pool.bury();
                     return Some(Ran::Retired);
                 }
                 self.ran = 0;
@@ -533,6 +534,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     fn ended(&self) -> Ran {
         self.inner.hand_retries_on();
         self.pool.worker_ended();
+        self.pool.bury();
         Ran::Here
     }
 }

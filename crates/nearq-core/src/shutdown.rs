@@ -102,6 +102,8 @@ impl<P: Platform> Runtime<P> {
     /// From this time on, dropping a workqueue does not wait: what is queued on it still runs, as long as the process lives.
     ///
     /// From inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
+    ///
+    /// The timeout does not bound the destructors of thread-locals of the runtime's threads: they are waited for however long they take.
     pub fn shutdown(&self, timeout: Duration) -> Result<(), StillRunning> {
         self.inner().shut_down(P::now() + timeout)
     }

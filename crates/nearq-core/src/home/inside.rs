@@ -135,8 +135,11 @@ impl<P: Platform> Inside<P> {
     pub(super) fn hold(&self) {
         // Relaxed: the lock orders its holders, so each sees the handles of all that held the lock before. A thread that has made the first
         // handle or dropped the last, and has not held the lock yet, will take the lock later and count again.
-        if self.handles.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.count(&mut self.change.lock());
+        match self.handles.fetch_add(1, Ordering::Relaxed) {
+            0 => self.count(&mut self.change.lock()),
+            // As `Arc`: leaked handles must not wrap the count.
+            before if before > u32::MAX / 2 => std::process::abort(),
+            _ => {}
         }
     }
 

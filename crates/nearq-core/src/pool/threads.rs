@@ -51,6 +51,7 @@ impl<P: Platform> Pool<P> {
             crate::fork::set(&self.runtime().has_unused, 1);
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
+            self.bury();
         }
     }
 
@@ -147,6 +148,17 @@ impl<P: Platform> Pool<P> {
         // Relaxed: a thread that finds the worker retired sees it all the same, because the status is changed afterwards
         // (`Worker::retire`).
         self.workers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Frees the entries of ended workers, if no queue uses the pool and no worker is left.
+    pub(crate) fn bury(&self) {
+        // Relaxed: where the last queue and the last worker go at once, both may overlook that, and the entries stay the pool's own.
+        if self.workers.load(Ordering::Relaxed) == 0
+            && !self.is_used()
+            && let Some(worker) = self.idle.bury_all(&self.runtime().table)
+        {
+            worker.parker.unpark();
+        }
     }
 
     /// A thread belongs to the pool.

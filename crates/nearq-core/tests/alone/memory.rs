@@ -4,39 +4,37 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Scope};
 
-use crate::common::alone;
+use crate::common::{alone, eventually};
 
-/// Of the process, in bytes.
-fn resident() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
-    // SAFETY: takes nothing, and returns a number.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned()
+/// Of the process. Each stack is one, and what guards it another.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
 /// Pools, tables and links of old attributes are kept, because an issuer may still go by them (`queue/change.rs`). Threads, their stacks and
 /// their entries are not.
 #[test]
-fn a_change_of_attributes_leaves_some_kib_for_each_pool() {
-    const CHANGES: u64 = 500;
+fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
+    const CHANGES: u64 = 400;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    for scope in [Scope::System, Scope::Cpu] {
-        let queue = runtime.workqueue("changed").scope(scope).build().unwrap();
-        let pools = match scope {
-            Scope::Cpu => runtime.topology().possible().len() as u64,
-            _ => 1,
-        };
-        let change = |number: u64| {
-            // Another one each time.
-            queue.set_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();
-            queue.spawn(|| {}).join().unwrap();
-        };
-        (0..CHANGES / 10).for_each(change);
-        let before = resident();
-        (CHANGES / 10..CHANGES).for_each(change);
-        let taken = resident().saturating_sub(before) / (CHANGES - CHANGES / 10);
-        println!("{scope}: {taken} bytes a change, {pools} pools");
-        assert!(taken < 12 * 1024 * pools, "{taken}");
+    let queue = runtime.workqueue("changed").scope(Scope::System).build().unwrap();
+    let change = |number: u64| {
+        // Another one each time.
+        queue.set_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();
+        queue.spawn(|| std::thread::current().name().map(str::to_owned)).join().unwrap()
+    };
+    let (before, mut name) = (mappings(), None);
+    for number in 0..CHANGES {
+        name = change(number);
+        // The workers of pools that are not used go after 100 ms.
+        eventually("there are few", || runtime.threads() < 40);
     }
+    eventually("those of the last pools are left", || runtime.threads() <= 4);
+    // Some are kept by the C library, for the next threads.
+    let more = mappings().saturating_sub(before);
+    assert!(more < CHANGES as usize, "{more} mappings more after {CHANGES} changes");
+    let name = name.unwrap();
+    let entry: u64 = name.rsplit(':').next().unwrap().parse().unwrap();
+    assert!(entry < CHANGES / 2, "{name}: the entries of ended workers are not used again");
 }
