@@ -194,6 +194,7 @@ impl<P: Platform> Inner<P> {
         unsafe { self.last_ended.renew(None) };
         self.line.after_fork_in_child();
         set(&self.reserved, 0);
+        set(&self.leaving, 0);
         set(&self.rescuers_tried, 0);
         // An attempt that another thread of the parent had taken off the list is not made in the child.
         set(&self.left, 0);

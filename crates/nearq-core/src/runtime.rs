@@ -72,8 +72,10 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) config: Config,
     /// No other runtime of the process has it: by this its threads know whose they are.
     pub(crate) number: u64,
-    /// Threads that do not count under the limit: those of rescuers, which are no workers, and workers in their stop hooks.
+    /// Threads of rescuers, which are no workers and do not count under the limit.
     pub(crate) reserved: P::AtomicU32,
+    /// Threads of workers that have ended, and their stop hooks have not. They do not count under the limit.
+    pub(crate) leaving: P::AtomicU32,
     /// In the child of a fork: rescuers are to be started anew; and when that was tried last.
     pub(crate) rescuers_missing: P::AtomicU32,
     pub(crate) rescuers_tried: P::AtomicU64,
@@ -213,6 +215,7 @@ impl<P: Platform> Runtime<P> {
             config: settings.config,
             number: RUNTIMES.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1,
             reserved: P::AtomicU32::new(0),
+            leaving: P::AtomicU32::new(0),
             rescuers_missing: P::AtomicU32::new(0),
             rescuers_tried: P::AtomicU64::new(0),
             threads: P::AtomicU32::new(0),

@@ -182,7 +182,9 @@ impl<P: Platform> Inner<P> {
     fn still_running(&self) -> StillRunning {
         let queues = self.live_queues();
         let mut report = StillRunning {
-            threads: self.threads.load(Ordering::Acquire) as usize,
+            // One that goes over from the first count to the second while both are read may be counted twice.
+            threads: (self.threads.load(Ordering::Acquire) + self.leaving.load(Ordering::Acquire))
+                as usize,
             ..StillRunning::default()
         };
         for queue in &queues {

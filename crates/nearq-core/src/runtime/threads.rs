@@ -54,13 +54,13 @@ impl<P: Platform> Inner<P> {
             if P::fork_epoch() == epoch {
                 // The hook may wait for what another thread is to do that the limit allows only now. First this count: the thread that stops
                 // the runtime waits for both.
-                own.reserved.fetch_add(1, Ordering::SeqCst);
+                own.leaving.fetch_add(1, Ordering::SeqCst);
                 own.thread_ended(retired);
                 call_hook(own.config.on_stop.as_ref(), &info);
             }
             if P::fork_epoch() == epoch {
                 let before = own.bow_out(worker, number);
-                own.reserved.fetch_sub(1, Ordering::SeqCst);
+                own.leaving.fetch_sub(1, Ordering::SeqCst);
                 // It does not count any more, and has nothing left to do but to end.
                 before.into_iter().for_each(P::join);
             }
@@ -214,9 +214,11 @@ impl<P: Platform> Inner<P> {
         P::employer() == self.number
     }
 
-    /// Whether a worker or a rescuer is left. In this order: a worker counts among the reserved ones before it leaves the others.
+    /// Whether a worker or a rescuer is left. In this order: a worker that ends counts among the leaving before it leaves the others.
     pub(crate) fn has_threads(&self) -> bool {
-        self.threads.load(Ordering::SeqCst) != 0 || self.reserved.load(Ordering::SeqCst) != 0
+        self.threads.load(Ordering::SeqCst) != 0
+            || self.leaving.load(Ordering::SeqCst) != 0
+            || self.reserved.load(Ordering::SeqCst) != 0
     }
 
     /// Has every thread end as soon as it has nothing in its hands.

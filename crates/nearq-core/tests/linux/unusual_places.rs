@@ -255,7 +255,9 @@ fn queues_that_their_items_drop_go_although_workers_are_busy() {
         BUSY.get().unwrap().queue(work);
     };
     let works: Vec<_> = (0..64).map(|_| Work::new(again)).collect();
-    works.iter().for_each(|work| assert!(BUSY.get().unwrap().queue(work)));
+    for work in &works {
+        assert!(BUSY.get().unwrap().queue(work));
+    }
     for _ in 0..200 {
         let queue = Arc::new(runtime.workqueue("once").build().unwrap());
         let own = Arc::clone(&queue);
@@ -267,7 +269,9 @@ fn queues_that_their_items_drop_go_although_workers_are_busy() {
         drop((queue, end));
     }
     common::eventually("all are gone but the busy one", || runtime.queues().len() == 1);
-    works.iter().for_each(|work| drop(work.cancel_sync()));
+    for work in &works {
+        work.cancel_sync().unwrap();
+    }
 }
 
 #[test]
