@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 
+use crate::admission::Admission;
 use crate::bell::Bell;
 use crate::context::blocking;
 use crate::item::Item;
@@ -30,6 +31,10 @@ use crate::outcome::JoinError;
 use crate::task::{Head, Owner};
 use crate::waiting::Beside;
 use crate::workqueue::Workqueue;
+
+mod order;
+
+use order::Order;
 
 /// What the members of a set share.
 struct Ring<P: Platform> {
@@ -104,8 +109,10 @@ struct Members<T, P: Platform> {
     ring: Arc<Ring<P>>,
     handles: Vec<Option<JoinHandle<T, P>>>,
     free: Vec<u32>,
-    /// Where handles are of which the set's owner has been told that they cannot be waited for.
-    given_up: Vec<u32>,
+    /// The members. A handle that is in no order is one of which the set's owner has been told that it cannot be waited for.
+    order: Order,
+    /// The domain in which those of them were held back that have been seen, and how many items it had let in before.
+    held_back: Option<(*const Admission<P>, u64)>,
     /// Taken off the ring's list, the first to end first.
     ended: *mut Item<P>,
     /// The process in which all members were looked at that had stayed behind in a fork.
@@ -114,7 +121,7 @@ struct Members<T, P: Platform> {
     looked: (u64, usize),
 }
 
-// SAFETY: it owns its members' handles, which are Send; the pointers lead to members.
+// SAFETY: it owns its members' handles, which are Send; the pointers lead to members and to where those are counted.
 unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
 // SAFETY: shared, it cancels and counts.
 unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
@@ -126,7 +133,8 @@ impl<T: Send, P: Platform> Members<T, P> {
             ring: Arc::new(Ring { newest, bell: Bell::new() }),
             handles: Vec::new(),
             free: Vec::new(),
-            given_up: Vec::new(),
+            order: Order::new(),
+            held_back: None,
             ended: core::ptr::null_mut(),
             epoch: P::fork_epoch(),
             looked: (P::fork_epoch(), 0),
@@ -134,7 +142,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     fn len(&self) -> usize {
-        self.handles.len() - self.free.len() - self.given_up.len()
+        self.order.len()
     }
 
     /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
@@ -153,6 +161,7 @@ impl<T: Send, P: Platform> Members<T, P> {
             begun: P::AtomicU32::new(0),
         });
         self.handles[place as usize] = Some(handle);
+        self.order.add(place);
         item
     }
 
@@ -161,10 +170,9 @@ impl<T: Send, P: Platform> Members<T, P> {
         loop {
             let (place, result) = self.take_any()?;
             self.free.push(place);
-            let Some(index) = self.given_up.iter().position(|other| *other == place) else {
+            if self.order.remove(place) {
                 return Some(result);
-            };
-            self.given_up.swap_remove(index);
+            }
         }
     }
 
@@ -213,31 +221,47 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     /// Begins to wait for one of the members; nothing if none of them could ever start meanwhile.
-    fn beside(&self) -> Option<Beside<P>> {
-        if !crate::context::is_in_item::<P>() {
-            return Beside::in_domain(None);
-        }
-        let mut domain = None;
-        for (_, handle) in self.waited_for() {
-            domain = handle.held_back_beside_caller();
-            if domain.is_none() {
-                break;
-            }
-        }
-        Beside::in_domain(domain)
+    fn beside(&mut self) -> Option<Beside<P>> {
+        let within = crate::context::is_in_item::<P>();
+        Beside::in_domain(if within { self.all_held_back() } else { None })
     }
 
-    /// The members, with their places.
-    fn waited_for(&self) -> impl Iterator<Item = (u32, &JoinHandle<T, P>)> {
-        let all = (0_u32..).zip(&self.handles);
-        let members = all.filter(|(place, _)| !self.given_up.contains(place));
-        members.filter_map(|(place, handle)| Some((place, handle.as_ref()?)))
+    /// The domain in which all members are held back, if the caller's item has a place there.
+    ///
+    /// A member that was held back is so as long as its domain has let nothing in. So where one member after the other cannot be waited for,
+    /// none is looked at twice.
+    fn all_held_back(&mut self) -> Option<*const Admission<P>> {
+        // Where the last look came to its end: the one that will end next, most often.
+        if let Some(place) = self.order.unseen() {
+            self.held_back_at(place)?;
+        }
+        let still = self.held_back.is_some_and(|(domain, entered)| {
+            // SAFETY: a domain of the set's queue, of which the set has a handle.
+            crate::context::serves_domain(domain) && unsafe { &*domain }.entered() == entered
+        });
+        if !still {
+            self.order.forget();
+            let domain = self.held_back_at(self.order.first()?)?;
+            // SAFETY: as above. Read before any member is seen.
+            self.held_back = Some((domain, unsafe { &*domain }.entered()));
+        }
+        while let Some(place) = self.order.unseen() {
+            self.held_back_at(place)?;
+            self.order.see();
+        }
+        self.held_back.map(|(domain, _)| domain)
+    }
+
+    /// The domain in which a member is held back, if the caller's item has a place there; it has a place in one.
+    fn held_back_at(&self, place: u32) -> Option<*const Admission<P>> {
+        self.handles[place as usize].as_ref()?.held_back_beside_caller()
     }
 
     /// Makes one of the members none.
     fn give_up(&mut self) {
-        let first = self.waited_for().next().map(|(place, _)| place);
-        self.given_up.extend(first);
+        if let Some(first) = self.order.first() {
+            self.order.remove(first);
+        }
     }
 
     fn wait(&self) {

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Error, Runtime, Scope, Work, Workqueue};
+use nearq_core::{Error, JoinError, Runtime, Scope, Work, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
@@ -163,4 +163,31 @@ fn an_ordered_queue_has_no_limit_to_set() {
         assert!(text.contains("one item at a time"), "{text}");
     });
     outcome.expect();
+}
+
+/// An item that joins members which can only start after it is told so of one after the other. That does not look at all of them each time.
+#[test]
+fn to_be_told_of_all_members_that_they_cannot_be_waited_for_takes_steps_by_their_number() {
+    let accesses = |members: u64| {
+        let machine = Topology::from_synthetic("core:2").expect("well formed");
+        let outcome = Simulation::new(machine, 1).run(move || {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = runtime.workqueue("ordered").ordered(true).build_in().expect("can be done");
+            let queue = Arc::new(queue);
+            let own = Arc::clone(&queue);
+            let joiner = queue.spawn(move || {
+                let mut set = own.join_set();
+                (0..members).for_each(|number| set.spawn(move || number));
+                let results = core::iter::from_fn(|| set.join_next());
+                results.filter(|result| matches!(result, Err(JoinError::Deadlock))).count() as u64
+            });
+            assert_eq!(joiner.join().expect("does not panic"), members);
+        });
+        let accesses = outcome.accesses;
+        outcome.expect();
+        accesses
+    };
+    let (none, few, many) = (accesses(0), accesses(50), accesses(200));
+    let (of_few, of_many) = ((few - none) / 50, (many - none) / 200);
+    assert!(of_many < of_few * 3 / 2, "{of_few} accesses for one of 50, {of_many} for one of 200");
 }
