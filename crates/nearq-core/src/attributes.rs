@@ -130,7 +130,7 @@ pub(crate) struct PoolKey {
 }
 
 /// Which CPUs and nodes a machine has, for an issuer that names one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Places {
     possible: CpuSet,
     /// The node's number, by CPU number.
@@ -210,7 +210,7 @@ impl AsRef<Limits> for Surroundings {
 }
 
 /// The pools of a queue, and which CPU's items go to which.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Layout {
     pub(crate) scope: Scope,
     pub(crate) pools: Vec<PoolKey>,

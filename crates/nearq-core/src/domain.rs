@@ -20,7 +20,7 @@ use nearq_topology::CpuSet;
 pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
 
 /// A part of a queue whose active items are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// The pods of an unbound queue that lie inside one node, by the node's number.
     Node(usize),

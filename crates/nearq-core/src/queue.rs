@@ -36,7 +36,7 @@ use homes::{HomeConfig, QueueHome};
 
 /// From a CPU to a link.
 struct LinkTable<P: Platform> {
-    layout: Layout,
+    layout: Arc<Layout>,
     /// The set that its links are in.
     set: usize,
     /// All links of the table, each once.

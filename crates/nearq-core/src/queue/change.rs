@@ -11,9 +11,10 @@
 //! layout (`flush`), and a table for each.
 //!
 //! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
-//! leave thousands of them: nothing here looks at all of one kind for each of another.
+//! leave thousands of them: nothing here looks at all of one kind for each of another, or at all of them for each change. (A queue's domains
+//! and sets are as few as its machine and `flush` allow.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use nearq_lock::MutexGuard;
@@ -29,15 +30,24 @@ use crate::pad::Padded;
 use crate::pool::Pool;
 use crate::priority::Priority;
 
-/// The links by their sets and pools, and the domains: to find them in, however many there are.
+/// The links by their sets and pools, the domains, and the tables: to find them in, however many there are.
 pub(super) struct Known<P: Platform> {
     links: BTreeMap<(usize, *const Pool<P>), *const Link<P>>,
     domains: BTreeMap<Domain, *const Admission<P>>,
+    /// Those of each layout, at most one for each set. Nobody walks the map, whose order is another one in each process.
+    tables: HashMap<Arc<Layout>, Vec<*const LinkTable<P>>>,
 }
 
 impl<P: Platform> Known<P> {
     pub(super) fn new() -> Self {
-        Known { links: BTreeMap::new(), domains: BTreeMap::new() }
+        Known { links: BTreeMap::new(), domains: BTreeMap::new(), tables: HashMap::new() }
+    }
+
+    /// The tables of a layout.
+    fn tables(&self, layout: &Layout) -> impl Iterator<Item = &LinkTable<P>> {
+        let tables = self.tables.get(layout).into_iter().flatten();
+        // SAFETY: tables live as long as the queue, which has this.
+        tables.map(|table| unsafe { &**table })
     }
 }
 
@@ -56,7 +66,7 @@ impl<P: Platform> Queue<P> {
 
     /// The layout in effect.
     pub(crate) fn layout(&self) -> Layout {
-        self.current_table().layout.clone()
+        Layout::clone(&self.current_table().layout)
     }
 
     /// Locks what is changed by who changes the queue.
@@ -185,7 +195,7 @@ impl<P: Platform> Queue<P> {
         // SAFETY: tables live as long as the queue.
         let links = unsafe { &*table }.links();
         // What is left on links of other layouts runs as it was queued. They follow when they are used again, here or in `table_for`.
-        let of_layout = config.tables.iter().filter(|table| table.layout == layout);
+        let of_layout = config.known.tables(&layout);
         self.set_manner(of_layout.flat_map(LinkTable::links), self.manner(config, links));
         self.use_table(config, table);
     }
@@ -199,8 +209,7 @@ impl<P: Platform> Queue<P> {
     /// The table of a layout, with the links of the set in use.
     fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
         let set = config.sets.current;
-        let known = config.tables.iter().find(|table| table.set == set && table.layout == *layout);
-        if let Some(known) = known {
+        if let Some(known) = config.known.tables(layout).find(|table| table.set == set) {
             return known;
         }
         // There is none in use yet when the first one is made.
@@ -234,8 +243,13 @@ impl<P: Platform> Queue<P> {
             }
         }
         let turn = Padded(P::AtomicU32::new(0));
-        let (layout, links) = (layout.clone(), links.into_boxed_slice());
-        config.tables.add::<P>(LinkTable { layout, set, links, by_cpu, by_node, turn })
+        let known = config.known.tables.get_key_value(layout);
+        let layout = known.map_or_else(|| Arc::new(layout.clone()), |(key, _)| Arc::clone(key));
+        let (key, links) = (Arc::clone(&layout), links.into_boxed_slice());
+        let table = LinkTable { layout, set, links, by_cpu, by_node, turn };
+        let table: *const LinkTable<P> = config.tables.add::<P>(table);
+        config.known.tables.entry(key).or_default().push(table);
+        table
     }
 
     /// Tells each domain what the table means for it.

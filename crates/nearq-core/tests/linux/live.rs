@@ -270,3 +270,31 @@ fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
         }
     }
 }
+
+/// The CPU time of so many changes, and of as many to `other`; of each the least of some tries, as the caches may be cold.
+fn compare(mut one: impl FnMut(usize), mut other: impl FnMut(usize)) -> (Duration, Duration) {
+    let cpu_time = || Linux::cpu_time(Linux::current_thread()).unwrap();
+    let used = |change: &mut dyn FnMut(usize)| {
+        let before = cpu_time();
+        (0..50).for_each(&mut *change);
+        cpu_time() - before
+    };
+    let tries: Vec<_> = (0..8).map(|_| (used(&mut one), used(&mut other))).collect();
+    let least = |of: fn(&(Duration, Duration)) -> Duration| tries.iter().map(of).min().unwrap();
+    (least(|(one, _)| *one), least(|(_, other)| *other))
+}
+
+/// Each slice has a pool, a link and a table of its own, which stay.
+#[test]
+fn a_change_costs_no_more_after_thousands() {
+    let runtime = Runtime::builder().build().unwrap();
+    let [few, many] = [2, 2500].map(|slices| {
+        let queue = runtime.workqueue("slices").build_in().unwrap();
+        let slice = |number: u64| Duration::from_micros(1000 + number);
+        (0..slices).for_each(|number| queue.set_slice(slice(number)).unwrap());
+        // To those that came last, and back.
+        move |change: usize| queue.set_slice(slice(slices - 1 - change as u64 % 2)).unwrap()
+    });
+    let (few, many) = compare(few, many);
+    assert!(many < few * 4, "{few:?} for 50 changes between 2 slices, {many:?} after 2500 of them");
+}
