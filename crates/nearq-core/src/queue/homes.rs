@@ -10,6 +10,7 @@
 //! Who names a CPU or a node for a queueing is heeded; the home goes along for helpers and for memory.
 
 use core::ptr::NonNull;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
@@ -51,13 +52,23 @@ impl<P: Platform> QueueHome<P> {
 /// What of a queue's home only those touch who change the queue.
 pub(crate) struct HomeConfig<P: Platform> {
     home: Option<Home<P>>,
-    /// Every home that it has had: who reads `QueueHome::now` may be late.
+    /// Every home that it has had. Who reads `QueueHome::now` may be late, and a worker goes by what it has read until its item has ended
+    /// (`run/homes`). To know when nobody does any more, each of them would have to write something, for each item; what that would save is
+    /// some 300 bytes for each home, and queues change theirs seldom.
     kept: Vec<Arc<Inside<P>>>,
+    /// The same, to find one in.
+    known: BTreeSet<*const Inside<P>>,
 }
 
 impl<P: Platform> HomeConfig<P> {
     pub(crate) fn new() -> Self {
-        HomeConfig { home: None, kept: Vec::new() }
+        HomeConfig { home: None, kept: Vec::new(), known: BTreeSet::new() }
+    }
+
+    fn keep(&mut self, inside: &Arc<Inside<P>>) {
+        if self.known.insert(Arc::as_ptr(inside)) {
+            self.kept.push(Arc::clone(inside));
+        }
     }
 }
 
@@ -85,9 +96,7 @@ impl<P: Platform> Queue<P> {
             let now = match home {
                 Some(home) => {
                     let inside = home.inside();
-                    if !config.home.kept.iter().any(|kept| Arc::ptr_eq(kept, inside)) {
-                        config.home.kept.push(Arc::clone(inside));
-                    }
+                    config.home.keep(inside);
                     Arc::as_ptr(inside).cast_mut()
                 }
                 None => core::ptr::null_mut(),

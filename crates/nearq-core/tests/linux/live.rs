@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue};
+use nearq_core::{CpuSet, Error, Home, Runtime, Scope, Work, Workqueue};
 use nearq_platform::{Linux, Platform};
 
 use crate::common::{self, completed, watch};
@@ -297,4 +297,18 @@ fn a_change_costs_no_more_after_thousands() {
     });
     let (few, many) = compare(few, many);
     assert!(many < few * 4, "{few:?} for 50 changes between 2 slices, {many:?} after 2500 of them");
+}
+
+/// A queue keeps the memory of each home that it has had.
+#[test]
+fn a_change_of_home_costs_no_more_after_thousands() {
+    let runtime = Runtime::builder().build().unwrap();
+    let [few, many] = [2, 4000].map(|homes| {
+        let queue = runtime.workqueue("homes").build_in().unwrap();
+        let homes: Vec<_> = (0..homes).map(|_| Home::pick_in(&runtime)).collect();
+        homes.iter().for_each(|home| queue.set_home(home).unwrap());
+        move |change: usize| queue.set_home(&homes[homes.len() - 1 - change % 2]).unwrap()
+    });
+    let (few, many) = compare(few, many);
+    assert!(many < few * 4, "{few:?} for 50 changes between 2 homes, {many:?} after 4000 of them");
 }
