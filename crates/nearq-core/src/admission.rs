@@ -26,6 +26,7 @@
 //! # Holding back
 //! An item beyond the limit goes onto its link's `inactive` inbox; nobody takes a lock for it. Only workers
 //! activate, under `turn`. Who comes after inactive items goes behind them: `CLOSED` sends it the same way.
+//! Cancelled ones stay there until a worker, or in its absence the monitor, throws them away under `turn` (`tidy`, `tidy_up`).
 //!
 //! # A limit of zero
 //! A frozen queue's domains have it (`freeze`): nothing gets in, and the ceiling stays closed, so that every completion looks who

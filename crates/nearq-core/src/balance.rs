@@ -98,6 +98,8 @@ struct Progress {
     patience: Duration,
     /// Whether it has got a place and a hand since.
     given: bool,
+    /// Whether that has lasted for [`STUCK`].
+    stuck: bool,
 }
 
 /// What is remembered of a level.
@@ -120,6 +122,8 @@ pub(crate) struct Adjusted {
     pub(crate) waiting: bool,
     /// Somebody was called because a worker is asleep, or hogs its CPU.
     pub(crate) replaced: bool,
+    /// Work waits at a pool that has started nothing for [`STUCK`].
+    pub(crate) stuck: bool,
 }
 
 /// Places and hands, as the monitor gives them.
@@ -166,7 +170,7 @@ impl<P: Platform> Balance<P> {
         }
         let passed =
             now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
-        let mut replaced = false;
+        let (mut replaced, mut stuck) = (false, false);
         let homes_are_used = inner.homes.are_used();
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools[index];
@@ -188,12 +192,12 @@ impl<P: Platform> Balance<P> {
                     .levels
                     .iter()
                     .any(|of| Arc::ptr_eq(&of.level, &pool.level) && of.is_full());
-                of.see_to_progress(pool, now, passed, full);
+                stuck |= of.see_to_progress(pool, now, passed, full);
             } else {
                 of.progress = None;
             }
         }
-        Adjusted { waiting: waiting.contains(&true), replaced }
+        Adjusted { waiting: waiting.contains(&true), replaced, stuck }
     }
 
     fn count(
@@ -355,29 +359,32 @@ impl OfPool {
             && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
     }
 
-    /// `passed` is the time since the last look, and `full` whether this one found the pool's level full of workers that run.
+    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last look, and `full` whether this one found the pool's
+    /// level full of workers that run.
     fn see_to_progress<P: Platform>(
         &mut self,
         pool: &Pool<P>,
         now: Instant,
         passed: Duration,
         full: bool,
-    ) {
+    ) -> bool {
         let signature = pool.signature();
-        let start = |patience, given| Progress {
+        let start = |patience, given, stuck| Progress {
             signature,
             waited: Duration::ZERO,
             doubted: Duration::ZERO,
             used: None,
             patience,
             given,
+            stuck,
         };
         let Some(progress) = self.progress.as_mut().filter(|of| of.signature == signature) else {
             let patience = self.progress.as_ref().map_or(STUCK, |of| of.patience);
-            self.progress = Some(start(patience, false));
-            return;
+            self.progress = Some(start(patience, false, false));
+            return false;
         };
         progress.waited += passed;
+        progress.stuck |= progress.waited >= STUCK;
         progress.doubted = if full { Duration::ZERO } else { progress.doubted + passed };
         if pool.is_brisk() {
             // A worker that ran short items has met a long one: pushers wake somebody again.
@@ -386,7 +393,7 @@ impl OfPool {
         let (begin, used) = *progress.used.get_or_insert_with(|| (now, pool.cpu_time()));
         let in_doubt = progress.doubted >= STUCK || progress.waited >= TURN;
         if progress.waited < progress.patience || !in_doubt {
-            return;
+            return progress.stuck;
         }
         // At least half a CPU's worth: the items are long, not asleep.
         let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
@@ -403,7 +410,9 @@ impl OfPool {
                 pool.want_thread_badly();
             }
         }
-        *progress = start(if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK }, given);
+        let patience = if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK };
+        *progress = start(patience, given, progress.stuck);
+        progress.stuck
     }
 }
 

@@ -54,6 +54,8 @@ const STARTED: u32 = 2;
 pub(crate) struct Monitor<P: Platform> {
     armed: P::AtomicU32,
     parker: Parker<P>,
+    /// 1: cancelled items have piled up among those that some queue holds back.
+    untidy: P::AtomicU32,
     runtime: P::AtomicPtr<Inner<P>>,
     started: P::AtomicU32,
     /// Whether its thread is there, or about to be started.
@@ -69,6 +71,7 @@ impl<P: Platform> Monitor<P> {
         Monitor {
             armed: P::AtomicU32::new(DISARMED),
             parker: Parker::new(),
+            untidy: P::AtomicU32::new(0),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             started: P::AtomicU32::new(NOT_STARTED),
             alive: P::AtomicU32::new(0),
@@ -221,6 +224,22 @@ impl<P: Platform> Monitor<P> {
         }
     }
 
+    /// Many cancelled items are held back somewhere. A worker is asked already, and throws them away if it comes; if none comes, work waits,
+    /// and the monitor is armed.
+    pub(crate) fn ask_to_tidy(&self) {
+        // Relaxed: it is seen by one of the next looks.
+        self.untidy.store(1, Ordering::Relaxed);
+    }
+
+    /// Does what workers would, if one came by.
+    fn tidy(&self, inner: &Inner<P>) {
+        if self.untidy.load(Ordering::Relaxed) != 0 {
+            // Before the look: who asks later is heard by the next one.
+            self.untidy.store(0, Ordering::Relaxed);
+            inner.live_queues().iter().for_each(|queue| queue.tidy());
+        }
+    }
+
     /// Has it look now, if it is armed.
     pub(crate) fn hurry(&self) {
         if self.armed.load(Ordering::SeqCst) == ARMED {
@@ -266,6 +285,7 @@ impl<P: Platform> Monitor<P> {
         fork::set(&self.started, NOT_STARTED);
         fork::set(&self.alive, 0);
         fork::set(&self.refused, 0);
+        fork::set(&self.untidy, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { self.handle.renew(None) };
         // SAFETY: as above.
@@ -302,13 +322,17 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         pace = if still < STILL { Pace::Looks } else { Pace::Waits };
         let now = P::now();
         let pools = inner.all_pools();
-        let Adjusted { waiting, replaced } = balance.adjust(inner, &pools, &mut watcher, now);
+        let Adjusted { waiting, replaced, stuck } =
+            balance.adjust(inner, &pools, &mut watcher, now);
         if crate::rescuer::attend(inner, &pools, now) {
             pace = Pace::Looks;
         }
         if replaced {
             // Sleepers seldom come alone: who was called may run into the next.
             pace = Pace::Begins;
+        }
+        if stuck {
+            monitor.tidy(inner);
         }
         if !stalls.look(inner, &pools, &watcher, now) {
             return false;

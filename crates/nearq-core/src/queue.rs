@@ -357,7 +357,9 @@ impl<P: Platform> Queue<P> {
         self.begin_visit();
         let admission = link.admission();
         if inactive {
-            admission.forget_inactive();
+            if admission.forget_inactive() {
+                self.inner().monitor.ask_to_tidy();
+            }
             link.unhold();
         } else if !self.inner().broken.is(Broken::CancelLeak) {
             link.count_cancelled();
@@ -457,6 +459,11 @@ impl<P: Platform> Queue<P> {
         let mut sum = InHand::default();
         self.links().for_each(|link| sum += link.in_hand());
         sum
+    }
+
+    /// Throws away what cancelled items have left among those that are held back; by the monitor.
+    pub(crate) fn tidy(&self) {
+        self.domains().for_each(Admission::tidy_up);
     }
 
     /// How the limit stands in each domain.

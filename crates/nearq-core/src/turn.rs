@@ -112,7 +112,7 @@ impl<P: Platform> Turn<P> {
     }
 
     /// Leaves out what `keep` does not want.
-    pub(crate) fn retain(&mut self, keep: impl Fn(NonNull<Item<P>>) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(NonNull<Item<P>>) -> bool) {
         for of in self.pools.iter_mut().flat_map(|pool| &mut pool.links) {
             for _ in 0..of.list.len() {
                 let item = of.list.pop_front().expect("as many as it has");

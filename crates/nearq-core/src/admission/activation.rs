@@ -11,10 +11,14 @@ use super::{
     AGAIN, Admission, CLOSED, LOOKING, MANY_STALE, NOBODY, OPENING, ceiling, with_ceiling,
 };
 use crate::item::{Activated, Item};
+use crate::list::List;
 use crate::turn::Turn;
 
 /// Items that one worker lets in, or throws away, before another one has its turn: some 10 µs. In unit tests so few that models meet it.
 pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
+
+/// Cancelled items that may be on the lists while no worker comes by, if there are not as many others: some 100 KiB, as on a pool's lists.
+pub(super) const MANY_LEFT: u64 = 1024;
 
 impl<P: Platform> Admission<P> {
     /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
@@ -192,17 +196,62 @@ impl<P: Platform> Admission<P> {
         false
     }
 
-    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by.
-    pub(crate) fn forget_inactive(&self) {
-        // Relaxed: a number of what could be thrown away.
-        self.stale.fetch_add(1, Ordering::Relaxed);
+    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by. True once for so many: the
+    /// monitor is to come if no worker does.
+    pub(crate) fn forget_inactive(&self) -> bool {
+        // Relaxed: a number of what could be thrown away. It is below zero for a moment where an item is thrown away before it is counted.
+        let stale = self.stale.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.inactive.fetch_sub(1, Ordering::SeqCst);
+        stale.is_multiple_of(MANY_LEFT)
+    }
+
+    /// Whether more cancelled items than that are on the lists, and more than others.
+    fn is_untidy(&self, many: u64) -> bool {
+        let stale = self.stale.load(Ordering::Relaxed);
+        stale >= many.max(self.inactive.load(Ordering::Relaxed))
+    }
+
+    /// As [`tidy`](Self::tidy), by the monitor where nothing has been started for a while: then no worker comes by. An item that is cancelled
+    /// and queued again leaves a node each time.
+    pub(crate) fn tidy_up(&self) {
+        let mut before = u64::MAX;
+        loop {
+            let stale = self.stale.load(Ordering::Relaxed);
+            // Others are cancelled meanwhile. As long as these are far fewer, it all takes little longer than the first walk did.
+            if stale > before / 2 || !self.is_untidy(MANY_LEFT) {
+                return;
+            }
+            self.clear_out();
+            before = stale;
+        }
+    }
+
+    /// Throws away all cancelled items that are on the lists.
+    ///
+    /// A worker that comes meanwhile waits for `turn`, and then finds all that was there. So the caller has that for a walk only, and
+    /// throws away afterwards.
+    pub(super) fn clear_out(&self) {
+        // A worker that has it throws away what it meets.
+        let Some(mut turn) = self.turn.try_lock() else { return };
+        turn.collect(self);
+        let mut thrown = List::new();
+        turn.retain(|item| {
+            // SAFETY: it is on the list, which keeps it alive.
+            let stale = unsafe { item.as_ref() }.is_stale();
+            if stale {
+                thrown.push_back(item);
+            }
+            !stale
+        });
+        drop(turn);
+        while let Some(item) = thrown.pop_front() {
+            self.throw(item);
+        }
     }
 
     /// Throws away cancelled items, once there are more of them than of others.
     fn tidy(&self, turn: &mut Turn<P>) {
-        let stale = self.stale.load(Ordering::Relaxed);
-        if stale < MANY_STALE.max(self.inactive.load(Ordering::Relaxed)) {
+        if !self.is_untidy(MANY_STALE) {
             return;
         }
         turn.retain(|item| {

@@ -532,6 +532,7 @@ fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
 
 mod attention;
 mod kinds;
+mod tidying;
 
 #[test]
 fn held_back_while_nothing_but_cancelled_ones_is_found() {
