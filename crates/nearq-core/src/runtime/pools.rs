@@ -69,7 +69,9 @@ impl<P: Platform> Inner<P> {
                 return Arc::clone(pool);
             }
             let family = family_of(key);
-            if !grown.iter().any(|(grown, _)| *grown == family) {
+            // One that does not help changes nothing for the others, of which there may be thousands.
+            let helps = key.helping || self.broken.is(Broken::StrictLeak);
+            if helps && !grown.iter().any(|(grown, _)| *grown == family) {
                 let known = pools.families.get(&family).map_or(0, Vec::len);
                 grown.push((family, known));
             }
@@ -117,10 +119,6 @@ impl<P: Platform> Inner<P> {
     /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.
     fn name_siblings(&self, pools: &[&Arc<Pool<P>>], known: usize) {
         let new = &pools[known..];
-        // One that does not help changes nothing for the others.
-        if !new.iter().any(|pool| pool.key.helping || self.broken.is(Broken::StrictLeak)) {
-            return;
-        }
         let topology = &self.surroundings().topology;
         let mut kept = self.siblings.lock();
         for (own, pool) in pools.iter().enumerate() {
