@@ -15,6 +15,7 @@
 //! and sets are as few as its machine and `flush` allow.)
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use nearq_lock::MutexGuard;
@@ -34,13 +35,14 @@ use crate::priority::Priority;
 pub(super) struct Known<P: Platform> {
     links: BTreeMap<(usize, *const Pool<P>), *const Link<P>>,
     domains: BTreeMap<Domain, *const Admission<P>>,
-    /// Those of each layout, at most one for each set. Nobody walks the map, whose order is another one in each process.
-    tables: HashMap<Arc<Layout>, Vec<*const LinkTable<P>>>,
+    /// Those of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides where the
+    /// next ones lie, and simulated runs are to be the same each time.
+    tables: HashMap<Arc<Layout>, Vec<*const LinkTable<P>>, BuildHasherDefault<DefaultHasher>>,
 }
 
 impl<P: Platform> Known<P> {
     pub(super) fn new() -> Self {
-        Known { links: BTreeMap::new(), domains: BTreeMap::new(), tables: HashMap::new() }
+        Known { links: BTreeMap::new(), domains: BTreeMap::new(), tables: HashMap::default() }
     }
 
     /// The tables of a layout.
