@@ -114,7 +114,9 @@ mod tests {
         order.forget();
         assert!(order.remove(0));
         assert_eq!(unseen(&mut order), [2, 3, 4]);
-        [2, 3, 4].into_iter().for_each(|place| assert!(order.remove(place)));
+        for place in [2, 3, 4] {
+            assert!(order.remove(place));
+        }
         assert_eq!((order.first(), order.unseen(), order.len()), (None, None, 0));
     }
 }
