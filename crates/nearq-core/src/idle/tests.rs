@@ -343,6 +343,54 @@ mod modelled {
         });
     }
 
+    /// The pool is used again in the moment in which its last worker, which has died in its sleep, is taken off the stack.
+    #[test]
+    fn the_dead_are_taken_off_while_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            assert!(worker.die());
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            assert!(stub.idle.bury_all(&stub.table).is_none(), "nobody is alive");
+            Loom::join(pusher);
+            assert_eq!(stub.nobody.load(Ordering::Relaxed), 1, "the pusher starts a thread");
+            assert_eq!(stub.word() & SEARCHING, 0);
+            assert!(worker.claim_free(), "the entry can be used again");
+        });
+    }
+
+    /// One of the two has died; the other one settles meanwhile, and is taken off with it.
+    #[test]
+    fn the_dead_are_taken_off_while_one_settles() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 2);
+            let dead = stub.table.get(1);
+            stub.settle(dead);
+            assert!(dead.die());
+            let other = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    if let Some(worker) = stub.idle.bury_all(&stub.table) {
+                        worker.parker.unpark();
+                        // The dead one may be below it.
+                        assert!(stub.idle.bury_all(&stub.table).is_none());
+                    }
+                })
+            };
+            let worker = stub.table.get(0);
+            worker.set_idle();
+            stub.idle.settle(worker);
+            Loom::join(other);
+            let awake = !worker.is_idle();
+            assert_eq!(stub.word() & SEARCHING != 0, awake, "who is taken off alive searches");
+            assert!(dead.claim_free() && !worker.claim_free());
+        });
+    }
+
     #[test]
     fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
         model(3, || {
