@@ -359,8 +359,8 @@ impl OfPool {
             && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
     }
 
-    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last look, and `full` whether this one found the pool's
-    /// level full of workers that run.
+    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last look, and `full` whether this one found the
+    /// pool's level full of workers that run.
     fn see_to_progress<P: Platform>(
         &mut self,
         pool: &Pool<P>,

@@ -5,8 +5,8 @@
 //! [`DEEPEST`] ends within each other, the next ones are put on a list, and the outermost of the ends runs them when it is over. A thread
 //! that is about to wait runs them first ([`catch_up`]), because it may wait for one of them.
 //!
-//! Closures that are cancelled are not put off: who cancels one is promised that it has been dropped when that returns (`task`), and may free
-//! what it used. So a chain of them does need a deep stack.
+//! Closures that are cancelled are not put off: who cancels one is promised that it has been dropped when that returns (`task`), and may
+//! free what it used. So a chain of them does need a deep stack.
 //!
 //! The list is on the stack of the outermost end; the thread's second slot (`Platform::ending`) leads to it. Nobody else knows of it.
 

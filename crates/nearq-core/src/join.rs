@@ -104,8 +104,9 @@ impl<T, P: Platform> JoinHandle<T, P> {
     ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does
     ///   not count any more.
     ///
-    /// What is dropped may panic: that goes no further. It may cancel other closures, which are dropped before that call returns. So a chain of
-    /// closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested values do.
+    /// What is dropped may panic: that goes no further. It may cancel other closures, which are dropped before that call returns. So a
+    /// chain of closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested
+    /// values do.
     ///
     /// ```
     /// # let queue = nearq_core::Workqueue::builder("cancel").build()?;

@@ -224,8 +224,8 @@ impl<P: Platform> Monitor<P> {
         }
     }
 
-    /// Many cancelled items are held back somewhere. A worker is asked already, and throws them away if it comes; if none comes, work waits,
-    /// and the monitor is armed.
+    /// Many cancelled items are held back somewhere. A worker is asked already, and throws them away if it comes; if none comes, work
+    /// waits, and the monitor is armed.
     pub(crate) fn ask_to_tidy(&self) {
         // Relaxed: it is seen by one of the next looks.
         self.untidy.store(1, Ordering::Relaxed);

@@ -228,8 +228,8 @@ impl<T: Send, P: Platform> Members<T, P> {
 
     /// The domain in which all members are held back, if the caller's item has a place there.
     ///
-    /// A member that was held back is so as long as its domain has let nothing in. So where one member after the other cannot be waited for,
-    /// none is looked at twice.
+    /// A member that was held back is so as long as its domain has let nothing in. So where one member after the other cannot be waited
+    /// for, none is looked at twice.
     fn all_held_back(&mut self) -> Option<*const Admission<P>> {
         // Where the last look came to its end: the one that will end next, most often.
         if let Some(place) = self.order.unseen() {

@@ -174,8 +174,11 @@ impl<P: Platform> Beside<P> {
     /// Begins to wait for an item that is held back in `domain`, where the caller's item has a place.
     pub(crate) fn in_domain(domain: Option<*const Admission<P>>) -> Option<Self> {
         // SAFETY: it is there as long as the caller's item runs.
-        let refused = domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting());
-        (!refused).then_some(Beside(domain))
+        if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
+            // None is made: its drop would end what has not begun.
+            return None;
+        }
+        Some(Beside(domain))
     }
 }
 

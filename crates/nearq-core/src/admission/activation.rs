@@ -211,8 +211,8 @@ impl<P: Platform> Admission<P> {
         stale >= many.max(self.inactive.load(Ordering::Relaxed))
     }
 
-    /// As [`tidy`](Self::tidy), by the monitor where nothing has been started for a while: then no worker comes by. An item that is cancelled
-    /// and queued again leaves a node each time.
+    /// As [`tidy`](Self::tidy), by the monitor where nothing has been started for a while: then no worker comes by. An item that is
+    /// cancelled and queued again leaves a node each time.
     pub(crate) fn tidy_up(&self) {
         let mut before = u64::MAX;
         loop {

@@ -11,8 +11,8 @@
 //! layout (`flush`), and a table for each.
 //!
 //! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
-//! leave thousands of them: nothing here looks at all of one kind for each of another, or at all of them for each change. (A queue's domains
-//! and sets are as few as its machine and `flush` allow.)
+//! leave thousands of them: nothing here looks at all of one kind for each of another, or at all of them for each change. (A queue's
+//! domains and sets are as few as its machine and `flush` allow.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};

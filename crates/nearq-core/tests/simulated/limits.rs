@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nearq_core::{Domain, Error, Runtime, Scope, Workqueue};
+use nearq_core::{Domain, Error, JoinError, Runtime, Scope, Workqueue};
 use nearq_platform::{Parker, Platform};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
@@ -253,4 +253,25 @@ fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
         assert!(queue.limits().iter().all(|row| row.limit == 6));
     });
     outcome.expect();
+}
+
+/// An item that is told of a member that it cannot be waited for raises the limit, and waits for the others.
+#[test]
+fn a_set_can_be_waited_for_once_its_queue_has_another_place() {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 1).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = Arc::new(runtime.workqueue("set").max_active(1).build_in().expect("is known"));
+        let own = Arc::clone(&queue);
+        let joiner = queue.spawn(move || {
+            let mut set = own.join_set();
+            (0..4).for_each(|number| set.spawn(move || number));
+            assert!(matches!(set.join_next(), Some(Err(JoinError::Deadlock))));
+            own.set_max_active(2).expect("can be done");
+            let rest: Vec<u32> = core::iter::from_fn(|| set.join_next()?.ok()).collect();
+            (rest, set.len())
+        });
+        joiner.join().expect("does not panic")
+    });
+    assert_eq!(outcome.expect(), (vec![1, 2, 3], 0));
 }
