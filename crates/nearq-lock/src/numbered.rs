@@ -67,6 +67,16 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         &self.chunk(chunk).things[at]
     }
 
+    /// The thing of that number, which may be any; none if it has not been made.
+    pub(crate) fn get_if_made(&self, number: u32) -> Option<&T> {
+        if number == 0 {
+            return None;
+        }
+        let (chunk, at) = Self::find(number);
+        self.chunks.get(chunk)?;
+        self.made(chunk)?.things.get(at)
+    }
+
     /// The chunk, if it has been made.
     fn made(&self, chunk: usize) -> Option<&Chunk<P, T>> {
         // Acquire: pairs with the release in `make`.

@@ -195,7 +195,7 @@ impl<P: Platform> RawCondvar<P> {
         let slept = room.table.sleep_in_ring(number, until);
         // Before the record may be another thread's.
         if let (Some(summons), Some(answered)) = (summons, answered) {
-            summons.wait_no_more(number, answered);
+            summons.wait_no_more(answered);
         }
         if slept == Slept::Claimed {
             let waiting = Waiting::<P>::new(mutex.word()).staying(stay);

@@ -395,9 +395,10 @@ impl<P: Platform> Table<P> {
         }
     }
 
-    /// Has the owner of a record leave the ring that it is in, if it is in one and was not notified.
+    /// Has the owner of a record leave the ring that it is in, if it is in one and was not notified. The number may be any.
     pub(crate) fn call_away(&self, number: u32) {
-        let state = &self.record(number).state;
+        let Some(record) = self.record_if_made(number) else { return };
+        let state = &record.state;
         // Relaxed: what the owner does next is under the ring's lock, and what it is called for is ordered by who calls.
         if state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             P::wake_at_node(state, 1);

@@ -20,6 +20,11 @@
 //! The word is touched once by who calls, before anything else is done: the thread may end, and the word with it, as soon as it can find
 //! what it was called for. The record is there for ever; at worst it is another wait's by then, which ends for no reason.
 //!
+//! # Who breaks the rules
+//! The functions here are safe, so they bear a summons by which two threads wait, or that is told of another one's record: the thread's steps
+//! write the bits of `WAITS_BY` alone, whatever is there, and who calls looks whether there is a record of the number that it finds
+//! (`Table::call_away`). At worst a wait ends for no reason, or one that should have ended goes on.
+//!
 //! Orderings: what was done before the thread is woken it learns by other means than these words (the ring's lock orders nothing with
 //! who calls). The word's steps are acquire and release, as the number that is found leads to a record that was made ready before.
 
@@ -30,7 +35,8 @@ use crate::room::Room;
 const WAITS_BY: u32 = 0xffff;
 const SENT: u32 = 1 << 31;
 
-/// By which others may end a thread's [waits](crate::RawCondvar::wait_unless_called): each thread has one of its own.
+/// By which others may end a thread's [waits](crate::RawCondvar::wait_unless_called): each thread has one of its own. Where two threads wait
+/// by one, a call may end another wait than that of who should come, for no reason, or none.
 #[derive(Debug)]
 pub struct Summons<P: Platform = Linux> {
     word: P::AtomicU32,
@@ -92,22 +98,34 @@ impl<P: Platform> Summons<P> {
     /// The caller, whose summons this is, waits again by the record that [`waits_by`](Self::waits_by) returned. It has
     /// [left](crate::Stay::leave) the wait that it began since.
     pub fn waits_again(&self, by: WaitsBy) {
-        self.wait_no_more(self.waits_by().0, Answered { was_sent: false, outer: by.0 });
+        // Relaxed: nothing is published by it.
+        self.set(by.0, Ordering::Relaxed);
     }
 
     /// The caller, whose summons it is, waits by a record that is in a ring.
     pub(crate) fn wait_by(&self, number: u32) -> Answered {
-        // Relaxed: the caller's alone.
-        let outer = self.word.load(Ordering::Relaxed) & WAITS_BY;
         // Release: pairs with the acquire in `send`. Acquire: with the release there.
-        let before = self.word.fetch_add(number.wrapping_sub(outer), Ordering::AcqRel);
-        Answered { was_sent: before & SENT != 0, outer }
+        let before = self.set(number, Ordering::AcqRel);
+        Answered { was_sent: before & SENT != 0, outer: before & WAITS_BY }
     }
 
-    /// It does not wait by that record any more.
-    pub(crate) fn wait_no_more(&self, number: u32, answered: Answered) {
+    /// It does not wait any more by the record that it began to wait by with that answer.
+    pub(crate) fn wait_no_more(&self, answered: Answered) {
         // Relaxed: nothing is published by it.
-        self.word.fetch_add(answered.outer.wrapping_sub(number), Ordering::Relaxed);
+        self.set(answered.outer, Ordering::Relaxed);
+    }
+
+    /// Writes a number, and returns the word before.
+    fn set(&self, number: u32, order: Ordering) -> u32 {
+        // Relaxed, both: decided by the step.
+        let mut found = self.word.load(Ordering::Relaxed);
+        loop {
+            let new = found & !WAITS_BY | number & WAITS_BY;
+            match self.word.compare_exchange_weak(found, new, order, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(other) => found = other,
+            }
+        }
     }
 }
 
@@ -123,5 +141,35 @@ impl<P: Platform> Called<P> {
 impl Default for Summons<Linux> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_does_not_follow_a_number_that_no_record_has() {
+        let summons = Summons::new();
+        for number in [1, 4, 5, 40_000, WAITS_BY] {
+            let before = summons.waits_by();
+            summons.waits_again(WaitsBy(number));
+            summons.send().wake();
+            summons.waits_again(before);
+            summons.renew();
+            assert_eq!(summons.waits_by().0, 0);
+        }
+    }
+
+    #[test]
+    fn two_that_wait_by_one_summons_do_not_send_it() {
+        let summons = Summons::new();
+        let first = summons.wait_by(9);
+        let second = summons.wait_by(2);
+        summons.wait_no_more(first);
+        summons.send().wake();
+        summons.renew();
+        summons.wait_no_more(second);
+        assert!(!summons.wait_by(3).was_sent);
     }
 }

@@ -112,6 +112,11 @@ impl<P: Platform> Table<P> {
         self.records.get(number)
     }
 
+    /// The record of that number, which may be any; none if it was never given out.
+    pub(crate) fn record_if_made(&self, number: u32) -> Option<&Record<P>> {
+        self.records.get_if_made(number)
+    }
+
     /// Takes a record; none if all are in use. The caller has it until it calls one of [`give_back`](Self::give_back),
     /// [`leave_behind`](Self::leave_behind).
     #[inline]
