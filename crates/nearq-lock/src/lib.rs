@@ -62,6 +62,7 @@ mod table;
 mod threshold;
 mod turn;
 mod waiting;
+mod withdraw;
 mod word;
 
 pub use condvar::Condvar;

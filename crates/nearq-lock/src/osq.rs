@@ -78,6 +78,13 @@ impl<P: Platform> Tail for Last<'_, P> {
         // Release: pairs with the acquire of who takes the free lock. Acquire on failure: as `Tail` asks.
         self.0.compare_exchange(in_tail(number), 0, Ordering::Release, Ordering::Acquire).is_ok()
     }
+
+    fn replace(&self, number: u32, with: u32) -> bool {
+        // Acquire and release: who takes the place of the one that was last hands on what that one has released. Relaxed: nothing is
+        // looked at on failure.
+        let (from, to) = (in_tail(number), in_tail(with));
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 impl<T> OsqLock<T> {
@@ -156,7 +163,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         deadline: Option<Instant>,
     ) -> Option<OsqGuard<'_, T, P>> {
         let room = Room::<P>::get();
-        let number = loop {
+        let mut number = loop {
             match room.table.take() {
                 Some(number) => break number,
                 None if !sleep || deadline.is_some_and(|deadline| P::now() >= deadline) => {
@@ -170,6 +177,9 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
         room.table.prepare(number, here);
         // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
         let before = u32::from(self.tail.swap(in_tail(number), Ordering::AcqRel));
+        if !sleep || deadline.is_some() {
+            room.table.is_behind(number, before);
+        }
         if before == 0 || room.table.link(number, before).is_some() {
             return Some(self.guard(room, number));
         }
@@ -180,7 +190,8 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
                 P::wait_until_changed(state, crate::queue::WAITING, looks);
             }
         };
-        match room.table.wait(number, look, sleep, deadline, None) {
+        let tail = Last::<P>(&self.tail);
+        match room.table.wait(&mut number, look, sleep, deadline, None, &tail) {
             Heard::Message(message) => {
                 debug_assert_eq!(message, TURN, "this queue has no other message");
                 Some(self.guard(room, number))

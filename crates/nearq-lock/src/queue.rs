@@ -11,12 +11,14 @@
 //! |---|---|---|
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
 //! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
-//! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record |
+//! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
+//! | a claim | as `LEFT`, for all but the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
 //! | `HOLDING` | in front for a while, by its owner's wish | its owner |
 //! | a message | its owner has been told, and is in front | its owner, at its next waiting |
 //! | others | not in a queue: `ring.rs` | |
 //!
-//! A record's `next`: 0, the number of the one behind it, or `GONE` with a message.
+//! A record's `next`: 0, the number of the one behind it, or `GONE` with a message. The `before` of one that may give up is the one
+//! ahead of it, as a hint.
 //!
 //! - *join*: prepare the record (`WAITING`, no next), swap its number into the tail. Was there nobody: in front.
 //!   Otherwise swap the number into the `next` of the one before (*link*). Was there 0: wait. Was there `GONE`: the one
@@ -27,9 +29,10 @@
 //!   record stays behind for it.
 //! - *tell*: swap the message into `state`. `ASLEEP` before: wake it. `LEFT` before: nobody waits there; go on as if
 //!   that record were the one that leaves the front, with the same message.
-//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. The same is done when a thread
-//!   ends in the middle of its waiting (`Table::ended`). One that ends while it is `HOLDING` changes nothing: what is a queue's front stays
-//!   its front, and nobody behind is ever told. One that ends with a message takes the message along.
+//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it; where
+//!   others have been left right ahead of it, one of them stays and the rest is taken out (`withdraw.rs`). The same first step is
+//!   done when a thread ends in the middle of its waiting (`Table::ended`). One that ends while it is `HOLDING` changes nothing: what
+//!   is a queue's front stays its front, and nobody behind is ever told. One that ends with a message takes the message along.
 //!
 //! A thread that sleeps by its record for another reason can be put into a queue by whoever may end that sleep (`ring.rs`): the
 //! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.
@@ -42,7 +45,8 @@
 //!    one before. Who is told is not in the tail's past any more: the one before has taken the number out of its `next`, and
 //!    a tail that names a record is overwritten by the one who joins or by the one who leaves. A joiner that has read the
 //!    number from the tail will still write to `next`: such a record stays behind (`GONE`) until it has.
-//! 4. **First come, first told.**
+//!    One that is taken out by who gives up is named in the tail and in the `next` of the one ahead, both of which it changes before.
+//! 4. **First come, first told.** Who gives up a place makes nobody's worse.
 //!
 //! # Forks
 //! In the child of a fork, a queue may hold records of threads that there are not. They are told by their epoch: who joins
@@ -64,7 +68,7 @@ pub(crate) const WAITING: u32 = 0;
 /// In a queue, asleep.
 pub(crate) const ASLEEP: u32 = 1;
 /// In a queue, and nobody waits.
-const LEFT: u32 = 2;
+pub(crate) const LEFT: u32 = 2;
 /// In front, and its owner knows it: who holds a lock that is a queue.
 const HOLDING: u32 = 6;
 /// The message: it is your turn.
@@ -77,6 +81,9 @@ pub(crate) const FRONT: u32 = 5;
 /// The message to a thread that is in no queue: wait for the mutex without a queue.
 pub(crate) const ALONE: u32 = 10;
 
+/// In a state that is a claim; the lower bits name the record whose owner makes it (`withdraw.rs`).
+pub(crate) const CLAIMED: u32 = 1 << 30;
+
 /// In `next`: the record has left the front; the message is in the lower bits.
 const GONE: u32 = 1 << 31;
 
@@ -84,6 +91,9 @@ const GONE: u32 = 1 << 31;
 pub(crate) trait Tail {
     /// Replaces `number` by nobody, if it is there. Acquire where it is not; release where it is.
     fn clear(&self, number: u32) -> bool;
+
+    /// Replaces `number` by another record's, if it is there. Release where it is.
+    fn replace(&self, number: u32, with: u32) -> bool;
 }
 
 /// When one that sleeps is woken that has been told something.
@@ -334,7 +344,7 @@ impl<P: Platform> Table<P> {
             crate::statistics::seen::note(crate::statistics::Event::ToldLeft);
         }
         // A thread that is gone with a fork waits no more than one that has left.
-        before != LEFT && epoch == Self::epoch()
+        before != LEFT && before & CLAIMED == 0 && epoch == Self::epoch()
     }
 
     /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. The record is
@@ -396,30 +406,38 @@ impl<P: Platform> Table<P> {
     }
 
     /// Waits until the record is told something: looks `budget` times, and sleeps then, at most until `deadline`. Looks
-    /// again whenever it was roused. With `sleep` false it gives up instead of sleeping.
+    /// again whenever it was roused. With `sleep` false it gives up instead of sleeping. If it was told something, that is by the record
+    /// that `number` names then.
     pub(crate) fn wait(
         &self,
-        number: u32,
+        number: &mut u32,
         mut look: impl FnMut(&P::AtomicU32),
         sleep: bool,
         deadline: Option<Instant>,
         stay: Option<&Stay<P>>,
+        tail: &impl Tail,
     ) -> Heard {
-        let state: &P::AtomicU32 = &self.record(number).state;
+        let state: &P::AtomicU32 = &self.record(*number).state;
         loop {
             look(state);
-            let next = if sleep { ASLEEP } else { LEFT };
-            // Acquire on failure: pairs with the release in `tell`. Release: who finds `LEFT` has the record.
-            match state.compare_exchange(WAITING, next, Ordering::Release, Ordering::Acquire) {
+            if !sleep {
+                return self.withdraw(number, tail);
+            }
+            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `tell`.
+            match state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire) {
                 Err(message) => return Heard::Message(message),
-                Ok(_) if !sleep => {
-                    self.leave_behind(number);
-                    return Heard::Nothing;
-                }
                 Ok(_) => {}
             }
-            if let Some(heard) = self.sleep(number, deadline, stay) {
-                return heard;
+            match self.sleep(*number, deadline) {
+                None => {}
+                Some(Heard::Nothing) => {
+                    // Before the step after which the record may be another thread's.
+                    if let Some(stay) = stay {
+                        stay.goes_on();
+                    }
+                    return self.withdraw(number, tail);
+                }
+                Some(heard) => return heard,
             }
         }
     }
@@ -459,54 +477,42 @@ impl<P: Platform> Table<P> {
 
     /// Goes on with the waiting of a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline:
     /// its owner is asleep as far as others know, or was roused, or told something.
-    pub(crate) fn wait_on(&self, number: u32, look: impl FnMut(&P::AtomicU32)) -> Heard {
+    pub(crate) fn wait_on(&self, number: u32, mut look: impl FnMut(&P::AtomicU32)) -> Heard {
+        let state: &P::AtomicU32 = &self.record(number).state;
         // Acquire: pairs with the release in `tell`.
-        match self.record(number).state.load(Ordering::Acquire) {
+        match state.load(Ordering::Acquire) {
             WAITING => {}
             ASLEEP => {
-                if let Some(heard) = self.sleep(number, None, None) {
+                if let Some(heard) = self.sleep(number, None) {
                     return heard;
                 }
             }
             message => return Heard::Message(message),
         }
-        self.wait(number, look, true, None, None)
+        loop {
+            look(state);
+            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `tell`.
+            if let Err(message) =
+                state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
+            {
+                return Heard::Message(message);
+            }
+            if let Some(heard) = self.sleep(number, None) {
+                return heard;
+            }
+        }
     }
 
-    /// Sleeps by a record that says so, at most until `deadline`. What its owner was told; nothing if it was roused.
-    fn sleep(
-        &self,
-        number: u32,
-        deadline: Option<Instant>,
-        stay: Option<&Stay<P>>,
-    ) -> Option<Heard> {
+    /// Sleeps by a record that says so, at most until `deadline`: what its owner was told, or nothing at the deadline. None if it was
+    /// roused.
+    fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
         let state = &self.record(number).state;
         loop {
             let outcome = self.sleep_while(number, ASLEEP, deadline);
             // Acquire: pairs with the release in `tell`.
             match state.load(Ordering::Acquire) {
                 WAITING => return None,
-                ASLEEP if outcome == Wait::TimedOut => {
-                    // Before the step after which the record may be another thread's.
-                    if let Some(stay) = stay {
-                        stay.goes_on();
-                    }
-                    // Release: who finds it has the record. Acquire on failure: as above.
-                    match state.compare_exchange(ASLEEP, LEFT, Ordering::Release, Ordering::Acquire)
-                    {
-                        Ok(_) => {
-                            self.leave_behind(number);
-                            return Some(Heard::Nothing);
-                        }
-                        Err(WAITING) => {
-                            if let Some(stay) = stay {
-                                stay.is_queued();
-                            }
-                            return None;
-                        }
-                        Err(message) => return Some(Heard::Message(message)),
-                    }
-                }
+                ASLEEP if outcome == Wait::TimedOut => return Some(Heard::Nothing),
                 ASLEEP => {}
                 message => return Some(Heard::Message(message)),
             }

@@ -82,6 +82,13 @@ impl<P: Platform> Tail for DomainTail<'_, P> {
         // Release: what we did in front is over. Acquire on failure: as `Tail` asks.
         self.line.tail.compare_exchange(ours, nobody, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+
+    fn replace(&self, number: u32, with: u32) -> bool {
+        let queue = self.generation << GENERATION;
+        let (from, to) = (queue | u64::from(number), queue | u64::from(with));
+        // Release: as `Tail` asks. Acquire and relaxed: as all steps of tails are; nothing is looked at on failure.
+        self.line.tail.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// What standing up led to.

@@ -32,6 +32,9 @@ pub(crate) enum Event {
     /// Likewise: one was told that had left.
     #[cfg(test)]
     ToldLeft,
+    /// Likewise: one that gave up took over the record of another one that had left ahead of it.
+    #[cfg(test)]
+    TakenOver,
     /// Likewise: one that queued up in a slot found that it was not the mutex's any more.
     #[cfg(test)]
     Anew,
@@ -85,6 +88,7 @@ pub(crate) mod seen {
         Event::Moved,
         Event::NotLinked,
         Event::ToldLeft,
+        Event::TakenOver,
         Event::Anew,
     ];
     const COUNT: usize = Event::Anew as usize + 1;

@@ -5,12 +5,12 @@
 mod contending;
 mod moved;
 mod passing;
+mod plain_tail;
 mod running;
-
-use core::cell::Cell;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
+use self::plain_tail::PlainTail;
 use crate::own::Own;
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
 use crate::room::Room;
@@ -49,39 +49,6 @@ pub(crate) struct Turns<'a, P: Platform> {
     here: usize,
     /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
-}
-
-/// The plain queue's tail, and the word as it was when it was cleared.
-struct PlainTail<'a, P: Platform> {
-    word: &'a P::AtomicU32,
-    /// What the same step takes away.
-    also: u32,
-    cleared: Cell<u32>,
-}
-
-impl<'a, P: Platform> PlainTail<'a, P> {
-    fn new(word: &'a P::AtomicU32, also: u32) -> Self {
-        PlainTail { word, also, cleared: Cell::new(0) }
-    }
-}
-
-impl<P: Platform> Tail for PlainTail<'_, P> {
-    fn clear(&self, number: u32) -> bool {
-        // Acquire: as `Tail` asks.
-        let mut word = self.word.load(Ordering::Acquire);
-        while word >> TAIL_SHIFT == number {
-            let without = word & !(TAIL | self.also);
-            // Release: what we did in front is over. Acquire on failure: as above.
-            match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.cleared.set(word);
-                    return true;
-                }
-                Err(found) => word = found,
-            }
-        }
-        false
-    }
 }
 
 /// A turn: whose it is, and what went along with it.
@@ -246,6 +213,9 @@ impl<'a, P: Platform> Turns<'a, P> {
                 self.room.table.prepare(number, self.here);
                 self.begins(number, slot(word));
                 if let Some((before, tail)) = bound.join(self.here, seen, number) {
+                    if deadline.is_some() {
+                        self.room.table.is_behind(number, before);
+                    }
                     let heard = if before == 0 {
                         Some(FRONT)
                     } else {
@@ -257,10 +227,17 @@ impl<'a, P: Platform> Turns<'a, P> {
         }
     }
 
-    /// Waits by a record until it is told something.
-    fn wait_by(&self, number: u32, deadline: Option<Instant>) -> Heard {
+    /// Waits by a record until it is told something, by the record that `number` names then.
+    fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Heard {
         self.is_queued();
-        self.watch(|look| self.room.table.wait(number, look, true, deadline, self.stay))
+        let (table, before) = (&self.room.table, *number);
+        let heard = self.watch(|look| table.wait(number, look, true, deadline, self.stay, tail));
+        if let Some(stay) = self.stay
+            && *number != before
+        {
+            stay.begin(*number, self.word);
+        }
+        heard
     }
 
     /// Waits, with looks as long as others who wait by their records may look, and notes how it went.
@@ -295,8 +272,13 @@ impl<'a, P: Platform> Turns<'a, P> {
     fn in_plain_queue(&self, number: u32, before: u32, deadline: Option<Instant>) -> bool {
         let mut turn = Turn { number, passed: 0, since: 0 };
         if before != 0 {
+            let mut number = number;
+            let tail = PlainTail::<P>::new(self.word, 0);
+            if deadline.is_some() {
+                self.room.table.is_behind(number, before);
+            }
             if self.room.table.link(number, before).is_none()
-                && self.wait_by(number, deadline) == Heard::Nothing
+                && self.wait_by(&mut number, deadline, &tail) == Heard::Nothing
             {
                 return false;
             }
@@ -414,7 +396,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     }
 
     /// Whether two of those in the plain queue are of one domain, from a record on that is linked. The caller has the turn, so
-    /// nobody leaves the queue.
+    /// nobody is told in the queue; who gives up may be taken out, and then the look may go on in another queue. It is a hint.
     fn two_of_one_domain(&self, first: u32) -> bool {
         let mut seen: u32 = 0;
         let mut at = Some(first);
@@ -426,7 +408,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                 return true;
             }
             seen |= 1 << place;
-            at = self.room.table.behind(number);
+            at = self.room.table.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
         }
         true
     }
@@ -487,7 +469,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         heard: Option<u32>,
         deadline: Option<Instant>,
     ) -> Option<bool> {
-        let mut heard = heard;
+        let (mut heard, mut number) = (heard, number);
         let turn = loop {
             match heard {
                 Some(TURN) => break self.turn(number),
@@ -505,7 +487,7 @@ impl<'a, P: Platform> Turns<'a, P> {
                     self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
                     return None;
                 }
-                None => match self.wait_by(number, deadline) {
+                None => match self.wait_by(&mut number, deadline, tail) {
                     Heard::Message(message) => heard = Some(message),
                     Heard::Nothing => return Some(false),
                 },

@@ -127,6 +127,13 @@ fn condition_variables_are_as_the_c_librarys() {
 }
 
 #[test]
+fn a_thread_that_polls_leaves_the_others_places_to_wait_at() {
+    // Once, as it takes long, and in the usual mode.
+    let Some(program) = compile("polling.c", "polling", &[]) else { return };
+    assert_eq!(run(&program, &[], true, &[]).printed, "has() - before < ENOUGH = 1\n");
+}
+
+#[test]
 fn threads_are_cancelled_while_they_wait() {
     same_with_and_without("cancelling");
 }

@@ -95,6 +95,38 @@ fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
     assert!(*lock.lock() >= (THREADS * ROUNDS / 3) as u64);
 }
 
+/// Threads come again and again, and wait for a short time while another one holds the lock for long: they would leave all records of the
+/// process behind, and then nobody could take any lock.
+#[test]
+fn who_comes_again_and_again_does_not_use_the_records_up() {
+    let lock = Arc::new(OsqLock::<_>::new(0));
+    let mutex = Arc::new(crate::RawMutex::<Linux>::new_in());
+    let guard = lock.lock();
+    mutex.lock();
+    let waits = Arc::clone(&mutex);
+    let waiting = Linux::spawn(ThreadSpec::default(), move || {
+        waits.lock();
+        // SAFETY: taken above.
+        unsafe { waits.unlock() };
+    });
+    let (shared, tried) = (Arc::clone(&lock), Arc::clone(&mutex));
+    on_threads(move |index| {
+        let past = Linux::now();
+        for round in 0..ROUNDS * 5 {
+            assert!(shared.lock_spinning((index + round) as u32 % 3).is_none());
+            assert!(!tried.try_lock_until(past));
+        }
+    });
+    let table = &Room::<Linux>::get().table;
+    let count = table.count();
+    assert!(count < ROUNDS, "{count} records");
+    drop(guard);
+    // SAFETY: taken above.
+    unsafe { mutex.unlock() };
+    Linux::join(waiting.expect("a thread can be created"));
+    *lock.lock() += 1;
+}
+
 #[test]
 fn first_come_first_served() {
     let lock = Arc::new(OsqLock::<_>::new(Vec::new()));

@@ -108,6 +108,50 @@ fn one_in_the_middle_leaves() {
     });
 }
 
+/// Two leave, and the one behind takes over the record of the one ahead, while the lock is handed on to them and to one behind them.
+#[test]
+fn who_leaves_takes_out_those_that_have_left_ahead() {
+    check(bound(2, 3), &[Event::ToldLeft, Event::TakenOver], || {
+        let lock = new();
+        let guard = lock.lock();
+        let leaves = || {
+            start(&lock, |lock| {
+                increment_or_leave(lock);
+            })
+        };
+        let others = [leaves(), leaves()];
+        // SAFETY: as in `increment`.
+        guard.with_mut(|count| unsafe { *count += 1 });
+        drop(guard);
+        increment(&lock);
+        others.into_iter().for_each(Loom::join);
+        assert!((2..=4).contains(&count(&lock)));
+        assert!(Room::<Loom>::get().table.count() <= 3, "{}", Room::<Loom>::get().table.count());
+    });
+}
+
+/// One polls a lock that another one holds: of what it has left behind one record stays.
+#[test]
+fn who_leaves_again_and_again_leaves_one_record() {
+    check(bound(2, 3), &[Event::TakenOver], || {
+        let lock = new();
+        let guard = lock.lock();
+        let polls = start(&lock, |lock| {
+            for _ in 0..3 {
+                increment_or_leave(lock);
+            }
+        });
+        let late = start(&lock, |lock| {
+            increment_or_leave(lock);
+        });
+        Loom::join(polls);
+        Loom::join(late);
+        let count = Room::<Loom>::get().table.count();
+        assert!(count <= 5, "{count}");
+        drop(guard);
+    });
+}
+
 #[test]
 fn trying_orders_as_waiting_does() {
     check(3, &[Event::NotLinked], || {

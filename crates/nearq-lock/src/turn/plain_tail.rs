@@ -1,0 +1,55 @@
+//! The plain queue's tail, which is in the mutex's word, as one that is left (`queue.rs`).
+
+use core::cell::Cell;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::queue::Tail;
+use crate::word::{TAIL, TAIL_SHIFT};
+
+/// The plain queue's tail, and the word as it was when it was cleared.
+pub(super) struct PlainTail<'a, P: Platform> {
+    word: &'a P::AtomicU32,
+    /// What the same step takes away.
+    also: u32,
+    pub(super) cleared: Cell<u32>,
+}
+
+impl<'a, P: Platform> PlainTail<'a, P> {
+    pub(super) fn new(word: &'a P::AtomicU32, also: u32) -> Self {
+        PlainTail { word, also, cleared: Cell::new(0) }
+    }
+}
+
+impl<P: Platform> Tail for PlainTail<'_, P> {
+    fn clear(&self, number: u32) -> bool {
+        // Acquire: as `Tail` asks.
+        let mut word = self.word.load(Ordering::Acquire);
+        while word >> TAIL_SHIFT == number {
+            let without = word & !(TAIL | self.also);
+            // Release: what we did in front is over. Acquire on failure: as above.
+            match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.cleared.set(word);
+                    return true;
+                }
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    fn replace(&self, number: u32, with: u32) -> bool {
+        // Relaxed, here and on failure: nothing is looked at; decided by the step.
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word >> TAIL_SHIFT == number {
+            let new = word & !TAIL | with << TAIL_SHIFT;
+            // Release: as `Tail` asks. Acquire: as all steps that change the tail.
+            match self.word.compare_exchange(word, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+}
