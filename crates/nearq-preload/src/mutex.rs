@@ -297,15 +297,23 @@ impl Mutex {
         if self.try_word() { self.taken(kind) } else { libc::EBUSY }
     }
 
-    fn lock_until(&self, kind: Kind, clock: libc::clockid_t, time: timespec) -> c_int {
+    /// # Safety
+    /// The time is one to read, if the caller has to wait.
+    unsafe fn lock_until(
+        &self,
+        kind: Kind,
+        clock: libc::clockid_t,
+        until: *const timespec,
+    ) -> c_int {
         if let Some(outcome) = self.again(kind, libc::EDEADLK) {
             return outcome;
         }
         if self.try_word() {
             return self.taken(kind);
         }
-        // A time that is none is only an error for who has to wait.
-        let deadline = match clock::deadline(clock, time) {
+        // A time that is none is only an error for who has to wait, and nobody else reads it.
+        // SAFETY: as the caller promises.
+        let deadline = match clock::deadline(clock, unsafe { *until }) {
             Ok(deadline) => deadline,
             Err(error) => return error,
         };
@@ -413,7 +421,7 @@ pub(crate) unsafe fn clocklock(
         // SAFETY: see `lock`.
         Kind::Foreign => unsafe { real::mutex_clocklock::call(mutex, clock, until) },
         // SAFETY: the time is one to read, as the caller promises.
-        kind => view.lock_until(kind, clock, unsafe { *until }),
+        kind => unsafe { view.lock_until(kind, clock, until) },
     }
 }
 

@@ -347,9 +347,21 @@ static void c11(void)
     SAY(mtx_init((mtx_t[1]){ 0 }, 77));
 }
 
+/* Who finds the mutex free reads no time, which may be any address then. */
+static void unread_times(void)
+{
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct timespec *volatile nowhere = (struct timespec *)8;
+    SAY(pthread_mutex_timedlock(&mutex, nowhere));
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    SAY(pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, nowhere));
+    SAME(pthread_mutex_unlock(&mutex), 0);
+}
+
 int main(void)
 {
     kinds();
+    unread_times();
     int unchecked[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ADAPTIVE_NP };
     for (unsigned i = 0; i < sizeof unchecked / sizeof *unchecked; i++) {
         given_back_elsewhere(unchecked[i]);
