@@ -269,11 +269,22 @@ impl<P: Platform> RawCondvar<P> {
     ///
     /// The caller may hold the mutex or not.
     pub fn notify_one(&self) -> bool {
-        let Some(found) = look::<P>(&self.ring) else { return false };
+        self.notify_one_after(|| {})
+    }
+
+    /// As [`notify_one`](Self::notify_one). `then` is called when the condition variable has been touched for the last time, and before a
+    /// thread that is notified here can know it. For who has to notify others besides, any of whom may destroy the condition variable when
+    /// it was notified.
+    pub fn notify_one_after(&self, then: impl FnOnce()) -> bool {
+        let Some(found) = look::<P>(&self.ring) else {
+            then();
+            return false;
+        };
         let room = Room::<P>::get();
         let mut ring = Ring::lock(&self.ring, found, &room.table);
         let claimed = ring.claim_first();
         ring.unlock();
+        then();
         if let Some(number) = claimed {
             // SAFETY: just claimed.
             unsafe { Self::move_to_mutex(room, number) };
@@ -285,13 +296,22 @@ impl<P: Platform> RawCondvar<P> {
     ///
     /// The caller may hold the mutex or not. They do not all wake up now: each does when the mutex is to be had.
     pub fn notify_all(&self) -> usize {
-        let Some(found) = look::<P>(&self.ring) else { return 0 };
+        self.notify_all_after(|| {})
+    }
+
+    /// As [`notify_all`](Self::notify_all). `then` is called as by [`notify_one_after`](Self::notify_one_after).
+    pub fn notify_all_after(&self, then: impl FnOnce()) -> usize {
+        let Some(found) = look::<P>(&self.ring) else {
+            then();
+            return 0;
+        };
         let room = Room::<P>::get();
         let gate = P::AtomicU32::new(0);
         let mut ring = Ring::lock(&self.ring, found, &room.table);
         let claimed = ring.claim_all(&gate);
         ring.unlock();
         past_the_gate::<P>(&gate);
+        then();
         let count = claimed.count;
         for number in claimed {
             // SAFETY: just claimed.

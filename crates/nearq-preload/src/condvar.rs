@@ -323,18 +323,22 @@ unsafe extern "C-unwind" fn notify_those_who_wait(
 unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
     // SAFETY: see `notify`; not shared.
     let view = unsafe { Condvar::of(condvar) };
-    // Acquire: pairs with who made it. Before our own, after which the condition variable may be gone.
+    // Acquire: pairs with who made it.
     let stand_in = view.stand_in.load(Ordering::Acquire);
-    if !stand_in.is_null() {
-        // SAFETY: one of ours, initialised.
-        unsafe { whom.of_the_c_library(stand_in) };
-    }
+    // Who is notified may destroy the condition variable at once. So those who wait there are notified when it is not touched any more;
+    // and before those that wait at ours know that they were, until when it exists, and the one that stands in with it.
+    let theirs = || {
+        if !stand_in.is_null() {
+            // SAFETY: one of ours, initialised.
+            unsafe { whom.of_the_c_library(stand_in) };
+        }
+    };
     match whom {
         For::One => {
-            view.raw.notify_one();
+            view.raw.notify_one_after(theirs);
         }
         For::All => {
-            view.raw.notify_all();
+            view.raw.notify_all_after(theirs);
         }
     }
 }

@@ -170,6 +170,14 @@ fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
 }
 
 #[test]
+fn a_condition_variable_is_not_touched_after_who_waits_with_a_foreign_mutex_was_notified() {
+    let Some(with) = same_with_and_without("standing_in") else { return };
+    if with.printed == "refused\n" {
+        skipped("threads of real-time classes", "refused", "run the tests as root");
+    }
+}
+
+#[test]
 fn threads_jump_out_of_a_wait() {
     // The C library's condition variable counts one that has left as one that waits, and may notify it.
     prints_in_each_mode("jumping", "conditions", "jumped = 3", 24);
