@@ -35,6 +35,7 @@
 #[cfg(feature = "lock_api")]
 mod api;
 mod condvar;
+mod fallible;
 mod lines;
 mod misuse;
 #[cfg(all(test, not(any(miri, tsan))))]

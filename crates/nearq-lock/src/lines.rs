@@ -11,9 +11,10 @@
 use core::ops::Index;
 use core::ptr::NonNull;
 use std::alloc::{self, Layout};
-use std::sync::Arc;
 
-use nearq_platform::{Atomic, MemoryPolicy, Platform};
+use nearq_platform::{Atomic, AtomicInt, MemoryPolicy, Ordering, Platform};
+
+use crate::fallible;
 
 /// A domain's queue in one slot; what is in it is told in `slot.rs`. The other domains touch it when the turn goes there.
 #[repr(align(64))]
@@ -101,6 +102,49 @@ impl<P: Platform> Drop for Sheet<P> {
     }
 }
 
+/// A share of a sheet, as the library's `Arc`, of which one cannot be made where there may be no memory.
+struct Share<P: Platform>(NonNull<Shared<P>>);
+
+struct Shared<P: Platform> {
+    count: P::AtomicU32,
+    sheet: Sheet<P>,
+}
+
+impl<P: Platform> Share<P> {
+    /// The first share of a sheet; none if there is no memory.
+    fn of(sheet: Sheet<P>) -> Option<Self> {
+        let shared = fallible::boxed(Shared { count: P::AtomicU32::new(1), sheet })?;
+        Some(Share(NonNull::from(Box::leak(shared))))
+    }
+
+    fn shared(&self) -> &Shared<P> {
+        // SAFETY: validity: leaked by `of`, and there until the last share is dropped. Aliasing and thread: only shared.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn sheet(&self) -> &Sheet<P> {
+        &self.shared().sheet
+    }
+}
+
+impl<P: Platform> Clone for Share<P> {
+    fn clone(&self) -> Self {
+        // Relaxed: the caller's share keeps it.
+        self.shared().count.fetch_add(1, Ordering::Relaxed);
+        Share(self.0)
+    }
+}
+
+impl<P: Platform> Drop for Share<P> {
+    fn drop(&mut self) {
+        // Release and acquire: what is done by way of the other shares is over.
+        if self.shared().count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: leaked by `of`, and this was the last share.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
 /// A slot's lines, by domain.
 pub(crate) struct Row<P: Platform> {
     /// The line of the first domain.
@@ -108,7 +152,7 @@ pub(crate) struct Row<P: Platform> {
     /// Those of the sheet, so that one look finds all that is needed.
     stride: usize,
     domains: usize,
-    _sheet: Arc<Sheet<P>>,
+    _sheet: Share<P>,
 }
 
 // SAFETY: as for the sheet, of which it has a share.
@@ -122,13 +166,13 @@ impl<P: Platform> Row<P> {
     pub(crate) fn sheet(
         slots: usize,
         nodes: &[Option<usize>],
-    ) -> Option<impl Iterator<Item = Self> + use<P>> {
-        let sheet = Arc::new(Sheet::new(slots, nodes)?);
+    ) -> Option<impl ExactSizeIterator<Item = Self> + use<P>> {
+        let sheet = Share::of(Sheet::new(slots, nodes)?)?;
         Some((0..slots).map(move |slot| Row {
-            first: sheet.place(slot, 0),
-            stride: sheet.stride,
-            domains: sheet.domains,
-            _sheet: Arc::clone(&sheet),
+            first: sheet.sheet().place(slot, 0),
+            stride: sheet.sheet().stride,
+            domains: sheet.sheet().domains,
+            _sheet: sheet.clone(),
         }))
     }
 

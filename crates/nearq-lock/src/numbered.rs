@@ -12,6 +12,8 @@ use core::ptr;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::fallible;
+
 struct Chunk<P: Platform, T> {
     /// A bit for each thing that somebody has.
     had: Box<[P::AtomicU64]>,
@@ -84,15 +86,22 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         unsafe { self.chunks[chunk].load(Ordering::Acquire).as_ref() }
     }
 
-    /// Takes a thing that nobody has, made by `make` if need be; none if all are had. The caller has it until it calls
-    /// [`free`](Self::free).
+    /// Takes a thing that nobody has, made by `make` if need be; none if all are had, or there is no memory for more. The caller has it
+    /// until it calls [`free`](Self::free).
     pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
-        (0..CHUNKS).find_map(|chunk| {
-            let there = self.made(chunk).unwrap_or_else(|| {
-                self.make(chunk, (0..Self::size(chunk)).map(|_| make()).collect())
-            });
-            Self::take_from(chunk, there)
-        })
+        for chunk in 0..CHUNKS {
+            let there = match self.made(chunk) {
+                Some(there) => there,
+                None => {
+                    let things = fallible::slice((0..Self::size(chunk)).map(|_| make()))?;
+                    self.make(chunk, things)?
+                }
+            };
+            if let Some(number) = Self::take_from(chunk, there) {
+                return Some(number);
+            }
+        }
+        None
     }
 
     /// As [`take`](Self::take), of those that are made already.
@@ -123,7 +132,7 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         let Some(chunk) = (0..CHUNKS).find(|chunk| self.made(*chunk).is_none()) else {
             return false;
         };
-        make(Self::size(chunk)).map(|things| self.make(chunk, things)).is_some()
+        make(Self::size(chunk)).and_then(|things| self.make(chunk, things)).is_some()
     }
 
     fn take_from(chunk: usize, there: &Chunk<P, T>) -> Option<u32> {
@@ -143,8 +152,9 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         None
     }
 
+    /// Puts a chunk of things where it belongs, unless another one is there by then; the one that is there. None if there is no memory.
     #[cold]
-    fn make(&self, chunk: usize, things: Box<[T]>) -> &Chunk<P, T> {
+    fn make(&self, chunk: usize, things: Box<[T]>) -> Option<&Chunk<P, T>> {
         let size = things.len();
         let had = (0..size.div_ceil(64)).map(|word| {
             // What is beyond the chunk's end, and the thing whose number would not fit, are had by nobody for ever.
@@ -152,7 +162,7 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
             let there = (size - word * 64).min(64) - last;
             P::AtomicU64::new(if there == 64 { 0 } else { u64::MAX << there })
         });
-        let made = Box::into_raw(Box::new(Chunk { had: had.collect(), things }));
+        let made = Box::into_raw(fallible::boxed(Chunk { had: fallible::slice(had)?, things })?);
         // Release: pairs with the acquire of whoever finds it. Acquire on failure: we use another's.
         let there = self.chunks[chunk].compare_exchange(
             ptr::null_mut(),
@@ -162,12 +172,12 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
         );
         match there {
             // SAFETY: in the table from now on, and freed with it.
-            Ok(_) => unsafe { &*made },
+            Ok(_) => Some(unsafe { &*made }),
             Err(there) => {
                 // SAFETY: made by us above, and told to nobody.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: as in `chunk`.
-                unsafe { &*there }
+                Some(unsafe { &*there })
             }
         }
     }

@@ -424,9 +424,10 @@ impl<P: Platform> Table<P> {
                 return self.withdraw(number, tail);
             }
             // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `tell`.
-            match state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire) {
-                Err(message) => return Heard::Message(message),
-                Ok(_) => {}
+            if let Err(message) =
+                state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
+            {
+                return Heard::Message(message);
             }
             match self.sleep(*number, deadline) {
                 None => {}

@@ -32,6 +32,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
 
+use crate::fallible;
 use crate::lines::Row;
 use crate::numbered::Numbered;
 use crate::opt_in;
@@ -363,8 +364,10 @@ impl<P: Platform> Room<P> {
 
     /// Makes the next chunk of slots; false if there is none, or no memory for it.
     pub(crate) fn make_slots(&self) -> bool {
-        let nodes: Vec<_> = self.domains.iter().map(|domain| domain.memory).collect();
-        self.slots.make_more(|count| Some(Row::sheet(count, &nodes)?.map(Slot::new).collect()))
+        let mut nodes = [None; MOST_DOMAINS];
+        nodes.iter_mut().zip(&self.domains).for_each(|(node, domain)| *node = domain.memory);
+        let nodes = &nodes[..self.domains.len()];
+        self.slots.make_more(|count| fallible::slice(Row::sheet(count, nodes)?.map(Slot::new)))
     }
 
     /// Takes a slot that is there and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is

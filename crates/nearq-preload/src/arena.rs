@@ -215,6 +215,15 @@ unsafe impl GlobalAlloc for Arena {
     }
 }
 
+/// Whether the system has so much memory; it may be gone by the time the caller looks at the answer.
+pub(crate) fn is_there(size: usize) -> bool {
+    let tried = map(size);
+    if !tried.is_null() {
+        unmap(tried.cast(), size);
+    }
+    !tried.is_null()
+}
+
 /// Fresh memory of zeros, in whole pages; null if there is none.
 fn map(size: usize) -> *mut c_void {
     let _saved = SavedErrno::new();

@@ -31,6 +31,7 @@ use core::ffi::c_int;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::time::Duration;
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
@@ -38,7 +39,10 @@ use nearq_platform::{Instant, Linux, Platform};
 
 use crate::leaving::InWait;
 use crate::mutex::{Kind, Mutex};
-use crate::{cancel, layout, mixed, process, real, stand_in};
+use crate::{cancel, clock, layout, mixed, process, real, stand_in};
+
+/// How long one waits that looks by itself.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Our view of a `pthread_cond_t`. Zero is a new one that goes by the real-time clock.
 #[repr(C)]
@@ -81,8 +85,6 @@ pub(crate) enum Way {
     Theirs(*mut pthread_cond_t),
     /// A shared one, with a mutex of ours.
     Mixed,
-    /// There is no memory.
-    None,
 }
 
 impl Condvar {
@@ -144,8 +146,7 @@ impl Condvar {
         }
     }
 
-    /// The one of the C library's, made if it is not there; null if there is no memory. The caller may end here, if it is of the
-    /// asynchronous type.
+    /// The one of the C library's, made if it is not there. The caller may end here, if it is of the asynchronous type.
     fn stand_in(&self) -> *mut pthread_cond_t {
         // Acquire: pairs with the release in `make_stand_in`.
         let there = self.stand_in.load(Ordering::Acquire);
@@ -162,9 +163,6 @@ impl Condvar {
     #[inline(never)]
     extern "C" fn make_stand_in(&self) -> *mut pthread_cond_t {
         let made = stand_in::take(self.clock.load(Ordering::Relaxed) as clockid_t);
-        if made.is_null() {
-            return made;
-        }
         // Release: it is initialised. Acquire on failure: we use another's.
         match self.stand_in.compare_exchange(
             ptr::null_mut(),
@@ -329,6 +327,8 @@ unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
     // and before those that wait at ours know that they were, until when it exists, and the one that stands in with it.
     let theirs = || {
         if !stand_in.is_null() {
+            // At one that stands in for others too, the first may be another one's.
+            let whom = if stand_in::is_common(stand_in) { For::All } else { whom };
             // SAFETY: one of ours, initialised.
             unsafe { whom.of_the_c_library(stand_in) };
         }
@@ -354,15 +354,14 @@ pub(crate) unsafe fn way(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex
         (true, _) => Way::Mixed,
         (false, Kind::Foreign) => {
             // SAFETY: not shared.
-            let stand_in = unsafe { Condvar::of(condvar) }.stand_in();
-            if stand_in.is_null() { Way::None } else { Way::Theirs(stand_in) }
+            Way::Theirs(unsafe { Condvar::of(condvar) }.stand_in())
         }
         (false, _) => Way::Ours,
     }
 }
 
 /// The clock by which a condition variable goes that is not shared.
-pub(crate) unsafe fn clock(condvar: *mut pthread_cond_t) -> clockid_t {
+pub(crate) unsafe fn clock_of(condvar: *mut pthread_cond_t) -> clockid_t {
     // SAFETY: as the caller promises.
     unsafe { Condvar::of(condvar) }.clock.load(Ordering::Relaxed) as clockid_t
 }
@@ -382,6 +381,15 @@ pub(crate) unsafe extern "C" fn wait(
     let (view, held_by) = unsafe { (Condvar::of(condvar), Mutex::of(mutex)) };
     process::threads_begin();
     let Ok(held) = held_by.lay_down() else { return Ended::NotHeld };
+    if !process::is_ready() {
+        // SAFETY: the caller holds the mutex.
+        unsafe { wait_for_a_moment(held_by, deadline) };
+        held_by.take_up(held);
+        return match deadline {
+            Some(deadline) if Linux::has_come(*deadline) => Ended::TimedOut,
+            _ => Ended::Notified,
+        };
+    }
     let (mutex, deadline) = (&held_by.raw, deadline.copied());
     mutex.adopt();
     // The condition variable is not touched after the wait: it may be gone.
@@ -395,4 +403,17 @@ pub(crate) unsafe extern "C" fn wait(
     mutex.disown();
     held_by.take_up(held);
     ended
+}
+
+/// Where there was no memory for what waiting takes: gives the mutex up for a moment, or until the deadline if that comes first.
+///
+/// # Safety
+/// The caller holds the mutex.
+#[cold]
+unsafe fn wait_for_a_moment(mutex: &Mutex, deadline: Option<&Instant>) {
+    // SAFETY: as the caller promises.
+    unsafe { mutex.give_word_back() };
+    let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
+    Linux::sleep(left);
+    mutex.take_word();
 }

@@ -111,12 +111,11 @@ export! {
             Way::Ours => wait(condvar, mutex, None),
             Way::Theirs(condvar) => real::cond_wait::call(condvar, mutex),
             Way::Mixed => wait_mixed(condvar, mutex, None),
-            Way::None => libc::ENOMEM,
         },
         theirs: real::cond_wait::call(condvar, mutex);
     pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
         ours: match condvar::way(condvar, mutex) {
-            Way::Ours => match clock::deadline(condvar::clock(condvar), *until) {
+            Way::Ours => match clock::deadline(condvar::clock_of(condvar), *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
@@ -125,7 +124,6 @@ export! {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
-            Way::None => libc::ENOMEM,
         },
         theirs: real::cond_timedwait::call(condvar, mutex, until);
     pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
@@ -139,7 +137,6 @@ export! {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
-            Way::None => libc::ENOMEM,
         },
         theirs: real::cond_clockwait::call(condvar, mutex, clock, until);
 }

@@ -17,7 +17,8 @@
 //! # The first thread
 //! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before, nobody can wait. It reads what machine
 //! this is, and may allocate with the program's `malloc` while reading a folder, as creating a thread does too. Should somebody
-//! have to wait before, as a thread that the C library created for itself may, it waits without a place in a queue. That is also when
+//! have to wait before, as a thread that the C library created for itself may, it waits without a place in a queue; and so does everybody
+//! if there is no memory to make it then, until there is when the next thread is created. That is also when
 //! the control socket is opened, if the program has one (`control.rs`).
 //!
 //! # Forks
@@ -34,7 +35,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use nearq_lock::Settings;
 use nearq_platform::{ForkHooks, Linux, Platform, SavedErrno};
 
-use crate::{cancel, control, layout, leaving, mixed, names, real, report, thread};
+use crate::{
+    arena, cancel, control, layout, leaving, mixed, names, real, report, stand_in, thread,
+};
 
 const UNKNOWN: u32 = 0;
 const THEIRS: u32 = 1;
@@ -138,6 +141,7 @@ unsafe fn in_child(_subject: *const ()) {
     thread::forked();
     cancel::forked();
     mixed::forked();
+    stand_in::forked();
     crate::forked();
 }
 
@@ -195,11 +199,15 @@ pub(crate) unsafe extern "C-unwind" fn creates_thread() {
 extern "C" fn start_control() {
     if control::is_asked() {
         let _saved = SavedErrno::new();
+        if !arena::is_there(NEEDED) {
+            return;
+        }
         control::start();
     }
 }
 
-/// Somebody may have to wait from now on, in a program that is ours. The caller is not to be cancelled: files are read.
+/// Somebody may have to wait from now on, in a program that is ours. The caller is not to be cancelled: files are read. Does nothing where
+/// there is no memory.
 pub(crate) fn threads_begin() {
     if !is_ready() {
         make_ready();
@@ -229,10 +237,17 @@ pub(crate) fn is_ready() -> bool {
     !Linux::shared().is_null()
 }
 
+/// How much memory must be there to make what mutexes share, or to open the socket: more than that takes, on a machine of hundreds of CPUs. What
+/// is made once is made well, or later.
+const NEEDED: usize = 1 << 20;
+
 #[cold]
 #[inline(never)]
 extern "C" fn make_ready() {
     let _saved = SavedErrno::new();
+    if !arena::is_there(NEEDED) {
+        return;
+    }
     nearq_lock::start::<Linux>();
     if report::is_asked() {
         let mut settings = Settings::of_process::<Linux>();

@@ -3,13 +3,20 @@
 //! In groups that are never given back; each has a bit for each of its condition variables, set while somebody has it. Whoever sets
 //! the bit has it (acquire), whoever has it clears the bit (release). New groups are pushed in front of the others (release), and found
 //! from there (acquire).
+//!
+//! Where there is no memory for a group, one of two that are there from the beginning stands in, for any number of condition variables
+//! that go by its clock ([`common`]). Who notifies by one of those wakes all that wait there, which to those who wait for something
+//! else is a wake-up for no reason.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use std::alloc::{self, Layout};
 
 use libc::{clockid_t, pthread_cond_t};
+use nearq_platform::{Linux, Platform};
 
 use crate::real;
 
@@ -33,8 +40,13 @@ fn groups() -> impl Iterator<Item = &'static Group> {
 
 /// A new condition variable that goes by `clock`.
 pub(crate) fn take(clock: clockid_t) -> *mut pthread_cond_t {
-    let found = groups().find_map(Group::take);
-    let condvar = found.unwrap_or_else(Group::add);
+    let found = groups().find_map(Group::take).or_else(Group::add);
+    let Some(condvar) = found else { return common(clock) };
+    initialise(condvar, clock);
+    condvar
+}
+
+fn initialise(condvar: *mut pthread_cond_t, clock: clockid_t) {
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: attributes of ours, made and ended in order; the condition variable is ours.
     unsafe {
@@ -43,11 +55,71 @@ pub(crate) fn take(clock: clockid_t) -> *mut pthread_cond_t {
         real::cond_init::call(condvar, attributes.as_ptr());
         libc::pthread_condattr_destroy(attributes.as_mut_ptr());
     }
-    condvar
+}
+
+/// One that stands in for many.
+struct Common {
+    /// 0, 1 while it is initialised, 2 afterwards.
+    state: AtomicU32,
+    condvar: UnsafeCell<MaybeUninit<pthread_cond_t>>,
+}
+
+// SAFETY: only ever given to the C library, after it was initialised, by the one thread that turns `state` to 1.
+unsafe impl Sync for Common {}
+
+impl Common {
+    const fn new() -> Self {
+        Common { state: AtomicU32::new(0), condvar: UnsafeCell::new(MaybeUninit::zeroed()) }
+    }
+}
+
+/// By the real-time clock, and by the monotonic one.
+static COMMON: [Common; 2] = [Common::new(), Common::new()];
+
+/// How long one sleeps until another thread has initialised one.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// The one that stands in for all that go by a clock for which there was no memory.
+#[cold]
+fn common(clock: clockid_t) -> *mut pthread_cond_t {
+    let common = &COMMON[usize::from(clock == libc::CLOCK_MONOTONIC)];
+    // Acquire: pairs with the release below.
+    match common.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            initialise(common.condvar.get().cast(), clock);
+            // Release: it is initialised.
+            common.state.store(2, Ordering::Release);
+        }
+        // Acquire: as above.
+        Err(_) => {
+            while common.state.load(Ordering::Acquire) != 2 {
+                Linux::sleep(MOMENT);
+            }
+        }
+    }
+    common.condvar.get().cast()
+}
+
+/// Whether it stands in for several.
+pub(crate) fn is_common(condvar: *mut pthread_cond_t) -> bool {
+    COMMON.iter().any(|common| common.condvar.get().cast() == condvar)
+}
+
+/// In the child of a fork, whose only thread the caller is: nobody is at initialising any.
+pub(crate) fn forked() {
+    for common in &COMMON {
+        // Relaxed: as the caller is alone.
+        if common.state.load(Ordering::Relaxed) == 1 {
+            common.state.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Ends a condition variable, which nobody uses any more, when all that were notified have left it.
 pub(crate) fn give_back(condvar: *mut pthread_cond_t) {
+    if is_common(condvar) {
+        return;
+    }
     // SAFETY: it was taken, and initialised.
     unsafe { real::cond_destroy::call(condvar) };
     for group in groups() {
@@ -74,14 +146,22 @@ impl Group {
         None
     }
 
-    /// The first condition variable of a new group.
+    /// The first condition variable of a new group; none if there is no memory.
     #[cold]
-    fn add() -> *mut pthread_cond_t {
-        let group = Box::into_raw(Box::new(Group {
+    fn add() -> Option<*mut pthread_cond_t> {
+        #[allow(clippy::cast_ptr_alignment, reason = "the layout says how it is aligned")]
+        // SAFETY: not of size zero.
+        let group = unsafe { alloc::alloc(Layout::new::<Group>()) }.cast::<Group>();
+        if group.is_null() {
+            return None;
+        }
+        let new = Group {
             had: AtomicU64::new(1),
             condvars: [const { UnsafeCell::new(MaybeUninit::zeroed()) }; 64],
             next: ptr::null(),
-        }));
+        };
+        // SAFETY: allocated for it, and nobody else knows of it.
+        unsafe { group.write(new) };
         // Relaxed: decided by the step below.
         let mut first = GROUPS.load(Ordering::Relaxed);
         loop {
@@ -89,7 +169,7 @@ impl Group {
             unsafe { (*group).next = first };
             match GROUPS.compare_exchange_weak(first, group, Ordering::AcqRel, Ordering::Relaxed) {
                 // SAFETY: never given back.
-                Ok(_) => return unsafe { &*group }.condvars[0].get().cast(),
+                Ok(_) => return Some(unsafe { &*group }.condvars[0].get().cast()),
                 Err(found) => first = found,
             }
         }
@@ -110,5 +190,10 @@ mod tests {
         let one = *taken.first().unwrap();
         give_back(ptr::with_exposed_provenance_mut(one));
         assert_eq!(take(libc::CLOCK_REALTIME).addr(), one);
+        // Those of the last resort, which are never given back.
+        let common = [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC].map(common);
+        give_back(common[0]);
+        assert!(common[0] != common[1] && common.into_iter().all(is_common));
+        assert!(!is_common(ptr::with_exposed_provenance_mut(one)));
     }
 }

@@ -215,6 +215,11 @@ fn a_mutex_does_not_allocate() {
 }
 
 #[test]
+fn waiting_needs_no_memory() {
+    same_with_and_without("no_memory");
+}
+
+#[test]
 fn programs_are_chosen_by_name() {
     let Some(parent) = compile("parent.c", "one-that-runs", &[]) else { return };
     let child = compile("contended.c", "another", &[]).expect("there is a compiler");
