@@ -179,7 +179,9 @@ unsafe extern "C-unwind" fn wait_mixed(
     unsafe {
         cancel::test();
         let before = cancel::forbid();
+        let wait = leaving::begin(Before::State(before.state));
         let outcome = mixed::wait(condvar, mutex, deadline);
+        leaving::end(&wait);
         cancel::allow(before);
         if outcome == mixed::FOR_NO_REASON {
             cancel::test();

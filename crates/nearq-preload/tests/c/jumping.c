@@ -199,6 +199,33 @@ static void out_of_a_condition(enum wait wait, enum way how, int all)
     SAY(jumped);
 }
 
+static void *jump_out_of_a_condition(void *unused)
+{
+    int state = -1;
+    if (sigsetjmp(target, 1) == 0)
+        wait_by(CONDITION);
+    __atomic_add_fetch(&jumped, 1, __ATOMIC_SEQ_CST);
+    SAME(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state), 0);
+    SAME(state, PTHREAD_CANCEL_ENABLE);
+    return unused;
+}
+
+/* Which stays the C library's, where one that has left still counts: nobody uses it afterwards. */
+static void out_of_a_shared_condition(void)
+{
+    static pthread_condattr_t shared;
+    SAME(pthread_condattr_init(&shared), 0);
+    SAME(pthread_condattr_setpshared(&shared, PTHREAD_PROCESS_SHARED), 0);
+    SAME(pthread_mutex_init(&mutex, NULL), 0);
+    SAME(pthread_cond_init(&condvar, &shared), 0);
+    ready = jumped = 0;
+    pthread_t thread = start(jump_out_of_a_condition, NULL);
+    until(&ready, 1);
+    have_them_jump(&thread, 1, AT_ONCE);
+    SAME(join_in_time(thread), NULL);
+    SAY(jumped == 1);
+}
+
 /* A handler that jumps within itself ends no wait. */
 static void *wait_on(void *unused)
 {
@@ -294,6 +321,7 @@ int main(int count, char **arguments)
                 out_of_a_condition(TIMED_CONDITION, how, all);
             }
     }
+    out_of_a_shared_condition();
     jumps_within_a_handler();
     of_the_asynchronous_type();
     return 0;
