@@ -41,6 +41,9 @@ use crate::leaving::InWait;
 use crate::mutex::{Kind, Mutex};
 use crate::{cancel, clock, layout, mixed, process, real, stand_in};
 
+/// How long one sleeps until another thread has done some steps.
+const RENEWAL: Duration = Duration::from_micros(50);
+
 /// How long one waits that looks by itself.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -130,7 +133,8 @@ impl Condvar {
                 return;
             }
             if epoch == now | 1 {
-                Linux::yield_now();
+                // Another thread is at it, which may be less urgent than the caller and need its CPU.
+                Linux::sleep(RENEWAL);
                 continue;
             }
             // Relaxed: decides who does it; the others wait for the release below.
@@ -416,4 +420,41 @@ unsafe fn wait_for_a_moment(mutex: &Mutex, deadline: Option<&Instant>) {
     let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
     Linux::sleep(left);
     mutex.take_word();
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::MaybeUninit;
+
+    use super::*;
+
+    /// For how many milliseconds the caller has had a CPU.
+    fn cpu_time() -> i64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists everywhere, and the time is ours.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    }
+
+    #[test]
+    fn one_that_is_made_fit_for_a_child_leaves_the_cpu_to_who_does_it() {
+        let mut condvar = MaybeUninit::<pthread_cond_t>::zeroed();
+        let condvar = condvar.as_mut_ptr();
+        // SAFETY: ours; zeros are a new one.
+        let epoch = unsafe { &(*condvar.cast::<Condvar>()).epoch };
+        let now = Condvar::epoch_now();
+        epoch.store(now | 1, Ordering::Relaxed);
+        let address = condvar.expose_provenance();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(move || {
+                // SAFETY: ours, and there until the scope ends.
+                unsafe { Condvar::of(ptr::with_exposed_provenance_mut(address)) };
+                cpu_time()
+            });
+            Linux::sleep(Duration::from_millis(300));
+            epoch.store(now, Ordering::Release);
+            let used = waits.join().expect("it comes past");
+            assert!(used < 90, "{used} ms of 300");
+        });
+    }
 }
