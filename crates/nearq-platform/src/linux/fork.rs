@@ -8,6 +8,10 @@
 //! its hooks. The guard stays in `HELD` meanwhile; it belongs to the thread that forks, which is the only one that touches
 //! `HELD`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
 //!
+//! Whoever has the lock has signals blocked, but for faults, which its own instructions raise: a signal handler that forks would wait for
+//! the lock that its own thread has, and hooks would be called within hooks. To count how deep a thread is in forks would not do: the
+//! child of the inner fork goes on in the middle of the outer one. What other people's handlers between ours change of the mask is undone.
+//!
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
 //! are enough, and no thread ever sees it change but the one that forked.
 //!
@@ -27,7 +31,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::transit;
 use crate::ForkHooks;
-use crate::sys;
+use crate::sys::{self, BlockedSignals};
 
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
@@ -49,15 +53,25 @@ struct Subject {
 // SAFETY: the address is only handed to the hooks, which any thread may call (`Platform::follow_forks`).
 unsafe impl Send for Subject {}
 
-/// The guard of `SUBJECTS` while the process forks.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Subjects>>>);
+/// `SUBJECTS`, locked, while its thread has signals blocked.
+struct Locked {
+    // Dropped in this order.
+    subjects: MutexGuard<'static, Subjects>,
+    _signals: BlockedSignals,
+}
+
+/// What the thread that forks has locked.
+struct Held(UnsafeCell<Option<Locked>>);
 
 // SAFETY: touched by the thread that has the lock only.
 unsafe impl Sync for Held {}
 
-fn lock() -> MutexGuard<'static, Subjects> {
+fn lock() -> Locked {
+    let signals = BlockedSignals::block();
+    sys::unblock_synchronous_signals();
     // A hook that panicked did so in a function of the C convention, which ends the process: there is no poison to heed.
-    SUBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
+    let subjects = SUBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    Locked { subjects, _signals: signals }
 }
 
 /// How many forks there were up to this process.
@@ -68,7 +82,8 @@ pub(super) fn epoch() -> u64 {
 
 /// Adds a subject. An error is that the C library has no memory to note our functions; then forks go by unseen.
 pub(super) fn follow(address: *const (), hooks: &'static ForkHooks) -> sys::Result<()> {
-    let mut subjects = lock();
+    let mut locked = lock();
+    let subjects = &mut *locked.subjects;
     subjects.list.push(Subject { address, hooks });
     if !subjects.told {
         sys::at_fork(prepare, parent, child)?;
@@ -79,41 +94,41 @@ pub(super) fn follow(address: *const (), hooks: &'static ForkHooks) -> sys::Resu
 
 /// Takes a subject away.
 pub(super) fn unfollow(address: *const ()) {
-    lock().list.retain(|subject| subject.address != address);
+    lock().subjects.list.retain(|subject| subject.address != address);
 }
 
 extern "C" fn prepare() {
-    let subjects = lock();
-    for Subject { address, hooks } in &subjects.list {
+    let locked = lock();
+    for Subject { address, hooks } in &locked.subjects.list {
         // SAFETY: it is on the list, and stays there until we give the lock back.
         unsafe { (hooks.prepare)(*address) };
     }
     // Last: who creates a thread may hold what a hook takes.
     transit::close();
     // SAFETY: we have the lock.
-    unsafe { *HELD.0.get() = Some(subjects) };
+    unsafe { *HELD.0.get() = Some(locked) };
 }
 
-/// The guard that `prepare` left.
-fn take_held() -> MutexGuard<'static, Subjects> {
+/// What `prepare` has locked.
+fn take_held() -> Locked {
     // SAFETY: this thread, or the one that it is a copy of, has had the lock since `prepare`.
     unsafe { (*HELD.0.get()).take() }.expect("the C library calls `prepare` first")
 }
 
 extern "C" fn parent() {
-    let subjects = take_held();
+    let locked = take_held();
     transit::open();
-    for Subject { address, hooks } in &subjects.list {
+    for Subject { address, hooks } in &locked.subjects.list {
         // SAFETY: as in `prepare`, which was called for it.
         unsafe { (hooks.parent)(*address) };
     }
 }
 
 extern "C" fn child() {
-    let subjects = take_held();
+    let locked = take_held();
     transit::open_in_child();
     EPOCH.fetch_add(1, Ordering::Relaxed);
-    for Subject { address, hooks } in &subjects.list {
+    for Subject { address, hooks } in &locked.subjects.list {
         // SAFETY: as in `prepare`, which was called for it.
         unsafe { (hooks.child)(*address) };
     }

@@ -209,6 +209,11 @@ fn forks_leave_usable_mutexes() {
 }
 
 #[test]
+fn signal_handlers_may_fork() {
+    same_with_and_without("forking_handlers");
+}
+
+#[test]
 fn a_mutex_does_not_allocate() {
     let Some(with) = same_with_and_without("allocator") else { return };
     assert!(with.reported("allocator", "contended") > Some(0), "{}", with.complained);
