@@ -46,6 +46,10 @@
 //! In the child of a fork those who wait are threads that there are not, and the lock may be theirs. The first use there
 //! starts with an empty ring, whatever the word says; the records in it are lost to the child.
 //!
+//! The thread that forks may be in a wait itself, if it does so in a signal handler, and goes on with it in the child, in whose ring it is
+//! not. So there its wait ends for no reason (`Stay::forked`, [`Table::sleep_in_ring`]), and it does not take its record out of any ring.
+//! If it has the lock meanwhile, it gives it back as one of the parent's.
+//!
 //! Orderings: taking the lock is acquire, giving it back release; what is done with the ring and the records in it is ordered by
 //! that, and relaxed otherwise. The claim is acquire and release: it hands the record to the queue of a mutex.
 
@@ -87,6 +91,8 @@ pub(crate) struct Ring<'a, P: Platform> {
     last: u32,
     /// `AWAITED`, or nothing.
     awaited: u32,
+    /// The process in which the lock was taken, as in the word.
+    epoch: u32,
 }
 
 /// How a sleep in a ring ended.
@@ -122,7 +128,7 @@ impl<'a, P: Platform> Ring<'a, P> {
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         let (last, awaited) = (kept >> LAST_SHIFT, kept & AWAITED);
-                        return Ring { word, table, last, awaited };
+                        return Ring { word, table, last, awaited, epoch: ours };
                     }
                     Err(other) => found = other,
                 }
@@ -161,7 +167,7 @@ impl<'a, P: Platform> Ring<'a, P> {
     fn unlock_to(self) -> u32 {
         let new = match self.last {
             0 => 0,
-            last => last << LAST_SHIFT | self.awaited | epoch::<P>(),
+            last => last << LAST_SHIFT | self.awaited | self.epoch,
         };
         // SAFETY: who has locked the ring was in it, or was asked by who may use it, so it is there until the swap.
         // Release: pairs with the acquire in `lock`.
@@ -365,6 +371,9 @@ impl<P: Platform> Table<P> {
     pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> Slept {
         let state = &self.record(number).state;
         loop {
+            if !self.is_here(number) {
+                return Slept::Called;
+            }
             let outcome = self.sleep_while(number, LISTED, deadline);
             // Relaxed: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
             let mut now = state.load(Ordering::Relaxed);
@@ -407,6 +416,11 @@ impl<P: Platform> Table<P> {
 
     /// Takes the record of one that was not notified out of the ring, and gives it back.
     pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
+        if !self.is_here(number) {
+            // In the child of a fork, in no ring.
+            self.give_back(number);
+            return;
+        }
         let record = self.record(number);
         let mut ring = Ring::lock(ring, 0, self);
         // Relaxed, both: set under the lock.

@@ -133,6 +133,17 @@ impl<P: Platform> Stay<P> {
         }
     }
 
+    /// In the child of a fork, whose only thread is the caller, which forked in a signal handler that interrupts the wait: ends a wait for a
+    /// condition for no reason, as nobody knows of it who might notify it. The caller may return to the wait.
+    pub fn forked(&self) {
+        // Relaxed: see the head of the file.
+        let station = self.station.load(Ordering::Relaxed);
+        compiler_fence(Ordering::Acquire);
+        if station == LISTED {
+            Room::<P>::get().table.call_away(self.number.get());
+        }
+    }
+
     /// # Safety
     /// The mutex of that word exists.
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {

@@ -168,6 +168,14 @@ pub(crate) fn end(wait: &InWait<'_>) {
     }
 }
 
+/// In the child of a fork, whose only thread the caller is: its waits for conditions end for no reason, if it returns to them.
+pub(crate) fn forked() {
+    let own = own();
+    // Relaxed: as above.
+    let depth = own.depth.load(Ordering::Relaxed);
+    own.places.iter().take(depth).for_each(|place| place.stay.forked());
+}
+
 /// The caller, in a program that is ours, is about to jump to where the buffer says. It may end here, if it is of the asynchronous type.
 ///
 /// # Safety

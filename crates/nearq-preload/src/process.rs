@@ -140,6 +140,7 @@ unsafe fn nothing(_subject: *const ()) {}
 unsafe fn in_child(_subject: *const ()) {
     thread::forked();
     cancel::forked();
+    leaving::forked();
     mixed::forked();
     stand_in::forked();
     crate::forked();

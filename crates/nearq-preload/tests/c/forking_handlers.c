@@ -1,11 +1,14 @@
-/* Signal handlers that fork, in a program with one thread: in the middle of a fork. */
+/* Signal handlers that fork, in a program with one thread: in the middle of a fork, and of a wait for a condition, where the child goes on
+   with the wait, creates a thread, and is notified by that one. */
 
 #include "check.h"
 
 #include <signal.h>
 #include <sys/time.h>
 
-static volatile int forks;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condvar = PTHREAD_COND_INITIALIZER;
+static volatile int forks, value;
 
 static void every(long micros)
 {
@@ -45,8 +48,54 @@ static void within_a_fork(void)
     SAY(forks >= 20);
 }
 
+static void *notify(void *unused)
+{
+    rest(50);
+    SAME(pthread_mutex_lock(&mutex), 0);
+    value = 1;
+    SAME(pthread_cond_signal(&condvar), 0);
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    return unused;
+}
+
+static void fork_and_go_on(int unused)
+{
+    (void)unused;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGALRM, SIG_DFL);
+        alarm(20);
+        start(notify, NULL);
+        return;
+    }
+    /* By a signal if it is never notified. */
+    SAY(ended_well(child));
+    fflush(stdout);
+    _exit(0);
+}
+
+static void within_a_wait(int timed)
+{
+    struct timespec late = after(CLOCK_REALTIME, 600000);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child != 0) {
+        SAME(ended_well(child), 1);
+        return;
+    }
+    have_handled_by(fork_and_go_on);
+    ualarm(50000, 0);
+    SAME(pthread_mutex_lock(&mutex), 0);
+    while (value == 0)
+        SAME(timed ? pthread_cond_timedwait(&condvar, &mutex, &late) : pthread_cond_wait(&condvar, &mutex), 0);
+    SAME(pthread_mutex_unlock(&mutex), 0);
+    _exit(0);
+}
+
 int main(void)
 {
     within_a_fork();
+    within_a_wait(0);
+    within_a_wait(1);
     return 0;
 }
