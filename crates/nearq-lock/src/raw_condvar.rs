@@ -40,6 +40,7 @@
 //! A thread without a record (65535 others wait) is not in the ring. It gives up the mutex for a moment and looks again by itself:
 //! the only wake-ups without a reason, but for those that [`Summons`] may lead to.
 
+use core::ptr;
 use core::time::Duration;
 
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
@@ -172,22 +173,60 @@ impl<P: Platform> RawCondvar<P> {
         stay: Option<&Stay<P>>,
     ) -> Ended {
         misuse::expect_held::<P>(mutex.word());
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_with(Some(mutex), deadline, summons, stay) }
+    }
+
+    /// As [`wait_as`](Self::wait_as), without a mutex: for who keeps the one that it holds, and is notified by others who do not need it.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use nearq_lock::{Ended, RawCondvar};
+    /// use nearq_platform::{Linux, Platform};
+    ///
+    /// let soon = Linux::now() + Duration::from_millis(1);
+    /// assert_eq!(RawCondvar::new().wait_keeping(Some(soon), None, None), Ended::TimedOut);
+    /// ```
+    pub fn wait_keeping(
+        &self,
+        deadline: Option<Instant>,
+        summons: Option<&Summons<P>>,
+        stay: Option<&Stay<P>>,
+    ) -> Ended {
+        // SAFETY: there is no mutex.
+        unsafe { self.wait_with(None, deadline, summons, stay) }
+    }
+
+    /// # Safety
+    /// The caller holds the mutex, if there is one.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline(always)]
+    unsafe fn wait_with(
+        &self,
+        mutex: Option<&RawMutex<P>>,
+        deadline: Option<Instant>,
+        summons: Option<&Summons<P>>,
+        stay: Option<&Stay<P>>,
+    ) -> Ended {
         let room = Room::<P>::get();
         let Some(number) = room.table.take_own().or_else(|| Self::take_another_record(room)) else {
             // SAFETY: as the caller promises.
             return unsafe { Self::wait_outside(mutex, deadline) };
         };
         let urgency = room.urgency();
-        room.table.prepare_for_ring(number, room.here(), mutex.word(), urgency);
+        let word = mutex.map_or(ptr::null(), |mutex| ptr::from_ref(mutex.word()));
+        room.table.prepare_for_ring(number, room.here(), word, urgency);
         let mut ring = Ring::lock(&self.ring, 0, &room.table);
         ring.add(number, urgency);
         ring.unlock();
         if let Some(stay) = stay {
-            stay.begin(number, mutex.word());
+            stay.begin(number, word);
             stay.is_listed(&self.ring);
         }
-        // SAFETY: as the caller promises.
-        unsafe { mutex.unlock() };
+        if let Some(mutex) = mutex {
+            // SAFETY: as the caller promises.
+            unsafe { mutex.unlock() };
+        }
         let answered = summons.map(|summons| summons.wait_by(number));
         // Sent before: who sent it does not know of the record.
         let called = answered.is_some_and(|answered| answered.was_sent);
@@ -198,19 +237,29 @@ impl<P: Platform> RawCondvar<P> {
             summons.wait_no_more(answered);
         }
         if slept == Slept::Claimed {
-            let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
             if let Some(stay) = stay {
                 stay.is_queued();
             }
-            waiting.go_on(number);
-            waiting.acquired();
+            if let Some(mutex) = mutex {
+                let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
+                waiting.go_on(number);
+                waiting.acquired();
+            } else {
+                room.table.wait_on(number, |_| ());
+                if let Some(stay) = stay {
+                    stay.goes_on();
+                }
+                room.table.give_back(number);
+            }
             return Ended::Notified;
         }
         if let Some(stay) = stay {
             stay.goes_on();
         }
         room.table.leave(number, &self.ring);
-        mutex.lock_as(stay);
+        if let Some(mutex) = mutex {
+            mutex.lock_as(stay);
+        }
         let called = called && !deadline.is_some_and(P::has_come);
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }
@@ -231,14 +280,18 @@ impl<P: Platform> RawCondvar<P> {
     /// Waits without a record.
     ///
     /// # Safety
-    /// As for [`wait`](Self::wait).
+    /// As for [`wait_with`](Self::wait_with).
     #[cold]
-    unsafe fn wait_outside(mutex: &RawMutex<P>, deadline: Option<Instant>) -> Ended {
-        // SAFETY: as the caller promises.
-        unsafe { mutex.unlock() };
+    unsafe fn wait_outside(mutex: Option<&RawMutex<P>>, deadline: Option<Instant>) -> Ended {
+        if let Some(mutex) = mutex {
+            // SAFETY: as the caller promises.
+            unsafe { mutex.unlock() };
+        }
         let left = deadline.map(|deadline| deadline - P::now());
         P::sleep(left.map_or(PAUSE, |left| left.min(PAUSE)));
-        mutex.lock();
+        if let Some(mutex) = mutex {
+            mutex.lock();
+        }
         if deadline.is_some_and(P::has_come) { Ended::TimedOut } else { Ended::Notified }
     }
 
@@ -321,18 +374,18 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// Queues a thread that was notified for the mutex that it gave up. An urgent thread has no place in the queue: it is woken, and takes
-    /// the mutex as such threads do.
+    /// the mutex as such threads do. So is one that gave up none.
     ///
     /// # Safety
     /// The caller has claimed the record.
     unsafe fn move_to_mutex(room: &Room<P>, number: u32) {
         let record = room.table.record(number);
         // Relaxed, here and below: written before it was put into the ring, in which the caller found it.
-        if record.slot.load(Ordering::Relaxed) != 0 {
+        let word = record.word.load(Ordering::Relaxed).cast_const();
+        if record.slot.load(Ordering::Relaxed) != 0 || word.is_null() {
             room.table.let_go(number);
             return;
         }
-        let word = record.word.load(Ordering::Relaxed).cast_const();
         // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.
         Turns::of_record(unsafe { &*word }, room, number).queue_another_up(number);
     }

@@ -350,19 +350,19 @@ impl<P: Platform> Iterator for Claimed<'_, P> {
 }
 
 impl<P: Platform> Table<P> {
-    /// Makes a record ready to be put into a ring. Its owner has that urgency, and will want the mutex with that word.
+    /// Makes a record ready to be put into a ring. Its owner has that urgency, and will want the mutex with that word, or none (null).
     pub(crate) fn prepare_for_ring(
         &self,
         number: u32,
         place: usize,
-        word: &P::AtomicU32,
+        word: *const P::AtomicU32,
         urgency: u32,
     ) {
         self.prepare(number, place);
         let record = self.record(number);
         // Relaxed, all of them: published by the ring's lock.
         record.slot.store(urgency, Ordering::Relaxed);
-        record.word.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+        record.word.store(word.cast_mut(), Ordering::Relaxed);
         record.state.store(LISTED, Ordering::Relaxed);
     }
 

@@ -145,10 +145,13 @@ impl<P: Platform> Stay<P> {
     }
 
     /// # Safety
-    /// The mutex of that word exists.
+    /// The mutex of that word exists, or there is none (null).
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {
         let room = Room::<P>::get();
         if let Heard::Message(message) = room.table.give_up(number) {
+            if word.is_null() {
+                return room.table.give_back(number);
+            }
             // SAFETY: as the caller promises.
             Turns::of_record(unsafe { &*word }, room, number).hand_on_unused(number, message);
         }
@@ -160,8 +163,8 @@ impl<P: Platform> Stay<P> {
         compiler_fence(Ordering::Release);
     }
 
-    /// The thread will wait by that record, for the mutex with that word. It is not in a ring or queue yet.
-    pub(crate) fn begin(&self, number: u32, word: &P::AtomicU32) {
+    /// The thread will wait by that record, for the mutex with that word, or for none (null). It is not in a ring or queue yet.
+    pub(crate) fn begin(&self, number: u32, word: *const P::AtomicU32) {
         self.number.set(number);
         self.word.set(word);
     }

@@ -38,7 +38,7 @@ use nearq_lock::RawCondvar;
 use nearq_platform::{Instant, Linux, Platform};
 
 use crate::leaving::InWait;
-use crate::mutex::{Kind, Mutex};
+use crate::mutex::{Held, Kind, Mutex};
 use crate::{cancel, clock, layout, mixed, process, real, stand_in};
 
 /// How long one sleeps until another thread has done some steps.
@@ -387,7 +387,7 @@ pub(crate) unsafe extern "C" fn wait(
     let Ok(held) = held_by.lay_down() else { return Ended::NotHeld };
     if !process::is_ready() {
         // SAFETY: the caller holds the mutex.
-        unsafe { wait_for_a_moment(held_by, deadline) };
+        unsafe { wait_for_a_moment(held_by, &held, deadline) };
         held_by.take_up(held);
         return match deadline {
             Some(deadline) if Linux::has_come(*deadline) => Ended::TimedOut,
@@ -395,16 +395,22 @@ pub(crate) unsafe extern "C" fn wait(
         };
     }
     let (mutex, deadline) = (&held_by.raw, deadline.copied());
-    mutex.adopt();
     // The condition variable is not touched after the wait: it may be gone.
     let (summons, stay) = (heed.then(|| wait.summons()), wait.stay());
-    // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
-    let ended = match unsafe { view.raw.wait_as(mutex, deadline, summons, stay) } {
+    let ended = if held.is_kept() {
+        view.raw.wait_keeping(deadline, summons, stay)
+    } else {
+        mutex.adopt();
+        // SAFETY: the caller holds the mutex, which `lay_down` has checked as far as the mutex knows.
+        let ended = unsafe { view.raw.wait_as(mutex, deadline, summons, stay) };
+        mutex.disown();
+        ended
+    };
+    let ended = match ended {
         nearq_lock::Ended::Notified => Ended::Notified,
         nearq_lock::Ended::TimedOut => Ended::TimedOut,
         nearq_lock::Ended::Called => Ended::Called,
     };
-    mutex.disown();
     held_by.take_up(held);
     ended
 }
@@ -414,12 +420,16 @@ pub(crate) unsafe extern "C" fn wait(
 /// # Safety
 /// The caller holds the mutex.
 #[cold]
-unsafe fn wait_for_a_moment(mutex: &Mutex, deadline: Option<&Instant>) {
-    // SAFETY: as the caller promises.
-    unsafe { mutex.give_word_back() };
+unsafe fn wait_for_a_moment(mutex: &Mutex, held: &Held, deadline: Option<&Instant>) {
+    if !held.is_kept() {
+        // SAFETY: as the caller promises.
+        unsafe { mutex.give_word_back() };
+    }
     let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
     Linux::sleep(left);
-    mutex.take_word();
+    if !held.is_kept() {
+        mutex.take_word();
+    }
 }
 
 #[cfg(test)]

@@ -97,15 +97,19 @@ pub(crate) unsafe extern "C" fn wait(
     USED.store(1, Ordering::Relaxed);
     // SAFETY: see `notify`.
     unsafe { real::mutex_lock::call(gate()) };
-    // SAFETY: the caller holds it.
-    unsafe { view.give_word_back() };
+    if !held.is_kept() {
+        // SAFETY: the caller holds it.
+        unsafe { view.give_word_back() };
+    }
     // SAFETY: both are the C library's.
     let outcome = unsafe {
         real::cond_clockwait::call(condvar, gate(), libc::CLOCK_MONOTONIC, &raw const until)
     };
     // SAFETY: taken above, and again by the wait.
     unsafe { real::mutex_unlock::call(gate()) };
-    view.take_word();
+    if !held.is_kept() {
+        view.take_word();
+    }
     view.take_up(held);
     match outcome {
         libc::ETIMEDOUT if !deadline.is_some_and(|deadline| Linux::has_come(*deadline)) => {

@@ -94,6 +94,13 @@ pub(crate) struct Held {
     depth: u32,
 }
 
+impl Held {
+    /// Whether the caller keeps the word while it waits: of a recursive mutex that is held more than once.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.depth > 1
+    }
+}
+
 impl Mutex {
     /// Our view of a mutex.
     ///
@@ -340,7 +347,8 @@ impl Mutex {
     }
 
     /// The caller, who holds it, is about to give the word back for as long as it waits for a condition. `EPERM` if it is
-    /// known not to hold it. A recursive mutex is given back however often it is held.
+    /// known not to hold it. A recursive mutex is given back once, as the C library's is: the word [is kept](Held::is_kept) if it is held
+    /// more often.
     pub(crate) fn lay_down(&self) -> Result<Held, c_int> {
         let plain = self.kind() == Kind::Plain;
         if !plain && !self.is_mine() {
@@ -351,9 +359,13 @@ impl Mutex {
         if plain {
             return Ok(Held { depth: 0 });
         }
-        let depth = self.depth.load(Ordering::Relaxed);
-        self.set_nobodys();
-        Ok(Held { depth })
+        let held = Held { depth: self.depth.load(Ordering::Relaxed) };
+        if held.is_kept() {
+            self.depth.store(held.depth - 1, Ordering::Relaxed);
+        } else {
+            self.set_nobodys();
+        }
+        Ok(held)
     }
 
     /// The caller has the word again.

@@ -345,9 +345,41 @@ static void old_version(void)
 static void old_version(void) {}
 #endif
 
+static void *try_and_notify(void *is_shared)
+{
+    rest(30);
+    SAY(pthread_mutex_trylock(&pair.mutex));
+    rest(is_shared ? 30 : 0);
+    SAME(pthread_cond_signal(&pair.condvar), 0);
+    return NULL;
+}
+
+/* It is given back once, so the thread still holds it. */
+static void held_twice(int is_shared)
+{
+    pthread_condattr_t attributes;
+    struct timespec late = after(CLOCK_REALTIME, 20000);
+    SAME(pthread_condattr_init(&attributes), 0);
+    SAME(pthread_condattr_setpshared(&attributes, is_shared), 0);
+    SAME(pthread_mutex_init(&pair.mutex, type(PTHREAD_MUTEX_RECURSIVE)), 0);
+    SAME(pthread_cond_init(&pair.condvar, &attributes), 0);
+    SAME(pthread_mutex_lock(&pair.mutex), 0);
+    SAME(pthread_mutex_lock(&pair.mutex), 0);
+    pthread_t notifies = start(try_and_notify, is_shared ? &pair.mutex : NULL);
+    SAY(pthread_cond_timedwait(&pair.condvar, &pair.mutex, &late));
+    SAME(join_in_time(notifies), NULL);
+    SAY(pthread_mutex_unlock(&pair.mutex));
+    SAY(pthread_mutex_unlock(&pair.mutex));
+    SAY(pthread_mutex_unlock(&pair.mutex));
+    SAME(pthread_mutex_destroy(&pair.mutex), 0);
+    SAME(pthread_cond_destroy(&pair.condvar), 0);
+}
+
 int main(void)
 {
     combinations();
+    held_twice(PTHREAD_PROCESS_PRIVATE);
+    held_twice(PTHREAD_PROCESS_SHARED);
     both_kinds_in_turn();
     holders();
     c11();
