@@ -114,7 +114,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Called by each worker before it ends.
+    /// Called by each worker before it ends. It does not count under [`thread_limit`](Self::thread_limit) any more then. The thread that shuts
+    /// the runtime down or drops the last handle waits for the hook.
     #[must_use]
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.config.on_stop = Some(Arc::new(hook));
@@ -155,7 +156,8 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// The most worker threads that this runtime may have; 4096 if not set. When the limit is reached and another pool needs a worker (a
-    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
+    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end. Workers in their stop hooks, rescuers and the
+    /// runtime's own threads do not count.
     #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
         self.thread_limit = threads;
