@@ -156,8 +156,9 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// The most worker threads that this runtime may have; 4096 if not set. When the limit is reached and another pool needs a worker (a
-    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end. Workers in their stop hooks, rescuers and the
-    /// runtime's own threads do not count.
+    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
+    ///
+    /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
     #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
         self.thread_limit = threads;

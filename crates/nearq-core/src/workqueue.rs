@@ -125,6 +125,9 @@ impl<P: Platform> Workqueue<P> {
     /// [`Workqueue::flush`](Self::flush) do not wait for it. An item whose queue is gone when its time comes does not run, and is not
     /// pending any more. One that finds its queue draining does not run either; that is warned of.
     ///
+    /// Where the system refuses the thread that waits for deadlines, each thread that waits for work tries again, as do the runtime's other
+    /// threads. If the runtime has none, the item waits until somebody waits for work, or asks for the item ([`Work::is_pending`]).
+    ///
     /// ```
     /// use nearq_core::{Work, Workqueue};
     /// use std::time::{Duration, Instant};
