@@ -88,6 +88,7 @@ mod runtime;
 mod scope;
 mod set;
 mod settings;
+mod shared;
 mod shutdown;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]

@@ -113,7 +113,7 @@ impl<P: Platform> Queue<P> {
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
-        let queue = Arc::new(Queue {
+        let queue = crate::shared::exposed(Queue {
             id: runtime.inner().number_queue(),
             name,
             kind,

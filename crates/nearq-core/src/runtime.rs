@@ -239,7 +239,7 @@ impl<P: Platform> Runtime<P> {
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
         };
-        let inner = Arc::new(inner);
+        let inner = crate::shared::exposed(inner);
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
         inner.timer.set_runtime(Arc::as_ptr(&inner));
         inner.homes.set_runtime(&inner);
@@ -406,11 +406,8 @@ impl<P: Platform> Runtime<P> {
 impl<P: Platform> Inner<P> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        // SAFETY: every Inner is in an Arc, made by `Runtime::start`, and the caller keeps it alive.
-        unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        }
+        // SAFETY: `Runtime::start` has made it so, and the caller keeps it alive.
+        unsafe { crate::shared::share(self) }
     }
 
     fn surroundings(&self) -> Arc<Surroundings> {

@@ -34,11 +34,8 @@ const UNUSED: Duration = Duration::from_millis(100);
 impl<P: Platform> Pool<P> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        // SAFETY: every pool is in an Arc, made by `Inner::make_pool`, and the caller keeps it alive.
-        unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        }
+        // SAFETY: `Inner::make_pool` has made it so, and the caller keeps it alive.
+        unsafe { crate::shared::share(self) }
     }
 
     /// One more queue uses the pool, or uses it no more.

@@ -28,11 +28,8 @@ impl<P: Platform> Queue<P> {
     /// The last that the thread does to the queue. What is returned is to be dropped outside all locks.
     pub(crate) fn end_visit(&self) -> Option<Orphan<P>> {
         self.gate.end_visit(|| {
-            // SAFETY: every queue is in an Arc, made by `new`, and the visit keeps it alive.
-            Orphan(unsafe {
-                Arc::increment_strong_count(self);
-                Arc::from_raw(self)
-            })
+            // SAFETY: `new` has made it so, and the visit keeps it alive.
+            Orphan(unsafe { crate::shared::share(self) })
         })
     }
 

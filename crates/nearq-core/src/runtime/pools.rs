@@ -100,7 +100,7 @@ impl<P: Platform> Inner<P> {
         self.serve_priority(&key.priority);
         let level = self.level(&key.priority);
         let node = self.node_of_pod(&key.pod);
-        Arc::new(Pool::new(id, key.clone(), cores.len(), node, level, self))
+        crate::shared::exposed(Pool::new(id, key.clone(), cores.len(), node, level, self))
     }
 
     /// The number of the node that a pod lies in.
