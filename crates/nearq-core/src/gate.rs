@@ -13,10 +13,10 @@
 //! # Orphans
 //! Nobody waits for a queue that one of its own items drops: it is put on a list ([`Inner::adopt`](crate::runtime::Inner)), and a worker
 //! that has nothing to do drops those of the list that nobody touches any more. Where the worker finds somebody in the gate, that thread
-//! must look again when it leaves, because there may be no worker that would. So whoever puts a queue on the list marks the gate
-//! afterwards (MARK), under the lock of the list. A thread that leaves (LEAVE) and finds the mark looks at the list; it finds the queue
-//! there, or somebody else has dropped it. LEAVE and MARK change the same word: if LEAVE comes first, whoever looks at the queue after
-//! MARK finds that the thread has left.
+//! must look again when it leaves, because there may be no worker that would. So the thread that puts a queue on the list marks the gate
+//! (MARK), under the lock of the list. A thread that leaves (LEAVE) and finds the mark looks at the list: it finds the queue there, or
+//! another thread has dropped it. LEAVE and MARK change the same word: if LEAVE comes first, each thread that looks at the queue after MARK
+//! finds that the other one has left.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -104,7 +104,7 @@ impl<P: Platform> Gate<P> {
         crate::fork::set(&self.word, self.word.load(Ordering::Relaxed) & !COUNT);
     }
 
-    /// Lets nobody in any more who asks.
+    /// Refuses from now on the threads that pass.
     pub(crate) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }

@@ -234,7 +234,7 @@ impl<P: Platform> Monitor<P> {
     /// Does what workers would, if one came by.
     fn tidy(&self, inner: &Inner<P>) {
         if self.untidy.load(Ordering::Relaxed) != 0 {
-            // Before the look: who asks later is heard by the next one.
+            // Before the look: a request that comes later is for the next one.
             self.untidy.store(0, Ordering::Relaxed);
             inner.live_queues().iter().for_each(|queue| queue.tidy());
         }

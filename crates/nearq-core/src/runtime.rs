@@ -123,8 +123,8 @@ unsafe impl<P: Platform> Sync for Inner<P> {}
 /// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
     inner: Arc<Inner<P>>,
-    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: whoever lets go of a queue last may be any
-    /// thread, in the middle of anything.
+    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: any thread may be the last to let
+    /// go of a queue, in the middle of anything.
     waits: bool,
 }
 
@@ -145,7 +145,8 @@ impl<P: Platform> core::fmt::Debug for Runtime<P> {
 
 impl<P: Platform> Clone for Runtime<P> {
     fn clone(&self) -> Self {
-        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the rest.
+        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
+        // rest.
         if self.inner.handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }

@@ -80,8 +80,8 @@ impl<P: Platform> Tail for Last<'_, P> {
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
-        // Acquire and release: who takes the place of the one that was last hands on what that one has released. Relaxed: nothing is
-        // looked at on failure.
+        // Acquire and release: the thread that takes the place of the last one hands on what that one has released. Relaxed: nothing
+        // is looked at on failure.
         let (from, to) = (in_tail(number), in_tail(with));
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

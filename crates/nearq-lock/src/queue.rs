@@ -45,7 +45,7 @@
 //!    one before. Who is told is not in the tail's past any more: the one before has taken the number out of its `next`, and
 //!    a tail that names a record is overwritten by the one who joins or by the one who leaves. A joiner that has read the
 //!    number from the tail will still write to `next`: such a record stays behind (`GONE`) until it has.
-//!    One that is taken out by who gives up is named in the tail and in the `next` of the one ahead, both of which it changes before.
+//!    One that its thread takes out as it gives up is named in the tail and in the `next` of the one ahead, both of which it changes before.
 //! 4. **First come, first told.** Who gives up a place makes nobody's worse.
 //!
 //! # Forks

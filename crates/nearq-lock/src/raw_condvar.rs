@@ -326,8 +326,8 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// As [`notify_one`](Self::notify_one). `then` is called when the condition variable has been touched for the last time, and before a
-    /// thread that is notified here can know it. For who has to notify others besides, any of whom may destroy the condition variable when
-    /// it was notified.
+    /// thread that is notified here can know it. For a caller that notifies other threads besides, any of which may destroy the condition
+    /// variable once it is notified.
     pub fn notify_one_after(&self, then: impl FnOnce()) -> bool {
         let Some(found) = look::<P>(&self.ring) else {
             then();

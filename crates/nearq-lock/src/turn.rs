@@ -395,8 +395,8 @@ impl<'a, P: Platform> Turns<'a, P> {
         0
     }
 
-    /// Whether two of those in the plain queue are of one domain, from a record on that is linked. The caller has the turn, so
-    /// nobody is told in the queue; who gives up may be taken out, and then the look may go on in another queue. It is a hint.
+    /// Whether two of those in the plain queue are of one domain, from a record on that is linked. The caller has the turn, so nobody is
+    /// told in the queue; a record whose thread gives up may be taken out, and then the look may go on in another queue. It is a hint.
     fn two_of_one_domain(&self, first: u32) -> bool {
         let mut seen: u32 = 0;
         let mut at = Some(first);

@@ -1,12 +1,12 @@
 //! How a thread gives up waiting in a queue (`queue.rs`), so that records without a waiter do not pile up there.
 //!
-//! A queue is followed from its front to its end, so who waits somewhere in it cannot take its record out: the record stays behind as
+//! A queue is followed from its front to its end, so a thread that waits in it cannot take its record out: the record stays behind as
 //! `LEFT`, until the turn comes to it. Were that all, threads that come to a held lock again and again and wait for a short time would
 //! leave a record each time, until there are none in the process.
 //!
 //! # Protocol
-//! Who gives up looks at the record *ahead* of it, which it noted in `before` when it joined. If nobody waits there any more, it takes that
-//! one over, takes its own out, and gives up the one ahead instead; and so on.
+//! A thread that gives up looks at the record *ahead* of its own, which it noted in `before` when it joined. If nobody waits there any more,
+//! it takes that one over, takes its own out, and gives up the one ahead instead; and so on.
 //!
 //! - *take over*: the state of the one ahead from `LEFT` to a *claim*, which names the caller's record. If its `next` is the caller's
 //!   record, it is ahead of the caller now: from the claim to `WAITING`. Otherwise `before` is out of date, and the claim is undone.
@@ -15,19 +15,20 @@
 //!   linked: all is put back, and the own record stays, as one that has been left.
 //!
 //! # Why nobody is lost
-//! - Who tells a record takes a claim for `LEFT`, and has the record. Then the caller's step from the claim fails, and it has changed
-//!   nothing. So no step waits for another thread's.
+//! - A thread that tells a record takes a claim for `LEFT`, and has the record. Then the caller's step from the claim fails, and it has
+//!   changed nothing. So no step waits for another thread's.
 //! - Nobody but the caller writes a claim with the number of its record. So if its step from the claim succeeds, the record has been in one
-//!   queue all the time, and not been told; its `next` was cleared when it was made ready for that queue, so who is named there is in it.
-//! - From then on the caller has both records, and its own is not told: only whoever takes the one ahead out tells it, which is
+//!   queue all the time, and not been told; its `next` was cleared when it was made ready for that queue, so the record that is named there
+//!   is in it.
+//! - From then on the caller has both records, and its own is not told: only the thread that takes the one ahead out tells it, and that is
 //!   the caller. So nobody else reads or writes the `next` of the one ahead, unless that one is last, which it is after `next` was cleared.
 //! - If the one ahead is told meanwhile, the caller has its message when it gives up.
 //!
 //! What stays behind is left by threads that came earlier and left later than those behind them: no more records than threads waited at
 //! once. A record that a jump leaves behind (`stay.rs`) is taken out by the next one behind it that gives up.
 //!
-//! Orderings: a claim acquires what the one who left has released; giving up releases what was changed; the tail's step releases the
-//! cleared `next` to whoever joins.
+//! Orderings: a claim acquires what the thread that left has released; giving up releases what was changed; the tail's step releases the
+//! cleared `next` to the thread that joins.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 

@@ -327,8 +327,8 @@ unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
     let view = unsafe { Condvar::of(condvar) };
     // Acquire: pairs with who made it.
     let stand_in = view.stand_in.load(Ordering::Acquire);
-    // Who is notified may destroy the condition variable at once. So those who wait there are notified when it is not touched any more;
-    // and before those that wait at ours know that they were, until when it exists, and the one that stands in with it.
+    // A thread that is notified may destroy the condition variable at once. So the threads that wait at the one that stands in are notified
+    // when ours is not touched any more, and before those that wait at ours can know of it: until then both exist.
     let theirs = || {
         if !stand_in.is_null() {
             // At one that stands in for others too, the first may be another one's.

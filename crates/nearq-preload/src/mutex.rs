@@ -318,7 +318,7 @@ impl Mutex {
         if self.try_word() {
             return self.taken(kind);
         }
-        // A time that is none is only an error for who has to wait, and nobody else reads it.
+        // An invalid time is an error only where the caller has to wait, and is read only then.
         // SAFETY: as the caller promises.
         let deadline = match clock::deadline(clock, unsafe { *until }) {
             Ok(deadline) => deadline,

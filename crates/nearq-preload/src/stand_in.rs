@@ -5,8 +5,8 @@
 //! from there (acquire).
 //!
 //! Where there is no memory for a group, one of two that are there from the beginning stands in, for any number of condition variables
-//! that go by its clock ([`common`]). Who notifies by one of those wakes all that wait there, which to those who wait for something
-//! else is a wake-up for no reason.
+//! that go by its clock ([`common`]). To notify by one of those wakes all that wait there, which to the
+//! threads that wait for something else is a wake-up for no reason.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

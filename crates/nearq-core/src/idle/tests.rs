@@ -386,7 +386,7 @@ mod modelled {
             stub.idle.settle(worker);
             Loom::join(other);
             let awake = !worker.is_idle();
-            assert_eq!(stub.word() & SEARCHING != 0, awake, "who is taken off alive searches");
+            assert_eq!(stub.word() & SEARCHING != 0, awake, "one that is taken off alive searches");
             assert!(dead.claim_free() && !worker.claim_free());
         });
     }

@@ -14,9 +14,10 @@
 //! pool takes the free entries of its own first, then those of pools that no queue uses, and makes a new one last. So there are as many
 //! entries as there were threads at one time, however many pools there have been.
 //!
-//! Entries stay on the lists of all pools that have used them, as others may be walking along such a list. Whoever walks leaves out those
-//! that belong to another pool now. The entry may pass to another pool right afterwards; what is done to it then must not matter, or be
-//! checked once more: of the batch, only items are taken that were seen before the entry was seen to be the pool's (`Batch::steal`).
+//! Entries stay on the lists of all pools that have used them, as other threads may be walking along such a list. A thread that walks
+//! leaves out those that belong to another pool now. The entry may pass to another pool right afterwards; what is done to it then must not
+//! matter, or be checked once more: of the batch, only items are taken that were seen before the entry was seen to be the pool's
+//! (`Batch::steal`).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -248,7 +249,7 @@ impl<P: Platform> Members<P> {
             // SAFETY: null, or a member, which lives as long as the pool.
             let member = unsafe { next.as_ref() }?;
             next = member.next;
-            // SAFETY: entries live as long as the runtime, which whoever has a pool keeps alive.
+            // SAFETY: entries live as long as the runtime, and a thread that has a pool keeps that alive.
             Some(unsafe { &*member.worker })
         })
     }

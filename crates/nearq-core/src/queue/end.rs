@@ -89,7 +89,7 @@ impl<P: Platform> Drop for Orphan<P> {
 
 impl<P: Platform> Drop for Queue<P> {
     fn drop(&mut self) {
-        // Before anything goes: whoever has the list's lock may look at every queue on it.
+        // Before anything goes: the thread that has the list's lock may look at every queue on it.
         self.inner().remove_queue(self);
         if let Some(rescuer) = &self.rescuer {
             // It may be the caller. Where somebody had a handle to the last, he has ended it before and waited for it.

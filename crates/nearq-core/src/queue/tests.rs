@@ -11,8 +11,17 @@ use crate::admission::tests::Stub;
 use crate::item::tests::{model, spawn};
 use crate::work::Work;
 
-/// The last that touches the queue is its kicker: either who carries it out finds the queue among the orphans, or who puts it there finds
-/// that the kicker is over.
+/// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed it.
+fn orphan_beside(stub: &Stub, other: <Loom as Platform>::JoinHandle) {
+    let inner = stub.queue.inner();
+    inner.adopt(Arc::clone(&stub.queue));
+    inner.reap_orphans();
+    Loom::join(other);
+    assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+}
+
+/// The last that touches the queue is its kicker: either the thread that carries it out finds the queue among the orphans, or the one that
+/// puts it there finds that the kicker is over.
 #[test]
 fn a_queue_is_orphaned_while_its_kicker_ends() {
     model(3, || {
@@ -27,11 +36,7 @@ fn a_queue_is_orphaned_while_its_kicker_ends() {
                 stub.queue.inner().reap_orphans();
             })
         };
-        let inner = stub.queue.inner();
-        inner.adopt(Arc::clone(&stub.queue));
-        inner.reap_orphans();
-        Loom::join(worker);
-        assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+        orphan_beside(&stub, worker);
     });
 }
 
@@ -46,11 +51,7 @@ fn a_queue_is_orphaned_while_a_thread_is_in_its_gate() {
             let queue = Arc::clone(&stub.queue);
             spawn(move || assert!(!queue.pass(|| unreachable!("it is closed"))))
         };
-        let inner = stub.queue.inner();
-        inner.adopt(Arc::clone(&stub.queue));
-        inner.reap_orphans();
-        Loom::join(other);
-        assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+        orphan_beside(&stub, other);
     });
 }
 
@@ -63,10 +64,6 @@ fn a_queue_is_orphaned_while_its_last_item_is_cancelled() {
         stub.issue(&work);
         stub.queue.gate.close();
         let other = spawn(move || assert!(work.cancel()));
-        let inner = stub.queue.inner();
-        inner.adopt(Arc::clone(&stub.queue));
-        inner.reap_orphans();
-        Loom::join(other);
-        assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+        orphan_beside(&stub, other);
     });
 }

@@ -49,7 +49,7 @@ impl<P: Platform> Runner<'_, P> {
                 return true;
             }
             let goes_on = self.let_others_run() || several;
-            // The worker holds up whoever waits until it has let go of the queue that it served last, or ends.
+            // Another thread may wait until the worker has let go of the queue that it served last, or ends.
             if !goes_on || self.inner.is_stopping() || self.inner.departures.is_awaited() {
                 break;
             }

@@ -79,11 +79,11 @@ impl<P: Platform> Inner<P> {
     }
 
     /// The thread of a worker, which is the caller, ends. A thread that nobody waits for keeps its stack, so each waits for the one that has
-    /// ended before it, which is returned; whoever stops the runtime waits for the last one.
+    /// ended before it, which is returned; the thread that stops the runtime waits for the last one.
     fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
         // Its entry may be another thread's by now, with its handle.
         let own = worker.handle.lock().take_if(|(of, _)| *of == number);
-        // Else whoever stops the runtime has it, or the thread that started this one has not come to leave it.
+        // Else the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
         own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
     }
 

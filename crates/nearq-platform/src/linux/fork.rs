@@ -8,8 +8,8 @@
 //! its hooks. The guard stays in `HELD` meanwhile; it belongs to the thread that forks, which is the only one that touches
 //! `HELD`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
 //!
-//! Whoever has the lock has signals blocked, but for faults, which its own instructions raise: a signal handler that forks would wait for
-//! the lock that its own thread has, and hooks would be called within hooks. To count how deep a thread is in forks would not do: the
+//! A thread that has the lock has signals blocked, but for faults, which its own instructions raise: a signal handler that forks would wait
+//! for the lock that its own thread has, and hooks would be called within hooks. To count how deep a thread is in forks would not do: the
 //! child of the inner fork goes on in the middle of the outer one. What other people's handlers between ours change of the mask is undone.
 //!
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
