@@ -53,6 +53,7 @@
 //! that is queued after it gets past it.
 
 mod activation;
+mod retired;
 
 use core::ptr::NonNull;
 
@@ -112,6 +113,8 @@ pub(crate) enum Entry {
     HeldBack,
     /// The queue drains.
     Refused,
+    /// The link is retired: to be tried again with the one that is in use now.
+    Elsewhere,
 }
 
 /// Whether the runtime is shut down, and the caller is not one of its workers.
@@ -145,6 +148,9 @@ pub(crate) struct Admission<P: Platform> {
     askers: P::AtomicU32,
     /// The links, newest first; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
+    /// Those from here on are retired, and how many executions have ended on them (`retired`).
+    first_retired: P::AtomicPtr<Link<P>>,
+    completed_before: P::AtomicU64,
     /// The link of the layout in effect to whose pool the kicker goes; null as long as there was none.
     main_link: P::AtomicPtr<Link<P>>,
     /// The link on whose inbox everything is held back, of an ordered queue; null of others.
@@ -177,6 +183,8 @@ impl<P: Platform> Admission<P> {
             waiting: P::AtomicU32::new(0),
             askers: P::AtomicU32::new(1),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
+            completed_before: P::AtomicU64::new(0),
             main_link: P::AtomicPtr::new(core::ptr::null_mut()),
             line: P::AtomicPtr::new(core::ptr::null_mut()),
             kicker: Kicker::new(),
@@ -185,29 +193,6 @@ impl<P: Platform> Admission<P> {
     }
 
     // ---- links -----------------------------------------------------------------------------------------------
-
-    /// The domain's links.
-    pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // SeqCst: who closes the limit sees every link whose issuer saw it open.
-        let mut next = self.first_link.load(Ordering::SeqCst);
-        core::iter::from_fn(move || {
-            // SAFETY: null, or a link, which lives as long as the queue.
-            let link = unsafe { next.as_ref() }?;
-            next = link.next_of_domain.load(Ordering::Relaxed);
-            Some(link)
-        })
-    }
-
-    /// Adds a link, before its first item. By who holds the queue's configuration.
-    pub(crate) fn add_link(&self, link: &Link<P>) {
-        link.next_of_domain.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
-        if self.domain == Domain::Whole && self.line.load(Ordering::Relaxed).is_null() {
-            // Before anybody queues here: who sees the link sees this as well.
-            self.line.store(core::ptr::from_ref(link).cast_mut(), Ordering::Relaxed);
-        }
-        // SeqCst: see `links`.
-        self.first_link.store(core::ptr::from_ref(link).cast_mut(), Ordering::SeqCst);
-    }
 
     /// Says how many CPUs' items come here by the layout in effect, and one of the links on which they come. By who holds the
     /// queue's configuration.
@@ -226,20 +211,17 @@ impl<P: Platform> Admission<P> {
         let turn = self.turn.lock();
         // SAFETY: here and below: the lists keep their items alive; whoever takes some has `turn`, which is ours.
         unsafe { sight.note(turn.nodes()) };
-        for link in self.links() {
+        for link in self.links().chain(self.line().filter(|line| line.is_gone())) {
             // SAFETY: as above.
             unsafe { sight.note(link.inactive.nodes()) };
         }
     }
 
-    /// Executions that have ended, over all links.
-    pub(crate) fn completed(&self) -> u64 {
-        self.links().map(Link::completed).sum()
-    }
-
     /// How many items have been let in, over all links; who compares the number must not miss four billion.
     pub(crate) fn entered(&self) -> u64 {
-        self.links().map(|link| u64::from(link.entered())).sum()
+        // SeqCst: as in `completed`. As many have entered the links that are retired.
+        let before = self.completed_before.load(Ordering::SeqCst);
+        before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
     }
 
     /// Asks a worker to look after the limit.
@@ -260,6 +242,10 @@ impl<P: Platform> Admission<P> {
     pub(crate) fn refill(&self, link: &Link<P>) -> Entry {
         // Before the ceiling is read: see `credits`.
         let epoch = link.credits.epoch();
+        // After the epoch: no credits come to a link that is retired.
+        if link.is_retired() {
+            return Entry::Elsewhere;
+        }
         // As many as may ask at once: what they add before they see that it is too much must not make it too much.
         let askers =
             u64::from(self.askers.load(Ordering::Relaxed)).max(self.links().count() as u64);
@@ -301,7 +287,7 @@ impl<P: Platform> Admission<P> {
                 } else if !link.credits.enter_with(got as u32 - 1, epoch) {
                     self.give_back(got - 1);
                 }
-                return Entry::LetIn;
+                return self.has_entered(link);
             }
         }
     }
@@ -312,7 +298,17 @@ impl<P: Platform> Admission<P> {
         if self.refuses(link) {
             return Entry::Refused;
         }
-        if self.admit_past(link) { Entry::LetIn } else { Entry::HeldBack }
+        if self.admit_past(link) { self.has_entered(link) } else { Entry::HeldBack }
+    }
+
+    /// What becomes of an item that has been counted as let in on the link.
+    fn has_entered(&self, link: &Link<P>) -> Entry {
+        if !link.is_retired() {
+            return Entry::LetIn;
+        }
+        link.leave();
+        self.give_back(1);
+        Entry::Elsewhere
     }
 
     /// Whether the caller may queue nothing here: the queue drains, and the caller is not one of its items; or the runtime is
@@ -409,8 +405,8 @@ impl<P: Platform> Admission<P> {
         outcome.map_or_else(ceiling, |_| possible)
     }
 
-    /// Holds an item back that `cpu` queued. The caller has its `PENDING`. False if it is refused after all: then nothing
-    /// has happened. An item that is the queue's `own` already is refused by a shutdown only.
+    /// Holds an item back that `cpu` queued. The caller has its `PENDING`. If it is not held back after all, nothing has happened. An item
+    /// that is the queue's `own` already is refused by a shutdown only.
     #[cold]
     pub(crate) fn hold_back(
         &self,
@@ -418,33 +414,31 @@ impl<P: Platform> Admission<P> {
         item: NonNull<Item<P>>,
         spot: Spot,
         own: bool,
-    ) -> bool {
+    ) -> Entry {
         // SAFETY: the caller has the item's PENDING, which keeps it alive.
         let header = unsafe { item.as_ref() };
         header.set_inactive();
         link.hold();
         self.inactive.fetch_add(1, Ordering::SeqCst);
         // Looked at once more now that the item is counted: see `shutdown`.
-        if if own { is_shut(link) } else { self.refuses(link) } {
+        let refused = if own { is_shut(link) } else { self.refuses(link) };
+        if refused || link.is_retired() {
             self.inactive.fetch_sub(1, Ordering::SeqCst);
             link.let_go();
             header.unset_inactive();
-            return false;
+            return if refused { Entry::Refused } else { Entry::Elsewhere };
         }
         // Accounted from here on: it may be cancelled.
         header.set_target(link, spot);
-        // Relaxed: written before the link could be found.
-        // SAFETY: null, or a link, which lives as long as the queue.
-        let line = unsafe { self.line.load(Ordering::Relaxed).as_ref() };
-        line.unwrap_or(link).inactive.push(item);
+        self.line().unwrap_or(link).inactive.push(item);
         self.close();
         if link.pool.runtime().broken.is(Broken::AdmissionLeak) {
-            return true;
+            return Entry::HeldBack;
         }
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {
             self.kick();
         }
-        true
+        Entry::HeldBack
     }
 
     /// Makes every completion look after what waits, and lets nobody in.

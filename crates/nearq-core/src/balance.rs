@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform};
 
+use crate::by_pool::{ByPool, place_of};
 use crate::level::Level;
 use crate::pool::{Noted, Pool};
 use crate::runtime::Inner;
@@ -128,8 +129,7 @@ pub(crate) struct Adjusted {
 
 /// Places and hands, as the monitor gives them.
 pub(crate) struct Balance<P: Platform> {
-    /// By the pool's number in the runtime's list, which only grows.
-    pools: Vec<OfPool>,
+    pools: ByPool<OfPool>,
     levels: Vec<OfLevel<P>>,
     /// When it looked last.
     looked: Option<Instant>,
@@ -137,7 +137,7 @@ pub(crate) struct Balance<P: Platform> {
 
 impl<P: Platform> Balance<P> {
     pub(crate) fn new() -> Self {
-        Balance { pools: Vec::new(), levels: Vec::new(), looked: None }
+        Balance { pools: ByPool::new(), levels: Vec::new(), looked: None }
     }
 
     /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
@@ -146,7 +146,7 @@ impl<P: Platform> Balance<P> {
             of.level.set_extra(of.level.extra().min(of.counts.maybe_away()));
             of.surplus = Surplus::default();
         }
-        for (pool, of) in pools.iter().zip(&mut self.pools) {
+        for (pool, of) in pools.iter().zip(self.pools.align(pools)) {
             pool.set_hands(pool.hands().min(pool.cpus() + of.counts.maybe_away()));
             (of.surplus, of.progress) = (Surplus::default(), None);
         }
@@ -162,7 +162,8 @@ impl<P: Platform> Balance<P> {
     ) -> Adjusted {
         let own: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
         // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
-        let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(&own);
+        let waits = |pool: &Pool<P>| place_of(pools, pool).is_some_and(|place| own[place]);
+        let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(waits);
         let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
         self.count(inner, pools, &waiting, watcher, now);
         for of in self.levels.iter_mut().filter(|of| of.waiting) {
@@ -173,7 +174,7 @@ impl<P: Platform> Balance<P> {
         let (mut replaced, mut stuck) = (false, false);
         let homes_are_used = inner.homes.are_used();
         for (index, pool) in pools.iter().enumerate() {
-            let of = &mut self.pools[index];
+            let of = &mut self.pools.values()[index];
             if homes_are_used {
                 pool.look_after_homed(&mut of.noted, own[index], now);
             }
@@ -208,18 +209,18 @@ impl<P: Platform> Balance<P> {
         watcher: &mut Watcher<P>,
         now: Instant,
     ) {
-        self.pools.resize_with(pools.len(), OfPool::default);
-        self.pools.iter_mut().for_each(|of| of.counts = Counts::default());
+        let of_pools = self.pools.align(pools);
+        for of in &mut *of_pools {
+            of.counts = Counts::default();
+        }
         for of in &mut self.levels {
             (of.counts, of.waiting, of.unknown, of.given) = Default::default();
         }
         let limit = inner.cpu_intensive_after();
         for worker in inner.table.iter() {
             let pool = worker.pool();
-            let index = pool.id as usize;
-            let Some(seen) = watcher.seen_mut(worker).filter(|_| index < pools.len()) else {
-                continue;
-            };
+            let Some(index) = place_of(pools, pool) else { continue };
+            let Some(seen) = watcher.seen_mut(worker) else { continue };
             let burst = seen.cpu_time.saturating_sub(seen.burst);
             if pool.key.bound
                 && !seen.hog
@@ -238,14 +239,14 @@ impl<P: Platform> Balance<P> {
             {
                 pool.relieve(worker, false);
             }
-            let counts = &mut self.pools[index].counts;
+            let counts = &mut of_pools[index].counts;
             counts.placed += 1;
             counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
             counts.untold += u32::from(!seen.hog && seen.doing == Doing::Untold);
             counts.ready +=
                 u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
         }
-        for ((pool, of), waiting) in pools.iter().zip(&self.pools).zip(waiting) {
+        for ((pool, of), waiting) in pools.iter().zip(of_pools).zip(waiting) {
             let level = match self.levels.iter_mut().find(|of| Arc::ptr_eq(&of.level, &pool.level))
             {
                 Some(level) => level,

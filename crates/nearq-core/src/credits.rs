@@ -88,6 +88,11 @@ impl<P: Platform> Credits<P> {
         self.word.fetch_add(ONE_ENTERED, Ordering::SeqCst);
     }
 
+    /// Takes back an [`enter`](Self::enter): the item goes elsewhere.
+    pub(crate) fn leave(&self) {
+        self.word.fetch_sub(ONE_ENTERED, Ordering::SeqCst);
+    }
+
     /// As [`enter`](Self::enter), with more credits that were asked for at `asked`. False if these have been revoked since, or
     /// are too many: then they are not added.
     pub(crate) fn enter_with(&self, more: u32, asked: Epoch) -> bool {
@@ -151,6 +156,9 @@ mod tests {
         assert!(all.take());
         assert_eq!((all.count(), all.entered(), all.epoch()), (2, 2, first));
         assert_eq!(all.withdraw(), 2);
+        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
+        all.enter();
+        all.leave();
         assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
         assert!(all.enter_with(5, first));
         assert_eq!(all.revoke(), 5);

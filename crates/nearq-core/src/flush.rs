@@ -101,6 +101,11 @@ impl Sets {
         self.drainers = u32::from(shut);
     }
 
+    /// Sets that there are.
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
     /// Who drains.
     pub(crate) fn drainers(&self) -> u32 {
         self.drainers
@@ -157,7 +162,7 @@ impl Flush {
             if self.begun.is_none() {
                 self.begun = Some(queue.flushing.rounds());
                 // An idle queue is recognised without any write.
-                if queue.links().all(Link::is_drained) {
+                if queue.links_in_service().all(Link::is_drained) {
                     self.waited = Some(Waited::default());
                     return true;
                 }
@@ -190,7 +195,7 @@ impl<P: Platform> Queue<P> {
     /// Whether the set was drained at some time since it was at that turn.
     fn is_over(&self, set: usize, turn: u64) -> bool {
         self.flushing.turn(set) != turn
-            || self.links().filter(|link| link.set == set).all(Link::is_drained)
+            || self.links_in_service().filter(|link| link.set == set).all(Link::is_drained)
             || self.flushing.turn(set) != turn
     }
 
@@ -199,7 +204,7 @@ impl<P: Platform> Queue<P> {
     fn begin_round(&self, begun: u64) -> Option<Waited> {
         let mut config = self.lock_config();
         let mut busy = [false; SETS];
-        for link in self.links() {
+        for link in self.links_in_service() {
             busy[link.set] = busy[link.set] || !link.is_drained();
         }
         let (current, made) = (config.sets.current, config.sets.made);
@@ -235,12 +240,12 @@ impl<P: Platform> Queue<P> {
         // round increments it, then looks for what was queued (`Link::is_drained`).
         self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-        for link in self.links().filter(|link| link.set == to) {
+        for link in self.links_in_service().filter(|link| link.set == to) {
             link.set_age(age);
             link.unwatch(PAST);
         }
         self.use_set(config);
-        for link in self.links().filter(|link| link.set == from) {
+        for link in self.links_in_service().filter(|link| link.set == from) {
             link.watch(PAST);
             link.admission().give_back(u64::from(link.credits.withdraw()));
         }
@@ -274,23 +279,25 @@ impl<P: Platform> Queue<P> {
     /// on an outdated answer is ensured by the event (`event`: MARK, then SEE).
     pub(crate) fn is_empty(&self) -> bool {
         loop {
-            let newest = self.newest_link();
-            let ended = sum(self.links().map(Link::ended));
-            let held: u64 = self.links().map(Link::held).sum();
-            let entered = sum(self.links().map(Link::entered));
-            if core::ptr::eq(newest, self.newest_link()) {
+            let (newest, retired) = (self.newest_link(), self.first_retired());
+            let ended = sum(self.links_in_service().map(Link::ended));
+            let held: u64 = self.links_in_service().map(Link::held).sum();
+            let entered = sum(self.links_in_service().map(Link::entered));
+            if core::ptr::eq(newest, self.newest_link())
+                && core::ptr::eq(retired, self.first_retired())
+            {
                 return held == 0 && entered == ended;
             }
-            // A link that came meanwhile was not looked at each time. To say no would be to wait for a notification: nobody
+            // A link that came meanwhile, or was retired, was not looked at each time. To say no would be to wait for a notification: nobody
             // notifies of a link on which nothing has ended.
         }
     }
 
     /// Items that are held back, on pools or running, about.
     pub(crate) fn left(&self) -> u64 {
-        let ended = sum(self.links().map(Link::ended));
-        let held: u64 = self.links().map(Link::held).sum();
-        held + u64::from(sum(self.links().map(Link::entered)).wrapping_sub(ended))
+        let ended = sum(self.links_in_service().map(Link::ended));
+        let held: u64 = self.links_in_service().map(Link::held).sum();
+        held + u64::from(sum(self.links_in_service().map(Link::entered)).wrapping_sub(ended))
     }
 
     /// Refuses what does not come from the queue's own items, until [`end_drain`](Self::end_drain).
@@ -298,7 +305,7 @@ impl<P: Platform> Queue<P> {
         let mut config = self.lock_config();
         config.sets.drainers += 1;
         // Before it is looked whether the queue is empty.
-        self.links().for_each(|link| link.watch(DRAINING));
+        self.links_in_service().for_each(|link| link.watch(DRAINING));
         self.domains().for_each(crate::admission::Admission::begin_drain);
     }
 
@@ -309,7 +316,7 @@ impl<P: Platform> Queue<P> {
             return;
         }
         config.sets.drainers += 1;
-        self.links().for_each(|link| link.watch(DRAINING));
+        self.links_in_service().for_each(|link| link.watch(DRAINING));
         self.domains().for_each(crate::admission::Admission::shut);
     }
 
@@ -322,7 +329,7 @@ impl<P: Platform> Queue<P> {
         let mut config = self.lock_config();
         config.sets.drainers -= 1;
         if config.sets.drainers == 0 {
-            self.links().for_each(|link| link.unwatch(DRAINING));
+            self.links_in_service().for_each(|link| link.unwatch(DRAINING));
         }
         self.domains().for_each(crate::admission::Admission::end_drain);
     }

@@ -22,7 +22,7 @@
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
 //! | `home` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
 //! | `builder`, `variables`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
-//! | `monitor`, `watch`, `balance`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
+//! | `monitor`, `watch`, `balance`, `by_pool`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
 //! | `observe`, `histogram`, `handle`, `look`, `points` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
@@ -40,6 +40,7 @@ mod batch;
 mod bell;
 mod broken;
 mod builder;
+mod by_pool;
 mod context;
 mod credits;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,8 @@
 //! A link: one workqueue on one pool. Where an item is counted.
 //!
-//! A queue's links are never freed before the queue: a change of attributes that comes back to an earlier pool finds
-//! its link again, so their number is bounded by the pools that the queue has ever used, and an issuer that read the
-//! old table a moment ago still counts in the right place.
+//! A queue's links are never freed before the queue: an issuer that read the old table a moment ago may still look at one of them. A
+//! change of attributes that comes back to an earlier pool finds its link again. Where a queue has had many, those on which nothing is left
+//! are retired: they take no more items (`queue/retired`).
 //!
 //! # When a link is drained
 //! What enters is counted with the credits, before anybody can run it, what is held back in `held`; an item that is activated
@@ -49,6 +49,13 @@ pub(crate) const PAST: u32 = 1;
 /// Somebody waits for the queue to be empty.
 pub(crate) const DRAINING: u32 = 1 << 1;
 
+/// The link takes items.
+const SERVES: u32 = 0;
+/// It takes none while the thread that retires it looks whether something is left.
+const RETIRES: u32 = 1;
+/// It is retired.
+const GONE: u32 = 2;
+
 /// Items run on the CPU that queued them, where a worker can.
 pub(crate) const LOCALIZE: u32 = 1;
 /// Items do not count as running.
@@ -74,6 +81,8 @@ pub(crate) struct Link<P: Platform> {
     age: P::AtomicU64,
     /// Why somebody may wait for the link to be drained; 0 if nobody does. Read after each item.
     watched: P::AtomicU32,
+    /// Whether it takes items: [`SERVES`], [`RETIRES`] or [`GONE`].
+    retired: P::AtomicU32,
     /// Items that may be let in without a look at the domain's limit.
     pub(crate) credits: Padded<Credits<P>>,
     /// Items beyond the domain's limit.
@@ -129,6 +138,7 @@ impl<P: Platform> Link<P> {
             set,
             age: P::AtomicU64::new(0),
             watched: P::AtomicU32::new(0),
+            retired: P::AtomicU32::new(SERVES),
             credits: Padded(Credits::new()),
             inactive: Padded(Inbox::new()),
             held: Padded(P::AtomicU64::new(0)),
@@ -265,6 +275,34 @@ impl<P: Platform> Link<P> {
     /// An item that was held back has been cancelled.
     pub(crate) fn unhold(&self) {
         self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether the link takes no items. For a thread that is about to count one here, and once more after it has.
+    pub(crate) fn is_retired(&self) -> bool {
+        P::model_fence();
+        self.retired.load(Ordering::SeqCst) != SERVES
+    }
+
+    /// Whether it is retired for good.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.retired.load(Ordering::SeqCst) == GONE
+    }
+
+    /// Has the link take no more items; false if something is left on it, and then it does take some. By the thread that has the queue's
+    /// configuration, about a link that is not in the table in use.
+    pub(crate) fn retire(&self) -> bool {
+        self.retired.store(RETIRES, Ordering::SeqCst);
+        P::model_fence();
+        self.admission().give_back(u64::from(self.credits.revoke()));
+        let unused = self.is_drained() && self.inactive.is_empty();
+        self.retired.store(if unused { GONE } else { SERVES }, Ordering::SeqCst);
+        unused
+    }
+
+    /// An item that was counted here goes elsewhere after all.
+    pub(crate) fn leave(&self) {
+        self.credits.leave();
+        self.tell();
     }
 
     /// Whether everything that had come here by now has ended.

@@ -217,7 +217,7 @@ impl<P: Platform> Inner<P> {
         let queues = self.live_queues();
         let now = P::now();
         let (mut rows, mut more) = (Vec::new(), false);
-        for pool in self.all_pools() {
+        for pool in self.pools_in_service() {
             let mut sight = Sight::new();
             pool.see_waiting(&mut sight);
             more |= sight.is_full();

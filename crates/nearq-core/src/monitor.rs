@@ -219,7 +219,7 @@ impl<P: Platform> Monitor<P> {
             self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
         P::model_fence();
         // Read the pools anew: a thread that pushed onto a pool that was made since has found the monitor armed.
-        if disarmed.is_ok() && inner.all_pools().iter().any(|pool| pool.has_waiting()) {
+        if disarmed.is_ok() && inner.pools_in_service().iter().any(|pool| pool.has_waiting()) {
             self.arm();
         }
     }
@@ -321,7 +321,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         still = if moved { 0 } else { still + 1 };
         pace = if still < STILL { Pace::Looks } else { Pace::Waits };
         let now = P::now();
-        let pools = inner.all_pools();
+        let pools = inner.pools_in_service();
         let Adjusted { waiting, replaced, stuck } =
             balance.adjust(inner, &pools, &mut watcher, now);
         if crate::rescuer::attend(inner, &pools, now) {

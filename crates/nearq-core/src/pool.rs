@@ -22,11 +22,12 @@
 //! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
 //!
 //! Pools live as long as the runtime. The threads of a pool that no queue uses any more end soon, and are not called to help other pools
-//! (`threads`).
+//! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
 
 mod calling;
 mod homes;
 mod hooks;
+mod service;
 mod siblings;
 mod threads;
 
@@ -82,6 +83,8 @@ pub(crate) struct Pool<P: Platform> {
     hooked: P::AtomicU32,
     /// Queues whose items come here now (`threads`).
     users: P::AtomicU32,
+    /// Whether the monitor looks at the pool (`service`).
+    service: P::AtomicU32,
     /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
     stale: P::AtomicU32,
     /// Whether its workers can be started.
@@ -165,6 +168,7 @@ impl<P: Platform> Pool<P> {
             away: P::AtomicU32::new(0),
             hooked: P::AtomicU32::new(0),
             users: P::AtomicU32::new(0),
+            service: P::AtomicU32::new(service::IN),
             stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
             members: Members::new(),

@@ -1,7 +1,8 @@
-//! A workqueue's inside: its links, and the way of an item from the issuer to a pool. How its attributes are changed: `change`; its end:
-//! `end`.
+//! A workqueue's inside: its links, and the way of an item from the issuer to a pool. How its attributes are changed: `change`; the links
+//! of former attributes: `retired`; its end: `end`.
 
 use core::ptr::NonNull;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
@@ -29,6 +30,7 @@ mod change;
 mod delayed;
 mod end;
 mod homes;
+mod retired;
 
 pub(crate) use end::Orphan;
 pub(crate) use homes::Way;
@@ -61,6 +63,7 @@ pub(crate) struct Config<P: Platform> {
     links: Kept<Link<P>>,
     domains: Kept<Admission<P>>,
     known: change::Known<P>,
+    many: retired::Many,
 }
 
 /// What is said of a queue when it is made, and stays.
@@ -87,6 +90,8 @@ pub(crate) struct Queue<P: Platform> {
     epoch: P::Cell<Epoch>,
     /// The links, newest first, for who reads them without the lock; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
+    /// Those from here on are retired (`retired`).
+    first_retired: P::AtomicPtr<Link<P>>,
     /// The domains in which items are counted; as the links.
     first_domain: P::AtomicPtr<Admission<P>>,
     pub(crate) flushing: Flushing<P>,
@@ -122,6 +127,7 @@ impl<P: Platform> Queue<P> {
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: P::Cell::new(Epoch::now::<P>()),
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             gate: Gate::new(),
             flushing: Flushing::new(),
@@ -138,6 +144,7 @@ impl<P: Platform> Queue<P> {
                 links: Kept::new(),
                 domains: Kept::new(),
                 known: change::Known::new(),
+                many: retired::Many::new(),
             }),
         });
         queue.relayout();
@@ -296,30 +303,42 @@ impl<P: Platform> Queue<P> {
     }
 
     #[inline(never)]
-    fn send_without_credit(link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
-        let admission = link.admission();
-        match admission.refill(link) {
-            Entry::LetIn => {
-                // SAFETY: PENDING keeps the item alive.
-                let header = unsafe { item.as_ref() };
-                header.set_target(link, spot);
-                if header.publish() {
-                    link.push_any(item);
+    fn send_without_credit(mut link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
+        loop {
+            let admission = link.admission();
+            let entry = match admission.refill(link) {
+                Entry::HeldBack => admission.hold_back(link, item, spot, false),
+                entry => entry,
+            };
+            match entry {
+                Entry::LetIn => {
+                    // SAFETY: PENDING keeps the item alive.
+                    let header = unsafe { item.as_ref() };
+                    header.set_target(link, spot);
+                    if header.publish() {
+                        link.push_any(item);
+                    }
+                    return true;
                 }
+                Entry::HeldBack => return true,
+                Entry::Refused => return false,
+                // The table that the caller has read is an old one.
+                Entry::Elsewhere => link = link.queue().link_for(spot.cpu()),
             }
-            Entry::HeldBack => return admission.hold_back(link, item, spot, false),
-            Entry::Refused => return false,
         }
-        true
     }
 
     /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains. False if
     /// the runtime is shut down, and the caller is not one of its workers: then nothing has happened.
     pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
-        self.send(item, cpu) || {
-            let link = self.link_for(cpu);
-            link.admission().hold_back(link, item, Spot::of_cpu(cpu), true)
-        }
+        self.send(item, cpu)
+            || loop {
+                let link = self.link_for(cpu);
+                match link.admission().hold_back(link, item, Spot::of_cpu(cpu), true) {
+                    Entry::Elsewhere => {}
+                    entry => break entry == Entry::HeldBack,
+                }
+            }
     }
 
     /// Gives up the claim of an item whose node was not sent.
@@ -412,7 +431,7 @@ impl<P: Platform> Queue<P> {
 
     // ---- counting ----------------------------------------------------------------------------------------
 
-    /// The queue's links.
+    /// The queue's links, also those that are retired.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
         // Acquire: pairs with the release in `add_link`. A thread that asks whether anything is left sees every link on which something was
         // queued before, by the thread itself or by an item whose end it has seen.
@@ -457,7 +476,7 @@ impl<P: Platform> Queue<P> {
     /// What is under way.
     pub(crate) fn in_hand(&self) -> InHand {
         let mut sum = InHand::default();
-        self.links().for_each(|link| sum += link.in_hand());
+        self.links_in_service().for_each(|link| sum += link.in_hand());
         sum
     }
 
@@ -484,11 +503,15 @@ impl<P: Platform> Queue<P> {
     /// What has happened on each pool. All sets of links that lead there count together.
     pub(crate) fn statistics(&self) -> Vec<LinkStatistics> {
         let mut rows: Vec<LinkStatistics> = Vec::new();
+        let mut row_of: HashMap<u32, usize> = HashMap::new();
         for link in self.links() {
             let one = link.statistics();
-            match rows.iter_mut().find(|row| row.pool == one.pool) {
-                Some(row) => row.add(&one),
-                None => rows.push(one),
+            match row_of.entry(one.pool) {
+                hash_map::Entry::Occupied(row) => rows[*row.get()].add(&one),
+                hash_map::Entry::Vacant(row) => {
+                    row.insert(rows.len());
+                    rows.push(one);
+                }
             }
         }
         rows.reverse();

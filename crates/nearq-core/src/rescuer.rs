@@ -220,13 +220,15 @@ fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Op
     let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
     let kicked = || queue.domains().any(|domain| domain.kicker.is_active());
     queue
-        .links()
+        .links_in_service()
         .filter(here)
         .find(|link| link.has_waiting())
         .or_else(|| kicked().then(|| queue.links().find(here)).flatten())
         // A helper of this pool may have it.
         .or_else(|| {
-            queue.links().find(|link| link.pool.may_be_helped_by(&pool.key) && link.has_waiting())
+            let helped =
+                |link: &&Link<P>| link.pool.may_be_helped_by(&pool.key) && link.has_waiting();
+            queue.links_in_service().find(helped)
         })
 }
 

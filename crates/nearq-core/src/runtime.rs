@@ -388,7 +388,7 @@ impl<P: Platform> Runtime<P> {
     /// The pools that queues use, and those that still have threads, for people.
     pub fn pools(&self) -> Vec<PoolInfo> {
         let pools = self.inner.pools.lock();
-        let used = pools.iter().filter(|pool| pool.is_used() || pool.threads().0 != 0);
+        let used = pools.in_service().filter(|pool| pool.is_used() || pool.threads().0 != 0);
         used.map(|pool| PoolInfo::of(pool)).collect()
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use nearq_platform::{Instant, Platform, RunState};
 use nearq_topology::CpuSet;
 
+use crate::by_pool::ByPool;
 use crate::outcome::contain;
 use crate::pool::Pool;
 use crate::runtime::Inner;
@@ -204,15 +205,14 @@ struct Seen {
 
 /// What the monitor remembers of stalls.
 pub(crate) struct Stalls {
-    /// By the pool's place in the list of all.
-    pools: Vec<Option<Seen>>,
+    pools: ByPool<Option<Seen>>,
     /// When the next look is due.
     next: Option<Instant>,
 }
 
 impl Stalls {
     pub(crate) fn new() -> Self {
-        Stalls { pools: Vec::new(), next: None }
+        Stalls { pools: ByPool::new(), next: None }
     }
 
     /// Looks whether anything has stalled, and tells of it. By the monitor. False where the callback has forked, and this is the child.
@@ -231,8 +231,7 @@ impl Stalls {
             return true;
         }
         self.next = Some(now + period / LOOKS);
-        self.pools.resize_with(pools.len(), || None);
-        for (pool, seen) in pools.iter().zip(&mut self.pools) {
+        for (pool, seen) in pools.iter().zip(self.pools.align(pools)) {
             if !pool.has_waiting() {
                 *seen = None;
                 continue;
@@ -315,7 +314,7 @@ fn limit_of<P: Platform>(inner: &Inner<P>) -> ThreadLimit {
         let (threads, idle) = pool.threads();
         PoolThreads { pool: pool.id, threads, idle }
     };
-    let mut pools: Vec<_> = inner.all_pools().iter().map(of_pool).collect();
+    let mut pools: Vec<_> = inner.pools_in_service().iter().map(of_pool).collect();
     pools.retain(|pool| pool.threads != 0);
     pools.sort_by_key(|pool| core::cmp::Reverse(pool.threads));
     pools.truncate(MOST_SHOWN);

@@ -23,8 +23,9 @@ use crate::pool::Pool;
 pub(crate) struct Turn<P: Platform> {
     pools: Vec<OfPool<P>>,
     next: usize,
-    /// The newest link that is in `pools`, and all that are older.
+    /// The newest link that is in `pools`; older ones are as well, unless they are retired: from this one on.
     known: *const Link<P>,
+    retired: *const Link<P>,
     items: usize,
     /// Links on which something was let in while somebody watched them.
     pub(crate) watched: Vec<*const Link<P>>,
@@ -55,7 +56,14 @@ unsafe impl<P: Platform> Send for Turn<P> {}
 
 impl<P: Platform> Turn<P> {
     pub(crate) fn new() -> Self {
-        Turn { pools: Vec::new(), next: 0, known: core::ptr::null(), items: 0, watched: Vec::new() }
+        Turn {
+            pools: Vec::new(),
+            next: 0,
+            known: core::ptr::null(),
+            retired: core::ptr::null(),
+            items: 0,
+            watched: Vec::new(),
+        }
     }
 
     /// Whether nothing is left of what was collected.
@@ -69,19 +77,43 @@ impl<P: Platform> Turn<P> {
         self.items += self.pools.iter_mut().map(OfPool::collect).sum::<usize>();
     }
 
-    /// Adds the links that are new.
+    /// Adds the links that are new, and leaves out those that are retired.
     fn learn(&mut self, admission: &Admission<P>) {
-        let mut links = admission.links().peekable();
-        let newest = links.peek().map_or(core::ptr::null(), |link| core::ptr::from_ref(*link));
-        for link in links.take_while(|link| !core::ptr::eq(*link, self.known)) {
-            let pool = std::sync::Arc::as_ptr(&link.pool);
-            let new = OfLink { age: 0, link, list: List::new() };
-            match self.pools.iter_mut().find(|known| core::ptr::eq(known.pool, pool)) {
-                Some(known) => known.links.push(new),
-                None => self.pools.push(OfPool { pool, links: vec![new] }),
-            }
+        let line = admission.line();
+        let retired = admission.first_retired();
+        if retired != self.retired {
+            self.retired = retired;
+            self.forget_retired(line);
         }
-        self.known = newest;
+        let known = self.known;
+        let mut links = admission.links().peekable();
+        if known.is_null()
+            && let Some(line) = line.filter(|line| line.is_gone())
+        {
+            self.add(line);
+        }
+        self.known = links.peek().map_or(core::ptr::null(), |link| core::ptr::from_ref(*link));
+        links.take_while(|link| !core::ptr::eq(*link, known)).for_each(|link| self.add(link));
+    }
+
+    fn add(&mut self, link: &Link<P>) {
+        let pool = std::sync::Arc::as_ptr(&link.pool);
+        let new = OfLink { age: 0, link, list: List::new() };
+        match self.pools.iter_mut().find(|known| core::ptr::eq(known.pool, pool)) {
+            Some(known) => known.links.push(new),
+            None => self.pools.push(OfPool { pool, links: vec![new] }),
+        }
+    }
+
+    /// Leaves out links to which nothing comes any more. To the `line` of an ordered queue all comes.
+    fn forget_retired(&mut self, line: Option<&Link<P>>) {
+        let line = line.map_or(core::ptr::null(), core::ptr::from_ref);
+        for pool in &mut self.pools {
+            pool.links.retain(|of| {
+                core::ptr::eq(of.link, line) || !of.link().is_gone() || !of.list.is_empty()
+            });
+        }
+        self.pools.retain(|pool| !pool.links.is_empty());
     }
 
     /// What was collected and is left.

@@ -70,7 +70,7 @@ impl<P: Platform> Workqueue<P> {
     }
 
     #[inline]
-    fn inside(&self) -> &Queue<P> {
+    pub(crate) fn inside(&self) -> &Queue<P> {
         self.shared()
     }
 

@@ -68,8 +68,9 @@ impl<P: Platform> Pool<P> {
         self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
     }
 
-    /// Every worker is busy.
+    /// Every worker is busy, or there is none.
     fn nobody_sleeps<const HOMED: bool>(&self) {
+        self.serve();
         if self.level.is_full() {
             // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
             self.runtime().monitor.arm();

@@ -69,9 +69,8 @@ impl<P: Platform> Pool<P> {
             })
     }
 
-    /// Whether workers of this pool help one of the pools that are marked; `marked` is indexed by a pool's number.
-    pub(crate) fn helps_any(&self, marked: &[bool]) -> bool {
-        self.key.helping
-            && self.siblings().any(|other| marked.get(other.id as usize).copied() == Some(true))
+    /// Whether workers of this pool help one of those pools.
+    pub(crate) fn helps_any(&self, which: impl Fn(&Pool<P>) -> bool) -> bool {
+        self.key.helping && self.siblings().any(which)
     }
 }

@@ -42,7 +42,9 @@ impl<P: Platform> Pool<P> {
     /// One more queue uses the pool, or uses it no more.
     pub(crate) fn change_users(&self, more: bool) {
         if more {
-            self.users.fetch_add(1, Ordering::Relaxed);
+            // SeqCst: see `service`.
+            self.users.fetch_add(1, Ordering::SeqCst);
+            self.serve();
         // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
             // Relaxed: a hint (`free_entry`).
@@ -55,8 +57,8 @@ impl<P: Platform> Pool<P> {
 
     /// Whether a queue uses the pool.
     pub(crate) fn is_used(&self) -> bool {
-        // LOOK.
-        self.users.load(Ordering::Relaxed) != 0
+        // LOOK. SeqCst: see `service`.
+        self.users.load(Ordering::SeqCst) != 0
     }
 
     /// How long a worker sleeps before it ends; `timeout` where the pool is used.

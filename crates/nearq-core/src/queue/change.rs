@@ -6,8 +6,7 @@
 //! queued on old links runs there: pools outlive everything, so the old ones drain by themselves.
 //!
 //! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A
-//! table is used again when its layout comes back, so their number is bounded by the different layouts that
-//! the queue has had, not by the number of changes. A queue that is flushed while it is busy has several sets of links for one
+//! table is used again when its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several sets of links for one
 //! layout (`flush`), and a table for each.
 //!
 //! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
@@ -50,6 +49,12 @@ impl<P: Platform> Known<P> {
         let tables = self.tables.get(layout).into_iter().flatten();
         // SAFETY: tables live as long as the queue, which has this.
         tables.map(|table| unsafe { &**table })
+    }
+
+    /// Forgets all links and tables: where a layout comes back, new ones are made.
+    pub(super) fn forget(&mut self) {
+        self.links.clear();
+        self.tables.clear();
     }
 }
 
@@ -200,6 +205,7 @@ impl<P: Platform> Queue<P> {
         let of_layout = config.known.tables(&layout);
         self.set_manner(of_layout.flat_map(LinkTable::links), self.manner(config, links));
         self.use_table(config, table);
+        self.retire_links(config);
     }
 
     /// Leads issuers to the set in use, by the layout that they go by now.
@@ -209,7 +215,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The table of a layout, with the links of the set in use.
-    fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
+    pub(super) fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
         let set = config.sets.current;
         if let Some(known) = config.known.tables(layout).find(|table| table.set == set) {
             return known;
@@ -255,7 +261,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Tells each domain what the table means for it.
-    fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
+    pub(super) fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
         // SAFETY: tables live as long as the queue.
         let table = unsafe { &*table };
         // By the address of the domain: its CPUs, and the link of the first one.
@@ -311,6 +317,7 @@ impl<P: Platform> Queue<P> {
         let link = config.links.add_near::<P>(node, link);
         // SAFETY: made above; links live as long as the queue.
         let pool = Arc::as_ptr(&unsafe { &*link }.pool);
+        config.many.links += 1;
         config.known.links.insert((config.sets.current, pool), link);
         // SAFETY: domains and links live as long as the queue.
         unsafe { &*admission }.add_link(unsafe { &*link });

@@ -242,7 +242,7 @@ mod modelled {
 
         /// What the monitor does when the time has come.
         fn call(&self) {
-            for pool in self.runtime.inner().all_pools() {
+            for pool in self.runtime.inner().pools_in_service() {
                 if pool.hardship.lasts() && pool.has_waiting() {
                     call(self.runtime.inner(), &pool);
                 }
@@ -280,7 +280,7 @@ mod modelled {
             stub.call();
             assert_eq!(handle.join().expect("no panic"), 5);
             // A call for nothing: it may find the rescuer on its way back, or ended.
-            for pool in stub.runtime.inner().all_pools() {
+            for pool in stub.runtime.inner().pools_in_service() {
                 stub.rescuer.call(&pool);
             }
             stub.end();

@@ -1,7 +1,8 @@
 //! The pools of a runtime and their levels: made on first use, and told of each other.
 //!
 //! A runtime may have made thousands, as each combination of attributes has its own. So nothing here looks at all of them: a pool is found by
-//! its key, and the lists of those that help each other are made within a family, outside of which no pool helps.
+//! its key, and the lists of those that help each other are made within a family, outside of which no pool helps. Where there are many, the
+//! monitor looks only at those that have users, threads or work (`pool/service`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,15 +26,33 @@ pub(crate) struct Pools<P: Platform> {
     all: Vec<Arc<Pool<P>>>,
     by_key: HashMap<PoolKey, usize>,
     families: HashMap<Family, Vec<usize>>,
+    /// Those at which the monitor looks, by their numbers.
+    in_service: Vec<Arc<Pool<P>>>,
+    /// Once there are so many of these, those without users go.
+    many: usize,
 }
+
+/// So many pools are looked at without harm.
+const FEW: usize = if cfg!(test) { 4 } else { 128 };
 
 impl<P: Platform> Pools<P> {
     pub(super) fn new() -> Self {
-        Pools { all: Vec::new(), by_key: HashMap::new(), families: HashMap::new() }
+        Pools {
+            all: Vec::new(),
+            by_key: HashMap::new(),
+            families: HashMap::new(),
+            in_service: Vec::new(),
+            many: FEW,
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Pool<P>>> {
         self.all.iter()
+    }
+
+    /// Those that may have users or threads, by their numbers.
+    pub(crate) fn in_service(&self) -> impl Iterator<Item = &Arc<Pool<P>>> {
+        self.in_service.iter()
     }
 
     fn find(&self, key: &PoolKey) -> Option<&Arc<Pool<P>>> {
@@ -49,7 +68,24 @@ impl<P: Platform> Pools<P> {
         let index = self.all.len();
         self.by_key.insert(pool.key.clone(), index);
         self.families.entry(family_of(&pool.key)).or_default().push(index);
+        // Its number is the highest that there is.
+        self.in_service.push(Arc::clone(&pool));
         self.all.push(pool);
+    }
+
+    /// Takes those that nobody uses out of service, if there are many.
+    fn tidy(&mut self) {
+        if self.in_service.len() >= self.many {
+            self.in_service.retain(|pool| !pool.leave_service());
+            self.many = FEW.max(2 * self.in_service.len());
+        }
+    }
+
+    fn put_into_service(&mut self, pool: &Pool<P>) {
+        if pool.enter_service() {
+            let place = self.in_service.partition_point(|other| other.id < pool.id);
+            self.in_service.insert(place, pool.shared());
+        }
     }
 }
 
@@ -62,6 +98,7 @@ impl<P: Platform> Inner<P> {
     /// that help each other is made once.
     pub(crate) fn pools_of(&self, keys: &[PoolKey]) -> Vec<Arc<Pool<P>>> {
         let mut pools = self.pools.lock();
+        pools.tidy();
         // The families that grow, and how many pools each had before.
         let mut grown: Vec<(Family, usize)> = Vec::new();
         let chosen = keys.iter().map(|key| {
@@ -84,6 +121,15 @@ impl<P: Platform> Inner<P> {
             self.name_siblings(&pools.of_family(&family), known);
         }
         chosen
+    }
+
+    /// As when there are many; whether it has left.
+    #[cfg(test)]
+    pub(crate) fn take_out_of_service(&self, pool: &Pool<P>) -> bool {
+        let mut pools = self.pools.lock();
+        let before = pools.in_service.len();
+        pools.in_service.retain(|other| other.id != pool.id || !other.leave_service());
+        pools.in_service.len() != before
     }
 
     #[cfg(test)]
@@ -153,8 +199,14 @@ impl<P: Platform> Inner<P> {
         level
     }
 
-    /// The pools, for the monitor.
-    pub(crate) fn all_pools(&self) -> Vec<Arc<Pool<P>>> {
-        self.pools.lock().all.clone()
+    /// The pools in service, by their numbers.
+    pub(crate) fn pools_in_service(&self) -> Vec<Arc<Pool<P>>> {
+        self.pools.lock().in_service.clone()
+    }
+
+    /// Something has come to the pool, or a user.
+    #[cold]
+    pub(crate) fn put_into_service(&self, pool: &Pool<P>) {
+        self.pools.lock().put_into_service(pool);
     }
 }

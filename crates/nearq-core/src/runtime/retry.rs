@@ -75,7 +75,7 @@ impl<P: Platform> Inner<P> {
         }
         // SEE.
         self.timer.retry();
-        if self.all_pools().iter().any(|pool| pool.has_waiting()) {
+        if self.pools_in_service().iter().any(|pool| pool.has_waiting()) {
             self.monitor.retry();
         }
     }

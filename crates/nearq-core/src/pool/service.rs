@@ -1,0 +1,49 @@
+//! Whether the monitor looks at a pool.
+//!
+//! A runtime keeps all its pools (`runtime/pools`), of which there may be thousands that no queue uses. Once there are many, those without
+//! users, threads and work are taken off the list at which the monitor looks.
+//!
+//! A push by an issuer that read an old table may still come to such a pool. The thread that takes the pool off the list says so (OUT), then
+//! looks at the pool's inbox (LOOK); the pusher writes the inbox (PUSH), finds that the pool has no thread, then asks whether it is on the list
+//! (ASK). All `SeqCst`: one of the two sees the other, and the pusher puts the pool back. A queue that begins to use the pool counts itself,
+//! then asks; the other thread looks at the count after OUT.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Pool;
+
+/// The monitor looks at the pool; it does not.
+pub(super) const IN: u32 = 0;
+const OUT: u32 = 1;
+
+impl<P: Platform> Pool<P> {
+    /// Sees to it that the monitor looks at the pool, which has something, or a user.
+    pub(super) fn serve(&self) {
+        // ASK.
+        P::model_fence();
+        if self.service.load(Ordering::SeqCst) == OUT {
+            self.runtime().put_into_service(self);
+        }
+    }
+
+    /// Whether the pool can be taken off the list, because nothing is here; then it is. By the thread that has the lock of the list.
+    pub(crate) fn leave_service(&self) -> bool {
+        // OUT.
+        self.service.store(OUT, Ordering::SeqCst);
+        P::model_fence();
+        // LOOK.
+        let unused = !self.is_used()
+            && self.workers.load(Ordering::SeqCst) == 0
+            && self.called.queued_at_level.load(Ordering::SeqCst) == 0
+            && !self.has_waiting();
+        if !unused {
+            self.service.store(IN, Ordering::SeqCst);
+        }
+        unused
+    }
+
+    /// The pool goes back onto the list, unless it is there. By the thread that has the lock of the list.
+    pub(crate) fn enter_service(&self) -> bool {
+        self.service.swap(IN, Ordering::SeqCst) == OUT
+    }
+}
