@@ -89,7 +89,8 @@ fn one_line(text: &str) -> String {
     let end = marks.into_iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
     let parts = text[..end].trim().trim_start_matches("error:").lines().map(str::trim);
     let mut line = String::new();
-    for part in parts.filter(|part| !part.is_empty()) {
+    // Clap's tip to write `--` before an option makes the option's name a value: with `run`, a program.
+    for part in parts.filter(|part| !part.is_empty() && !part.starts_with("tip: to pass ")) {
         if !line.is_empty() {
             line.push_str(if line.ends_with(':') { " " } else { "; " });
         }
@@ -127,6 +128,8 @@ mod tests {
             one_line(text),
             "unexpected argument '--fil' found; tip: a similar argument exists: '--file'"
         );
+        let text = "error: unexpected argument '-I' found\n\n  tip: to pass '-I' as a value, use '-- -I'\n\nUsage: nearq run\n";
+        assert_eq!(one_line(text), "unexpected argument '-I' found");
         let text = "error: the following required arguments were not provided:\n  <FILE>\n\nUsage: nearq topo [OPTIONS] <FILE>\n";
         assert_eq!(one_line(text), "the following required arguments were not provided: <FILE>");
     }

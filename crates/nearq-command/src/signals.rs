@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -44,6 +44,16 @@ pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result
     };
     thread::Builder::new().name("signals".into()).spawn(wait).map_err(refused)?;
     Ok(())
+}
+
+/// Has a write fail that makes a file larger than `ulimit -f` allows; else the signal SIGXFSZ would end the command without a word.
+/// Programs that the command starts are not affected: a handler, other than an ignored signal, is not handed down.
+pub fn outlive_file_limit() {
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    if ignored & (1 << (SIGXFSZ - 1)) == 0 {
+        // What it sets is not looked at. Where it cannot be registered, all is as before.
+        let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    }
 }
 
 /// The signals that a process ignores, as the mask in its `/proc/PID/status`.
