@@ -20,7 +20,7 @@ mod trace;
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::arguments;
+use nearq_command::{arguments, signals};
 use output::Failure;
 use std::env;
 use std::process::ExitCode;
@@ -84,6 +84,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::outlive_file_limit();
     let result = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Topo(options) => topo::run(&options),
@@ -103,7 +104,9 @@ fn main() -> ExitCode {
             Command::Bench(_) | Command::Sim(_) => experiments::run(),
         },
         Err(_) if experiments::help_is_asked_for(env::args_os().skip(1)) => experiments::run(),
-        Err(error) => arguments::refused_by(&Cli::command(), &error),
+        Err(error) => {
+            run::refused(&error).map_or_else(|| arguments::refused_by(&Cli::command(), &error), Err)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 pub(crate) use nearq_command::Failure;
-pub(crate) use nearq_command::output::{print, print_bytes, try_print};
+pub(crate) use nearq_command::output::{print, try_print};
 
 /// A machine that there is not, or a measurement that failed.
 pub(crate) fn failed(error: nearq_report::Error) -> Failure {

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `arguments` | what is said on the command line: inputs, widths, weights |
+//! | `foreign` | options of xargs and parallel that there are not, and what to do instead |
 //! | `audience` | what is shown and written while jobs run: bar, job log, notices |
 //! | `account` | what is told afterwards: table, JSON |
 //! | `tree` | `--tree`: one command, and each program that it executes chooses its home |
@@ -12,23 +13,33 @@
 mod account;
 mod arguments;
 mod audience;
+mod foreign;
 mod tree;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use nearq_command::screen::plain;
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Machine, Platform as _};
-use nearq_processes::jobs::{self, Halt, Homes, Inputs, Order, Outcome, Plan, Template};
+use nearq_processes::jobs::{self, Each, Halt, Homes, Inputs, Order, Plan, Separator, Template};
 use nearq_processes::tree::Choose as TreeChoose;
 
 use crate::output::{self, Failure};
 use arguments::{Home, Weight, Width, Words};
 use audience::Shown;
+pub(crate) use foreign::refused;
+
+/// The exit status where the run itself went wrong, as of `timeout` and `env`: below it is the number of jobs that failed, above it
+/// there is no command.
+const OWN: u8 = 125;
 
 const MORE: &str = "\
 COMMAND is run once for each input, without a shell; --shell has /bin/sh run it
@@ -40,7 +51,10 @@ as one line. In its words stand, as in GNU parallel:
   {/.}  its name without extension
 Without any of these the input is appended. Inputs are lines of standard input
 or of --input, or the words after `:::`; several lists `::: a b ::: 1 2` give a
-job for each combination. Standard input of jobs is empty.
+job for each combination. Standard input of jobs is empty. A job has no more
+inputs than fit into a command, whatever -n says. With --shell an input is never
+read as a command: placeholders stand outside of quotes, elsewhere they are
+refused.
 
 Each job has a home: the node with the least load when it starts. Its CPUs and
 its memory are that node's; where the home is crowded while CPUs idle elsewhere,
@@ -81,9 +95,11 @@ With --tree there are no jobs: COMMAND is run as it is, by a library that its
 programs are loaded with, and nearq ends as it ends. docs/tree.md says more.
 
 Exit status: 0; the number of jobs that failed, up to 100, and 101 for more;
-126 if COMMAND cannot be executed and 127 if there is none; 2 also for
-arguments that cannot be used: then nothing has run. Ended by SIGINT, SIGTERM,
-SIGHUP or SIGQUIT, it ends its jobs and then by that signal.";
+125 if nearq itself could not go on (outputs or a log that cannot be written,
+inputs that cannot be read, a limit under which no job starts); 126 if COMMAND
+cannot be executed and 127 if there is none; 2 also for arguments that cannot be
+used: then nothing has run. Ended by SIGINT, SIGTERM, SIGHUP or SIGQUIT, it ends
+its jobs, says what did not run, and then ends by that signal.";
 
 /// What homes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,17 +125,16 @@ enum Choose {
 #[derive(Args, Debug)]
 #[command(after_help = MORE, override_usage = "nearq run [OPTIONS] [--] COMMAND [WORDS] [::: INPUTS]...")]
 pub(crate) struct Options {
-    /// How many jobs run at a time: a number, N% of the CPUs that may be used, or 0 for as many as possible [default: 100%]
+    /// How many jobs run at a time: N; +N or -N more or fewer than usable CPUs; N% of them; 0 for as many as possible [default: 100%]
     #[arg(
         short,
         long,
         visible_short_alias = 'P',
         visible_alias = "max-procs",
         value_name = "N",
-        default_value = "100%",
-        hide_default_value = true
+        allow_negative_numbers = true
     )]
-    jobs: Width,
+    jobs: Option<Width>,
 
     /// Where jobs are at home: each on a NUMA node, or near a last-level cache
     #[arg(long, value_name = "numa|cache", default_value = "numa", hide_possible_values = true)]
@@ -141,8 +156,20 @@ pub(crate) struct Options {
     #[arg(short = '0', long)]
     null: bool,
 
+    /// Inputs end with this byte, or with \n, \t or \xHH; each counts, also an empty one
+    #[arg(short, long, value_name = "BYTE", value_parser = arguments::delimiter, conflicts_with = "null")]
+    delimiter: Option<u8>,
+
+    /// Nothing runs without inputs; so it is anyway
+    #[arg(short = 'r', long, hide = true)]
+    no_run_if_empty: bool,
+
+    /// The placeholder is {}; so it is anyway
+    #[arg(short = 'I', value_name = "{}", hide = true, value_parser = arguments::placeholder, conflicts_with = "max_args")]
+    replace: Option<()>,
+
     /// Run COMMAND once, with the terminal and without inputs; each program that it and its descendants execute chooses its own home
-    #[arg(long, conflicts_with_all = ["input", "null", "max_args", "shell", "keep_order", "ungroup", "joblog", "dry_run", "jobs", "halt"])]
+    #[arg(long, conflicts_with_all = ["input", "null", "delimiter", "no_run_if_empty", "replace", "max_args", "shell", "tty", "keep_order", "ungroup", "joblog", "dry_run", "jobs", "halt"])]
     tree: bool,
 
     /// With --tree: programs choose when they are executed; also when they fork; or only after 50 ms of CPU time
@@ -155,13 +182,22 @@ pub(crate) struct Options {
     )]
     choose: Choose,
 
-    /// How many inputs each job gets
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = arguments::max_args)]
+    /// How many inputs each job gets, or as many as fit into a command
+    #[arg(short = 'n', long, visible_short_alias = 'N', alias = "max-replace-args", value_name = "N", default_value_t = 1, value_parser = arguments::max_args)]
     max_args: usize,
 
-    /// Have /bin/sh run the words as one line; inputs are quoted
+    /// Have /bin/sh run the words as one line; inputs are passed to it as arguments
     #[arg(long)]
     shell: bool,
+
+    /// Give jobs the terminal as their standard input, one at a time: for what asks for a password or is an editor
+    #[arg(
+        long,
+        visible_short_alias = 'o',
+        visible_alias = "open-tty",
+        conflicts_with = "keep_order"
+    )]
+    tty: bool,
 
     /// Print outputs in the order of inputs
     #[arg(short, long, conflicts_with = "ungroup")]
@@ -172,7 +208,7 @@ pub(crate) struct Options {
     ungroup: bool,
 
     /// When a job fails: never mind, start no more (soon), or end the others as well (now)
-    #[arg(long, value_name = "now|soon|never", default_value = "never")]
+    #[arg(long, alias = "halt-on-error", value_name = "now|soon|never", default_value = "never")]
     halt: Halt,
 
     /// Write a line into this file for each job that ends
@@ -188,11 +224,11 @@ pub(crate) struct Options {
     summary: bool,
 
     /// Print what homes there are, and each command as it starts, on standard error
-    #[arg(short, long)]
+    #[arg(short, long, visible_short_alias = 't')]
     verbose: bool,
 
     /// Print the commands and their homes; run nothing
-    #[arg(long)]
+    #[arg(long, alias = "dryrun")]
     dry_run: bool,
 
     /// How reluctant jobs are let out of their home; --weight help lists what there is
@@ -216,10 +252,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         return tree::run(&options.tree(&machine, homes)?);
     }
     let words = Words::of(&options.command).map_err(Failure::input)?;
-    let width = options.jobs.of(machine.limits.parallelism());
-    let each = words.inputs_of_each(options.max_args).map_err(Failure::input)?;
-    let template = Template::new(&words.command, each, options.shell).map_err(Failure::input)?;
-    let inputs = options.inputs(words)?;
+    let width = options.width(machine.limits.parallelism())?;
+    let count = words.inputs_of_each(options.max_args).map_err(Failure::input)?;
+    let template = Template::new(&words.command, count, options.shell).map_err(Failure::input)?;
+    if options.replace.is_some() && !Template::has_placeholder(&words.command) {
+        return Err(Failure::input(
+            "-I{}: there is no {} in the command; write it where the input shall stand, or leave -I{} out: then the input is appended",
+        ));
+    }
+    let each = Each { inputs: options.max_args, room: template.room() };
+    let inputs = options.inputs(words, each)?;
     if options.dry_run {
         return preview(&template, inputs, width, &homes);
     }
@@ -235,27 +277,23 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         width,
         halt: options.halt,
         order: options.order(),
+        tty: options.tty,
         to_error,
         around: shown.around(),
         homes,
     };
     let outcome = jobs::run(plan, &mut shown).map_err(|error| match error {
         jobs::Error::Program(error) => Failure::with_status(error.exit_status(), error),
-        error @ jobs::Error::System(_) => Failure::run(error),
+        error @ jobs::Error::System(_) => Failure::with_status(OWN, error),
     })?;
-    shown.finish(options, &outcome)?;
-    end(&outcome)
-}
-
-/// How it ends once all has been said.
-fn end(outcome: &Outcome) -> Result<ExitCode, Failure> {
+    let finished = shown.finish(options, &outcome);
     if let Some(signal) = outcome.signal {
+        if let Err(failure) = finished {
+            failure.report("nearq");
+        }
         jobs::die_by(signal);
     }
-    if let Some(error) = &outcome.input_error {
-        return Err(Failure::input(format!("the inputs cannot be read to their end: {error}")));
-    }
-    Ok(ExitCode::from(jobs::exit_status(outcome.failed)))
+    finished.map(|()| ExitCode::from(jobs::exit_status(outcome.failed)))
 }
 
 /// Why there are no homes, with this `--home` on these nodes; `None` where there are.
@@ -290,17 +328,37 @@ fn preview(
     width: usize,
     homes: &Homes,
 ) -> Result<ExitCode, Failure> {
-    let mut text = Vec::new();
     let single = homes.nodes.is_single();
+    let stdout = io::stdout();
+    let to_terminal = stdout.is_terminal();
+    let refused = |error: io::Error| {
+        Failure::with_status(OWN, format!("standard output cannot be written: {error}"))
+    };
+    let own = stdout.as_fd().try_clone_to_owned().map_err(refused)?;
+    let mut out = BufWriter::new(File::from(own));
+    let mut printed = Ok(());
     let read = jobs::preview(template, inputs, width, homes, |home, command| {
+        let mut line = Vec::new();
         if !single {
-            text.extend_from_slice(format!("{}\t", homes.nodes.get(home).id).as_bytes());
+            line.extend_from_slice(format!("{}\t", homes.nodes.get(home).id).as_bytes());
         }
-        text.extend_from_slice(&command);
-        text.push(b'\n');
+        if to_terminal {
+            line.extend_from_slice(plain(&String::from_utf8_lossy(&command)).as_bytes());
+        } else {
+            line.extend_from_slice(&command);
+        }
+        line.push(b'\n');
+        printed = out.write_all(&line);
+        // No more of it is read, or it cannot be written.
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    read.map_err(|error| Failure::input(format!("the inputs cannot be read: {error}")))?;
-    output::print_bytes(&text)?;
+    match printed.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(refused(error)),
+        _ => {}
+    }
+    read.map_err(|error| {
+        Failure::with_status(OWN, format!("the inputs cannot be read to their end: {error}"))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -309,8 +367,27 @@ impl Options {
         match (self.keep_order, self.ungroup) {
             (true, _) => Order::Input,
             (_, true) => Order::None,
+            _ if self.tty => Order::None,
             _ => Order::End,
         }
+    }
+
+    /// How many jobs run at a time, where so many CPUs may be used.
+    fn width(&self, cpus: usize) -> Result<usize, Failure> {
+        if !self.tty {
+            return Ok(self.jobs.unwrap_or(Width::Percent(100)).of(cpus));
+        }
+        if self.jobs.is_some_and(|jobs| jobs != Width::Number(1)) {
+            return Err(Failure::input(
+                "--tty and --jobs: jobs have the terminal one at a time; leave one of the two out",
+            ));
+        }
+        if let Err(error) = File::open("/dev/tty") {
+            return Err(Failure::input(format!(
+                "--tty: there is no terminal ({error}); leave it out, or run it from one"
+            )));
+        }
+        Ok(1)
     }
 
     /// `None` where the list of them is asked for.
@@ -367,8 +444,12 @@ impl Options {
         })
     }
 
-    fn inputs(&self, words: Words) -> Result<Inputs, Failure> {
-        let separator = if self.null { 0 } else { b'\n' };
+    fn inputs(&self, words: Words, each: Each) -> Result<Inputs, Failure> {
+        let separator = match self.delimiter {
+            Some(byte) => Separator { byte, keeps_empty: true },
+            None if self.null => Separator::NULL,
+            None => Separator::LINE,
+        };
         if !words.lists.is_empty() {
             if let Some(input) = &self.input {
                 return Err(Failure::input(format!(
@@ -376,34 +457,33 @@ impl Options {
                     input.display()
                 )));
             }
-            return Ok(words.inputs(self.max_args));
+            return Ok(words.inputs(each));
         }
         let path = match &self.input {
             Some(path) if path.as_os_str() != "-" => path,
-            None if std::io::stdin().is_terminal() => {
+            None if io::stdin().is_terminal() => {
                 return Err(Failure::input(
                     "no inputs: give them after `:::`, in a file with --input FILE, or on standard input (--input - to type them)",
                 ));
             }
-            Some(_) | None => return standard_input(separator, self.max_args),
+            Some(_) | None => return standard_input(separator, each),
         };
-        let refused = |error: std::io::Error| {
+        let refused = |error: io::Error| {
             Failure::input(format!(
                 "--input {}: cannot be read: {error}; give a file with an input on each line",
                 path.display()
             ))
         };
-        let file = std::fs::File::open(path).map_err(refused)?;
+        let file = File::open(path).map_err(refused)?;
         if file.metadata().map_err(refused)?.is_dir() {
-            return Err(refused(std::io::ErrorKind::IsADirectory.into()));
+            return Err(refused(io::ErrorKind::IsADirectory.into()));
         }
-        Ok(Inputs::stream(file, separator, self.max_args))
+        Ok(Inputs::stream(file, separator, each))
     }
 }
 
-fn standard_input(separator: u8, each: usize) -> Result<Inputs, Failure> {
-    use std::os::fd::AsFd as _;
-    let file = std::io::stdin().as_fd().try_clone_to_owned();
+fn standard_input(separator: Separator, each: Each) -> Result<Inputs, Failure> {
+    let file = io::stdin().as_fd().try_clone_to_owned();
     let file = file.map_err(|error| {
         Failure::input(format!(
             "standard input is closed: {error}; give inputs after `:::` or with --input FILE"

@@ -11,14 +11,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, takes note of ends |
-//! | `input`, `template`, `quote`, `find` | what is run: inputs, placeholders, quoting, `PATH` |
+//! | `input`, `room` | inputs, and how many fit into a command |
+//! | `template`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
 //! | `placement`, `preview` | homes; what would be run where |
 //! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
-//! | `output`, `budget` | outputs, kept together, in not too much memory |
+//! | `output`, `output/writer` | outputs, kept together, in not too much memory; and printed |
 //! | `halt` | failures, and what they end |
 //! | `signals`, `guard` | nothing outlives the engine |
 
-mod budget;
 mod engine;
 mod find;
 mod guard;
@@ -29,7 +29,9 @@ mod placement;
 mod preview;
 mod quote;
 mod report;
+mod room;
 mod running;
+mod shell;
 mod signals;
 mod template;
 mod tree;
@@ -38,12 +40,13 @@ pub use engine::{Audience, Error, Plan, run};
 pub use find::{NoProgram, find};
 pub use guard::VARIABLE;
 pub use halt::{End, Halt, exit_status};
-pub use input::{Group, Inputs};
+pub use input::{Each, Group, Inputs, Separator};
 pub use output::{Around, Order};
 pub use placement::Homes;
 pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
-pub use template::{NoSuchInput, Template};
+pub use room::Room;
+pub use template::{BadCommand, Template};
 
 pub use crate::system::die_by;

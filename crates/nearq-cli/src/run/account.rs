@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Options, why_none};
 
 /// Longer commands are cut in the table.
-const SHOWN: usize = 40;
+pub(super) const SHOWN: usize = 40;
 
 const SIDES: [Side; 14] = {
     let mut sides = [Side::Right; 14];
@@ -47,28 +47,31 @@ pub(super) fn memory(account: &Account, nodes: &Nodes) -> String {
 fn end(report: &Report) -> String {
     let how = match report.end {
         End::Exit(status) => status.to_string(),
-        End::Signal(signal) => {
-            let names = [
-                (1, "HUP"),
-                (2, "INT"),
-                (3, "QUIT"),
-                (4, "ILL"),
-                (6, "ABRT"),
-                (7, "BUS"),
-                (8, "FPE"),
-                (9, "KILL"),
-                (11, "SEGV"),
-                (13, "PIPE"),
-                (14, "ALRM"),
-                (15, "TERM"),
-                (24, "XCPU"),
-                (25, "XFSZ"),
-            ];
-            let name = names.iter().find(|(number, _)| *number == signal);
-            name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
-        }
+        End::Signal(signal) => signal_name(signal),
     };
     if report.stopped { format!("{how} (stopped)") } else { how }
+}
+
+/// The name of a signal without its `SIG`.
+pub(super) fn signal_name(signal: i32) -> String {
+    let names = [
+        (1, "HUP"),
+        (2, "INT"),
+        (3, "QUIT"),
+        (4, "ILL"),
+        (6, "ABRT"),
+        (7, "BUS"),
+        (8, "FPE"),
+        (9, "KILL"),
+        (11, "SEGV"),
+        (13, "PIPE"),
+        (14, "ALRM"),
+        (15, "TERM"),
+        (24, "XCPU"),
+        (25, "XFSZ"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == signal);
+    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
 /// A row for each job, and a line about all of them; `without` says why there are no homes.
@@ -83,9 +86,8 @@ pub(super) fn table(
     let mut text = columns(&SIDES, &rows);
     let sum = |of: fn(&Report) -> Duration| reports.iter().map(of).sum::<Duration>().as_secs_f64();
     text += &format!(
-        "{} jobs, {} failed, {:.2} s; user {:.2} s, system {:.2} s\n",
-        outcome.ended,
-        outcome.failed,
+        "{}, {:.2} s; user {:.2} s, system {:.2} s\n",
+        counts(outcome),
         outcome.elapsed.as_secs_f64(),
         sum(|report| report.user),
         sum(|report| report.system),
@@ -94,6 +96,17 @@ pub(super) fn table(
         text += &format!("homes: {why}\n");
     }
     text
+}
+
+/// All jobs, by what became of them.
+fn counts(outcome: &Outcome) -> String {
+    let all = outcome.ended + outcome.not_started;
+    let succeeded = outcome.ended - outcome.failed - outcome.stopped;
+    let more = if outcome.all_known { "" } else { " or more" };
+    format!(
+        "{all}{more} jobs: {succeeded} succeeded, {} failed, {} stopped, {}{more} not begun",
+        outcome.failed, outcome.stopped, outcome.not_started
+    )
 }
 
 fn row(report: &Report, nodes: &Nodes) -> Vec<String> {
@@ -155,7 +168,13 @@ pub(super) struct Run {
     elapsed_s: f64,
     ended: u64,
     failed: u64,
+    /// Ended because the whole was.
+    stopped: u64,
     not_started: u64,
+    /// Whether the inputs were read to their end.
+    all_known: bool,
+    /// What went wrong with the run itself.
+    errors: Vec<String>,
     /// The signal that ended the whole.
     signal: Option<i32>,
     jobs: Vec<Job>,
@@ -212,7 +231,10 @@ pub(super) fn json(options: &Options, reports: &[Report], nodes: &Nodes, outcome
         elapsed_s: outcome.elapsed.as_secs_f64(),
         ended: outcome.ended,
         failed: outcome.failed,
+        stopped: outcome.stopped,
         not_started: outcome.not_started,
+        all_known: outcome.all_known,
+        errors: outcome.errors.clone(),
         signal: outcome.signal,
         jobs: reports.iter().map(|report| job(report, nodes)).collect(),
     }
@@ -257,6 +279,21 @@ fn job(report: &Report, nodes: &Nodes) -> Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_jobs_are_counted_by_what_became_of_them() {
+        let outcome = Outcome {
+            ended: 10,
+            failed: 3,
+            stopped: 2,
+            not_started: 30,
+            all_known: true,
+            ..Outcome::default()
+        };
+        assert_eq!(counts(&outcome), "40 jobs: 5 succeeded, 3 failed, 2 stopped, 30 not begun");
+        let unread = Outcome { all_known: false, ..outcome };
+        assert!(counts(&unread).starts_with("40 or more jobs: "));
+    }
 
     #[test]
     fn sizes_are_short() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use nearq_home::Weights;
-use nearq_processes::jobs::Inputs;
+use nearq_processes::jobs::{Each, Inputs};
 
 use super::bytes;
 
@@ -54,9 +54,9 @@ impl Words {
         }
     }
 
-    pub(crate) fn inputs(mut self, max_args: usize) -> Inputs {
+    pub(crate) fn inputs(mut self, each: Each) -> Inputs {
         match self.lists.len() {
-            1 => Inputs::list(self.lists.remove(0), max_args),
+            1 => Inputs::list(self.lists.remove(0), each),
             _ => Inputs::combinations(self.lists),
         }
     }
@@ -67,6 +67,8 @@ impl Words {
 pub(crate) enum Width {
     Number(usize),
     Percent(usize),
+    /// So many more than CPUs, or fewer.
+    More(isize),
 }
 
 impl Width {
@@ -76,6 +78,7 @@ impl Width {
             Self::Number(0) => usize::MAX,
             Self::Number(number) => number,
             Self::Percent(percent) => (cpus.saturating_mul(percent) / 100).max(1),
+            Self::More(more) => cpus.saturating_add_signed(more).max(1),
         }
     }
 }
@@ -84,16 +87,59 @@ impl FromStr for Width {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (digits, percent) = match text.strip_suffix('%') {
-            Some(digits) => (digits, true),
-            None => (text, false),
+        let width = if let Some(percent) = text.strip_suffix('%') {
+            number(percent).filter(|percent| *percent > 0).map(Self::Percent)
+        } else if let Some(digits) = text.strip_prefix(['+', '-']) {
+            let more = number(digits).map(|more| isize::try_from(more).unwrap_or(isize::MAX));
+            more.map(|more| Self::More(if text.starts_with('-') { -more } else { more }))
+        } else {
+            number(text).map(Self::Number)
         };
-        match (digits.parse(), percent) {
-            (Ok(number), false) => Ok(Self::Number(number)),
-            (Ok(number), true) if number > 0 => Ok(Self::Percent(number)),
-            _ => Err("give a number of jobs, a share of the CPUs such as 50%, or 0 for as many as possible".into()),
-        }
+        width.ok_or_else(|| {
+            "give a number of jobs, +N or -N for so many more or fewer than CPUs, a share of the CPUs such as 50%, \
+             or 0 for as many as possible"
+                .into()
+        })
     }
+}
+
+/// A number without a sign; the standard library takes `+1` for one.
+fn number(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// `--delimiter`: one byte, or what stands for it.
+pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
+    let byte = match text.as_bytes() {
+        [byte] => Some(*byte),
+        [b'\\', escaped] => [
+            (b'n', b'\n'),
+            (b't', b'\t'),
+            (b'r', b'\r'),
+            (b'f', 12),
+            (b'v', 11),
+            (b'a', 7),
+            (b'b', 8),
+            (b'0', 0),
+            (b'\\', b'\\'),
+        ]
+        .into_iter()
+        .find_map(|(name, byte)| (name == *escaped).then_some(byte)),
+        [b'\\', b'x', ..] => u8::from_str_radix(&text[2..], 16).ok(),
+        [b'\\', ..] => u8::from_str_radix(&text[1..], 8).ok(),
+        _ => None,
+    };
+    byte.ok_or_else(|| {
+        "give one byte, as in -d , or one of \\n \\t \\0 \\xHH; where inputs are parted by more, let `sed` make lines of them".into()
+    })
+}
+
+/// `-I`, which xargs and parallel have for other placeholders too.
+pub(crate) fn placeholder(text: &str) -> Result<(), String> {
+    if text == "{}" {
+        return Ok(());
+    }
+    Err("the placeholder is always {}: write {} in the command where the input shall stand".into())
 }
 
 /// `--home`.
@@ -115,8 +161,10 @@ impl FromStr for Home {
         if text == "none" {
             return Ok(Self::None);
         }
-        let node = text.parse().map(Self::Node);
-        node.map_err(|_| "give auto, none or the number of a node; `nearq topo` shows them".into())
+        let node = number(text).map(Self::Node);
+        node.ok_or_else(|| {
+            "give auto, none or the number of a node; `nearq topo` shows them".into()
+        })
     }
 }
 
@@ -135,8 +183,9 @@ impl FromStr for Weight {
         if text == "help" {
             return Ok(Self::Help);
         }
-        let parts =
-            text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let parts = text
+            .split_once('=')
+            .and_then(|(name, value)| Some((name, u32::try_from(number(value)?).ok()?)));
         let (name, value) =
             parts.ok_or("give NAME=N with a whole number; --weight help lists the names")?;
         Ok(Self::Set(name.to_owned(), value))
@@ -159,7 +208,7 @@ pub(crate) fn weights_help() -> String {
 
 /// `--max-args`.
 pub(crate) fn max_args(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
+    let number = number(text).filter(|number| *number > 0);
     number.ok_or_else(|| "give how many inputs each job gets, at least 1".to_owned())
 }
 
@@ -184,9 +233,9 @@ mod tests {
         assert_eq!(two, Words { command: list("echo {1}"), lists });
         assert_eq!(two.inputs_of_each(1), Ok(2));
         assert!(two.inputs_of_each(3).unwrap_err().starts_with("--max-args 3: with 2 lists"));
-        assert_eq!(two.inputs(1).left(), (2, true));
-        assert_eq!(words("echo ::: a b c").unwrap().inputs(2).left(), (2, true));
-        assert!(words("echo :::").unwrap().inputs(1).is_over());
+        assert_eq!(two.inputs(Each::of(1)).left(), (2, true));
+        assert_eq!(words("echo ::: a b c").unwrap().inputs(Each::of(2)).left(), (2, true));
+        assert!(words("echo :::").unwrap().inputs(Each::of(1)).is_over());
     }
 
     #[test]
@@ -202,7 +251,29 @@ mod tests {
         assert_eq!(width("3"), Ok(3));
         assert_eq!(width("0"), Ok(usize::MAX));
         assert_eq!([width("100%"), width("50%"), width("1%")], [Ok(6), Ok(3), Ok(1)]);
-        assert!(["", "x", "-1", "0%", "1.5"].iter().all(|text| width(text).is_err()));
+        assert_eq!(
+            [width("+1"), width("+0"), width("-2"), width("-9")],
+            [Ok(7), Ok(6), Ok(4), Ok(1)]
+        );
+        assert_eq!(width("+99999999999999999999"), width("x"));
+        assert!(
+            ["", "x", "+", "-", "+-1", "++1", "0%", "+5%", "1.5"]
+                .iter()
+                .all(|text| width(text).is_err())
+        );
+    }
+
+    #[test]
+    fn delimiters() {
+        let bytes = [",", "\\n", "\\t", "\\0", "\\x2c", "\\054", "\\\\", "\\"].map(delimiter);
+        assert_eq!(bytes, [b',', b'\n', b'\t', 0, b',', b',', b'\\', b'\\'].map(Ok));
+        assert!(["", ",,", "ä", "\\xyz", "\\q"].iter().all(|text| delimiter(text).is_err()));
+    }
+
+    #[test]
+    fn numbers_have_no_sign() {
+        assert!(max_args("+2").is_err() && "+1".parse::<Home>().is_err());
+        assert!("stay_ms=+5".parse::<Weight>().is_err() && max_args("2") == Ok(2));
     }
 
     #[test]

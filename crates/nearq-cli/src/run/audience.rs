@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nearq_command::screen::plain;
 use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
+use signal_hook::consts::SIGPIPE;
 
-use super::{Options, account, why_none};
+use super::{OWN, Options, account, why_none};
 use crate::output::{self, Failure};
 
 /// What is over before that needs no bar.
@@ -35,8 +37,11 @@ pub(crate) struct Shown {
     drawn: Option<(Counts, Instant)>,
     begin: Instant,
     joblog: Option<File>,
-    joblog_error: Option<io::Error>,
+    /// What could not be told or written, in words.
+    lost: Vec<String>,
     verbose: bool,
+    /// How many characters of commands are kept for the end.
+    kept_of_command: usize,
     /// Where they are wanted.
     reports: Option<Vec<Report>>,
 }
@@ -56,8 +61,13 @@ impl Shown {
             drawn: None,
             begin: Instant::now(),
             joblog,
-            joblog_error: None,
+            lost: Vec::new(),
             verbose: options.verbose,
+            kept_of_command: if options.json.is_some() {
+                usize::MAX
+            } else {
+                account::SHOWN * 4 + 4
+            },
             reports: (options.summary || options.json.is_some()).then(Vec::new),
         })
     }
@@ -72,48 +82,75 @@ impl Shown {
     }
 
     /// A line on standard error.
-    pub(crate) fn say(&self, text: &str) {
-        self.around()(&mut || {
-            // Nobody reads it: the exit status says the rest.
-            let _ = writeln!(io::stderr(), "nearq: {text}");
-        });
+    pub(crate) fn say(&mut self, text: &str) {
+        self.tell(&format!("nearq: {}\n", plain(text)));
+    }
+
+    /// Writes to standard error. That it is not read is no error: the exit status says the rest.
+    fn tell(&mut self, text: &str) {
+        let mut written = Ok(());
+        self.around()(&mut || written = io::stderr().write_all(text.as_bytes()));
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.lost.push(format!("standard error cannot be written: {error}"));
+        }
     }
 
     /// Says and writes what is told at the end.
-    pub(crate) fn finish(self, options: &Options, outcome: &Outcome) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// Something could not be told or written, or the run itself failed.
+    pub(crate) fn finish(mut self, options: &Options, outcome: &Outcome) -> Result<(), Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        if outcome.not_started > 0 && outcome.signal.is_none() {
-            self.say(&format!(
-                "{} jobs were not started: one before them failed",
-                outcome.not_started
-            ));
+        if let Some(text) = ended_early(outcome) {
+            self.say(&text);
         }
-        let mut reports = self.reports.unwrap_or_default();
+        let mut reports = self.reports.take().unwrap_or_default();
         reports.sort_by_key(|report| report.number);
         if options.summary {
             let table =
                 account::table(&reports, &self.nodes, outcome, why_none(options.home, &self.nodes));
-            // As above.
-            let _ = io::stderr().write_all(table.as_bytes());
+            self.tell(&table);
         }
         if let Some(path) = &options.json {
             let value = account::json(options, &reports, &self.nodes, outcome);
-            if path.as_os_str() == "-" {
-                output::json(&value)?;
+            let written = if path.as_os_str() == "-" {
+                output::json(&value)
             } else {
                 let text = serde_json::to_string_pretty(&value).map_err(Failure::run)?;
-                output::write("--json", path, &(text + "\n"))?;
-            }
+                output::write("--json", path, &(text + "\n"))
+            };
+            self.lost.extend(written.err().map(|failure| failure.to_string()));
         }
-        match self.joblog_error {
-            Some(error) => {
-                Err(Failure::run(format!("--joblog: the file is not complete: {error}")))
-            }
-            None => Ok(()),
+        let mut errors = outcome.errors.clone();
+        errors.append(&mut self.lost);
+        errors.dedup();
+        let Some(last) = errors.pop() else { return Ok(()) };
+        for error in errors {
+            self.say(&error);
         }
+        Err(Failure::with_status(OWN, last))
     }
+}
+
+/// What did not run to its end because the whole ended before; a reader that went away knows.
+fn ended_early(outcome: &Outcome) -> Option<String> {
+    let why = match outcome.signal {
+        Some(SIGPIPE) => return None,
+        Some(signal) => format!("ended by SIG{}", account::signal_name(signal)),
+        None if !outcome.errors.is_empty() => "ended by an error".to_owned(),
+        None => "ended by the failure of a job".to_owned(),
+    };
+    let more = if outcome.all_known { "" } else { " or more" };
+    let (stopped, left) = (outcome.stopped, outcome.not_started);
+    if outcome.signal.is_none() && stopped == 0 && left == 0 && outcome.all_known {
+        return None;
+    }
+    let ended = outcome.ended - stopped;
+    Some(format!("{why}; jobs: {ended} ended, {stopped} stopped, {left}{more} not begun"))
 }
 
 impl Audience for Shown {
@@ -132,12 +169,20 @@ impl Audience for Shown {
         if let Some(joblog) = &mut self.joblog {
             let line = line(report, &self.nodes);
             if let Err(error) = joblog.write_all(&line) {
-                self.joblog_error = Some(error);
                 self.joblog = None;
+                let text = format!(
+                    "--joblog: the file is not complete: {error}; from job {} on nothing more is written into it, and jobs go on",
+                    report.number
+                );
+                self.say(&text);
+                self.lost.push(text);
             }
         }
         if let Some(reports) = &mut self.reports {
-            reports.push(report.clone());
+            let mut report = report.clone();
+            report.command.truncate(self.kept_of_command);
+            report.command.shrink_to_fit();
+            reports.push(report);
         }
     }
 
@@ -300,6 +345,22 @@ mod tests {
     fn what_is_left_takes_as_long_as_what_is_done() {
         assert_eq!(left(Duration::from_secs(9), 0, 5), None);
         assert_eq!(left(Duration::from_secs(9), 3, 5), Some(Duration::from_secs(6)));
+    }
+
+    #[test]
+    fn what_did_not_run_is_told_where_it_ended_early() {
+        let mut outcome = Outcome { ended: 10, all_known: true, ..Outcome::default() };
+        assert_eq!(ended_early(&outcome), None);
+        (outcome.stopped, outcome.not_started) = (2, 30);
+        let rest = "jobs: 8 ended, 2 stopped, 30 not begun";
+        assert_eq!(ended_early(&outcome), Some(format!("ended by the failure of a job; {rest}")));
+        outcome.errors.push("no room".to_owned());
+        assert_eq!(ended_early(&outcome), Some(format!("ended by an error; {rest}")));
+        (outcome.signal, outcome.all_known) = (Some(signal_hook::consts::SIGINT), false);
+        let rest = "jobs: 8 ended, 2 stopped, 30 or more not begun";
+        assert_eq!(ended_early(&outcome), Some(format!("ended by SIGINT; {rest}")));
+        outcome.signal = Some(SIGPIPE);
+        assert_eq!(ended_early(&outcome), None);
     }
 
     #[test]

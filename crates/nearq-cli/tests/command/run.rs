@@ -208,7 +208,11 @@ fn the_first_failure_ends_those_that_run() {
     let [first, second] = [&json["jobs"][0], &json["jobs"][1]];
     assert_eq!((&first["signal"], &first["stopped"]), (&15.into(), &true.into()));
     assert_eq!((&second["exit"], &second["stopped"]), (&9.into(), &false.into()));
-    assert!(errors(&output).contains("1 jobs were not started"), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("jobs: 1 ended, 1 stopped, 1 not begun"),
+        "{}",
+        errors(&output)
+    );
 }
 
 #[test]
@@ -246,7 +250,9 @@ fn the_job_log_and_the_json_say_what_happened() {
         .unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "0\n3\n".into()));
     let summary = errors(&output);
-    assert!(summary.starts_with("JOB  HOME") && summary.contains("2 jobs, 1 failed"), "{summary}");
+    assert!(summary.starts_with("JOB  HOME"), "{summary}");
+    let counts = "2 jobs: 1 succeeded, 1 failed, 0 stopped, 0 not begun";
+    assert!(summary.contains(counts), "{summary}");
     let log = fs::read_to_string(&log).unwrap();
     let rows: Vec<Vec<&str>> = log.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(

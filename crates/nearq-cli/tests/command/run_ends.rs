@@ -2,7 +2,7 @@
 
 use crate::common::{Folder, errors, nearq, skipped};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits until there is an answer.
-fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = answer() {
@@ -24,7 +24,7 @@ fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Whether the process lives: one that nobody has waited for does not.
-fn lives(pid: &str) -> bool {
+pub(crate) fn lives(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state))
 }
@@ -34,7 +34,7 @@ fn state(stat: &str) -> Option<char> {
 }
 
 /// The words of a file, once there are so many.
-fn words(path: &str, count: usize) -> Vec<String> {
+pub(crate) fn words(path: &str, count: usize) -> Vec<String> {
     wait_for(path, || {
         let text = fs::read_to_string(path).unwrap_or_default();
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -42,7 +42,7 @@ fn words(path: &str, count: usize) -> Vec<String> {
     })
 }
 
-fn send(signal: &str, child: &Child) {
+pub(crate) fn send(signal: &str, child: &Child) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
 }
@@ -69,6 +69,113 @@ fn a_signal_ends_all_jobs_and_then_the_command() {
         let left: Vec<&String> = all.iter().filter(|pid| lives(pid)).collect();
         assert!(left.is_empty(), "{left:?} live on after SIG{signal}");
     }
+}
+
+#[test]
+fn an_end_by_a_signal_says_what_was_stopped_and_what_never_began() {
+    let folder = Folder::new("run-counts");
+    let (pids, json) = (folder.path("pids"), folder.path("json"));
+    // The first three end, the next two run until they are ended.
+    let script = format!("[ $0 -le 3 ] && exit; echo $$ >> {pids}; exec sleep 1000");
+    let mut command = nearq();
+    command.args(["run", "-j2", "--summary", "--json", &json, "sh", "-c", &script, ":::"]);
+    command.args((1..=40).map(|number| number.to_string()));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    words(&pids, 2);
+    send("INT", &child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(2));
+    let said = errors(&output);
+    assert!(said.contains("ended by SIGINT; jobs: 3 ended, 2 stopped, 35 not begun"), "{said}");
+    assert!(said.contains("40 jobs: 3 succeeded, 0 failed, 2 stopped, 35 not begun"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&json["stopped"], &json["not_started"]), (&2.into(), &35.into()));
+}
+
+#[test]
+fn a_stream_that_is_not_read_to_its_end_has_more_jobs() {
+    let folder = Folder::new("run-unread");
+    let pids = folder.path("pids");
+    let script = format!("echo $$ >> {pids}; exec sleep 1000");
+    let mut command = nearq();
+    command.args(["run", "-j1", "--summary", "sh", "-c", &script]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"1\n2\n").unwrap();
+    words(&pids, 1);
+    send("TERM", &child);
+    let output = child.wait_with_output().unwrap();
+    let said = errors(&output);
+    assert!(said.contains("SIGTERM; jobs: 0 ended, 1 stopped, 1 or more not begun"), "{said}");
+    assert!(said.contains("2 or more jobs: 0 succeeded"), "{said}");
+}
+
+#[test]
+fn a_slow_reader_of_what_was_halted_has_all_of_it() {
+    let mut command = nearq();
+    let script = "head -c 300000 /dev/zero; exit 1";
+    command.args(["run", "-j1", "--halt", "now", "--shell", script, ":::", "1", "2"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Longer than jobs that are ended may take.
+    sleep(Duration::from_millis(2500));
+    let mut all = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut all).unwrap();
+    assert_eq!((all.len(), child.wait().unwrap().code()), (300_000, Some(1)));
+}
+
+#[test]
+fn a_job_that_nothing_ends_is_left_and_told() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        skipped("a job with more rights", "it needs a program of root's", "run the tests as root");
+        return;
+    }
+    let folder = Folder::new("run-rights");
+    let program = folder.path("setpriv");
+    if fs::copy("/usr/bin/setpriv", &program).is_err() {
+        skipped("a job with more rights", "no `setpriv`", "install util-linux");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut command = nearq();
+    // Another user cannot end what root runs.
+    command.args([
+        "run",
+        "-u",
+        &program,
+        "--reuid",
+        "0",
+        "sh",
+        "-c",
+        "echo $$; exec sleep 1000 2> /dev/null",
+    ]);
+    command.args([":::", "x"]).uid(61_235).gid(61_235).current_dir("/");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        skipped("a job with more rights", "others may not read the build's folder", "chmod it");
+        return;
+    };
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let Some(Ok(pid)) = lines.next() else {
+        skipped("a job with more rights", "the build's folder is mounted without suid", "");
+        return;
+    };
+    // It is killed at the second, and given up at the third.
+    for _ in 0..3 {
+        send("TERM", &child);
+        sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().unwrap();
+    let kill = Command::new("kill").args(["-9", &pid]).status().unwrap();
+    assert_eq!(output.status.signal(), Some(15));
+    assert!(kill.success(), "it was left running");
+    let said = errors(&output);
+    assert!(
+        said.contains(&format!("do not end by SIGKILL and are left running: process {pid}")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -13,19 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use libc::c_int;
 use nearq_platform::Spawner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::budget::Budget;
 use super::find::{NoProgram, find};
 use super::guard::Guard;
 use super::halt::{Decision, Halt};
 use super::input::{Group, Inputs};
-use super::output::{Around, Order, Printer};
+use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
 use super::running::{Running, next_ended};
@@ -33,13 +32,16 @@ use super::signals::{Signal, Signals, stop_here};
 use super::template::Template;
 use super::tree;
 use crate::system::adopt_orphans;
-use start::{Attempt, environment};
+use start::{Attempt, Limit, environment, named};
 
 /// How long jobs that are told to end may take for it.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long until a process is tried again to be started, at first and at most, while none of ours can end.
+/// How long until a process is tried again to be started, at first and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// How long it is tried while no job runs whose end would make room.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 pub struct Plan {
@@ -53,6 +55,9 @@ pub struct Plan {
     pub halt: Halt,
     /// What becomes of outputs.
     pub order: Order,
+    /// Whether jobs have the terminal: as their standard input, and in the caller's process group. Only with a width of 1 and
+    /// [`Order::None`].
+    pub tty: bool,
     /// Whether jobs print on standard error alone.
     pub to_error: bool,
     /// What is done around printing.
@@ -86,7 +91,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Program(error) => error.fmt(f),
-            Self::System(error) => write!(f, "jobs cannot be run: {error}"),
+            Self::System(error) => write!(f, "jobs cannot be run: {}", named(error)),
         }
     }
 }
@@ -119,7 +124,6 @@ pub fn run(plan: Plan, audience: &mut dyn Audience) -> Result<Outcome, Error> {
         }
         engine.wait()?;
     }
-    engine.end_without_reader();
     engine.end_what_is_left();
     Ok(engine.outcome())
 }
@@ -128,20 +132,20 @@ struct Engine<'a> {
     template: Template,
     inputs: Inputs,
     width: usize,
-    order: Order,
+    tty: bool,
     audience: &'a mut dyn Audience,
     /// Made first: it notes what signals programs shall find.
     spawner: Spawner,
     signals: Signals,
     printer: Printer,
     placement: Placement,
-    budget: Budget,
     guard: Option<Guard>,
     path: Option<OsString>,
     environment: Vec<CString>,
     /// Where the command is, if it is the same for all jobs.
     program: Option<CString>,
-    null: File,
+    /// The standard input of jobs: `/dev/null` or the terminal.
+    input: File,
     /// A second descriptor of standard error, where jobs have it as their standard output.
     error: Option<OwnedFd>,
     running: BTreeMap<u32, Running>,
@@ -155,8 +159,10 @@ struct Engine<'a> {
     said_limit: bool,
     decision: Decision,
     ended: u64,
+    stopped: u64,
     stop: Option<Stop>,
-    input_error: Option<String>,
+    errors: Vec<String>,
+    said_live: bool,
     counts: Counts,
     begin: Instant,
 }
@@ -165,15 +171,17 @@ struct Engine<'a> {
 struct Retry {
     at: Instant,
     delay: Duration,
+    since: Instant,
 }
 
 /// The whole is ending.
 struct Stop {
     /// What the caller shall end by.
     signal: Option<c_int>,
-    /// When those that still run are killed.
-    kill_at: Instant,
+    /// When those that still run are killed, and when those are given up that do not end by that either.
+    next_at: Instant,
     killed: bool,
+    given_up: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -202,18 +210,17 @@ impl<'a> Engine<'a> {
             template: plan.template,
             inputs: plan.inputs,
             width: plan.width.max(1),
-            order: plan.order,
+            tty: plan.tty,
             audience,
             spawner,
             signals,
-            printer: Printer::new(plan.order, plan.around, plan.to_error)?,
+            printer: Printer::new(plan.order, output::limit(), plan.around, plan.to_error)?,
             placement,
-            budget: Budget::new(),
             guard: guard.ok(),
             path,
             environment: environment(&value),
             program,
-            null: File::open("/dev/null")?,
+            input: input(plan.tty)?,
             error,
             running: BTreeMap::new(),
             free_places: BTreeSet::new(),
@@ -224,8 +231,10 @@ impl<'a> Engine<'a> {
             said_limit: false,
             decision: Decision::new(plan.halt),
             ended: 0,
+            stopped: 0,
             stop: None,
-            input_error: None,
+            errors: Vec::new(),
+            said_live: false,
             counts: Counts { running, ..Counts::default() },
             begin: Instant::now(),
         })
@@ -250,9 +259,9 @@ impl<'a> Engine<'a> {
             let Some((number, inputs)) = next else { break };
             match self.start(number, &inputs) {
                 Attempt::Runs => self.retry = None,
-                Attempt::Limited(why) => {
+                Attempt::Limited(limit) => {
                     self.put_off = Some((number, inputs));
-                    self.wait_for_room(&why);
+                    self.wait_for_room(&limit);
                     break;
                 }
             }
@@ -260,25 +269,38 @@ impl<'a> Engine<'a> {
         self.tell_counts();
     }
 
-    fn wait_for_room(&mut self, why: &str) {
-        if !self.said_limit {
-            self.said_limit = true;
-            let running = self.running.len();
+    fn wait_for_room(&mut self, limit: &Limit) {
+        let now = Instant::now();
+        let since = self.retry.as_ref().map_or(now, |retry| retry.since);
+        let running = self.running.len();
+        if running == 0 && (limit.is_ours || now.duration_since(since) >= PATIENCE) {
+            self.errors.push(format!(
+                "no job can be started: {}; and none runs whose end could be waited for",
+                limit.text
+            ));
+            self.end(None, libc::SIGTERM, false);
+            return;
+        }
+        if running > 0 && !std::mem::replace(&mut self.said_limit, true) {
+            let text = &limit.text;
             self.audience
-                .notice(&format!("{why}; {running} jobs run, others wait until some have ended"));
+                .notice(&format!("{text}; {running} jobs run, others wait until some have ended"));
         }
         let delay = self.retry.as_ref().map_or(RETRY[0], |retry| (retry.delay * 2).min(RETRY[1]));
-        self.retry = Some(Retry { at: Instant::now() + delay, delay });
+        self.retry = Some(Retry { at: now + delay, delay, since });
     }
 
     // ---- waiting ---------------------------------------------------------------------------------------
 
     fn is_over(&self) -> bool {
-        let ends = self.stop.as_ref().is_some_and(|stop| stop.killed);
+        // A signal does not wait for a slow reader, everything else does.
+        let ends = self.stop.as_ref().is_some_and(|stop| stop.killed && stop.signal.is_some());
+        let given_up = self.stop.as_ref().is_some_and(|stop| stop.given_up);
         let nothing_to_come = !self.may_start() || self.put_off.is_none() && self.inputs.is_over();
-        self.running.is_empty()
-            && nothing_to_come
-            && (self.printer.is_done() || self.printer.is_broken() || ends)
+        given_up
+            || self.running.is_empty()
+                && nothing_to_come
+                && (self.printer.is_done() || self.printer.broken().is_some() || ends)
     }
 
     fn wait(&mut self) -> Result<(), Error> {
@@ -288,32 +310,34 @@ impl<'a> Engine<'a> {
         });
         let (signals, printed, readable) = {
             let input = if self.may_start() { self.inputs.wanted() } else { None };
-            let mut polled = vec![
-                PollFd::new(&self.signals, PollFlags::IN),
-                PollFd::new(&self.printer, PollFlags::IN),
-            ];
-            polled.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
+            let outputs = self.printer.wanted();
+            let behind_outputs = 1 + outputs.len();
+            let all = [self.signals.as_fd()].into_iter().chain(outputs).chain(input);
+            let poll_fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let mut polled: Vec<PollFd<'_>> = all.map(poll_fd).collect();
             match poll(&mut polled, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let came = |index: usize| polled.get(index).is_some_and(|fd| !fd.revents().is_empty());
-            (came(0), came(1), came(2))
+            let came = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
+            let (first, input) = polled.split_at(behind_outputs);
+            (came(&first[..1]), came(&first[1..]), came(input))
         };
+        if printed {
+            self.printer.take();
+        }
         if signals {
             self.take_signals();
         }
-        if printed {
-            self.printer.noted();
-            self.end_without_reader();
-        }
+        self.make_room();
+        self.end_without_output();
         if readable && let Err(error) = self.inputs.fill() {
-            self.input_error = Some(error.to_string());
+            self.errors.push(format!("the inputs cannot be read to their end: {error}"));
         }
         self.placement.look();
-        self.look_at_outputs();
-        let kill_now = self.stop.as_ref().is_some_and(|stop| Instant::now() >= stop.kill_at);
-        if kill_now {
+        if let Some(stop) = &mut self.stop
+            && Instant::now() >= stop.next_at
+        {
             self.kill();
         }
         Ok(())
@@ -322,9 +346,8 @@ impl<'a> Engine<'a> {
     /// When there is something to do even if nothing happens.
     fn next_time(&self) -> Option<Instant> {
         let retry = self.retry.as_ref().filter(|_| self.may_start()).map(|retry| retry.at);
-        let stop = self.stop.as_ref().filter(|stop| !stop.killed).map(|stop| stop.kill_at);
-        let looks = [self.placement.next_look(), self.budget.next_look()];
-        retry.into_iter().chain(stop).chain(looks.into_iter().flatten()).min()
+        let stop = self.stop.as_ref().map(|stop| stop.next_at);
+        retry.into_iter().chain(stop).chain(self.placement.next_look()).min()
     }
 
     fn take_signals(&mut self) {
@@ -332,7 +355,10 @@ impl<'a> Engine<'a> {
         while let Some(signal) = self.signals.next() {
             match signal {
                 Signal::Child => children = true,
-                Signal::End(signal) => self.end(Some(signal), signal),
+                Signal::End { signal, by_terminal } => {
+                    // Jobs that have the terminal have the signal from there as well.
+                    self.end(Some(signal), signal, self.tty && by_terminal);
+                }
                 Signal::Stop => {
                     self.running.values().for_each(|job| job.signal(libc::SIGTSTP));
                     stop_here();
@@ -347,29 +373,15 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends the job that has printed most, where all of them have printed too much.
-    fn look_at_outputs(&mut self) {
-        if self.budget.next_look().is_none_or(|at| Instant::now() < at) {
-            return;
-        }
-        let kept = self.running.values().filter_map(|job| Some((job.pid, job.kept.as_ref()?)));
-        let lengths = kept.map(|(pid, kept)| (kept.lengths().iter().sum::<u64>(), pid));
-        let lengths: Vec<(u64, u32)> = lengths.collect();
-        if !self.budget.is_exceeded(lengths.iter().map(|(length, _)| length).sum()) {
-            return;
-        }
-        let longest = lengths.into_iter().max();
-        if let Some((length, job)) =
-            longest.and_then(|(length, pid)| Some((length, self.running.get_mut(&pid)?)))
+    /// Has a job printed while it runs, where there is no room for outputs.
+    fn make_room(&mut self) {
+        if let Some(number) = self.printer.make_room()
+            && !std::mem::replace(&mut self.said_live, true)
         {
-            // Who goes on all the same is killed at the next look.
-            job.signal(if job.too_long { libc::SIGKILL } else { libc::SIGTERM });
-            if !std::mem::replace(&mut job.too_long, true) {
-                let (number, mib) = (job.number, length >> 20);
-                self.audience.notice(&format!(
-                    "job {number} is ended: it has printed {mib} MiB, more than should be kept in memory; with --ungroup jobs print themselves"
-                ));
-            }
+            let mib = output::limit() >> 20;
+            self.audience.notice(&format!(
+                "outputs take {mib} MiB: job {number} is printed while it runs, and others that print wait; with --ungroup jobs print themselves"
+            ));
         }
     }
 
@@ -381,31 +393,46 @@ impl<'a> Engine<'a> {
             if let Some(guard) = self.guard.take_if(|guard| guard.is(pid)) {
                 guard.ended();
             }
-            if let Some(job) = self.running.remove(&pid) {
+            if libc::WIFSTOPPED(status) {
+                self.job_stopped(pid, libc::WSTOPSIG(status));
+            } else if let Some(job) = self.running.remove(&pid) {
                 self.job_ended(job, status, &usage);
             }
         }
     }
 
-    fn job_ended(&mut self, job: Running, status: c_int, usage: &libc::rusage) {
-        self.free_places.insert(job.place);
-        if self.running.is_empty() {
-            self.budget.nothing_runs();
-        }
-        self.retry = None;
-        self.ended += 1;
-        self.counts.running[job.home] -= 1;
-        let account = self.placement.ended(job.number);
-        let (report, kept) = job.report(status, usage, account);
-        self.audience.ended(&report);
-        self.printer.ended(report.number, kept);
-        if self.decision.ended(report.end, report.stopped) {
-            self.end(None, libc::SIGTERM);
+    /// A job that asks the terminal is stopped by the system, as it is not in the foreground, and nothing would let it go on.
+    fn job_stopped(&mut self, pid: u32, signal: c_int) {
+        let wants_terminal = [libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && !self.tty;
+        let Some(job) = self.running.get_mut(&pid).filter(|_| wants_terminal) else { return };
+        let is_told = std::mem::replace(&mut job.wants_terminal, true);
+        job.signal(if is_told { libc::SIGKILL } else { libc::SIGTERM });
+        job.signal(libc::SIGCONT);
+        if !is_told {
+            let number = job.number;
+            self.audience.notice(&format!(
+                "job {number} is ended: it was stopped because it wants the terminal, which jobs do not have; with --tty they have it, one at a time"
+            ));
         }
     }
 
-    /// Begins to end the whole; what runs gets `send`. The second time, it is killed.
-    fn end(&mut self, signal: Option<c_int>, send: c_int) {
+    fn job_ended(&mut self, job: Running, status: c_int, usage: &libc::rusage) {
+        self.free_places.insert(job.place);
+        self.retry = None;
+        self.ended += 1;
+        self.stopped += u64::from(job.stopped);
+        self.counts.running[job.home] -= 1;
+        let account = self.placement.ended(job.number);
+        let printed = self.printer.ended(job.number);
+        let report = job.report(status, usage, account, printed);
+        self.audience.ended(&report);
+        if self.decision.ended(report.end, report.stopped) {
+            self.end(None, libc::SIGTERM, false);
+        }
+    }
+
+    /// Begins to end the whole; what runs gets `send`, unless it has it already. The second time, it is killed.
+    fn end(&mut self, signal: Option<c_int>, send: c_int, is_sent: bool) {
         if let Some(stop) = &mut self.stop {
             // Told again by somebody.
             if signal.is_some() {
@@ -414,27 +441,41 @@ impl<'a> Engine<'a> {
             }
             return;
         }
-        self.stop = Some(Stop { signal, kill_at: Instant::now() + GRACE, killed: false });
+        let next_at = Instant::now() + GRACE;
+        self.stop = Some(Stop { signal, next_at, killed: false, given_up: false });
         for job in self.running.values_mut() {
             job.stopped = true;
-            job.signal(send);
+            if !is_sent {
+                job.signal(send);
+            }
             // Who is stopped can do nothing about it.
             job.signal(libc::SIGCONT);
         }
     }
 
-    /// Nobody reads any more what jobs print: as for any program, that is the end.
-    fn end_without_reader(&mut self) {
-        if self.printer.is_broken() && self.stop.is_none() {
-            self.end(Some(libc::SIGPIPE), libc::SIGTERM);
+    /// What jobs print cannot be written any more: as for any program, that is the end.
+    fn end_without_output(&mut self) {
+        if self.stop.is_none()
+            && let Some(broken) = self.printer.broken()
+        {
+            let signal = (*broken == Broken::Reader).then_some(libc::SIGPIPE);
+            self.end(signal, libc::SIGTERM, false);
         }
     }
 
+    /// Kills what still runs; what that does not end is given up: it hangs in the kernel, or has more rights than this process.
     fn kill(&mut self) {
         self.running.values().for_each(|job| job.signal(libc::SIGKILL));
-        if let Some(stop) = &mut self.stop {
-            stop.killed = true;
-            stop.kill_at = Instant::now() + GRACE;
+        let Some(stop) = &mut self.stop else { return };
+        stop.next_at = Instant::now() + GRACE;
+        if std::mem::replace(&mut stop.killed, true) && !self.running.is_empty() {
+            stop.given_up = true;
+            let pids: Vec<String> = self.running.keys().map(u32::to_string).collect();
+            self.errors.push(format!(
+                "{} jobs do not end by SIGKILL and are left running: process {}",
+                pids.len(),
+                pids.join(", ")
+            ));
         }
     }
 
@@ -444,6 +485,8 @@ impl<'a> Engine<'a> {
         self.guard = None;
         let begin = Instant::now();
         let mut told = BTreeSet::new();
+        // Those with more rights than this process.
+        let mut out_of_reach = BTreeSet::new();
         loop {
             loop {
                 match next_ended() {
@@ -452,7 +495,8 @@ impl<'a> Engine<'a> {
                     Err(()) => return,
                 }
             }
-            let left = tree::left_over();
+            let mut left = tree::left_over();
+            left.retain(|pid| !out_of_reach.contains(pid));
             if left.is_empty() || begin.elapsed() > GRACE * 2 {
                 return;
             }
@@ -461,7 +505,10 @@ impl<'a> Engine<'a> {
                 if signal == libc::SIGKILL || told.insert(pid) {
                     // SAFETY: numbers only. The process is below this one, and this one alone waits for those: it is that process, or
                     // the child of one which ends just now.
-                    unsafe { libc::kill(pid.cast_signed(), signal) };
+                    let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
+                    if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
+                        out_of_reach.insert(pid);
+                    }
                     // SAFETY: as above.
                     unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
                 }
@@ -476,23 +523,36 @@ impl<'a> Engine<'a> {
         let (ready, all_known) = self.inputs.left();
         self.counts.ended = self.ended;
         self.counts.failed = self.decision.failed();
-        self.counts.waiting = ready as u64 + u64::from(self.put_off.is_some());
+        self.counts.waiting = ready + u64::from(self.put_off.is_some());
         self.counts.all_known = all_known;
         self.audience.counts(&self.counts);
     }
 
-    fn outcome(self) -> Outcome {
-        let (ready, _) = self.inputs.left();
+    fn outcome(mut self) -> Outcome {
+        if let Some(Broken::Failed(text)) = self.printer.broken() {
+            self.errors.push(text.clone());
+        }
+        let (ready, all_known) = self.inputs.left();
         Outcome {
             failed: self.decision.failed(),
             ended: self.ended,
-            not_started: ready as u64 + u64::from(self.put_off.is_some()),
+            stopped: self.stopped,
+            not_started: ready + u64::from(self.put_off.is_some()),
+            all_known,
             signal: self.stop.and_then(|stop| stop.signal),
-            input_error: self.input_error,
+            errors: self.errors,
             refused: self.placement.refused().map(str::to_owned),
             elapsed: self.begin.elapsed(),
         }
     }
+}
+
+fn input(tty: bool) -> Result<File, Error> {
+    let path = if tty { "/dev/tty" } else { "/dev/null" };
+    File::open(path).map_err(|error| {
+        let text = format!("{path} cannot be opened, which jobs read: {}", named(&error));
+        Error::System(io::Error::new(error.kind(), text))
+    })
 }
 
 fn now_in_nanos() -> u128 {

@@ -61,6 +61,9 @@ pub fn find(name: &[u8], path: Option<&OsStr>) -> Result<CString, NoProgram> {
         Found::Unreadable(_) | Found::Nothing if is_path => {
             NoProgram::NotFound(format!("{shown}: there is no such file"))
         }
+        _ if name.starts_with(b"-") => NoProgram::NotFound(format!(
+            "{shown}: there is no such command; options of `nearq run` stand before the command, and before a `--`"
+        )),
         _ if name.iter().any(u8::is_ascii_whitespace) => NoProgram::NotFound(format!(
             "{shown}: there is no such command; give its words apart, or add --shell to have a shell run the line"
         )),
@@ -96,5 +99,7 @@ mod tests {
         assert_eq!(status("", "/bin"), 127);
         let text = find(b"echo a", None).unwrap_err().to_string();
         assert!(text.contains("--shell"), "{text}");
+        let text = find(b"-I{}", None).unwrap_err().to_string();
+        assert!(text.contains("before a `--`"), "{text}");
     }
 }

@@ -23,7 +23,8 @@ impl FromStr for Halt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
+        // As parallel says it.
+        match text.strip_suffix(",fail=1").unwrap_or(text) {
             "never" => Ok(Self::Never),
             "soon" => Ok(Self::Soon),
             "now" => Ok(Self::Now),
@@ -145,6 +146,8 @@ mod tests {
     #[test]
     fn other_words_are_refused_with_those_that_there_are() {
         assert_eq!("now".parse(), Ok(Halt::Now));
+        assert_eq!("soon,fail=1".parse(), Ok(Halt::Soon));
+        assert!("now,fail=30%".parse::<Halt>().is_err());
         assert_eq!("later".parse::<Halt>(), Err("there are never, soon, now".to_owned()));
     }
 }

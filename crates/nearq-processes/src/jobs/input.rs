@@ -1,15 +1,24 @@
 //! Where inputs come from: lists among the arguments, or a file or pipe that may have more to come.
 //!
-//! A stream is never waited for: who waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there is
-//! something. It is read ahead, so that the number of jobs is known early, up to [`AHEAD`] jobs.
+//! A stream is never waited for: a thread that waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there is
+//! something. It is read ahead, so that the number of jobs is known early, up to [`AHEAD`] jobs or [`AHEAD_BYTES`]. Combinations
+//! of lists are made one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+use super::room::{self, Room};
+
 /// How many jobs are read ahead: enough for a count of what is left, and bounded where a program writes inputs for ever.
 const AHEAD: usize = 65_536;
+
+/// How many bytes are read ahead, and how many the inputs of one job may have.
+const AHEAD_BYTES: usize = 16 << 20;
+
+/// What an input takes in memory besides its bytes, about.
+const BESIDES: usize = 32;
 
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -17,24 +26,68 @@ const CHUNK: usize = 64 * 1024;
 /// The inputs of one job.
 pub type Group = Vec<Vec<u8>>;
 
+/// What ends an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Separator {
+    /// The byte behind it.
+    pub byte: u8,
+    /// Whether an input may be empty.
+    pub keeps_empty: bool,
+}
+
+impl Separator {
+    /// Inputs are lines that are not empty.
+    pub const LINE: Self = Self { byte: b'\n', keeps_empty: false };
+    /// Inputs end with a zero byte, as from `find -print0`.
+    pub const NULL: Self = Self { byte: 0, keeps_empty: true };
+}
+
+/// How many inputs a job has: so many, or fewer where they do not fit into a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Each {
+    /// So many at most.
+    pub inputs: usize,
+    /// What there is room for.
+    pub room: Room,
+}
+
+impl Each {
+    /// So many, whether they fit or not.
+    pub const fn of(inputs: usize) -> Self {
+        Self { inputs, room: Room::UNLIMITED }
+    }
+}
+
 /// The inputs of all jobs.
 #[derive(Debug)]
 pub struct Inputs {
     ready: VecDeque<Group>,
+    /// The memory that those take.
+    ready_bytes: usize,
+    combinations: Option<Combinations>,
     stream: Option<Stream>,
+}
+
+/// One job for each combination of lists.
+#[derive(Debug)]
+struct Combinations {
+    lists: Vec<Vec<Vec<u8>>>,
+    /// The number of the next, and how many there are.
+    next: u64,
+    all: u64,
 }
 
 /// Inputs that come from outside.
 #[derive(Debug)]
 struct Stream {
     file: File,
-    separator: u8,
-    /// How many inputs a job has.
-    each: usize,
+    separator: Separator,
+    each: Each,
     /// An input of which the end has not been read.
     begun: Vec<u8>,
-    /// The inputs of a job that has not all of its own.
+    /// The inputs of a job that has not all of its own, and their bytes.
     group: Group,
+    group_bytes: usize,
 }
 
 impl Inputs {
@@ -50,111 +103,184 @@ impl Inputs {
     /// assert_eq!(inputs.left(), (2, true));
     /// ```
     pub fn combinations(lists: Vec<Vec<Vec<u8>>>) -> Self {
-        let mut ready: Vec<Group> = vec![Vec::new()];
-        for list in lists {
-            let longer = ready.iter().flat_map(|begin| {
-                list.iter().map(move |input| {
-                    let mut group = begin.clone();
-                    group.push(input.clone());
-                    group
-                })
-            });
-            ready = longer.collect();
+        let lengths = lists.iter().map(|list| list.len() as u64);
+        let all = lengths.fold(1, u64::saturating_mul);
+        let combinations = Combinations { lists, next: 0, all };
+        Self { combinations: Some(combinations), ..Self::of(VecDeque::new(), None) }
+    }
+
+    /// Jobs of inputs from one list; the last one may have fewer.
+    pub fn list(list: Vec<Vec<u8>>, each: Each) -> Self {
+        let mut ready = VecDeque::new();
+        let mut group = Group::new();
+        let mut bytes = 0;
+        for input in list {
+            add(input, &each, &mut group, &mut bytes, &mut ready);
         }
-        Self { ready: ready.into(), stream: None }
+        if !group.is_empty() {
+            ready.push_back(group);
+        }
+        Self::of(ready, None)
     }
 
-    /// Jobs of `each` inputs from one list; the last one may have fewer.
-    pub fn list(list: Vec<Vec<u8>>, each: usize) -> Self {
-        let groups = list.chunks(each.max(1)).map(<[_]>::to_vec);
-        Self { ready: groups.collect(), stream: None }
+    /// Jobs of inputs that end with `separator`. The last input may lack it, the last job some of its inputs.
+    pub fn stream(file: File, separator: Separator, each: Each) -> Self {
+        let (begun, group) = (Vec::new(), Group::new());
+        Self::of(
+            VecDeque::new(),
+            Some(Stream { file, separator, each, begun, group, group_bytes: 0 }),
+        )
     }
 
-    /// Jobs of `each` inputs, which end with `separator`. Lines that are empty are none; where the separator is a zero byte, each
-    /// counts. The last input may lack its separator, the last job some of its inputs.
-    pub fn stream(file: File, separator: u8, each: usize) -> Self {
-        let stream =
-            Stream { file, separator, each: each.max(1), begun: Vec::new(), group: Vec::new() };
-        Self { ready: VecDeque::new(), stream: Some(stream) }
+    fn of(ready: VecDeque<Group>, stream: Option<Stream>) -> Self {
+        let ready_bytes = ready.iter().map(|group| memory(group)).sum();
+        Self { ready, ready_bytes, combinations: None, stream }
     }
 
     /// The next job's inputs, where they have been read.
     pub fn take(&mut self) -> Option<Group> {
-        self.ready.pop_front()
+        if let Some(combinations) = &mut self.combinations {
+            return combinations.take();
+        }
+        let group = self.ready.pop_front()?;
+        self.ready_bytes -= memory(&group);
+        Some(group)
     }
 
     /// How many jobs are there yet, and whether that is all of them.
-    pub fn left(&self) -> (usize, bool) {
-        (self.ready.len(), self.stream.is_none())
+    pub fn left(&self) -> (u64, bool) {
+        let combinations = self.combinations.as_ref().map_or(0, |all| all.all - all.next);
+        (self.ready.len() as u64 + combinations, self.stream.is_none())
     }
 
     /// Whether there is a job, or may be one some time.
     pub fn is_over(&self) -> bool {
-        self.ready.is_empty() && self.stream.is_none()
+        self.left() == (0, true)
     }
 
     /// What to poll, where there may be more and there is room for it.
     pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
-        let stream = self.stream.as_ref().filter(|_| self.ready.len() < AHEAD)?;
+        let has_room = self.ready.len() < AHEAD && self.ready_bytes < AHEAD_BYTES;
+        let stream = self.stream.as_ref().filter(|_| has_room)?;
         Some(stream.file.as_fd())
     }
 
     /// Reads once. To be called when there is something, or it blocks.
     ///
     /// # Errors
-    /// It cannot be read. Nothing more comes from it then.
+    /// It cannot be read, or an input is longer than any argument. Nothing more comes from it then.
     pub fn fill(&mut self) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
+        let before = self.ready.len();
         let mut chunk = vec![0; CHUNK];
-        match stream.file.read(&mut chunk) {
-            Ok(0) => {
-                stream.end(&mut self.ready);
-                self.stream = None;
-                Ok(())
-            }
-            Ok(read) => {
-                stream.take(&chunk[..read], &mut self.ready);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => {
-                self.stream = None;
-                Err(error)
-            }
+        let result = match stream.file.read(&mut chunk) {
+            Ok(0) => stream.end(&mut self.ready).map(|()| false),
+            Ok(read) => stream.take(&chunk[..read], &mut self.ready).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        };
+        self.ready_bytes +=
+            self.ready.iter().skip(before).map(|group| memory(group)).sum::<usize>();
+        if !matches!(result, Ok(true)) {
+            self.stream = None;
         }
+        result.map(drop)
+    }
+}
+
+impl Combinations {
+    fn take(&mut self) -> Option<Group> {
+        if self.next == self.all {
+            return None;
+        }
+        let mut number = self.next;
+        self.next += 1;
+        let last_first = self.lists.iter().rev().map(|list| {
+            let index = number % list.len() as u64;
+            number /= list.len() as u64;
+            list[index as usize].clone()
+        });
+        let mut group: Group = last_first.collect();
+        group.reverse();
+        Some(group)
     }
 }
 
 impl Stream {
-    fn take(&mut self, mut bytes: &[u8], ready: &mut VecDeque<Group>) {
-        while let Some(end) = bytes.iter().position(|&byte| byte == self.separator) {
+    fn take(&mut self, mut bytes: &[u8], ready: &mut VecDeque<Group>) -> io::Result<()> {
+        while let Some(end) = bytes.iter().position(|&byte| byte == self.separator.byte) {
             self.begun.extend_from_slice(&bytes[..end]);
             bytes = &bytes[end + 1..];
-            self.finish(ready);
+            self.finish(ready)?;
         }
         self.begun.extend_from_slice(bytes);
+        self.check()
     }
 
-    fn finish(&mut self, ready: &mut VecDeque<Group>) {
+    fn check(&self) -> io::Result<()> {
+        let longest = room::longest();
+        let text = if self.begun.len() > longest {
+            format!(
+                "an input is longer than {longest} bytes, which is the most that an argument may have"
+            )
+        } else if self.group_bytes > AHEAD_BYTES {
+            let mib = AHEAD_BYTES >> 20;
+            format!("the inputs of one job take more than {mib} MiB; give fewer with --max-args N")
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
+    }
+
+    fn finish(&mut self, ready: &mut VecDeque<Group>) -> io::Result<()> {
+        self.check()?;
         let input = std::mem::take(&mut self.begun);
-        if input.is_empty() && self.separator != 0 {
-            return;
+        if !input.is_empty() || self.separator.keeps_empty {
+            add(input, &self.each, &mut self.group, &mut self.group_bytes, ready);
         }
-        self.group.push(input);
-        if self.group.len() == self.each {
-            ready.push_back(std::mem::take(&mut self.group));
-        }
+        Ok(())
     }
 
-    fn end(&mut self, ready: &mut VecDeque<Group>) {
+    fn end(&mut self, ready: &mut VecDeque<Group>) -> io::Result<()> {
         if !self.begun.is_empty() {
-            self.finish(ready);
+            self.finish(ready)?;
         }
         if !self.group.is_empty() {
             ready.push_back(std::mem::take(&mut self.group));
         }
+        Ok(())
     }
+}
+
+/// Adds an input to the group of `bytes` bytes; what it completes goes to `ready`.
+fn add(
+    input: Vec<u8>,
+    each: &Each,
+    group: &mut Group,
+    bytes: &mut usize,
+    ready: &mut VecDeque<Group>,
+) {
+    let mut push = |group: &mut Group, bytes: &mut usize| {
+        *bytes = 0;
+        ready.push_back(std::mem::take(group));
+    };
+    // The bytes of memory count as those of the command: they are a few more.
+    let length = input.len();
+    let in_command = *bytes - group.len() * BESIDES + length;
+    if !group.is_empty() && !each.room.has(group.len() + 1, in_command) {
+        push(group, bytes);
+    }
+    *bytes += length + BESIDES;
+    group.push(input);
+    if group.len() >= each.inputs {
+        push(group, bytes);
+    }
+}
+
+/// The memory that a job's inputs take, about.
+fn memory(group: &[Vec<u8>]) -> usize {
+    group.iter().map(|input| input.len() + BESIDES).sum()
 }
 
 #[cfg(test)]
@@ -163,7 +289,7 @@ mod tests {
     use std::io::Write as _;
     use std::os::fd::OwnedFd;
 
-    fn all(text: &[u8], separator: u8, each: usize) -> Vec<Vec<String>> {
+    fn all(text: &[u8], separator: Separator, each: Each) -> Vec<Vec<String>> {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(text).unwrap();
         drop(writer);
@@ -177,27 +303,45 @@ mod tests {
             .collect()
     }
 
+    const ONE: Each = Each::of(1);
+
     #[test]
     fn each_line_is_an_input_and_empty_ones_are_none() {
-        assert_eq!(all(b"a\n\n b c \nd", b'\n', 1), [["a"], [" b c "], ["d"]]);
-        assert!(all(b"", b'\n', 1).is_empty());
-        assert!(all(b"\n\n", b'\n', 1).is_empty());
+        assert_eq!(all(b"a\n\n b c \nd", Separator::LINE, ONE), [["a"], [" b c "], ["d"]]);
+        assert!(all(b"", Separator::LINE, ONE).is_empty());
+        assert!(all(b"\n\n", Separator::LINE, ONE).is_empty());
     }
 
     #[test]
-    fn between_zero_bytes_everything_is_an_input() {
-        assert_eq!(all(b"a\nb\0\0c", 0, 1), [["a\nb"], [""], ["c"]]);
+    fn between_other_bytes_everything_is_an_input() {
+        assert_eq!(all(b"a\nb\0\0c", Separator::NULL, ONE), [["a\nb"], [""], ["c"]]);
+        let comma = Separator { byte: b',', keeps_empty: true };
+        assert_eq!(all(b"a,,b\n", comma, ONE), [["a"], [""], ["b\n"]]);
     }
 
     #[test]
     fn several_inputs_make_a_job() {
-        assert_eq!(all(b"a\nb\nc\n", b'\n', 2), [vec!["a", "b"], vec!["c"]]);
+        assert_eq!(all(b"a\nb\nc\n", Separator::LINE, Each::of(2)), [vec!["a", "b"], vec!["c"]]);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_command_is_split() {
+        let room = Room { all: 30, word: 100, times: 1, besides: 9, in_word: [0, 0] };
+        let each = Each { inputs: 5, room };
+        let parts = [vec!["a", "b", "c"], vec!["d", "e"]];
+        assert_eq!(all(b"a\nb\nc\nd\ne\n", Separator::LINE, each), parts);
+        let list = |text: &str| text.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
+        let mut inputs = Inputs::list(list("abcde"), each);
+        assert_eq!([inputs.take(), inputs.take()], [Some(list("abc")), Some(list("de"))]);
+        // One that does not fit by itself is for the kernel to refuse.
+        let room = Room { all: 2, ..room };
+        assert_eq!(all(b"a\nb", Separator::LINE, Each { inputs: 5, room }), [["a"], ["b"]]);
     }
 
     #[test]
     fn an_input_may_come_in_pieces() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut inputs = Inputs::stream(OwnedFd::from(reader).into(), b'\n', 1);
+        let mut inputs = Inputs::stream(OwnedFd::from(reader).into(), Separator::LINE, ONE);
         writer.write_all(b"one\ntw").unwrap();
         inputs.fill().unwrap();
         assert_eq!((inputs.take(), inputs.take()), (Some(vec![b"one".to_vec()]), None));
@@ -210,12 +354,53 @@ mod tests {
         assert!(inputs.is_over());
     }
 
+    /// Reads lines without end while they are wanted; how many bytes, and the error that ended it.
+    fn read_ahead(line: &[u8], each: Each) -> (usize, Option<String>) {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let line = line.to_vec();
+        // It ends when the reader is gone.
+        std::thread::spawn(move || while writer.write_all(&line).is_ok() {});
+        let mut inputs = Inputs::stream(OwnedFd::from(reader).into(), Separator::LINE, each);
+        while inputs.wanted().is_some() {
+            if let Err(error) = inputs.fill() {
+                return (inputs.ready_bytes, Some(error.to_string()));
+            }
+        }
+        (inputs.ready_bytes, None)
+    }
+
+    #[test]
+    fn so_many_bytes_are_read_ahead_and_no_more() {
+        let long = [vec![b'x'; 100_000], b"\n".to_vec()].concat();
+        let (bytes, error) = read_ahead(&long, ONE);
+        assert!((AHEAD_BYTES..AHEAD_BYTES + 2 * CHUNK + long.len()).contains(&bytes), "{bytes}");
+        assert_eq!(error, None);
+        let (bytes, error) = read_ahead(b"x", ONE);
+        assert!(bytes == 0 && error.unwrap().contains("longer than"), "a line without an end");
+        let (bytes, error) = read_ahead(&long, Each::of(usize::MAX));
+        assert!(bytes == 0 && error.unwrap().contains("--max-args"), "a job without an end");
+    }
+
     #[test]
     fn lists_combine() {
         let list = |text: &str| text.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
         let mut inputs = Inputs::combinations(vec![list("ab"), list("xyz")]);
         assert_eq!(inputs.left(), (6, true));
-        assert_eq!(inputs.take(), Some(list("ax")));
+        let all: Vec<Group> = std::iter::from_fn(|| inputs.take()).collect();
+        assert_eq!(all, ["ax", "ay", "az", "bx", "by", "bz"].map(list));
+        assert!(inputs.is_over());
         assert!(Inputs::combinations(vec![list("ab"), Vec::new()]).is_over());
+    }
+
+    #[test]
+    fn combinations_are_made_one_at_a_time() {
+        let list: Vec<Vec<u8>> = (0..1000).map(|n: u32| n.to_string().into_bytes()).collect();
+        let mut inputs = Inputs::combinations(vec![list.clone(), list.clone(), list]);
+        assert_eq!(inputs.left(), (1_000_000_000, true));
+        assert_eq!(inputs.take(), Some(vec![b"0".to_vec(); 3]));
+        let many = vec![vec![b"0".to_vec(), b"1".to_vec()]; 100];
+        let mut inputs = Inputs::combinations(many);
+        assert_eq!(inputs.left(), (u64::MAX, true));
+        assert_eq!(inputs.take().unwrap().len(), 100);
     }
 }

@@ -1,27 +1,37 @@
-//! What jobs print, kept together: each writes into memory files of its own, which are copied out when it has ended.
+//! What jobs print, kept together: each writes into pipes of its own, which are read as it comes and printed when the job has ended.
 //!
-//! The copying is a thread's, so that a reader who takes his time stops nothing else; it begins with the first output. Who waits
-//! for other things polls the printer's descriptor: it becomes readable when something has been printed, or cannot be any more.
-//! With `Order::Input` what ends early is held until everything before it has been printed.
+//! Pipes, because a file, one in memory as well, has the size that a limit (`ulimit -f`) allows; a program's output into a pipe has not.
+//! All that is kept and all that waits to be printed is at most [`limit`]. Beyond it one job is printed while it runs: with
+//! `Order::Input` the next in order, else the one that has printed most. The others are not read until there is room, so they wait when
+//! they print. With `Order::Input` what ends early is held until everything before it has been printed.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+mod writer;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::thread;
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use rustix::event::epoll;
+use rustix::fs::OFlags;
 
-/// How much may wait to be printed before no other job starts: the memory is the machine's.
-const MOST_WAITING: u64 = 256 << 20;
+use crate::proc;
+pub(crate) use writer::Broken;
+use writer::Writer;
 
-/// How much is copied at once.
-const CHUNK: u64 = 64 * 1024;
+/// The most and the least that outputs may take, and the part of the available memory.
+const MOST: u64 = 256 << 20;
+const LEAST: u64 = 64 << 20;
+const PART: u64 = 8;
+
+/// How many jobs may have ended and wait for their turn before no other starts.
+const MOST_HELD: usize = 65_536;
+
+/// How much is read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// How many pipes are read before something else is looked at.
+const AT_ONCE: usize = 64;
 
 /// In which order outputs come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,188 +48,256 @@ pub enum Order {
 /// What is done around each piece of printing on a terminal: a bar there steps aside.
 pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// Where a job's output goes while it runs: standard output, standard error.
+/// How much memory outputs may take.
+pub(crate) fn limit() -> u64 {
+    proc::available_memory().map_or(LEAST, |available| available / PART).clamp(LEAST, MOST)
+}
+
+/// What a job has printed that is not handed over: standard output, standard error.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) files: [File; 2],
+struct Kept {
+    pipes: [Option<PipeReader>; 2],
+    text: [Vec<u8>; 2],
+    /// The length of all of its standard output.
+    printed: u64,
+    ended: bool,
 }
 
 impl Kept {
-    pub(crate) fn new() -> io::Result<Self> {
-        let file = |name: &str| {
-            let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-            // Who opens it once more (`> /dev/stderr` in a script) writes from its beginning; the others still write behind that.
-            rustix::fs::fcntl_setfl(&file, OFlags::RDWR | OFlags::APPEND)?;
-            Ok::<_, io::Error>(file.into())
-        };
-        Ok(Self { files: [file("nearq-stdout")?, file("nearq-stderr")?] })
-    }
-
-    /// How much there is in each of the two.
-    pub(crate) fn lengths(&self) -> [u64; 2] {
-        // A memory file has a length.
-        [0, 1].map(|index| self.files[index].metadata().map_or(0, |metadata| metadata.len()))
+    fn len(&self) -> u64 {
+        self.text.iter().map(|text| text.len() as u64).sum()
     }
 }
 
-/// What the thread and the others both touch.
-#[derive(Debug)]
-struct Shared {
-    /// Bytes that have been handed over and not been printed. Relaxed: a count; the event orders.
-    waiting: AtomicU64,
-    /// The reader has gone. Set by the thread before the event is (release), read after it (acquire).
-    broken: AtomicBool,
-    event: OwnedFd,
-}
-
-/// Prints.
+/// Keeps and prints.
 pub(crate) struct Printer {
     order: Order,
+    limit: u64,
+    jobs: BTreeMap<u64, Kept>,
+    /// The bytes of all of them.
+    kept: u64,
+    /// The next to be printed, of those in order of input.
     next: u64,
-    held: BTreeMap<u64, Option<Kept>>,
-    shared: Arc<Shared>,
-    /// To the thread, once it has begun.
-    sender: Option<Sender<Kept>>,
-    around: Around,
-    to_error: bool,
+    /// Those that have ended, of those in order of their ends.
+    ended: VecDeque<u64>,
+    /// The job that is printed while it runs.
+    live: Option<u64>,
+    /// All pipes.
+    pipes: Option<OwnedFd>,
+    writer: Writer,
+    buffer: Vec<u8>,
 }
 
 impl Printer {
     /// Prints to standard output and standard error, or with `to_error` all to the latter.
-    pub(crate) fn new(order: Order, around: Around, to_error: bool) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { waiting: AtomicU64::new(0), broken: AtomicBool::new(false), event };
+    pub(crate) fn new(
+        order: Order,
+        limit: u64,
+        around: Around,
+        to_error: bool,
+    ) -> io::Result<Self> {
+        let pipes = match order {
+            Order::None => None,
+            _ => Some(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+        };
         Ok(Self {
             order,
+            limit,
+            jobs: BTreeMap::new(),
+            kept: 0,
             next: 1,
-            held: BTreeMap::new(),
-            shared: Arc::new(shared),
-            sender: None,
-            around,
-            to_error,
+            ended: VecDeque::new(),
+            live: None,
+            pipes,
+            writer: Writer::new(around, to_error)?,
+            buffer: vec![0; CHUNK],
         })
     }
 
-    /// The job of that number has ended.
-    pub(crate) fn ended(&mut self, number: u64, kept: Option<Kept>) {
-        let kept = kept.filter(|kept| kept.lengths() != [0, 0]);
-        if let Some(kept) = &kept {
-            self.shared.waiting.fetch_add(kept.lengths().iter().sum(), Ordering::Relaxed);
+    /// Pipes for a job's standard output and standard error; none where it has the caller's.
+    pub(crate) fn open(&mut self, number: u64) -> io::Result<Option<[PipeWriter; 2]>> {
+        let Some(all) = &self.pipes else { return Ok(None) };
+        let pipe = |stream: u64| {
+            let (reader, writer) = io::pipe()?;
+            rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
+            let data = epoll::EventData::new_u64(number << 1 | stream);
+            epoll::add(all, &reader, data, epoll::EventFlags::IN)?;
+            Ok::<_, io::Error>((reader, writer))
+        };
+        let ((output, to_output), (error, to_error)) = (pipe(0)?, pipe(1)?);
+        let pipes = [Some(output), Some(error)];
+        let kept = Kept { pipes, text: [Vec::new(), Vec::new()], printed: 0, ended: false };
+        self.jobs.insert(number, kept);
+        Ok(Some([to_output, to_error]))
+    }
+
+    /// The job of that number did not start, and is tried again.
+    pub(crate) fn put_off(&mut self, number: u64) {
+        self.jobs.remove(&number);
+    }
+
+    /// The job of that number has ended. Returns how much it has printed on standard output.
+    pub(crate) fn ended(&mut self, number: u64) -> u64 {
+        for stream in [0, 1] {
+            self.drain(number, stream);
         }
-        if self.order != Order::Input {
-            if let Some(kept) = kept {
-                self.hand_over(kept);
-            }
-            return;
+        let Some(kept) = self.jobs.get_mut(&number) else { return 0 };
+        kept.ended = true;
+        let printed = kept.printed;
+        if self.live == Some(number) {
+            self.ended.push_front(number);
+        } else if self.order == Order::End {
+            self.ended.push_back(number);
         }
-        self.held.insert(number, kept);
-        while let Some(kept) = self.held.remove(&self.next) {
-            self.next += 1;
-            if let Some(kept) = kept {
-                self.hand_over(kept);
+        self.flush();
+        printed
+    }
+
+    /// Reads what is in a pipe now, and no more: what the job left behind may write for ever.
+    fn drain(&mut self, number: u64, stream: usize) {
+        let pipe = self.jobs.get_mut(&number).and_then(|kept| kept.pipes[stream].take());
+        let Some(pipe) = pipe else { return };
+        let mut left = rustix::io::ioctl_fionread(&pipe).unwrap_or(0);
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            match rustix::io::read(&pipe, &mut self.buffer[..most]) {
+                Ok(read) if read > 0 => {
+                    left -= read as u64;
+                    self.put(number, stream, read);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                _ => return,
             }
         }
     }
 
-    fn hand_over(&mut self, kept: Kept) {
-        if self.sender.is_none() {
-            let (sender, receiver) = mpsc::channel();
-            let (shared, around) = (Arc::clone(&self.shared), Arc::clone(&self.around));
-            let to_error = self.to_error;
-            let all = move || {
-                for kept in receiver {
-                    print_one(&kept, &shared, &around, to_error);
-                }
+    /// Takes what the buffer begins with.
+    fn put(&mut self, number: u64, stream: usize, read: usize) {
+        let Some(kept) = self.jobs.get_mut(&number) else { return };
+        if stream == 0 {
+            kept.printed += read as u64;
+        }
+        if self.live == Some(number) {
+            self.writer.send(stream, self.buffer[..read].to_vec());
+        } else {
+            kept.text[stream].extend_from_slice(&self.buffer[..read]);
+            self.kept += read as u64;
+        }
+    }
+
+    /// Hands over what is complete and has its turn.
+    fn flush(&mut self) {
+        loop {
+            let first = if self.order == Order::Input {
+                Some(self.next)
+            } else {
+                self.ended.front().copied()
             };
-            if thread::Builder::new().name("printer".into()).spawn(all).is_ok() {
-                self.sender = Some(sender);
+            let Some(first) = first else { return };
+            let is_next = self.live.is_none_or(|live| live == first);
+            if !is_next || !self.jobs.get(&first).is_some_and(|kept| kept.ended) {
+                return;
+            }
+            self.hand_over(first);
+            self.jobs.remove(&first);
+            self.live = None;
+            self.ended.pop_front();
+            self.next += 1;
+        }
+    }
+
+    fn hand_over(&mut self, number: u64) {
+        let Some(kept) = self.jobs.get_mut(&number) else { return };
+        self.kept -= kept.len();
+        for stream in [0, 1] {
+            let text = std::mem::take(&mut kept.text[stream]);
+            if !text.is_empty() {
+                self.writer.send(stream, text);
             }
         }
-        match &self.sender {
-            // The thread lives as long as there is a sender.
-            Some(sender) => drop(sender.send(kept)),
-            // A limit on processes, which jobs have reached: the next time, perhaps.
-            None => print_one(&kept, &self.shared, &self.around, self.to_error),
+    }
+
+    fn is_full(&self) -> bool {
+        self.kept + self.writer.waiting() >= self.limit
+    }
+
+    /// Whether it is the reader for whom there is no room.
+    fn has_slow_reader(&self) -> bool {
+        self.writer.waiting() >= self.limit / 2
+    }
+
+    /// Where there is no room, begins to print a job that runs. Returns its number where that is new.
+    pub(crate) fn make_room(&mut self) -> Option<u64> {
+        if self.live.is_some() || !self.is_full() || self.has_slow_reader() {
+            return None;
+        }
+        let longest = || Some(*self.jobs.iter().max_by_key(|(_, kept)| kept.len())?.0);
+        let live = if self.order == Order::Input { Some(self.next) } else { longest() }?;
+        self.live = Some(live);
+        self.hand_over(live);
+        Some(live)
+    }
+
+    /// What to poll.
+    pub(crate) fn wanted(&self) -> Vec<BorrowedFd<'_>> {
+        let mut wanted = vec![self.writer.as_fd()];
+        if !self.is_full() {
+            wanted.extend(self.pipes.as_ref().map(|pipes| pipes.as_fd()));
+        } else if let Some(kept) = self.live.and_then(|live| self.jobs.get(&live))
+            && !self.has_slow_reader()
+        {
+            wanted.extend(kept.pipes.iter().flatten().map(|pipe| pipe.as_fd()));
+        }
+        wanted
+    }
+
+    /// Reads what there is, as far as there is room. To be called after something that was polled became readable.
+    pub(crate) fn take(&mut self) {
+        self.writer.noted();
+        let Some(pipes) = &self.pipes else { return };
+        if self.is_full() {
+            if let Some(live) = self.live.filter(|_| !self.has_slow_reader()) {
+                self.read(live, 0);
+                self.read(live, 1);
+            }
+            return;
+        }
+        let mut events = Vec::with_capacity(AT_ONCE);
+        let now = rustix::event::Timespec::default();
+        // An interruption only makes it look again.
+        let _ = epoll::wait(pipes, rustix::buffer::spare_capacity(&mut events), Some(&now));
+        for event in events {
+            if self.is_full() {
+                return;
+            }
+            let data = event.data.u64();
+            self.read(data >> 1, (data & 1) as usize);
+        }
+    }
+
+    fn read(&mut self, number: u64, stream: usize) {
+        let Some(kept) = self.jobs.get_mut(&number) else { return };
+        let Some(pipe) = &kept.pipes[stream] else { return };
+        match rustix::io::read(pipe, &mut self.buffer) {
+            Ok(0) => kept.pipes[stream] = None,
+            Ok(read) => self.put(number, stream, read),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(_) => kept.pipes[stream] = None,
         }
     }
 
     /// Whether so much waits that no other job should start.
     pub(crate) fn is_behind(&self) -> bool {
-        self.shared.waiting.load(Ordering::Relaxed) > MOST_WAITING
+        self.is_full() || self.jobs.len() >= MOST_HELD
     }
 
     /// Whether all has been printed that was handed over.
     pub(crate) fn is_done(&self) -> bool {
-        self.shared.waiting.load(Ordering::Relaxed) == 0
+        self.writer.waiting() == 0
     }
 
-    /// Whether nobody reads any more.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.shared.broken.load(Ordering::Acquire)
+    /// Why nothing more can be printed, if so.
+    pub(crate) fn broken(&self) -> Option<&Broken> {
+        self.writer.broken()
     }
-
-    /// Takes note of what was printed, after the descriptor became readable.
-    pub(crate) fn noted(&self) {
-        let mut count = [0; 8];
-        // It is readable, or there was nothing.
-        let _ = rustix::io::read(&self.shared.event, &mut count);
-    }
-}
-
-impl AsFd for Printer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
-    }
-}
-
-fn print_one(kept: &Kept, shared: &Shared, around: &Around, to_error: bool) {
-    let length: u64 = kept.lengths().iter().sum();
-    // Who has no reader any more prints nothing, and is told so by what follows.
-    if !shared.broken.load(Ordering::Relaxed) {
-        let [output, error] = &kept.files;
-        let copied = if to_error {
-            copy(output, &mut io::stderr().lock(), around)
-        } else {
-            copy(output, &mut io::stdout().lock(), around)
-        };
-        if copied.is_err() {
-            shared.broken.store(true, Ordering::Release);
-        }
-        // Standard error that nobody reads is no reason to end.
-        let _ = copy(error, &mut io::stderr().lock(), around);
-    }
-    shared.waiting.fetch_sub(length, Ordering::Relaxed);
-    // The count is far from its end.
-    let _ = rustix::io::write(&shared.event, &1_u64.to_ne_bytes());
-}
-
-/// Around what goes to a terminal, which takes it at once; a reader of a pipe may let us wait, and a bar must not wait with us.
-fn copy(from: &File, to: &mut (impl Write + IsTerminal), around: &Around) -> io::Result<()> {
-    if from.metadata()?.len() == 0 {
-        return Ok(());
-    }
-    if !to.is_terminal() {
-        return copy_all(from, to);
-    }
-    let mut result = Ok(());
-    around(&mut || result = copy_all(from, to));
-    result
-}
-
-/// As long as it is now: what a job left behind may still be writing, at the place in the file that it shares with us.
-fn copy_all(from: &File, to: &mut impl Write) -> io::Result<()> {
-    let length = from.metadata()?.len();
-    let mut buffer = vec![0; length.min(CHUNK) as usize];
-    let mut at = 0;
-    while at < length {
-        let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
-        let read = from.read_at(&mut buffer[..most], at)?;
-        if read == 0 {
-            // Somebody has cut it meanwhile.
-            break;
-        }
-        to.write_all(&buffer[..read])?;
-        at += read as u64;
-    }
-    to.flush()
 }

@@ -1,14 +1,19 @@
 //! What would be run where, without running it.
 
 use std::io;
+use std::ops::ControlFlow;
 
 use nearq_home::{Load, pick};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::input::Inputs;
 use super::placement::Homes;
 use super::template::Template;
 
-/// Calls `each` with every job's home and command. Homes are as if nothing else ran and jobs took equally long, `width` of them at a
+/// More places than that are not told apart: the memory for them is to be bounded.
+const MOST_PLACES: usize = 65_536;
+
+/// Calls `each` with every job's home and command, until it breaks off. Homes are as if nothing else ran and jobs took equally long, `width` of them at a
 /// time. Waits for inputs that are still to come.
 ///
 /// # Errors
@@ -18,9 +23,9 @@ pub fn preview(
     mut inputs: Inputs,
     width: usize,
     homes: &Homes,
-    mut each: impl FnMut(usize, Vec<u8>),
+    mut each: impl FnMut(usize, Vec<u8>) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    let width = width.max(1);
+    let width = width.clamp(1, MOST_PLACES);
     let mut loads = vec![Load::default(); homes.nodes.len()];
     // The homes of the jobs that would be running, as a ring.
     let mut running: Vec<usize> = Vec::new();
@@ -29,6 +34,10 @@ pub fn preview(
         let Some(job) = inputs.take() else {
             if inputs.is_over() {
                 return Ok(());
+            }
+            if let Some(input) = inputs.wanted() {
+                // An interruption only makes it read once more.
+                let _ = poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], None);
             }
             inputs.fill()?;
             continue;
@@ -45,13 +54,16 @@ pub fn preview(
             running.push(home);
         }
         number += 1;
-        each(home, template.show(&job, number as u64, place + 1));
+        if each(home, template.show(&job, number as u64, place + 1)).is_break() {
+            return Ok(());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::Each;
     use nearq_home::{Nodes, Weights};
     use nearq_topology::Topology;
 
@@ -63,11 +75,13 @@ mod tests {
         let template = Template::new(&["echo", "{}", "{%}"], 1, false).unwrap();
         let list = || (1..=5_u8).map(|number| vec![b'0' + number]).collect();
         let mut all = Vec::new();
-        let mut note =
-            |home: usize, line: Vec<u8>| all.push((home, String::from_utf8(line).unwrap()));
-        preview(&template, Inputs::list(list(), 1), 2, &homes, &mut note).unwrap();
+        let mut note = |home: usize, line: Vec<u8>| {
+            all.push((home, String::from_utf8(line).unwrap()));
+            ControlFlow::Continue(())
+        };
+        preview(&template, Inputs::list(list(), Each::of(1)), 2, &homes, &mut note).unwrap();
         homes.fixed = Some(1);
-        preview(&template, Inputs::list(list(), 3), 2, &homes, &mut note).unwrap();
+        preview(&template, Inputs::list(list(), Each::of(3)), 2, &homes, &mut note).unwrap();
         let all: Vec<(usize, &str)> = all.iter().map(|(home, line)| (*home, &**line)).collect();
         let spread =
             [(0, "echo 1 1"), (1, "echo 2 2"), (0, "echo 3 1"), (1, "echo 4 2"), (0, "echo 5 1")];

@@ -63,14 +63,19 @@ pub struct Counts {
 pub struct Outcome {
     /// The jobs that ended by themselves and did not succeed.
     pub failed: u64,
-    /// All that ended.
+    /// All that ended, those that were stopped included.
     pub ended: u64,
-    /// Inputs that were read, and for which no job started.
+    /// Those that were ended because the whole was.
+    pub stopped: u64,
+    /// Jobs that are known and were not started.
     pub not_started: u64,
+    /// Whether the inputs were read to their end; else there may be more jobs.
+    pub all_known: bool,
     /// The signal that ended it. The caller should end by it too: see [`die_by`](super::die_by).
     pub signal: Option<i32>,
-    /// Why inputs could not be read to their end.
-    pub input_error: Option<String>,
+    /// What went wrong with the run itself rather than with jobs: inputs that could not be read, outputs that could not be written, a
+    /// limit under which no job starts.
+    pub errors: Vec<String>,
     /// Why jobs have no memory policy, or not the CPUs of their home.
     pub refused: Option<String>,
     /// The wall-clock time of all.

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use libc::{c_int, rusage, timeval};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::halt::End;
-use super::output::Kept;
 use super::report::Report;
 use crate::Account;
 
@@ -17,29 +16,33 @@ pub(crate) struct Running {
     /// Which of the places it runs in, from 1.
     pub(crate) place: usize,
     pub(crate) command: Vec<u8>,
-    /// Its first process, and its process group: both have that number.
+    /// Its first process, and its process group, if it leads one: both have that number.
     pub(crate) pid: u32,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
-    pub(crate) kept: Option<Kept>,
+    /// Whether it has a process group of its own.
+    pub(crate) leads_group: bool,
     pub(crate) home: usize,
     /// Whether it has been told to end.
     pub(crate) stopped: bool,
-    /// Whether it has been told to end because it prints too much.
-    pub(crate) too_long: bool,
+    /// Whether it has been told to end because it wants the terminal.
+    pub(crate) wants_terminal: bool,
 }
 
 impl Running {
-    /// Sends a signal to all of the job's process group. Its number is the job's as long as its first process has not been
-    /// waited for.
+    /// Sends a signal to all of the job's process group, or to its first process if it is in ours. The number is the job's as long as its
+    /// first process has not been waited for.
     pub(crate) fn signal(&self, signal: c_int) {
-        let group = Pid::from_raw(self.pid.cast_signed());
+        let pid = Pid::from_raw(self.pid.cast_signed());
         // SAFETY: validity: it is one of the signals that the kernel has.
         let signal = unsafe { Signal::from_raw_unchecked(signal) };
-        if let Some(group) = group {
-            // The last of the group may just have ended.
-            let _ = kill_process_group(group, signal);
-        }
+        let Some(pid) = pid else { return };
+        // The last of the group may just have ended.
+        let _ = if self.leads_group {
+            kill_process_group(pid, signal)
+        } else {
+            kill_process(pid, signal)
+        };
     }
 
     /// What is told of it, now that it has ended.
@@ -48,10 +51,10 @@ impl Running {
         status: c_int,
         usage: &rusage,
         account: Option<(Account, bool)>,
-    ) -> (Report, Option<Kept>) {
-        let printed = self.kept.as_ref().map_or(0, |kept| kept.lengths()[0]);
+        printed: u64,
+    ) -> Report {
         let left_alone = account.as_ref().is_some_and(|(_, left_alone)| *left_alone);
-        let report = Report {
+        Report {
             number: self.number,
             process: self.pid,
             command: self.command,
@@ -65,8 +68,7 @@ impl Running {
             printed,
             account: account.map(|(account, _)| account),
             left_alone,
-        };
-        (report, self.kept)
+        }
     }
 }
 
@@ -75,13 +77,15 @@ fn duration(time: timeval) -> Duration {
     seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// The next child that has ended, its status and what it used; `None` where none has. `Err` where there are no children.
+/// The next child that has ended or was stopped, its status and what it used; `None` where none has. `Err` where there are no children.
 pub(crate) fn next_ended() -> Result<Option<(u32, c_int, rusage)>, ()> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<rusage>::zeroed();
     // SAFETY: validity: both places are what the call writes. Aliasing: the only references are those passed. Thread: the engine's,
     // which alone waits for the children of its process.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+    let pid = unsafe {
+        libc::wait4(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED, usage.as_mut_ptr())
+    };
     // SAFETY: validity: numbers, for which zeros are a value. Aliasing and thread: a local.
     let usage = unsafe { usage.assume_init() };
     match u32::try_from(pid) {

@@ -21,7 +21,11 @@ pub(crate) enum Signal {
     /// A child has ended.
     Child,
     /// The whole shall end.
-    End(c_int),
+    End {
+        signal: c_int,
+        /// The terminal sent it, to all of the foreground's process group.
+        by_terminal: bool,
+    },
     /// The terminal stops the foreground job, which is us.
     Stop,
     /// It goes on.
@@ -56,7 +60,9 @@ impl Signals {
                 libc::SIGCHLD => return Some(Signal::Child),
                 libc::SIGTSTP => return Some(Signal::Stop),
                 libc::SIGCONT => return Some(Signal::Continue),
-                signal if ENDING.contains(&signal) => return Some(Signal::End(signal)),
+                signal if ENDING.contains(&signal) => {
+                    return Some(Signal::End { signal, by_terminal: !came.by_process });
+                }
                 _ => {}
             }
         }

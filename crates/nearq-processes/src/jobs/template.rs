@@ -12,13 +12,15 @@
 //! | `{%}` | the number of the place that it runs in, from 1 to as many as run at a time |
 //!
 //! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word they stand side by
-//! side, with blanks between. Where no word has a placeholder, the inputs are appended.
+//! side, with blanks between. Where no word has a placeholder, the inputs are appended. A line for a shell is `shell`'s.
 
 use super::quote::quote;
+use super::room::{self, Room};
+use super::shell::{self, Line, SHELL};
 
 /// What of an input is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Whole,
     NoExtension,
     Name,
@@ -27,7 +29,7 @@ enum Part {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     Text(Vec<u8>),
     /// All inputs of the job.
     All(Part),
@@ -47,51 +49,105 @@ pub struct Template {
 
 /// Why a command cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoSuchInput {
-    /// The placeholder's number.
-    pub asked: usize,
-    /// How many inputs each job has.
-    pub inputs: usize,
+pub enum BadCommand {
+    /// A placeholder has a number, and no job has so many inputs.
+    NoSuchInput {
+        /// The placeholder's number.
+        asked: usize,
+        /// How many inputs each job has.
+        inputs: usize,
+    },
+    /// A placeholder of a shell's line stands where an input would become something else; in words, where.
+    Misplaced(&'static str),
 }
 
-impl std::fmt::Display for NoSuchInput {
+impl std::fmt::Display for BadCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { asked, inputs } = self;
-        let has = match inputs {
-            1 => "one input, {1}".to_owned(),
-            inputs => format!("{inputs} inputs, {{1}} to {{{inputs}}}"),
-        };
-        write!(
-            f,
-            "{{{asked}}}: each job has {has}; give more with --max-args N or with a ::: for each"
-        )
+        match self {
+            Self::NoSuchInput { asked, inputs } => {
+                let has = match inputs {
+                    1 => "one input, {1}".to_owned(),
+                    inputs => format!("{inputs} inputs, {{1}} to {{{inputs}}}"),
+                };
+                write!(
+                    f,
+                    "{{{asked}}}: each job has {has}; give more with --max-args N or with a ::: for each"
+                )
+            }
+            Self::Misplaced(place) => write!(
+                f,
+                "--shell: a placeholder is {place}, where an input cannot be passed safely (without any placeholder the input is \
+                 appended); write it outside of quotes: it is one word whatever is in it, as in x={{}}; echo \"$x\""
+            ),
+        }
     }
 }
 
-impl std::error::Error for NoSuchInput {}
+impl std::error::Error for BadCommand {}
 
 impl Template {
     /// The command `words`, where each job has at most `inputs` inputs; with `shell` as one line that a shell runs.
     ///
     /// # Errors
-    /// A placeholder asks for an input that no job has.
+    /// A placeholder asks for an input that no job has, or stands where a shell would make something else of the input.
     pub fn new<W: AsRef<[u8]>>(
         words: &[W],
         inputs: usize,
         shell: bool,
-    ) -> Result<Self, NoSuchInput> {
+    ) -> Result<Self, BadCommand> {
         let mut words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
         let asked = words.iter().flatten().filter_map(|piece| match piece {
             Piece::One(index, _) => Some(index + 1),
             _ => None,
         });
         if let Some(asked) = asked.max().filter(|&asked| asked > inputs) {
-            return Err(NoSuchInput { asked, inputs });
+            return Err(BadCommand::NoSuchInput { asked, inputs });
         }
-        if words.iter().flatten().all(|piece| matches!(piece, Piece::Text(_))) {
+        if !has_placeholder(&words) {
             words.push(vec![Piece::All(Part::Whole)]);
         }
+        if shell {
+            let blank = Piece::Text(b" ".to_vec());
+            let line: Vec<Piece> = words.join(&blank);
+            shell::check(&line).map_err(BadCommand::Misplaced)?;
+            words = vec![line];
+        }
         Ok(Template { words, shell })
+    }
+
+    /// Whether any of the words has a placeholder; where none has, inputs are appended.
+    pub fn has_placeholder<W: AsRef<[u8]>>(words: &[W]) -> bool {
+        let words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
+        has_placeholder(&words)
+    }
+
+    /// What there is room for in one command. Where inputs have numbers they cannot be split: then what does not fit is an error of
+    /// the job.
+    pub fn room(&self) -> Room {
+        let mut room =
+            Room { all: room::for_arguments(), word: room::longest(), ..Room::UNLIMITED };
+        for pieces in &self.words {
+            let fixed: usize = pieces.iter().map(fixed).sum();
+            let all = pieces.iter().filter(|piece| matches!(piece, Piece::All(_))).count();
+            if pieces.iter().any(|piece| matches!(piece, Piece::One(..))) {
+                return Room::UNLIMITED;
+            }
+            room.all = room.all.saturating_sub(fixed + room::EACH);
+            room.times += all;
+            if self.shell {
+                room.word = room.word.saturating_sub(fixed);
+                room.in_word = [0, all * shell::EACH_VALUE];
+                room.besides = room::EACH + shell::EACH_VALUE;
+            } else {
+                // A word that is a placeholder alone becomes a word for each. Elsewhere a blank parts them.
+                room.besides = room::EACH;
+                if !matches!(pieces.as_slice(), [Piece::All(_)]) && all > 0 {
+                    room.word = room.word.min(room::longest().saturating_sub(fixed));
+                    room.in_word = room.in_word.map(|before| before.max(all));
+                }
+            }
+        }
+        room
     }
 
     /// The program, where it is the same for all jobs.
@@ -108,7 +164,13 @@ impl Template {
     pub fn expand<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, place: usize) -> Vec<Vec<u8>> {
         let job = Job { inputs, number, place };
         if self.shell {
-            return vec![SHELL.to_vec(), b"-c".to_vec(), self.line(&job)];
+            let mut line = Line::default();
+            for pieces in &self.words {
+                job.write(pieces, &mut line, Line::push_text, |line, input| {
+                    line.push_value(input.to_vec());
+                });
+            }
+            return line.words();
         }
         let mut words = Vec::with_capacity(self.words.len() + inputs.len());
         for pieces in &self.words {
@@ -116,37 +178,29 @@ impl Template {
                 words.extend(inputs.iter().map(|input| of(input.as_ref(), *part)));
             } else {
                 let mut word = Vec::new();
-                job.write(pieces, &mut word, |text, word| word.extend_from_slice(text));
+                let append = |word: &mut Vec<u8>, text: &[u8]| word.extend_from_slice(text);
+                job.write(pieces, &mut word, append, append);
                 words.push(word);
             }
         }
         words
     }
 
-    /// The command as somebody would type it: one line for a shell.
+    /// The command as somebody would type it: one line for a shell, with the inputs in quotes.
     pub fn show<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, place: usize) -> Vec<u8> {
         if self.shell {
-            return self.line(&Job { inputs, number, place });
+            let job = Job { inputs, number, place };
+            let mut line = Vec::new();
+            let append = |line: &mut Vec<u8>, text: &[u8]| line.extend_from_slice(text);
+            for pieces in &self.words {
+                job.write(pieces, &mut line, append, |line, input| quote(input, line));
+            }
+            return line;
         }
         let words = self.expand(inputs, number, place);
         super::quote::quoted(words.iter().map(Vec::as_slice))
     }
-
-    /// The words as they were typed, with blanks between and the inputs in quotes: they are data, and no part of the program.
-    fn line<I: AsRef<[u8]>>(&self, job: &Job<'_, I>) -> Vec<u8> {
-        let mut line = Vec::new();
-        for (index, pieces) in self.words.iter().enumerate() {
-            if index > 0 {
-                line.push(b' ');
-            }
-            job.write(pieces, &mut line, quote);
-        }
-        line
-    }
 }
-
-/// What runs lines.
-const SHELL: &[u8] = b"/bin/sh";
 
 struct Job<'a, I> {
     inputs: &'a [I],
@@ -155,30 +209,49 @@ struct Job<'a, I> {
 }
 
 impl<I: AsRef<[u8]>> Job<'_, I> {
-    /// Appends the pieces, with `put` for what comes from inputs.
-    fn write(&self, pieces: &[Piece], line: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>)) {
+    /// Appends the pieces, with `text` what is part of the command and with `put` what comes from inputs.
+    fn write<L>(
+        &self,
+        pieces: &[Piece],
+        line: &mut L,
+        text: impl Fn(&mut L, &[u8]),
+        put: impl Fn(&mut L, &[u8]),
+    ) {
         for piece in pieces {
             match piece {
-                Piece::Text(text) => line.extend_from_slice(text),
-                Piece::Number => line.extend_from_slice(self.number.to_string().as_bytes()),
-                Piece::Place => line.extend_from_slice(self.place.to_string().as_bytes()),
+                Piece::Text(bytes) => text(line, bytes),
+                Piece::Number => text(line, self.number.to_string().as_bytes()),
+                Piece::Place => text(line, self.place.to_string().as_bytes()),
                 Piece::All(part) => {
                     for (index, input) in self.inputs.iter().enumerate() {
                         if index > 0 {
-                            line.push(b' ');
+                            text(line, b" ");
                         }
-                        put(&of(input.as_ref(), *part), line);
+                        put(line, &of(input.as_ref(), *part));
                     }
                 }
                 // The last job may have fewer inputs than the others.
                 Piece::One(index, part) => {
                     if let Some(input) = self.inputs.get(*index) {
-                        put(&of(input.as_ref(), *part), line);
+                        put(line, &of(input.as_ref(), *part));
                     }
                 }
             }
         }
     }
+}
+
+/// The bytes of a piece that are not an input's: a number has 20 digits at most.
+fn fixed(piece: &Piece) -> usize {
+    match piece {
+        Piece::Text(text) => text.len(),
+        Piece::Number | Piece::Place => 20,
+        Piece::All(_) | Piece::One(..) => 0,
+    }
+}
+
+fn has_placeholder(words: &[Vec<Piece>]) -> bool {
+    !words.iter().flatten().all(|piece| matches!(piece, Piece::Text(_)))
 }
 
 /// The word in pieces.
@@ -286,8 +359,7 @@ mod tests {
         let template = Template::new(words, inputs.len(), true).unwrap();
         let words = template.expand(inputs, 7, 2);
         assert_eq!(words[..2], [b"/bin/sh".to_vec(), b"-c".to_vec()]);
-        assert_eq!(words[2], template.show(inputs, 7, 2));
-        String::from_utf8(words[2].clone()).unwrap()
+        String::from_utf8(template.show(inputs, 7, 2)).unwrap()
     }
 
     #[test]
@@ -337,6 +409,45 @@ mod tests {
         );
         assert_eq!(line(&["cat", "{}", ">", "{.}.out"], &["a b.c"]), "cat 'a b.c' > 'a b'.out");
         assert_eq!(line(&["echo"], &["a b", "c"]), "echo 'a b' c");
+        let template = Template::new(&["cat {} > {.}.out; cat {}"], 1, true).unwrap();
+        let words = template.expand(&["a.b"], 7, 2).into_iter().map(String::from_utf8);
+        let words: Vec<String> = words.map(Result::unwrap).collect();
+        let script = "nearq_1=${1} nearq_2=${2} ; set --; \
+                      cat \"$nearq_1\" > \"$nearq_2\".out; cat \"$nearq_1\"";
+        assert_eq!(words, ["/bin/sh", "-c", script, "sh", "a.b", "a"]);
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_inputs_as_the_kernel_takes() {
+        let most = |words: &[&str], shell: bool, length: usize| {
+            let template = Template::new(words, usize::MAX, shell).unwrap();
+            let room = template.room();
+            let (mut few, mut many) = (0, 10_000_000);
+            while many - few > 1 {
+                let inputs = usize::midpoint(few, many);
+                let has = room.has(inputs, inputs * length);
+                (few, many) = if has { (inputs, many) } else { (few, inputs) };
+            }
+            let runs = |inputs: usize| {
+                let inputs = vec!["x".repeat(length); inputs];
+                let words = template.expand(&inputs, 1, 1);
+                let words: Vec<_> =
+                    words.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
+                std::process::Command::new(words[0]).args(&words[1..]).status().is_ok()
+            };
+            assert!(runs(few), "{words:?}: {few}");
+            (few, runs(few * 2 + 100))
+        };
+        let (alone, runs) = most(&["/bin/true"], false, 1000);
+        assert!(alone > 100 && !runs, "{alone}");
+        let (twice, runs) = most(&["/bin/true", "{}", "{.}"], false, 1000);
+        assert!(twice > alone / 3 && twice <= alone / 2 && !runs, "{twice}");
+        let (inside, runs) = most(&["/bin/true", "{}", "x{}y{}"], false, 100);
+        assert!(inside > 100 && !runs, "{inside}");
+        let (shell, _) = most(&["true {} {.}"], true, 5);
+        assert!(shell > 100, "{shell}");
+        let numbered = Template::new(&["echo", "{2}", "{1}"], 2, false).unwrap();
+        assert_eq!(numbered.room(), Room::UNLIMITED);
     }
 
     #[test]
@@ -354,7 +465,7 @@ mod tests {
     #[test]
     fn an_input_that_no_job_has_is_refused() {
         let error = Template::new(&["echo", "{3}"], 1, false).unwrap_err();
-        assert_eq!(error, NoSuchInput { asked: 3, inputs: 1 });
+        assert_eq!(error, BadCommand::NoSuchInput { asked: 3, inputs: 1 });
         assert!(error.to_string().starts_with("{3}: each job has one input, {1}; "), "{error}");
         assert!(Template::new(&["echo", "{0}"], 1, false).is_ok(), "{{0}} is text");
     }

@@ -1,6 +1,7 @@
 //! Starting one job: its place, its words, its program, its files, its process.
 
 use std::ffi::CString;
+use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Instant, SystemTime};
@@ -12,20 +13,27 @@ use super::Engine;
 use crate::jobs::find::{NoProgram, find};
 use crate::jobs::guard;
 use crate::jobs::input::Group;
-use crate::jobs::output::{Kept, Order};
+use crate::jobs::room;
 use crate::jobs::running::Running;
 
 /// What became of an attempt.
 pub(super) enum Attempt {
     Runs,
-    /// There is a limit, in words.
-    Limited(String),
+    Limited(Limit),
+}
+
+/// Why there is nothing to start a job with.
+pub(super) struct Limit {
+    /// In words, with the limit's name.
+    pub(super) text: String,
+    /// Whether only jobs of this run, when they end, make room.
+    pub(super) is_ours: bool,
 }
 
 /// Why a job does not run.
 enum NotStarted {
     /// It can be tried again.
-    Limited(String),
+    Limited(Limit),
     /// It counts as failed, with this exit status.
     Failed(u8, String),
 }
@@ -36,21 +44,21 @@ impl Engine<'_> {
         let words = self.template.expand(inputs, number, place);
         let command = self.template.show(inputs, number, place);
         let home = self.placement.choose();
-        let kept = match self.order {
-            Order::None => None,
-            _ => match Kept::new() {
-                Ok(kept) => Some(kept),
-                Err(error) => {
-                    self.free_places.insert(place);
-                    return Attempt::Limited(format!(
-                        "no file for a job's output can be made: {error} (ulimit -n, or --ungroup)"
-                    ));
-                }
-            },
+        let pipes = match self.printer.open(number) {
+            Ok(pipes) => pipes,
+            Err(error) => {
+                self.free_places.insert(place);
+                return Attempt::Limited(Limit::of(
+                    &error,
+                    "no pipes for a job's output can be made",
+                ));
+            }
         };
         let started_at = SystemTime::now();
         let started = Instant::now();
-        let spawned = self.spawn(&words, home, kept.as_ref());
+        let spawned = self.spawn(&words, home, pipes.as_ref());
+        // The job has them now, and it alone.
+        drop(pipes);
         let mut job = Running {
             number,
             place,
@@ -58,10 +66,10 @@ impl Engine<'_> {
             pid: 0,
             started,
             started_at,
-            kept,
+            leads_group: !self.tty,
             home,
             stopped: false,
-            too_long: false,
+            wants_terminal: false,
         };
         match spawned {
             Ok(spawned) => {
@@ -69,17 +77,15 @@ impl Engine<'_> {
                 if let Some(refused) = self.placement.started(number, home, &spawned) {
                     self.audience.notice(&refused);
                 }
-                if job.kept.is_some() {
-                    self.budget.started();
-                }
                 self.counts.running[home] += 1;
                 self.audience.started(number, job.pid, &job.command, home);
                 self.running.insert(spawned.pid, job);
                 Attempt::Runs
             }
-            Err(NotStarted::Limited(why)) => {
+            Err(NotStarted::Limited(limit)) => {
                 self.free_places.insert(place);
-                Attempt::Limited(why)
+                self.printer.put_off(number);
+                Attempt::Limited(limit)
             }
             Err(NotStarted::Failed(status, why)) => {
                 self.audience.notice(&why);
@@ -96,7 +102,7 @@ impl Engine<'_> {
         &mut self,
         words: &[Vec<u8>],
         home: usize,
-        kept: Option<&Kept>,
+        pipes: Option<&[PipeWriter; 2]>,
     ) -> Result<Spawned, NotStarted> {
         let failed = |error: NoProgram| NotStarted::Failed(error.exit_status(), error.to_string());
         let found;
@@ -111,16 +117,16 @@ impl Engine<'_> {
             let text = "an input has a zero byte in it, which no argument can have; --null ends inputs by it";
             NotStarted::Failed(126, text.to_owned())
         })?;
-        let files: [Option<BorrowedFd<'_>>; 2] = match kept {
-            Some(kept) => [Some(kept.files[0].as_fd()), Some(kept.files[1].as_fd())],
+        let files: [Option<BorrowedFd<'_>>; 2] = match pipes {
+            Some(pipes) => [Some(pipes[0].as_fd()), Some(pipes[1].as_fd())],
             None => [self.error.as_ref().map(OwnedFd::as_fd), None],
         };
         let spec = ProcessSpec {
             program,
             arguments: &arguments,
             environment: &self.environment,
-            files: [Some(self.null.as_fd()), files[0], files[1]],
-            own_group: true,
+            files: [Some(self.input.as_fd()), files[0], files[1]],
+            own_group: !self.tty,
             parent_death_signal: Some(libc::SIGKILL),
             affinity: self.placement.cpus(home),
             memory: self.placement.memory(home),
@@ -136,16 +142,25 @@ impl Engine<'_> {
             }
             result => result,
         };
-        result.map_err(|error| match error {
-            NotSpawned::NoProcess(refused)
-                if [libc::EAGAIN, libc::ENOMEM].contains(&refused.errno()) =>
-            {
-                NotStarted::Limited(refused.to_string())
+        result.map_err(|error| {
+            let errno = error.refused().errno();
+            let text = error.refused().to_string();
+            match (error, errno) {
+                (NotSpawned::NoProcess(_), libc::EAGAIN | libc::ENOMEM)
+                | (NotSpawned::NotExecuted(_), libc::EAGAIN | libc::ENOMEM | libc::ENFILE) => {
+                    NotStarted::Limited(Limit { text, is_ours: false })
+                }
+                (NotSpawned::NotExecuted(_), libc::ENOENT) => NotStarted::Failed(127, text),
+                (NotSpawned::NotExecuted(_), libc::E2BIG) => NotStarted::Failed(
+                    126,
+                    format!(
+                        "{text}; an argument has at most {} bytes, all together {} (ulimit -s)",
+                        room::longest(),
+                        room::for_arguments()
+                    ),
+                ),
+                _ => NotStarted::Failed(126, text),
             }
-            NotSpawned::NotExecuted(refused) if refused.errno() == libc::ENOENT => {
-                NotStarted::Failed(127, refused.to_string())
-            }
-            error => NotStarted::Failed(126, error.to_string()),
         })
     }
 
@@ -155,6 +170,27 @@ impl Engine<'_> {
             self.highest_place
         })
     }
+}
+
+impl Limit {
+    fn of(error: &io::Error, what: &str) -> Self {
+        let is_ours = error.raw_os_error() == Some(libc::EMFILE);
+        Self { text: format!("{what}: {}", named(error)), is_ours }
+    }
+}
+
+/// The error, with the name of the limit that it comes from.
+pub(super) fn named(error: &io::Error) -> String {
+    let limit = match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "; each job that runs takes two, and two more as it starts: see ulimit -n, or give --ungroup"
+        }
+        Some(libc::ENFILE) => "; the whole machine has no more: see /proc/sys/fs/file-max",
+        Some(libc::ENOMEM) => "; see memory.max of the control group, or the machine's memory",
+        Some(libc::ENOSPC) => "; see /proc/sys/fs/epoll/max_user_watches",
+        _ => "",
+    };
+    format!("{error}{limit}")
 }
 
 /// What jobs find in their environment: the caller's, and the mark of this run.

@@ -1,0 +1,87 @@
+//! How many inputs one command can be given: the kernel limits all arguments together, and each one.
+//!
+//! Arguments and environment share a quarter of the stack's limit, 6 MiB at most and 128 KiB at least, with a pointer for each text;
+//! one text has at most 32 pages (`fs/exec.c`, `MAX_ARG_STRLEN`). `xargs` counts the same way.
+
+/// The most and the least that arguments and environment have together.
+const MOST: usize = 6 << 20;
+const LEAST: usize = 128 << 10;
+
+/// What is left unused, for the program's path and what else the kernel puts there.
+const SPARE: usize = 4096;
+
+/// What a text takes besides its bytes: the zero byte at its end and a pointer to it.
+pub(crate) const EACH: usize = 1 + size_of::<usize>();
+
+/// What there is, and what an input takes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes for the inputs of one command, all together.
+    pub(crate) all: usize,
+    /// Bytes for them in the word that has most of them.
+    pub(crate) word: usize,
+    /// How many times an input stands in the command, and what it takes each time besides its bytes.
+    pub(crate) times: usize,
+    pub(crate) besides: usize,
+    /// How many times its bytes, and how many others, come into that word.
+    pub(crate) in_word: [usize; 2],
+}
+
+impl Room {
+    /// As much as one likes: what does not fit is for the kernel to refuse.
+    pub const UNLIMITED: Self =
+        Self { all: usize::MAX, word: usize::MAX, times: 0, besides: 0, in_word: [0, 0] };
+
+    /// What `inputs` inputs of `bytes` bytes take fits.
+    pub(crate) fn has(&self, inputs: usize, bytes: usize) -> bool {
+        let taken = |times: usize, besides: usize| {
+            bytes.saturating_mul(times).saturating_add(inputs.saturating_mul(besides))
+        };
+        let [times, besides] = self.in_word;
+        taken(self.times, self.besides.saturating_mul(self.times)) <= self.all
+            && taken(times, besides) <= self.word
+    }
+}
+
+/// The most bytes that one argument has.
+pub(crate) fn longest() -> usize {
+    // SAFETY: a number only.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(page).unwrap_or(4096) * 32 - 1
+}
+
+/// The bytes that this process's programs have for arguments, besides its environment.
+pub(crate) fn for_arguments() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the place is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
+    let all = usize::try_from(limit.rlim_cur / 4).unwrap_or(MOST).clamp(LEAST, MOST);
+    let environment: usize =
+        std::env::vars_os().map(|(name, value)| name.len() + 1 + value.len() + EACH).sum();
+    all.saturating_sub(environment + SPARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_counts_as_often_as_it_stands_in_the_command() {
+        let room = Room { all: 100, word: 50, times: 2, besides: 9, in_word: [1, 1] };
+        assert!(room.has(2, 32) && !room.has(2, 33), "2 x (32 + 2 x 9) = 100");
+        let room = Room { times: 1, besides: 0, ..room };
+        assert!(room.has(1, 49) && !room.has(1, 50), "the word");
+        assert!(Room::UNLIMITED.has(usize::MAX, usize::MAX));
+    }
+
+    #[test]
+    fn the_kernel_takes_as_much_as_there_is_room_for_and_not_much_more() {
+        let run = |word: usize, words: usize| {
+            let mut command = std::process::Command::new("/bin/true");
+            command.args(std::iter::repeat_n("x".repeat(word), words)).status().is_ok()
+        };
+        assert!(run(longest(), 1) && !run(longest() + 1, 1));
+        let words = for_arguments() / (1000 + EACH);
+        assert!(run(1000, words) && !run(1000, words + 20));
+    }
+}

@@ -1,0 +1,308 @@
+//! `--shell`: a line that `/bin/sh` runs, to which inputs are arguments and never text.
+//!
+//! Each placeholder becomes a variable in double quotes, `"$nearq_1"`, and the values are arguments of the shell, which it gives to the
+//! variables before it reads the line. So no input is ever read as a command, whatever is in it.
+//!
+//! That is what is meant where the line has the placeholder outside of quotes. Elsewhere something else would come of it, so
+//! [`check`] refuses it: in quotes, backticks, comments, here-documents, arithmetic, `${...}`, and behind `$` or `\`. It reads the line as
+//! a shell does, as far as that takes; where it cannot tell, it refuses too.
+
+use super::template::Piece;
+
+/// What runs lines.
+pub(super) const SHELL: &[u8] = b"/bin/sh";
+
+/// What a value takes in the text of the line, at most: `nearq_100000=${100000}`, a blank, and its use.
+pub(super) const EACH_VALUE: usize = 48;
+
+/// Builds one job's line.
+#[derive(Default)]
+pub(super) struct Line {
+    text: Vec<u8>,
+    values: Vec<Vec<u8>>,
+}
+
+impl Line {
+    pub(super) fn push_text(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+    }
+
+    pub(super) fn push_value(&mut self, value: Vec<u8>) {
+        let known = self.values.iter().position(|known| *known == value);
+        let index = known.unwrap_or_else(|| {
+            self.values.push(value);
+            self.values.len() - 1
+        });
+        self.text.extend_from_slice(format!("\"$nearq_{}\"", index + 1).as_bytes());
+    }
+
+    /// The words that are executed.
+    pub(super) fn words(self) -> Vec<Vec<u8>> {
+        let mut script = Vec::new();
+        for number in 1..=self.values.len() {
+            script.extend_from_slice(format!("nearq_{number}=${{{number}}} ").as_bytes());
+        }
+        if !self.values.is_empty() {
+            // The line finds no arguments, as if it had been given none.
+            script.extend_from_slice(b"; set --; ");
+        }
+        script.extend_from_slice(&self.text);
+        let begin = [SHELL.to_vec(), b"-c".to_vec(), script, b"sh".to_vec()];
+        begin.into_iter().chain(self.values).collect()
+    }
+}
+
+/// Where in the line something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    Quotes,
+    DoubleQuotes,
+    Backticks,
+    Comment,
+    /// `$(...)`, and how many parentheses are open in it.
+    Command(usize),
+    Arithmetic(usize),
+    /// `${...}`.
+    Parameter,
+}
+
+/// Whether each placeholder stands where an input may; otherwise where it stands, in words.
+pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
+    let mut reader = Reader::default();
+    for piece in line {
+        match piece {
+            Piece::Text(text) => reader.read(text),
+            // These are digits, and stand for themselves wherever they are.
+            Piece::Number | Piece::Place => reader.read(b"0"),
+            Piece::All(_) | Piece::One(..) => {
+                reader.check()?;
+                reader.read(b"x");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a line as far as it takes to know where something stands.
+#[derive(Default)]
+struct Reader {
+    within: Vec<Within>,
+    /// The bytes so far.
+    before: Vec<u8>,
+    /// The byte before was a `\` that takes the meaning of the next one.
+    escaped: bool,
+    /// How many `<<` there are; and whether there is a line behind one.
+    here_documents: usize,
+    in_here_document: bool,
+    /// Why it is not known where what follows stands.
+    lost: Option<&'static str>,
+}
+
+impl Reader {
+    fn check(&self) -> Result<(), &'static str> {
+        if let Some(lost) = self.lost {
+            return Err(lost);
+        }
+        let without_blanks = self.before.trim_ascii_end();
+        let is_delimiter = [&b"<<"[..], b"<<-"].iter().any(|mark| without_blanks.ends_with(mark))
+            && !without_blanks.ends_with(b"<<<");
+        let text = match self.within.iter().find(|within| !matches!(within, Within::Command(_))) {
+            Some(Within::Quotes) => "in single quotes",
+            Some(Within::DoubleQuotes) => "in double quotes",
+            Some(Within::Backticks) => "in backticks",
+            Some(Within::Comment) => "in a comment",
+            Some(Within::Arithmetic(_)) => "in arithmetic",
+            Some(Within::Parameter) => "in ${...}",
+            _ if self.in_here_document || is_delimiter => "in a here-document, or behind one",
+            _ if self.escaped => "behind a \\",
+            _ if self.before.ends_with(b"$") => "behind a $",
+            _ => return Ok(()),
+        };
+        Err(text)
+    }
+
+    fn read(&mut self, text: &[u8]) {
+        for &byte in text {
+            self.step(byte);
+            self.before.push(byte);
+        }
+    }
+
+    fn step(&mut self, byte: u8) {
+        if std::mem::take(&mut self.escaped) {
+            return;
+        }
+        let last = self.before.last().copied();
+        let top = self.within.last().copied();
+        match (top, byte) {
+            (Some(Within::Quotes), b'\'')
+            | (Some(Within::DoubleQuotes), b'"')
+            | (Some(Within::Backticks), b'`')
+            | (Some(Within::Parameter), b'}')
+            | (Some(Within::Command(0) | Within::Arithmetic(0)), b')') => self.leave(),
+            (Some(Within::Comment), b'\n') => {
+                self.leave();
+                self.new_line();
+            }
+            (Some(Within::Quotes | Within::Comment), _) => {}
+            (_, b'\\') => self.escaped = true,
+            // A subshell in a command reads the same, and ends with the same parentheses.
+            (Some(Within::Command(0)), b'(') if self.before.ends_with(b"$(") => {
+                self.change(Within::Arithmetic(1));
+            }
+            (Some(Within::Command(open)), b'(') => self.change(Within::Command(open + 1)),
+            (Some(Within::Command(open)), b')') => self.change(Within::Command(open - 1)),
+            (Some(Within::Arithmetic(open)), b'(') => self.change(Within::Arithmetic(open + 1)),
+            (Some(Within::Arithmetic(open)), b')') => self.change(Within::Arithmetic(open - 1)),
+            (_, b'(') if last == Some(b'$') => self.within.push(Within::Command(0)),
+            (_, b'{') if last == Some(b'$') => self.within.push(Within::Parameter),
+            (_, b'`') => self.within.push(Within::Backticks),
+            (Some(Within::DoubleQuotes), _) => {}
+            (_, b'"') => self.within.push(Within::DoubleQuotes),
+            (_, b'\'') => {
+                if last == Some(b'$') {
+                    self.lost = Some("behind $'...', which shells read in different ways");
+                }
+                self.within.push(Within::Quotes);
+            }
+            (_, b'(') if last == Some(b'(') => {
+                self.lost = Some(
+                    "in or behind ((...)); write a blank between the two if they are subshells",
+                );
+            }
+            (_, b'#') if last.is_none_or(|last| b" \t\n;&|()".contains(&last)) => {
+                self.within.push(Within::Comment);
+            }
+            (Some(Within::Arithmetic(_)), _) => {}
+            // Three of them are a text that stands there itself.
+            (_, b'<') if self.before.ends_with(b"<<") => {
+                self.here_documents = self.here_documents.saturating_sub(1);
+            }
+            (_, b'<') if last == Some(b'<') => self.here_documents += 1,
+            (_, b'e') if self.before.ends_with(b"cas") && self.is_in_quotes() => {
+                self.lost = Some("behind a `case` in quotes, whose end is hard to tell");
+            }
+            (_, b'\n') => self.new_line(),
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self) {
+        self.within.pop();
+    }
+
+    fn change(&mut self, to: Within) {
+        self.within.pop();
+        self.within.push(to);
+    }
+
+    fn is_in_quotes(&self) -> bool {
+        self.within.iter().any(|it| matches!(it, Within::DoubleQuotes | Within::Backticks))
+    }
+
+    fn new_line(&mut self) {
+        self.in_here_document |= self.here_documents > 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::template::Template;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::process::Command;
+
+    fn refusal(line: &str) -> Option<String> {
+        Template::new(&[line], 2, true).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_input_stands_outside_of_quotes() {
+        for line in [
+            "echo {}",
+            "sort {} | uniq -c > {.}.n",
+            "x={}; echo \"$x\" 'a' {}",
+            "for f in {}; do echo $(cat {} | wc -c) `date`; done",
+            "echo \"it's\" {} 'a \"b' {} \\\" {} a#b {}",
+            "case {} in a) echo {};; esac",
+            "cat <<EOF > {}\ntext\nEOF",
+            "(cd {//} && ls) # note\ncat {}",
+            "echo \"$(date)\" ${x:-a} $((1+2)) {}",
+            "echo '{#}' \"{%}\" {}",
+            "awk '{print $1}' {}",
+            "cat <<< {}",
+            "echo {1} {2}",
+        ] {
+            assert_eq!(refusal(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn everywhere_else_it_is_refused_with_where_it_is() {
+        for (line, place) in [
+            ("echo \"{}\"", "in double quotes"),
+            ("echo 'a {} b'", "in single quotes"),
+            ("echo $'{}'", "$'...'"),
+            ("echo $'\\'{}", "$'...'"),
+            ("echo $\"{}\"", "in double quotes"),
+            ("echo `cat {}`", "in backticks"),
+            ("true # {}", "in a comment"),
+            ("cat <<EOF\n{}\nEOF", "here-document"),
+            ("cat << {}\n", "here-document"),
+            ("echo \"$(cat {})\"", "in double quotes"),
+            ("echo \"`cat {}`\"", "in double quotes"),
+            ("echo $(( {} + 1 ))", "in arithmetic"),
+            ("(( {} ))", "((...))"),
+            ("echo ${x:-{}}", "in ${...}"),
+            ("echo ${}", "behind a $"),
+            ("f() { echo ${1}; }; f", "behind a $"),
+            ("echo \\{}", "behind a \\"),
+            ("echo \"$(case a in a) echo \"{}\";; esac)\"", "`case`"),
+            // What no placeholder asks for is appended.
+            ("echo a # note", "in a comment"),
+            ("echo \"a", "in double quotes"),
+        ] {
+            let refusal = refusal(line).unwrap_or_else(|| panic!("{line} is not refused"));
+            assert!(refusal.contains(place) && refusal.contains("--shell"), "{line}: {refusal}");
+        }
+    }
+
+    /// What the shell prints for one input.
+    fn run(line: &str, input: &[u8]) -> Vec<u8> {
+        let template = Template::new(&[line], 1, true).unwrap();
+        let words = template.expand(&[input], 1, 1);
+        let words: Vec<_> = words.iter().map(|word| std::ffi::OsStr::from_bytes(word)).collect();
+        Command::new(words[0]).args(&words[1..]).output().unwrap().stdout
+    }
+
+    #[test]
+    fn no_input_is_a_command() {
+        let inputs: [&[u8]; 12] = [
+            b"$(echo x)",
+            b"`echo x`",
+            b"\"; echo x; \"",
+            b"'; echo x; '",
+            b"a\necho x",
+            b"$HOME ${HOME} $1 $nearq_1",
+            b"* ?",
+            b" a  b ",
+            b"\\\\ \\n \\",
+            b"-n",
+            b"",
+            b"\xff\xc3",
+        ];
+        for input in inputs {
+            let expected = [b"<", input, b">"].concat();
+            for line in [
+                "printf '<%s>' {}",
+                "f() { printf '<%s>' {}; }; f other",
+                "set -- other; printf '<%s>' {}",
+                "x={}; printf '<%s>' \"$x\"",
+                "sleep 0 & printf '<%s>' {}; wait",
+                "printf '<%s>' $# > /dev/null; printf '<'; printf %s {} | cat; printf '>'",
+            ] {
+                assert_eq!(run(line, input), expected, "{line} with {input:?}");
+            }
+        }
+        assert_eq!(run("echo $# $1; : {}", b"a"), b"0\n", "the line has no arguments");
+    }
+}
