@@ -7,6 +7,9 @@
 //! [`check`] refuses it: in quotes, backticks, comments, here-documents, arithmetic, `${...}`, and behind `$` or `\`. It reads the line as
 //! a shell does, as far as that takes; where it cannot tell, it refuses too.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use super::template::Piece;
 
 /// What runs lines.
@@ -20,6 +23,8 @@ pub(super) const EACH_VALUE: usize = 48;
 pub(super) struct Line {
     text: Vec<u8>,
     values: Vec<Vec<u8>>,
+    /// Where each of them is.
+    places: HashMap<Vec<u8>, usize>,
 }
 
 impl Line {
@@ -28,11 +33,13 @@ impl Line {
     }
 
     pub(super) fn push_value(&mut self, value: Vec<u8>) {
-        let known = self.values.iter().position(|known| *known == value);
-        let index = known.unwrap_or_else(|| {
-            self.values.push(value);
-            self.values.len() - 1
-        });
+        let index = match self.places.entry(value) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.values.push(new.key().clone());
+                *new.insert(self.values.len() - 1)
+            }
+        };
         self.text.extend_from_slice(format!("\"$nearq_{}\"", index + 1).as_bytes());
     }
 
