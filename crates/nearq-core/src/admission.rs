@@ -130,6 +130,8 @@ pub(crate) struct Admission<P: Platform> {
     admitted: Padded<P::AtomicU64>,
     ceiling: Padded<P::AtomicU64>,
     limit: P::AtomicU64,
+    /// What the limit is while the queue is not frozen.
+    thawed: P::AtomicU64,
     /// Items on the links' inactive inboxes, and in `turn`.
     inactive: P::AtomicU64,
     /// Cancelled items that are still on those lists.
@@ -173,6 +175,7 @@ impl<P: Platform> Admission<P> {
             admitted: Padded(P::AtomicU64::new(0)),
             ceiling: Padded(P::AtomicU64::new(with_ceiling(0, limit as u64))),
             limit: P::AtomicU64::new(limit as u64),
+            thawed: P::AtomicU64::new(limit as u64),
             inactive: P::AtomicU64::new(0),
             stale: P::AtomicU64::new(0),
             attention: Padded(P::AtomicU32::new(NOBODY)),
@@ -499,11 +502,12 @@ impl<P: Platform> Admission<P> {
     }
 
     /// The caller's item has a place and waits for one that is held back. False if so do all that have a place: nobody would
-    /// ever start then, so it must not.
+    /// ever start then, so it must not. A frozen queue is judged by the limit that it will have: another thread may thaw it.
     pub(crate) fn begin_waiting(&self) -> bool {
         // SeqCst: of several that come at once, the last one sees the others.
         let others = self.waiting.fetch_add(1, Ordering::SeqCst);
-        let may = u64::from(others) + 1 < self.limit();
+        // Relaxed: the caller goes by the limit that was set before it began to wait, as far as it has seen that.
+        let may = u64::from(others) + 1 < self.thawed.load(Ordering::Relaxed);
         if !may {
             self.end_waiting();
         }
@@ -515,7 +519,7 @@ impl<P: Platform> Admission<P> {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Nothing is held back, on a pool or running, and nobody drains or freezes: what there was and who did are the parent's. By
+    /// Nothing is held back, on a pool or running, and nobody drains, freezes or waits: what there was and who did are the parent's. By
     /// who holds the queue's configuration, in the child of a fork, after the links.
     pub(crate) fn after_fork_in_child(&self, limit: usize, shut: bool) {
         let limit = limit as u64;
@@ -531,6 +535,7 @@ impl<P: Platform> Admission<P> {
         fork::set(&*self.attention, NOBODY);
         fork::set(&self.drainers, u32::from(shut));
         fork::set(&self.freezers, 0);
+        fork::set(&self.waiting, 0);
         // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
         unsafe { self.turn.renew(Turn::new()) };
         self.kicker.after_fork_in_child();
@@ -555,6 +560,12 @@ impl<P: Platform> Admission<P> {
         }
         P::model_fence();
         self.revoke();
+    }
+
+    /// Says what the limit is while the queue is not frozen; before [`set_limit`](Self::set_limit). By who holds the queue's configuration.
+    pub(crate) fn set_thawed_limit(&self, limit: usize) {
+        // Relaxed: see `begin_waiting`.
+        self.thawed.store(limit as u64, Ordering::Relaxed);
     }
 
     /// Changes the limit; takes effect for the next item, in both directions. By who holds the queue's configuration.

@@ -48,7 +48,8 @@ impl<P: Platform> Runtime<P> {
     /// Before a process is checkpointed, say, or before something is taken away that their items use.
     ///
     /// Freezing what is frozen changes nothing, and waits like the first time. A queue that is made meanwhile is frozen, too. While
-    /// frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on.
+    /// frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on. An item that runs
+    /// and waits for one that the frost holds back goes on after the thaw; so this does not return before another thread thaws.
     ///
     /// ```
     /// use nearq_core::{Runtime, Workqueue};

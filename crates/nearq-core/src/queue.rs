@@ -545,6 +545,7 @@ impl<P: Platform> Queue<P> {
         self.links().for_each(|link| link.after_fork_in_child(shut));
         let layout = &self.current_table().layout;
         for domain in config.domains.iter() {
+            domain.set_thawed_limit(layout.limit(domain.domain, config.bounds));
             domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain), shut);
         }
         drop(config);

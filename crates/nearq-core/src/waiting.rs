@@ -162,8 +162,9 @@ impl<P: Platform> Work<P> {
 /// The caller's item, which has a place of a limit, waits for one that is held back by that limit.
 ///
 /// If all that have a place wait like that, none of them can end: those that they wait for are held back, or wait themselves. So
-/// the last one that would begin to wait is refused.
-pub(crate) struct Beside<P: Platform>(Option<*const Admission<P>>);
+/// the last one that would begin to wait is refused. The number is that of the process in which it began to wait; no child of that counts
+/// it.
+pub(crate) struct Beside<P: Platform>(Option<(*const Admission<P>, u64)>);
 
 impl<P: Platform> Beside<P> {
     /// Begins to wait for `item`; nothing if that would never end.
@@ -178,13 +179,15 @@ impl<P: Platform> Beside<P> {
             // None is made: its drop would end what has not begun.
             return None;
         }
-        Some(Beside(domain))
+        Some(Beside(domain.map(|domain| (domain, P::fork_epoch()))))
     }
 }
 
 impl<P: Platform> Drop for Beside<P> {
     fn drop(&mut self) {
-        if let Some(domain) = self.0 {
+        if let Some((domain, epoch)) = self.0
+            && epoch == P::fork_epoch()
+        {
             // SAFETY: as in `begin`; the caller's item still runs.
             unsafe { &*domain }.end_waiting();
         }

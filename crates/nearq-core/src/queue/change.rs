@@ -155,6 +155,7 @@ impl<P: Platform> Queue<P> {
     /// Gives each domain its share of the limit.
     fn set_limits(&self, config: &Config<P>, layout: &Layout) {
         for domain in config.domains.iter() {
+            domain.set_thawed_limit(layout.limit(domain.domain, config.bounds));
             domain.set_limit(self.limit_of(config, layout, domain.domain));
         }
     }

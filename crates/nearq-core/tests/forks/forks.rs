@@ -83,6 +83,42 @@ fn the_system_queue_and_the_default_runtime() {
     assert_eq!(system_unbound().spawn(|| 2).join().unwrap(), 2);
 }
 
+/// An item of the parent's that waits for another one of its queue does not wait in the child, and takes no place of the limit there.
+#[test]
+fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
+    let queue = Arc::new(runtime.workqueue("beside").max_active(2).build_in().unwrap());
+    let (entered, leave) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let hold = |leave: Arc<AtomicBool>| {
+        queue.spawn(move || eventually("it may end", || leave.load(Ordering::SeqCst)))
+    };
+    let wait = |queue: Arc<nearq_core::Workqueue>, entered: Arc<AtomicBool>| {
+        move || {
+            let behind = queue.spawn(|| {});
+            entered.store(true, Ordering::SeqCst);
+            behind.join().is_ok()
+        }
+    };
+    let holder = hold(Arc::clone(&leave));
+    let waiter = queue.spawn(wait(Arc::clone(&queue), Arc::clone(&entered)));
+    eventually("it is about to wait", || entered.load(Ordering::SeqCst));
+    std::thread::sleep(Duration::from_millis(5));
+    child(|| {
+        let leave = Arc::new(AtomicBool::new(false));
+        let entered = Arc::new(AtomicBool::new(false));
+        let holder = hold(Arc::clone(&leave));
+        let waiter = queue.spawn(wait(Arc::clone(&queue), Arc::clone(&entered)));
+        eventually("it is about to wait", || entered.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(5));
+        leave.store(true, Ordering::SeqCst);
+        holder.join().unwrap();
+        waiter.join().unwrap()
+    });
+    leave.store(true, Ordering::SeqCst);
+    holder.join().unwrap();
+    assert!(waiter.join().unwrap());
+}
+
 /// 200 forks beside four threads that queue, spawn, hold back, change and drop.
 #[test]
 fn forks_under_load() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearq_core::{Error, JoinHandle, Runtime, Work, Workqueue};
+use nearq_core::{Error, JoinError, JoinHandle, Runtime, Work, Workqueue};
 use nearq_platform::{Platform, ThreadSpec};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
@@ -165,6 +165,49 @@ fn two_who_freeze_and_one_who_thaws() {
         queue.spawn(|| {}).join().unwrap();
     });
     outcome.expect();
+}
+
+/// An item waits for what the frost holds back, until another thread thaws. Where the limit would hold it back afterwards as well, the item
+/// is told.
+#[test]
+fn an_item_may_wait_for_what_the_thaw_lets_in() {
+    let waits: [fn(&Workqueue<Sim>) -> bool; 3] = [
+        |queue| matches!(queue.spawn(|| {}).join(), Err(JoinError::Deadlock)),
+        |queue| {
+            let work = Work::new_in(|_: &Work<Sim>| {});
+            queue.queue(&work);
+            matches!(work.flush(), Err(Error::Deadlock(_)))
+        },
+        |queue| {
+            let mut set = queue.join_set();
+            set.spawn(|| {});
+            matches!(set.join_next(), Some(Err(JoinError::Deadlock)))
+        },
+    ];
+    for (wait, limit) in waits.into_iter().flat_map(|wait| [(wait, 1), (wait, 2)]) {
+        let outcome = simulation(3).run(move || {
+            let runtime = runtime();
+            let builder = runtime.workqueue("own").freezable(true).max_active(3);
+            let queue = Arc::new(builder.build_in().expect("can be done"));
+            let (own, frozen) = (Arc::clone(&queue), runtime.clone());
+            let waiter = queue.spawn(move || {
+                while !frozen.is_frozen() {
+                    Sim::sleep(Duration::from_millis(1));
+                }
+                // What the limit will be counts, also where it changes meanwhile.
+                own.set_max_active(limit).unwrap();
+                wait(&own)
+            });
+            let freezes = runtime.clone();
+            let freezer = Sim::spawn(ThreadSpec::default(), move || freezes.freeze().unwrap());
+            Sim::sleep(Duration::from_millis(20));
+            assert_eq!(waiter.is_finished(), limit == 1);
+            runtime.thaw();
+            Sim::join(freezer.expect("room"));
+            assert_eq!(waiter.join().unwrap(), limit == 1, "limit {limit}");
+        });
+        outcome.expect();
+    }
 }
 
 /// Who thaws has the queue in hand while its last handle goes.
