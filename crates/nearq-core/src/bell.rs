@@ -150,7 +150,18 @@ impl<P: Platform> Bell<P> {
             self.word.store(here::<P>(QUIET), Ordering::SeqCst);
         }
         P::model_fence();
-        drop(old);
+        contain(|| drop(old));
         left
+    }
+
+    /// Takes the waker back that was left last. The caller is the one listener, and listens no more: whoever drops the bell has no foreign
+    /// code to drop with it.
+    pub(crate) fn leave_none(&self) {
+        if self.step(POLLED, CHANGING) {
+            // SAFETY: in CHANGING the place belongs to the listener.
+            let old = self.waker.with_mut(|place| unsafe { (*place).take() });
+            self.word.store(here::<P>(QUIET), Ordering::SeqCst);
+            contain(|| drop(old));
+        }
     }
 }

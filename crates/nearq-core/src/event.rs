@@ -34,7 +34,7 @@
 //! Not before [`Event::take`] has returned, for anybody who calls it: the callers see to that (a worker by
 //! the link that it serves, an issuer by its handle). What is left to do then, [`Notification::wake`], touches the event's
 //! memory no more: it has an address to wake, and registrations that are its own. Wakers are foreign code; they are called
-//! there and only there, and their panics end with them.
+//! there and only there. A panic of a waker that is called or dropped goes no further.
 
 use core::task::Waker;
 use std::sync::Arc;
@@ -227,7 +227,8 @@ impl<P: Platform> Drop for Event<P> {
         // Futures may still have theirs; nobody will call their wakers, and nobody has anything to say.
         let mut next = self.take_stack();
         while let Some(registration) = take_first(&mut next) {
-            registration.leave(TAKEN);
+            let waker = registration.leave(TAKEN);
+            contain(|| drop(waker));
         }
     }
 }
@@ -307,14 +308,16 @@ impl<P: Platform> Listener<P> {
                 && *epoch == P::fork_epoch()
         });
         if !armed {
+            // Foreign code, which may panic: before anything is changed.
+            let (own, registered) = (waker.clone(), waker.clone());
             self.leave();
             let registration = Arc::new(Registration {
                 state: P::AtomicU32::new(ARMED),
-                waker: P::Cell::new(Some(waker.clone())),
+                waker: P::Cell::new(Some(registered)),
                 next: P::AtomicPtr::new(core::ptr::null_mut()),
             });
             event.push(Arc::clone(&registration));
-            self.registered = Some((registration, waker.clone(), P::fork_epoch()));
+            self.registered = Some((registration, own, P::fork_epoch()));
         }
         event.mark(AWAITED);
         let holds = condition();
@@ -325,8 +328,10 @@ impl<P: Platform> Listener<P> {
     }
 
     fn leave(&mut self) {
-        if let Some((registration, ..)) = self.registered.take() {
-            drop(registration.leave(LEFT));
+        if let Some((registration, own, _)) = self.registered.take() {
+            let waker = registration.leave(LEFT);
+            contain(|| drop(waker));
+            contain(|| drop(own));
         }
     }
 }
@@ -338,4 +343,4 @@ impl<P: Platform> Drop for Listener<P> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

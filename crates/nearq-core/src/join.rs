@@ -10,7 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell}
 use crate::admission::Admission;
 use crate::context::blocking;
 use crate::item::{Item, is_of_this_process};
-use crate::outcome::JoinError;
+use crate::outcome::{JoinError, contain};
 use crate::task::{ASLEEP, CHANGING, DONE, Head, POLLED};
 use crate::waiting::Beside;
 
@@ -178,17 +178,21 @@ impl<T, P: Platform> JoinHandle<T, P> {
 
     /// Leaves a waker; true if the result is there instead.
     fn leave_waker(&self, waker: &Waker) -> bool {
+        // Foreign code, which may panic: before the place is touched.
+        let waker = waker.clone();
         // Acquire: the result, and the waker of an earlier poll.
         if self.state().fetch_or(CHANGING, Ordering::AcqRel) & DONE != 0 {
             return true;
         }
-        self.head().waker.with_mut(|place| {
-            // SAFETY: in CHANGING the place belongs to the joiner.
-            let place = unsafe { &mut *place };
-            if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                *place = Some(waker.clone());
-            }
-        });
+        // SAFETY: in CHANGING the place belongs to the joiner.
+        let old = self.head().waker.with_mut(|place| unsafe { (*place).replace(waker) });
+        let is_there = self.hand_waker_over();
+        contain(|| drop(old));
+        is_there
+    }
+
+    /// Hands the waker in its place to the thread that ends the task; true if the result is there instead.
+    fn hand_waker_over(&self) -> bool {
         let mut before = self.state().load(Ordering::Relaxed);
         loop {
             if before & DONE != 0 {

@@ -126,6 +126,13 @@ unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
 // SAFETY: shared, it cancels and counts.
 unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
 
+impl<T, P: Platform> Drop for Members<T, P> {
+    fn drop(&mut self) {
+        // Members that have not ended may keep the ring, and the last of them goes where no foreign code may run.
+        self.ring.bell.leave_none();
+    }
+}
+
 impl<T: Send, P: Platform> Members<T, P> {
     fn new() -> Self {
         let newest = P::AtomicPtr::new(core::ptr::null_mut());

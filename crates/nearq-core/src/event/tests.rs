@@ -2,7 +2,9 @@
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
-use core::task::Waker;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::AtomicU32;
+use core::task::{RawWaker, RawWakerVTable, Waker};
 use std::sync::Arc;
 use std::task::Wake;
 
@@ -30,6 +32,20 @@ impl<P: Platform> Bell<P> {
     fn rings(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }
+}
+
+/// A waker each of whose copies counts, and panics, when it is dropped.
+pub(crate) fn bomb(dropped: &'static AtomicU32) -> ManuallyDrop<Waker> {
+    const TABLE: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &TABLE), explode, |_| {}, explode);
+    fn explode(data: *const ()) {
+        // SAFETY: from the reference below.
+        unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+    let raw = RawWaker::new(core::ptr::from_ref(dropped).cast(), &TABLE);
+    // SAFETY: what it leads to lives for ever, and may be shared.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
 /// An event, and what is waited for.
@@ -273,6 +289,27 @@ fn a_waker_that_panics_harms_nobody() {
     assert!(!stage.poll(&mut listeners[2], &last, 1));
     stage.make();
     assert_eq!((first_bell.rings(), last_bell.rings()), (1, 1));
+}
+
+/// A waker is replaced, its future leaves, or the event ends before the future.
+#[test]
+fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    let stage = Arc::into_inner(Stage::<Linux>::new()).expect("the only one");
+    let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
+    let mut listeners = [(); 3].map(|()| Listener::new());
+    for listener in &mut listeners {
+        assert!(!stage.poll(listener, &waker, 1));
+    }
+    let [mut first, second, third] = listeners;
+    assert!(!stage.poll(&mut first, &other, 1));
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2, "the registered one, and one to compare with");
+    drop(second);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 4);
+    drop(stage);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 5);
+    drop(third);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 6);
 }
 
 #[test]

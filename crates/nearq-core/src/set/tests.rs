@@ -3,6 +3,7 @@
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
+use core::sync::atomic::AtomicU32;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -218,4 +219,21 @@ fn cancelled_members_are_given_out_and_freed() {
     assert!(members.take().unwrap().unwrap_err().is_cancelled());
     drop(members);
     rest.into_iter().for_each(run);
+}
+
+/// The waker goes with the set, and not with the last member, wherever that is freed.
+#[test]
+fn a_waker_goes_with_the_set_and_its_panic_goes_no_further() {
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    let (waker, other) = (crate::event::tests::bomb(&DROPPED), Waker::from(ringer::<Linux>()));
+    let mut members = Members::<u32, Linux>::new();
+    let sent = add(&mut members, 1);
+    for waker in [&*waker, &other, &*waker] {
+        assert!(members.poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    drop(members);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
+    run(sent);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
 }

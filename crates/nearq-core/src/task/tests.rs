@@ -267,6 +267,19 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
 }
 
 #[test]
+fn a_waker_that_panics_when_it_is_replaced_harms_nobody() {
+    static DROPPED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+    let (waker, bell) = (crate::event::tests::bomb(&DROPPED), Bell::<Linux>::new());
+    let (Sent(item), mut handle) = queued(|| 7);
+    assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(poll(&mut handle, &bell).is_pending());
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    execute(item);
+    assert_eq!(bell.rung.load(Ordering::Relaxed), 1);
+    assert!(poll(&mut handle, &bell).is_ready());
+}
+
+#[test]
 fn a_waker_that_panics_does_not_end_a_worker() {
     struct Bomb;
     impl Wake for Bomb {
