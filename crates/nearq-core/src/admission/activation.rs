@@ -10,6 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{
     AGAIN, Admission, CLOSED, LOOKING, MANY_STALE, NOBODY, OPENING, ceiling, with_ceiling,
 };
+use crate::event::Notification;
 use crate::item::{Activated, Item};
 use crate::list::List;
 use crate::turn::Turn;
@@ -35,20 +36,25 @@ impl<P: Platform> Admission<P> {
             }
         }
         let mut left = AT_ONCE;
+        let mut told = Vec::new();
         loop {
-            self.look(&mut left);
+            self.look(&mut left, &mut told);
             if left == 0 {
                 // The kicker comes after all that asked us meanwhile.
                 self.attention.swap(NOBODY, Ordering::SeqCst);
                 P::model_fence();
                 self.kick();
-                return;
+                break;
             }
             if self.change_attention(LOOKING, NOBODY) {
-                return;
+                break;
             }
             self.attention.swap(LOOKING, Ordering::SeqCst);
             P::model_fence();
+        }
+        // Wakers are foreign code: not while we are the one worker that may let anything in.
+        for notification in told {
+            notification.wake();
         }
     }
 
@@ -56,8 +62,8 @@ impl<P: Platform> Admission<P> {
         self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// What [`attend`](Self::attend) does, once, for so many items at most.
-    fn look(&self, left: &mut u32) {
+    /// What [`attend`](Self::attend) does, once, for so many items at most. Adds those that are to be woken afterwards.
+    fn look(&self, left: &mut u32, told: &mut Vec<Notification<P>>) {
         let mut turn = self.turn.lock();
         loop {
             self.activate(&mut turn, left);
@@ -92,7 +98,8 @@ impl<P: Platform> Admission<P> {
         drop(turn);
         for link in watched {
             // SAFETY: the link belongs to the queue, which the caller keeps alive.
-            unsafe { &*link }.tell();
+            let link = unsafe { &*link };
+            told.push(link.queue().tell_of(link));
         }
         if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
             self.wake_freezers();
