@@ -239,6 +239,7 @@ where
                     return false;
                 }
                 Finished::Deferred => {}
+                Finished::Last => unreachable!("a future has no value to be dropped before it"),
             }
             // Acquire: pairs with `publish`; the link is that of the queueing which was deferred.
             this.item().state.load(Ordering::Acquire);

@@ -395,7 +395,8 @@ impl<P: Platform> Held<'_, P> {
         debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
     }
 
-    /// Does what was left to the holder, and gives the lock back. For who has no handle: says whether the item is to be freed.
+    /// Does what was left to the holder, and gives the lock back. For who has no handle: says whether the item is to be freed, or the caller
+    /// has got the last handle.
     pub(crate) fn unlock_by_worker(self) -> Finished {
         let item = self.item;
         // Foreign code, which is called when the item is not touched any more.
@@ -404,6 +405,7 @@ impl<P: Platform> Held<'_, P> {
         // faster than we are would come again and again.
         let mut left: Option<Left<P>> = None;
         let mut launch = None;
+        let mut finished = Finished::Done;
         loop {
             let word = self.word();
             if word & ENDED != 0 {
@@ -428,10 +430,14 @@ impl<P: Platform> Held<'_, P> {
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
             } else if item.is_to_be_emptied(word & !LOCKED) {
-                item.empty_contained();
+                // Its destructor may take long, and workers come again and again while the item is locked: so it runs afterwards.
+                item.add_reference();
+                finished = Finished::Last;
             } else if item.change(word, word & !LOCKED) {
                 // What is left keeps the item: it is pending, or stale.
-                let free = left.is_none() && is_abandoned(word & !LOCKED);
+                if left.is_none() && is_abandoned(word & !LOCKED) {
+                    finished = Finished::Free;
+                }
                 if let Some(launch) = launch {
                     launch.go_with_reference();
                 }
@@ -441,7 +447,7 @@ impl<P: Platform> Held<'_, P> {
                 for waiter in waiters {
                     waiter.wake();
                 }
-                return if free { Finished::Free } else { Finished::Done };
+                return finished;
             }
         }
     }

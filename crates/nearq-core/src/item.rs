@@ -188,6 +188,8 @@ pub(crate) enum Finished {
     Deferred,
     /// Nobody has it any more: free it.
     Free,
+    /// Nothing can execute it any more, and its value is still there: the caller has got a handle, to be let go of.
+    Last,
 }
 
 /// What is to be done with a node that was taken off a list.

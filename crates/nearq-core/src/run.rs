@@ -567,9 +567,8 @@ pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: 
     match unsafe { item.as_ref() }.finish_deferred(served) {
         // SAFETY: it was queued on the served link, which lives until we count the execution there.
         Finished::Deferred => unsafe { &*served }.push_any(item),
-        Finished::Done => {}
-        // SAFETY: nobody has it any more.
-        Finished::Free => unsafe { free(item) },
+        // SAFETY: it is said so.
+        over => unsafe { free_if_over(over, item) },
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The queue is a real one, on a runtime that starts no threads; the test does what workers and the timer do.
 
+use core::sync::atomic::AtomicPtr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::attributes::{Attributes, Kind, Surroundings};
 use crate::broken::Variant;
 use crate::domain::Bounds;
 use crate::item::tests::step;
+use crate::item::{Item, LOCKED};
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::work::Work;
@@ -277,4 +279,38 @@ fn left_to_the_locks_holder() {
     drop(work);
     bench.end();
     assert_eq!(Arc::strong_count(&count), 1);
+}
+
+/// The last handle of a cancelled item goes while a worker has the lock: the value goes when that is given back, and may take long and panic.
+#[test]
+fn the_last_handle_goes_while_a_worker_has_the_lock() {
+    struct Bomb(Arc<AtomicPtr<Item<Linux>>>, Count);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            // SAFETY: the item, whose value is being dropped.
+            let item = unsafe { &*self.0.load(Ordering::Relaxed) };
+            assert_eq!(item.current() & LOCKED, 0, "workers would come again and again");
+            self.1.fetch_add(1, Ordering::Relaxed);
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let bench = Bench::new(8);
+    let (place, count) = (Arc::default(), Count::new(Atomic::new(0)));
+    let bomb = Bomb(Arc::clone(&place), Arc::clone(&count));
+    let work = Work::new(move |_: &Work| {
+        let _ = &bomb;
+    });
+    place.store(work.item().as_ptr(), Ordering::Relaxed);
+    for _ in 0..2 {
+        assert!(bench.queue(&work, 0) && work.cancel());
+    }
+    let item = work.item();
+    // SAFETY: its cancelled nodes keep it.
+    let held = unsafe { item.as_ref() }.lock();
+    drop(work);
+    assert_eq!(runs(&count), 0);
+    // SAFETY: what it says is done.
+    unsafe { crate::run::free_if_over(held.unlock_by_worker(), item) };
+    assert_eq!(runs(&count), 1);
+    bench.end();
 }

@@ -525,6 +525,33 @@ fn the_last_handle_goes_while_what_stands_in_arrives() {
     });
 }
 
+/// The value panics when it is dropped. That goes no further than the thread that has dropped the handle.
+#[test]
+fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    model(3, || {
+        let (stub, known, bomb) = (Stub::new(2, 2), Known::new(), Bomb);
+        let work = known.item_that(move |_, _| {
+            let _ = &bomb;
+        });
+        for _ in 0..2 {
+            stub.issue(&work);
+            assert!(work.cancel());
+        }
+        let worker = worker(&stub, 1, 2);
+        crate::outcome::contain(|| drop(work));
+        Loom::join(worker);
+        stub.run_out();
+        assert_eq!(value(&known.freed), 1);
+        stub.check(2);
+    });
+}
+
 /// The two last handles of a cancelled item go at once, while its node is on the list: the value goes with them.
 #[test]
 fn the_last_two_handles_go_at_once() {

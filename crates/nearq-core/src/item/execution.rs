@@ -107,13 +107,12 @@ impl<P: Platform> Item<P> {
     #[inline]
     pub(crate) unsafe fn end(item: NonNull<Self>) -> bool {
         // SAFETY: RUNNING keeps it alive.
-        match unsafe { item.as_ref() }.finish() {
-            Finished::Deferred => return true,
-            // SAFETY: nobody has it any more.
-            Finished::Free => unsafe { crate::run::free(item) },
-            Finished::Done => {}
+        let finished = unsafe { item.as_ref() }.finish();
+        if finished != Finished::Deferred {
+            // SAFETY: it is said so.
+            unsafe { crate::run::free_if_over(finished, item) };
         }
-        false
+        finished == Finished::Deferred
     }
 
     #[cold]

@@ -10,7 +10,10 @@
 //! |---|---|
 //! | the last handle | the thread that drops the handle (`let_go`) |
 //! | an execution | the worker, before it clears `RUNNING` |
-//! | the item's lock, if the last handle and the last execution ended while it was held | the thread that holds it, before it unlocks |
+//! | the item's lock, if the last handle and the last execution ended while it was held | the thread that holds it: by a handle, later |
+//!
+//! The value is not dropped while the item is locked, because workers that find it locked come again and again. The thread that gives the
+//! lock back takes a handle first, and lets go of that afterwards (`Finished::Last`).
 //!
 //! `EMPTY` says that the value is gone. Only the thread that could still have started the item sets it, so no other thread uses the value at
 //! that time.
@@ -64,6 +67,7 @@ impl<P: Platform> Item<P> {
         let mut word = this.state.load(Ordering::Acquire);
         loop {
             // Ours is the only handle then, so no thread can queue the item. A thread that has the lock checks this itself before it unlocks.
+            // No value is dropped while the item is locked: workers that find it locked come again and again.
             if word & LOCKED == 0 && this.is_to_be_emptied(word - REFERENCE) {
                 let give_back: unsafe fn(NonNull<Self>) = |item| {
                     // SAFETY: the caller's handle.
@@ -139,7 +143,7 @@ impl<P: Platform> Item<P> {
         unsafe { (parts.empty)(self.whole()) };
     }
 
-    /// As [`empty`](Self::empty), for a worker, or under the lock.
+    /// As [`empty`](Self::empty), for a worker.
     #[cold]
     pub(crate) fn empty_contained(&self) {
         crate::run::outside_item::<P>(|| self.empty());

@@ -83,9 +83,8 @@ pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce())
     // SAFETY: it is still ours.
     match unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) {
         Finished::Deferred => push(),
-        Finished::Done => {}
-        // SAFETY: nobody has it any more.
-        Finished::Free => unsafe { (table.free)(item) },
+        // SAFETY: it is said so.
+        over => unsafe { crate::run::free_if_over(over, item) },
     }
 }
 

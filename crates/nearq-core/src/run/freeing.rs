@@ -16,14 +16,17 @@ pub(crate) unsafe fn free<P: Platform>(item: NonNull<Item<P>>) {
     outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
 }
 
-/// Frees an item if that is what is left to be done.
+/// Frees an item if that is what is left to be done, or lets go of its last handle.
 ///
 /// # Safety
-/// Where it is to be freed, nobody has it any more.
+/// Where it is to be freed, nobody has it any more; where a handle is left, it is the caller's.
 pub(crate) unsafe fn free_if_over<P: Platform>(left: Finished, item: NonNull<Item<P>>) {
-    if left == Finished::Free {
+    match left {
         // SAFETY: as the caller says.
-        unsafe { free(item) };
+        Finished::Free => unsafe { free(item) },
+        // SAFETY: as the caller says.
+        Finished::Last => outside_item::<P>(|| unsafe { Item::let_go(item) }),
+        Finished::Done | Finished::Deferred => {}
     }
 }
 
