@@ -8,6 +8,8 @@
 //! Closures that are cancelled are not put off: who cancels one is promised that it has been dropped when that returns (`task`), and may
 //! free what it used. So a chain of them does need a deep stack.
 //!
+//! The timer's thread has no time for what these ends run. All that it brings about are put off, for another thread to run ([`put_off`]).
+//!
 //! The list is on the stack of the outermost end; the thread's second slot (`Platform::ending`) leads to it. Nobody else knows of it.
 
 use core::cell::{Cell, RefCell};
@@ -19,7 +21,17 @@ use nearq_platform::Platform;
 /// So many ends run within each other.
 const DEEPEST: u32 = 16;
 
-type End = Box<dyn FnOnce()>;
+/// An end that was put off.
+pub(crate) struct End(Box<dyn FnOnce()>);
+
+// SAFETY: `in_turn` is told that any thread may run it.
+unsafe impl Send for End {}
+
+impl End {
+    pub(crate) fn run(self) {
+        (self.0)();
+    }
+}
 
 struct Ends {
     depth: Cell<u32>,
@@ -42,7 +54,10 @@ fn current<'a, P: Platform>() -> Option<&'a Ends> {
 }
 
 /// Runs `end`, which ends a future and does not panic: now, or before the outermost end that the caller is within is over.
-pub(crate) fn in_turn<P: Platform>(end: impl FnOnce() + 'static) {
+///
+/// # Safety
+/// Any thread may run `end`.
+pub(crate) unsafe fn in_turn<P: Platform>(end: impl FnOnce() + 'static) {
     let Some(ends) = current::<P>() else {
         let ends = Ends { depth: Cell::new(1), later: RefCell::default() };
         P::set_ending((&raw const ends).cast());
@@ -53,12 +68,25 @@ pub(crate) fn in_turn<P: Platform>(end: impl FnOnce() + 'static) {
     };
     let depth = ends.depth.get();
     if depth >= DEEPEST {
-        ends.later.borrow_mut().push_back(Box::new(end));
+        ends.later.borrow_mut().push_back(End(Box::new(end)));
         return;
     }
     ends.depth.set(depth + 1);
     end();
     ends.depth.set(depth);
+}
+
+/// Runs `f`, which does not panic, and gives the ends that it brings about to `add` instead of running them. For a thread that is within no
+/// end. (If it waits in `f`, they run before that: it may wait for them.)
+pub(crate) fn put_off<P: Platform, R>(f: impl FnOnce() -> R, add: impl FnMut(End)) -> R {
+    debug_assert!(current::<P>().is_none());
+    let ends = Ends { depth: Cell::new(DEEPEST), later: RefCell::default() };
+    P::set_ending((&raw const ends).cast());
+    let entered = Entered::<P>(PhantomData);
+    let result = f();
+    drop(entered);
+    ends.later.into_inner().into_iter().for_each(add);
+    result
 }
 
 /// Runs the ends that have been put off in this thread; before it waits.
@@ -73,7 +101,7 @@ impl Ends {
         loop {
             let next = self.later.borrow_mut().pop_front();
             let Some(end) = next else { return };
-            end();
+            end.run();
         }
     }
 }

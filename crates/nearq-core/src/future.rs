@@ -59,7 +59,7 @@ use crate::task::{CANCELLED, DONE, Owner, Stage, Task, left_behind};
 /// Where a future goes when it is woken.
 pub(crate) trait Route<P: Platform>: Send + 'static {
     /// What keeps the place alive where it refuses.
-    type Kept: 'static;
+    type Kept: Send + 'static;
 
     /// Sends an item of which the caller has `PENDING` on its way, counted; refuses if the place is closed.
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept>;
@@ -279,13 +279,15 @@ where
         if let Err(kept) = this.route.send(item) {
             // SAFETY: as the caller says.
             unsafe { item.as_ref() }.add_reference();
-            crate::ending::in_turn::<P>(move || {
+            let end = move || {
                 // SAFETY: the claim is ours, and was refused; the reference is given back last.
                 unsafe {
                     Self::end_here(item, Some(&kept));
                     Self::give_back(item);
                 }
-            });
+            };
+            // SAFETY: the future, its result and a handle of its queue may be dropped anywhere.
+            unsafe { crate::ending::in_turn::<P>(end) };
         }
     }
 
@@ -398,7 +400,9 @@ where
         // SAFETY: as the caller says.
         if unsafe { item.as_ref() }.drop_reference() {
             // SAFETY: neither queued nor running, and this was the last reference.
-            crate::ending::in_turn::<P>(move || unsafe { Self::free(item) });
+            let end = move || unsafe { Self::free(item) };
+            // SAFETY: the future and its result may be dropped anywhere.
+            unsafe { crate::ending::in_turn::<P>(end) };
         }
     }
 }

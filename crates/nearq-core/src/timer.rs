@@ -29,7 +29,8 @@
 //! # Foreign code
 //! What an owner has to run for an expired node that is not the runtime's own (a destructor, where the item's queue is gone) would hold up
 //! every other deadline. The owner gives it back from `expire`, and a thread of its own, `nq/drop`, runs it; the timer's does only where none
-//! can be started. Such a thread has no handle of the runtime, and nobody waits for it.
+//! can be started. So do futures that a wake ends there, because their queue is gone. Such a thread has no handle of the runtime, and nobody
+//! waits for it. Other wakers are called by the timer's thread: they are to do little.
 //!
 //! # The end
 //! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails:
@@ -479,7 +480,11 @@ impl<P: Platform> Hands<P> {
             let deadline = match decision {
                 Decision::Expire => {
                     // SAFETY: we have taken the deadline out of the node's word.
-                    self.foreign.extend(unsafe { (table.expire)(node) });
+                    let expire = || unsafe { (table.expire)(node) };
+                    let add = |end: crate::ending::End| self.foreign.push(Box::new(|| end.run()));
+                    // What waits for an item may be a future whose queue is gone: a wake ends it.
+                    let foreign = crate::ending::put_off::<P, _>(expire, add);
+                    self.foreign.extend(foreign);
                     continue;
                 }
                 Decision::Release => {

@@ -1,14 +1,15 @@
 //! The timer on the machine that the tests run on.
 
 use core::ptr::NonNull;
+use core::task::Waker;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use nearq_lock::Mutex;
 use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use super::super::{Hold, Timer};
-use super::{Owner, TimerNode, TimerTable, end};
+use super::{Foreign, Owner, TimerNode, TimerTable, end};
 use crate::runtime::Runtime;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -264,4 +265,52 @@ fn how_late_deadlines_are_noticed() {
         part(99),
         part(100)
     );
+}
+
+/// A future whose queue is gone ends where it is woken. On the timer's thread that would hold up every other deadline.
+#[test]
+#[cfg(not(miri))]
+fn what_a_wake_ends_goes_to_a_thread_of_its_own() {
+    #[repr(C)]
+    struct Wakes {
+        node: TimerNode<Linux>,
+        waker: Waker,
+    }
+    unsafe fn wake(node: NonNull<TimerNode<Linux>>) -> Option<Foreign> {
+        // SAFETY: the hold keeps it alive.
+        unsafe { node.cast::<Wakes>().as_ref() }.waker.wake_by_ref();
+        None
+    }
+    unsafe fn let_go(node: NonNull<TimerNode<Linux>>, _: bool) {
+        // SAFETY: the hold was a reference.
+        drop(unsafe { Arc::from_raw(node.cast::<Wakes>().as_ptr()) });
+    }
+    struct Says(mpsc::Sender<String>);
+    impl Drop for Says {
+        fn drop(&mut self) {
+            let name = std::fs::read_to_string("/proc/thread-self/comm").expect("is there");
+            self.0.send(name).expect("the test waits");
+        }
+    }
+    const TABLE: &TimerTable<Linux> = &TimerTable { expire: wake, release: let_go };
+    let runtime = Runtime::builder().build().expect("can be done");
+    let queue = runtime.workqueue("gone").build().expect("can be done");
+    let ((dropped, drops), (left, wakers)) = (mpsc::channel(), mpsc::channel());
+    let says = Says(dropped);
+    drop(queue.spawn_future(core::future::poll_fn(move |context| {
+        let _ = &says;
+        left.send(context.waker().clone()).expect("the test waits");
+        core::task::Poll::<()>::Pending
+    })));
+    let waker = wakers.recv().expect("it is polled");
+    drop(queue);
+    let wakes = Arc::new(Wakes { node: TimerNode::new(TABLE), waker });
+    let node = NonNull::new(Arc::into_raw(wakes).cast_mut()).expect("an address").cast();
+    let timer = &runtime.inner().timer;
+    // SAFETY: the reference keeps it alive until it is released.
+    let armed = unsafe { timer.arm(node, Linux::now()) };
+    assert_eq!(armed.hold, Hold::Taken);
+    timer.see_to_the_thread();
+    let name = drops.recv_timeout(Duration::from_mins(1)).expect("it ends");
+    assert_eq!(name.trim(), "nq/drop");
 }
