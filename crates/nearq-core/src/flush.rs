@@ -440,7 +440,8 @@ impl<P: Platform> Drop for Draining<'_, P> {
 
 /// Waits until what was queued before has ended; see [`Workqueue::flushed`](crate::Workqueue::flushed).
 ///
-/// Dropping it before it is done is harmless.
+/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where
+/// threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct FlushedQueue<'a, P: Platform = Linux> {
     queue: &'a Queue<P>,
@@ -451,6 +452,7 @@ pub struct FlushedQueue<'a, P: Platform = Linux> {
 /// Drains a queue; see [`Workqueue::drained`](crate::Workqueue::drained).
 ///
 /// The queue refuses items from the first poll on. Dropping it before it is done lets the queue work again.
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct DrainedQueue<'a, P: Platform = Linux> {
     queue: &'a Queue<P>,
@@ -482,6 +484,7 @@ impl<P: Platform> Future for FlushedQueue<'_, P> {
         if listener.poll_until(event, context.waker(), || flush.advance(queue)) {
             Poll::Ready(Ok(()))
         } else {
+            P::retry_now();
             Poll::Pending
         }
     }
@@ -505,6 +508,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
             return Poll::Ready(Ok(()));
         }
         drained.warn_if_late();
+        P::retry_now();
         Poll::Pending
     }
 }

@@ -26,6 +26,15 @@ pub(crate) struct Kind<T, P: Platform> {
 
 /// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. Dropping it lets what was spawned go on
 /// by itself.
+///
+/// If the system has refused the runtime's threads, each poll tries now and then to start them, as a thread that waits does. A program that
+/// awaits on another executor and does nothing else is not polled again by itself. If it has to go on however long threads were refused, it
+/// needs a thread of the runtime: a queue with a [rescuer](crate::WorkqueueBuilder::rescuer), or one thread that waits, for instance in
+/// [`join`](Self::join) or [`Workqueue::flush`](crate::Workqueue::flush). That goes for all futures of this crate.
+///
+/// A waker that a future of this crate was given is called by the thread that ends what is awaited: a worker, the thread that cancels, or
+/// for a delayed item the runtime's timer. As in other runtimes, it should do little: a waker that takes long holds up what that thread does
+/// next; on the timer, every other deadline. Its panic goes no further.
 pub struct JoinHandle<T, P: Platform = Linux> {
     item: NonNull<Item<P>>,
     /// A pointer, because a reference to a static would ask each user of the type to say that `T` borrows nothing.
@@ -222,6 +231,7 @@ impl<T, P: Platform> Future for JoinHandle<T, P> {
         if self.has_ended() || self.leave_waker(context.waker()) {
             Poll::Ready(self.take())
         } else {
+            P::retry_now();
             Poll::Pending
         }
     }

@@ -291,6 +291,7 @@ impl<T: Send, P: Platform> Members<T, P> {
             // Somebody rings this very moment; we look again as soon as others have had their turn.
             context.waker().wake_by_ref();
         }
+        P::retry_now();
         Poll::Pending
     }
 
@@ -415,7 +416,8 @@ impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<'_, T, P> {
     }
 }
 
-/// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`].
+/// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`]. [`JoinHandle`] says which thread calls its waker, and what
+/// holds where threads are refused.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct JoinNext<'set, 'queue, T: Send + 'static, P: Platform = Linux> {
     set: &'set mut JoinSet<'queue, T, P>,

@@ -200,6 +200,8 @@ const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and ever
      let the caller end first, use two queues, or raise max_active";
 
 /// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
+///
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Flushed<P: Platform = Linux> {
     /// Dropped before the item: a waker that is left goes here, and not where the last hold of the item's memory is given back.
@@ -219,6 +221,7 @@ impl<P: Platform> Future for Flushed<P> {
         waiting.work.refuse_own(FLUSH_OWN)?;
         let event = &waiting.work.header().extra().event;
         if !this.listener.poll_until(event, context.waker(), || waiting.is_over()) {
+            P::retry_now();
             return Poll::Pending;
         }
         this.waited = true;

@@ -1,6 +1,9 @@
 //! The system refuses every thread for a second, and gives them again: what was accepted meanwhile runs, whichever way a thread waits
 //! for it. Nothing is queued after the threads can be had.
 
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Waker};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -198,6 +201,40 @@ fn a_worker_that_has_nothing_to_do_tries_again_for_another_pool() {
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
         }
+    });
+}
+
+/// An executor that knows nothing of the runtime polls now and then, and no thread waits in another way.
+fn awaits<F: Future>(make: impl FnOnce(Workqueue<Sim>) -> F + 'static) {
+    ends(|queue| {
+        let mut future = pin!(make(queue));
+        while future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            Sim::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
+#[test]
+fn whatever_is_awaited_ends() {
+    awaits(async |queue| queue.spawn(|| {}).await.expect("no panic"));
+    awaits(async |queue| queue.spawn_future(async {}).await.expect("no panic"));
+    awaits(async |queue| {
+        drop(queue.spawn(|| {}));
+        queue.flushed().await.expect("not in an item");
+    });
+    awaits(async |queue| {
+        drop(queue.spawn(|| {}));
+        queue.drained().await.expect("not in an item");
+    });
+    awaits(async |queue| {
+        let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
+        queue.queue(&work);
+        assert_eq!(work.flushed().await, Ok(true));
+    });
+    awaits(async |queue| {
+        let mut set = queue.join_set();
+        set.spawn(|| {});
+        assert!(set.next_joined().await.is_some_and(|result| result.is_ok()));
     });
 }
 
