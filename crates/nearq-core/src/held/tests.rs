@@ -539,15 +539,28 @@ fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
         let work = known.item_that(move |_, _| {
             let _ = &bomb;
         });
-        for _ in 0..2 {
-            stub.issue(&work);
-            assert!(work.cancel());
-        }
-        let worker = worker(&stub, 1, 2);
+        stub.issue(&work);
+        assert!(work.cancel());
+        stub.issue(&work);
+        let (escaped, at_worker) = (counted(), Arc::clone(&stub));
+        let worker = {
+            let escaped = Arc::clone(&escaped);
+            spawn(move || {
+                for _ in 0..2 {
+                    add(
+                        &escaped,
+                        crate::outcome::contain(|| {
+                            at_worker.work(1);
+                        }),
+                    );
+                }
+            })
+        };
+        work.cancel();
         crate::outcome::contain(|| drop(work));
         Loom::join(worker);
         stub.run_out();
-        assert_eq!(value(&known.freed), 1);
+        assert_eq!((value(&known.freed), value(&escaped)), (1, 0));
         stub.check(2);
     });
 }
