@@ -534,7 +534,7 @@ fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
             std::panic::resume_unwind(Box::new("on purpose"));
         }
     }
-    model(3, || {
+    model(2, || {
         let (stub, known, bomb) = (Stub::new(2, 2), Known::new(), Bomb);
         let work = known.item_that(move |_, _| {
             let _ = &bomb;

@@ -12,6 +12,8 @@ mod idleness;
 mod memory;
 mod observing;
 mod progress;
+#[cfg(not(any(miri, tsan)))]
+mod refused;
 #[cfg(not(miri))]
 mod rescue;
 mod shutdown;
