@@ -11,10 +11,12 @@
 //!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
 //!   So an item never starts before its time.
 //! * **expedite** (user): as `expire`, before the time.
+//! * **end** (the timer's thread, once after a queue's last handle went): clears both of each item whose queue is gone or going.
 //!
 //! # Who may be freed when
-//! The queue is held weakly: an item on a timer does not keep a queue, and one whose queue is gone, or going, when its time
-//! comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer
+//! The queue is held weakly: an item on a timer does not keep a queue. When the queue's last handle goes, the timer's thread looks through
+//! all it has once, so what an item captured for that queue does not wait for its time. An item that it has not seen then (its queue is kept
+//! by another thread for a moment, say) and whose queue is gone, or going, when its time comes is not pending any more. Who sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer
 //! takes of a node is a hold of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay.
 //! So what the function captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its
 //! queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a
@@ -95,7 +97,8 @@ impl<P: Platform> Launch<P> {
 }
 
 impl<P: Platform> Delay<P> {
-    const TABLE: TimerTable<P> = TimerTable { expire: Self::expire, release: Self::release };
+    const TABLE: TimerTable<P> =
+        TimerTable { expire: Self::expire, end_if_over: Self::end_if_over, release: Self::release };
 
     unsafe fn expire(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
         // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds it.
@@ -111,17 +114,41 @@ impl<P: Platform> Delay<P> {
             }
         };
         let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
-        // Given back when the lock and the queue's gate are behind us. This may be the last: what the function captured may take long to drop,
-        // may wait for other deadlines, and may be the last handle of the queue.
-        header.add_reference();
+        delay.unlock(held, launch)
+    }
+
+    unsafe fn end_if_over(
+        node: NonNull<TimerNode<P>>,
+        disarm: &mut dyn FnMut(),
+    ) -> Option<Foreign> {
+        // SAFETY: as in `expire`.
+        let delay = unsafe { node.cast::<Self>().as_ref() };
+        // SAFETY: as in `expire`.
+        let held = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
+        if held.word() & TIMED != 0 && core::ptr::eq(current(&held), delay) {
+            let queue = delay.queue();
+            if queue.as_ref().is_none_or(|queue| queue.gate.is_closed()) {
+                disarm();
+                forget(&held);
+            }
+            queue.into_iter().for_each(|queue| held.keep(queue));
+        }
+        delay.unlock(held, None)
+    }
+
+    /// Gives the item's lock back, and sends what is to be sent. What is returned may be the end of the item: what the function captured may
+    /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
+    fn unlock(&self, held: Held<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
+        // Given back when the lock and the queue's gate are behind us.
+        held.item().add_reference();
         let left = held.unlock_by_worker();
         debug_assert_eq!(left, Finished::Done, "we have a reference");
         if let Some(launch) = launch {
             launch.go();
         }
-        let item = Last(delay.item);
+        let item = Last(self.item);
         // SAFETY: the reference that was added above.
-        let last = unsafe { Item::drop_reference_unless_last(delay.item) };
+        let last = unsafe { Item::drop_reference_unless_last(self.item) };
         last.then(|| -> Foreign { Box::new(move || item.let_go()) })
     }
 
@@ -223,6 +250,7 @@ pub(crate) fn arm<P: Platform>(
             target.queue = Arc::downgrade(queue);
         }
     });
+    queue.begin_delays();
     let timer = &queue.inner().timer;
     if let Some(priority) = queue.priority() {
         timer.serve(&queue.inner().priorities.absolute(priority));

@@ -109,6 +109,12 @@ impl<P: Platform> Gate<P> {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
+    /// Whether it refuses the threads that pass. For good, once it does.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Relaxed: a thread that is to know has been told by other means.
+        self.word.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
     /// From now on threads that leave look whether they were the last. MARK.
     pub(crate) fn mark_orphaned(&self) {
         // Release: pairs with LEAVE.

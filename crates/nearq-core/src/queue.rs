@@ -100,6 +100,8 @@ pub(crate) struct Queue<P: Platform> {
     rescuer: Option<Arc<Rescuer<P>>>,
     /// The threads that touch the queue although they have no handle, and nothing of theirs is counted there.
     pub(crate) gate: Gate<P>,
+    /// Whether any item has ever been on a timer for it.
+    delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
 }
 
@@ -130,6 +132,7 @@ impl<P: Platform> Queue<P> {
             first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             gate: Gate::new(),
+            delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),
             home: QueueHome::new(),

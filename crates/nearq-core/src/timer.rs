@@ -120,6 +120,8 @@ struct Shared<P: Platform> {
     alive: P::AtomicU32,
     /// Whether the thread could not be started last time.
     refused: P::AtomicU32,
+    /// Whether the thread is to look for nodes that wait for what is gone.
+    sweeps: P::AtomicU32,
     /// The most favoured of the queues that use the timer.
     favoured: Favoured<P>,
     runtime: P::AtomicPtr<Inner<P>>,
@@ -146,6 +148,7 @@ impl<P: Platform> Timer<P> {
             started: P::AtomicU32::new(NOT_STARTED),
             alive: P::AtomicU32::new(0),
             refused: P::AtomicU32::new(0),
+            sweeps: P::AtomicU32::new(0),
             favoured: Favoured::new(),
             runtime: P::AtomicPtr::new(core::ptr::null_mut()),
             handle: Mutex::new_in(None),
@@ -221,6 +224,13 @@ impl<P: Platform> Timer<P> {
         }
     }
 
+    /// Has the thread look for nodes that wait for what is gone by now. Each costs it some 100 ns.
+    pub(crate) fn sweep(&self) {
+        // Release: what is gone. The permit brings it to a thread that sleeps.
+        self.shared.sweeps.store(1, Ordering::Release);
+        self.shared.parker.unpark();
+    }
+
     /// Has the thread started now, for who will need it where none can be. Nothing if it is there, or somebody starts it.
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
         if self.shared.started.load(Ordering::Relaxed) != NOT_STARTED {
@@ -289,6 +299,7 @@ impl<P: Platform> Timer<P> {
         fork::set(&shared.requests.waiting, 0);
         fork::set(&*shared.sleep, AWAKE);
         fork::set(&shared.refused, 0);
+        fork::set(&shared.sweeps, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { shared.handle.renew(None) };
         // SAFETY: as above.
@@ -472,6 +483,33 @@ impl<P: Platform> Hands<P> {
         }
     }
 
+    /// Has every node end that waits for what is gone.
+    #[cold]
+    fn sweep(&mut self, shared: &Shared<P>, now: u64) {
+        let nodes: Vec<_> = core::iter::from_fn(|| self.wheel.take_any()).collect();
+        for node in nodes {
+            let mut disarm = || {
+                // SAFETY: held, hence alive.
+                if unsafe { node.as_ref() }.want_nothing().push {
+                    shared.requests.inbox.push(node);
+                }
+            };
+            // SAFETY: held, hence alive.
+            let table = unsafe { node.as_ref() }.table();
+            // SAFETY: the timer holds the node.
+            self.run_foreign(|| unsafe { (table.end_if_over)(node, &mut disarm) });
+            self.settle(node, now);
+        }
+    }
+
+    /// Runs a step of a node's owner, and keeps the foreign code that it leaves. What waits for an item may be a future whose queue is gone: a
+    /// wake ends it.
+    fn run_foreign(&mut self, step: impl FnOnce() -> Option<Foreign>) {
+        let add = |end: crate::ending::End| self.foreign.push(Box::new(|| end.run()));
+        let foreign = crate::ending::put_off::<P, _>(step, add);
+        self.foreign.extend(foreign);
+    }
+
     /// A node that we hold, and that is neither on the wheel nor among the requests that we took: does what is to be done.
     fn settle(&mut self, node: NonNull<TimerNode<P>>, now: u64) {
         loop {
@@ -480,11 +518,7 @@ impl<P: Platform> Hands<P> {
             let deadline = match decision {
                 Decision::Expire => {
                     // SAFETY: we have taken the deadline out of the node's word.
-                    let expire = || unsafe { (table.expire)(node) };
-                    let add = |end: crate::ending::End| self.foreign.push(Box::new(|| end.run()));
-                    // What waits for an item may be a future whose queue is gone: a wake ends it.
-                    let foreign = crate::ending::put_off::<P, _>(expire, add);
-                    self.foreign.extend(foreign);
+                    self.run_foreign(|| unsafe { (table.expire)(node) });
                     continue;
                 }
                 Decision::Release => {
@@ -539,7 +573,12 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
             followed = favoured;
             shared.favoured.favour(P::current_thread());
         }
+        // Acquire: what is gone. Before the requests: those of nodes that wait for it are there.
+        let sweeps = shared.sweeps.swap(0, Ordering::Acquire) != 0;
         hands.attend(shared, P::now().as_nanos());
+        if sweeps {
+            hands.sweep(shared, P::now().as_nanos());
+        }
         hands.expire(P::now().as_nanos());
         if is_left || !hands.foreign.is_empty() {
             is_left = !hands.give_away(shared);

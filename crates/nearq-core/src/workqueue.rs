@@ -122,8 +122,10 @@ impl<P: Platform> Workqueue<P> {
     /// [`queue_delayed_on`](Self::queue_delayed_on) tells these apart. A delay of zero queues it at once, without a timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
-    /// [`Workqueue::flush`](Self::flush) do not wait for it. An item whose queue is gone when its time comes does not run, and is not
-    /// pending any more. One that finds its queue draining does not run either; that is warned of.
+    /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off
+    /// it a little later: they do not run, and are not pending any more. If nobody else has such an item, what it captured is dropped then, by
+    /// a thread for that, `nq/drop`. There are four of these at most in a runtime: destructors that wait for each other must not be more. An
+    /// item that finds its queue draining does not run either; that is warned of.
     ///
     /// Where the system refuses the thread that waits for deadlines, each thread that waits for work tries again, as do the runtime's other
     /// threads. If the runtime has none, the item waits until somebody waits for work, or asks for the item ([`Work::is_pending`]).
@@ -537,6 +539,7 @@ impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         let Some(queue) = self.queue.take() else { return };
         queue.gate.close();
+        queue.end_delays();
         // Goes last, and waits for the runtime's threads if it is the last one.
         let runtime = queue.runtime().clone();
         if crate::context::serves::<P>(Arc::as_ptr(&queue)) {

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::Platform;
+use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{Queue, Way};
 use crate::broken::Broken;
@@ -12,6 +12,21 @@ use crate::error::Error;
 use crate::item::{Item, PENDING};
 
 impl<P: Platform> Queue<P> {
+    /// An item is on a timer for the queue from now on.
+    pub(crate) fn begin_delays(&self) {
+        // Relaxed: the caller has a handle, and is read after the last one went.
+        if self.delays.load(Ordering::Relaxed) == 0 {
+            self.delays.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the timer look for items whose queue is gone. After the gate was closed.
+    pub(crate) fn end_delays(&self) {
+        if self.delays.load(Ordering::Relaxed) != 0 {
+            self.inner().timer.sweep();
+        }
+    }
+
     /// Queues an item when some time has passed; false if it is pending already.
     pub(crate) fn try_queue_delayed(
         self: &Arc<Self>,

@@ -58,6 +58,8 @@ pub(crate) struct TimerTable<P: Platform> {
     /// never before the deadline. The timer still holds the node. What was written before `arm` is visible. The answer is run on
     /// another thread, without a hold of the node.
     pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>) -> Option<Foreign>,
+    /// Whatever the node waits for may be gone: if so, it is disarmed by the closure, which is called where the node may be armed or disarmed.
+    pub(crate) end_if_over: unsafe fn(NonNull<TimerNode<P>>, &mut dyn FnMut()) -> Option<Foreign>,
     /// The timer holds the node no more, and does not touch it again. Called once for each hold that was taken. The second
     /// argument: a deadline was wanted, and is dropped because the runtime ends.
     pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),

@@ -46,7 +46,11 @@ trait Table: Platform {
 
 impl<P: Platform> Table for P {
     const TABLE: &'static TimerTable<P> =
-        &TimerTable { expire: expire::<P>, release: release::<P> };
+        &TimerTable { expire: expire::<P>, end_if_over: goes_on::<P>, release: release::<P> };
+}
+
+unsafe fn goes_on<P: Platform>(_: NonNull<TimerNode<P>>, _: &mut dyn FnMut()) -> Option<Foreign> {
+    None
 }
 
 unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) -> Option<Foreign> {

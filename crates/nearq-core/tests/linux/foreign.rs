@@ -117,6 +117,27 @@ fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
     queue.flush().unwrap();
 }
 
+/// What an item captured does not wait for its time where the queue is gone; items of other queues do.
+#[test]
+fn what_waits_on_a_timer_goes_with_its_queue() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("gone").build().unwrap();
+    let other = runtime.workqueue("there").build().unwrap();
+    let ((work, dropped), (kept, keeps)) = (telling(), telling());
+    let (sender, runs) = mpsc::channel();
+    let later = Work::new(move |_: &Work| sender.send(()).unwrap());
+    assert!(other.queue_delayed(&later, Duration::from_millis(300)));
+    assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
+    assert!(queue.queue_delayed(&kept, Duration::from_hours(1)));
+    drop((work, queue));
+    common::eventually("the value goes", || dropped.lock().unwrap().len() == 1);
+    common::eventually("it is free again", || !kept.is_pending());
+    assert!(other.queue_delayed(&kept, Duration::from_millis(1)), "by another queue");
+    common::eventually("it has run", || !kept.is_pending());
+    assert_eq!(*keeps.lock().unwrap(), []);
+    runs.recv_timeout(Duration::from_mins(1)).unwrap();
+}
+
 /// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
 #[test]
 fn an_item_that_lets_go_of_itself_goes_with_its_execution() {

@@ -9,7 +9,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use super::super::{Hold, Timer};
-use super::{Foreign, Owner, TimerNode, TimerTable, end};
+use super::{Foreign, Owner, TimerNode, TimerTable, end, goes_on};
 use crate::runtime::Runtime;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -119,6 +119,7 @@ struct Last {
 }
 
 const LAST: &TimerTable<Linux> = &TimerTable {
+    end_if_over: goes_on::<Linux>,
     expire: |node| {
         // SAFETY: such an object begins with its node, and the hold keeps it alive.
         let last = unsafe { node.cast::<Last>().as_ref() };
@@ -292,7 +293,8 @@ fn what_a_wake_ends_goes_to_a_thread_of_its_own() {
             self.0.send(name).expect("the test waits");
         }
     }
-    const TABLE: &TimerTable<Linux> = &TimerTable { expire: wake, release: let_go };
+    const TABLE: &TimerTable<Linux> =
+        &TimerTable { expire: wake, end_if_over: goes_on::<Linux>, release: let_go };
     let runtime = Runtime::builder().build().expect("can be done");
     let queue = runtime.workqueue("gone").build().expect("can be done");
     let ((dropped, drops), (left, wakers)) = (mpsc::channel(), mpsc::channel());
