@@ -144,6 +144,20 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
     true
 }
 
+/// Whether `part` aborts the process: it runs in one of its own, by the test of that name, which calls this.
+pub(crate) fn aborts(test: &str, part: impl FnOnce()) {
+    const CHILD: &str = "NEARQ_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return part();
+    }
+    let own = std::env::current_exe().expect("it has a path");
+    let mut command = std::process::Command::new(own);
+    let output = command.args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("it can be started");
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(signal, Some(6), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 /// Something that items are pushed onto, and counts.
 struct Place {
     inbox: Inbox<Loom>,
@@ -487,4 +501,15 @@ fn a_list_keeps_the_order() {
     // Empty again: the end is where the beginning is.
     list.push_back(pointers[4]);
     assert_eq!(list.pop_front(), Some(pointers[4]));
+}
+
+#[test]
+#[cfg(not(miri))]
+fn more_holds_than_can_be_counted_end_the_process() {
+    aborts("item::tests::more_holds_than_can_be_counted_end_the_process", || {
+        let work = Work::new(|_: &Work| {});
+        work.header().extra().holds.store(u32::MAX / 2 + 1, Ordering::Relaxed);
+        work.header().hold();
+        std::process::exit(0);
+    });
 }

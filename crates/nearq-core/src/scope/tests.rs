@@ -9,8 +9,8 @@ use nearq_lock::Mutex;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
-use super::{Ticket, Within};
-use crate::item::tests::{model, spawn};
+use super::{MOST_SPAWNED, Ticket, Within};
+use crate::item::tests::{aborts, model, spawn};
 
 /// Runs it as the item does that the queue has.
 fn run<P: Platform>(ticket: &Ticket<P>) -> bool {
@@ -72,4 +72,19 @@ fn tickets_come_in_order_and_are_used_up() {
     })));
     drop((within, tickets));
     assert_eq!(Arc::strong_count(&order), 1);
+}
+
+/// As with `Arc`: a count that wrapped would end the scope before its closures.
+#[test]
+#[cfg(not(miri))]
+fn more_closures_than_can_be_counted_end_the_process() {
+    aborts("scope::tests::more_closures_than_can_be_counted_end_the_process", || {
+        let queue = crate::Workqueue::builder("many").build().expect("can be done");
+        queue.scope(|scope| {
+            scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);
+            scope.spawn(|| {});
+            // It would wait for closures that there are not.
+            std::process::exit(0);
+        });
+    });
 }

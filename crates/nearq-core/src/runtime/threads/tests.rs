@@ -9,7 +9,8 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Inner;
 use crate::admission::tests::Stub;
-use crate::item::tests::{model, spawn};
+use crate::item::tests::{aborts, model, spawn};
+use crate::runtime::Runtime;
 
 fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
     model(3, move || {
@@ -45,4 +46,17 @@ fn one_stops_the_runtime_while_a_worker_is_started() {
 #[test]
 fn one_stops_the_runtime_while_a_rescuer_is_started() {
     one_stops_the_runtime_while(Inner::count_rescuer);
+}
+
+#[test]
+fn more_handles_of_a_runtime_than_can_be_counted_end_the_process() {
+    aborts(
+        "runtime::threads::tests::more_handles_of_a_runtime_than_can_be_counted_end_the_process",
+        || {
+            let runtime = Runtime::builder().build().expect("can be done");
+            runtime.inner().handles.store(u32::MAX / 2 + 1, Ordering::Relaxed);
+            core::mem::forget(runtime.clone());
+            std::process::exit(0);
+        },
+    );
 }
