@@ -120,7 +120,8 @@ unsafe impl<P: Platform> Sync for Inner<P> {}
 ///
 /// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
 ///
-/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them.
+/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. Two runtimes of which
+/// each runs an item that drops the last handle of the other wait for each other for ever: let a thread of the program drop one of them.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
     inner: Arc<Inner<P>>,
     /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: any thread may be the last to let

@@ -20,7 +20,9 @@ use crate::outcome::contain;
 /// million handles of an item at once; with more, the process ends, as with `Arc`.
 ///
 /// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
-/// last handle, or by the worker after the last execution.
+/// last handle, or by the worker after the last execution. A worker drops it as a part of that execution: it has the item's place of the
+/// queue's [`max_active`](crate::WorkqueueBuilder::max_active) meanwhile, so a destructor that takes long holds up what the limit holds back,
+/// in an ordered queue everything. The same goes for what a spawned closure captured.
 ///
 /// The function gets a handle of its own item, through which it may queue itself again. It may drop the last handle.
 ///

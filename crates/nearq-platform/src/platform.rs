@@ -22,6 +22,12 @@ const ENOSYS: i32 = 38;
 /// **Blocking.** Only [`wait`](Self::wait) and its relatives, [`sleep`](Self::sleep), [`join`](Self::join) and
 /// [`yield_now`](Self::yield_now) give up the CPU. Code over a platform blocks in no other way, and spins in no
 /// other way than [`wait_until_changed`](Self::wait_until_changed).
+///
+/// **What is believed.** The runtime and the lock build memory safety on what this trait says: atomics are atomic and ordered as asked,
+/// [`current_thread`](Self::current_thread) names the caller and nobody else, a slot of a thread holds what that thread put there,
+/// [`fork_epoch`](Self::fork_epoch) changes with each fork and at no other time. A platform that says something else may lead to undefined
+/// behaviour, although it is written without `unsafe`. Programs use the one of the system, `Linux`; there is no reason to write another one
+/// but to model or simulate a machine.
 pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// A 16-bit atomic.
     type AtomicU16: AtomicInt<u16>;
