@@ -29,7 +29,7 @@ const MACHINES: [&str; 12] = [
     "pack:2 numa:2 l3:2 core:4 pu:2",
 ];
 
-/// The least limit on threads: no program has more items than this that wait for others at the same time.
+/// The least limit on threads, unless one worker is enough: no program has more items than this that wait for others at the same time.
 const FEWEST_THREADS: u32 = 32;
 
 /// The program of a seed.
@@ -110,10 +110,14 @@ fn make_harder(plan: &mut Plan, cpus: usize) {
     let refused = dice.one_in(4).then(|| (dice.micros(0..=5000), dice.micros(1000..=1_000_000)));
     plan.hardships = Hardships {
         hooks: dice.one_in(3).then(|| dice.micros(0..=20_000)),
-        threads: dice.one_in(6).then(|| FEWEST_THREADS + dice.below(64) as u32),
+        threads: dice.one_in(6).then(|| match plan.needs_one_worker() {
+            true => 1 + dice.below(4) as u32,
+            false => FEWEST_THREADS + dice.below(64) as u32,
+        }),
         refused,
         drops_panic: dice.one_in(3),
         restless,
+        hooks_panic: dice.one_in(6),
     };
     if let Some((queue, times, at)) = restless {
         let owner = queue % plan.issuers.len();

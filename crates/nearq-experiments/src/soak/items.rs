@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nearq::{Error, JoinError, JoinHandle, Work};
+use nearq::{Error, JoinError, JoinHandle};
 use nearq_platform::Platform;
 use nearq_sim::Sim;
 
 use super::ledger::Unit;
-use super::program::{Actor, Stage, note};
+use super::program::{Actor, Item, Stage, note};
 use super::steps::poll_once;
 
 /// After its time an item is where it is to be, or refused, within this time.
@@ -15,9 +15,9 @@ const LATEST: Duration = Duration::from_millis(200);
 
 impl Stage {
     /// A handle of an item, unless the program has dropped the last one.
-    fn work(&self, item: usize) -> Option<Work<Sim>> {
+    fn work(&self, item: usize) -> Option<Item> {
         let slot = self.works.lock().expect("not held by a panic")[item].clone();
-        slot.map(|work| Work::clone(&work))
+        slot.map(|work| Item::clone(&work))
     }
 
     pub(super) fn delay(

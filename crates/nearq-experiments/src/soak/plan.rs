@@ -262,11 +262,13 @@ pub(crate) struct IssuerPlan {
 pub(crate) struct Hardships {
     /// How long each worker stays in its start hook and in its stop hook.
     pub(crate) hooks: Option<Duration>,
+    /// Whether each hook panics at its end.
+    pub(crate) hooks_panic: bool,
     /// The most threads that the runtime may have.
     pub(crate) threads: Option<u32>,
     /// After the first time, every new thread is refused, for the second time.
     pub(crate) refused: Option<(Duration, Duration)>,
-    /// What closures captured panics when it is dropped, unless the closure ran.
+    /// What items and the closures of scopes captured panics when it is dropped; what other closures did, unless the closure ran.
     pub(crate) drops_panic: bool,
     /// A queue, a number of changes and a number of steps: after these steps, the queue's owner changes its slice that many times.
     pub(crate) restless: Option<(usize, usize, usize)>,
@@ -312,6 +314,17 @@ impl Plan {
         self.queues[queue].dropped_early || self.is_drained(queue)
     }
 
+    /// Whether nothing that workers run waits for anything else that they are to run: then one worker is enough.
+    pub(crate) fn needs_one_worker(&self) -> bool {
+        let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
+        let steps = ops.filter_map(|op| match op {
+            Op::Step(step) => Some(step),
+            _ => None,
+        });
+        self.items.iter().all(|item| item.body.waits_for_nothing())
+            && steps.into_iter().all(Step::starts_what_waits_for_nothing)
+    }
+
     /// Whether somebody drains the queue: then it may refuse items.
     pub(crate) fn is_drained(&self, queue: usize) -> bool {
         let bodies = self.items.iter().map(|item| &item.body);
@@ -334,7 +347,41 @@ impl Plan {
     }
 }
 
+impl Body {
+    fn waits_for_nothing(&self) -> bool {
+        self.steps.iter().all(|step| {
+            let goes_on = match step {
+                Step::Spawn { handle, .. } | Step::Future { handle, .. } => {
+                    matches!(handle, Handle::Drop)
+                }
+                Step::Cancel { sync, .. } => !sync,
+                Step::Compute(_) | Step::Sleep(_) | Step::Block(_) | Step::Yield => true,
+                Step::Queue { .. } | Step::Delay { .. } => true,
+                _ => false,
+            };
+            goes_on && step.starts_what_waits_for_nothing()
+        })
+    }
+}
+
 impl Step {
+    /// Whether what the step has workers run waits for nothing.
+    fn starts_what_waits_for_nothing(&self) -> bool {
+        let within = |body: &Arc<Body>| body.waits_for_nothing();
+        match self {
+            Step::Spawn { body, .. } => within(body),
+            Step::Scope { bodies, .. } => bodies.iter().all(within),
+            Step::Set { members, .. } => {
+                let closure = |member: &Member| match member {
+                    Member::Closure(body) => within(body),
+                    _ => true,
+                };
+                members.iter().all(closure)
+            }
+            _ => true,
+        }
+    }
+
     /// Whether the step drains the queue, or something that it queues does.
     fn drains(&self, queue: usize) -> bool {
         let within = |body: &Arc<Body>| body.steps.iter().any(|step| step.drains(queue));

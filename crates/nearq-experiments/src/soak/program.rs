@@ -3,7 +3,8 @@
 //! Everything here runs on simulated threads. What the program shares with itself (`Stage`) is plain memory under
 //! locks that nobody holds across a call of the platform.
 
-use std::panic::resume_unwind;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(super) struct Stage {
     // Counted by `Arc`: cloning a handle of the runtime itself is a call of the platform.
     pub(super) runtime: Mutex<Option<Arc<Runtime<Sim>>>>,
     pub(super) queues: Mutex<Vec<Option<Arc<Workqueue<Sim>>>>>,
-    pub(super) works: Mutex<Vec<Option<Arc<Work<Sim>>>>>,
+    pub(super) works: Mutex<Vec<Option<Arc<Item>>>>,
     /// How often bodies may still queue each item.
     pub(super) budgets: Mutex<Vec<u64>>,
     /// What the thread outside is to wake.
@@ -51,6 +52,25 @@ pub(super) struct Actor<'a> {
     pub(super) within: Option<usize>,
     /// In an item's body: the item, and the handle that its function was given.
     pub(super) item: Option<(usize, &'a Work<Sim>)>,
+}
+
+/// A handle of an item. With the last one goes what the function captured, whose drop may panic.
+#[derive(Clone)]
+pub(super) struct Item(Option<Work<Sim>>);
+
+impl Deref for Item {
+    type Target = Work<Sim>;
+
+    fn deref(&self) -> &Work<Sim> {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        let work = self.0.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+    }
 }
 
 /// Must be dropped exactly once; every function captures one.
@@ -73,6 +93,15 @@ impl Captured {
         self
     }
 
+    fn text(&self) -> String {
+        format!("what {} captured panics on purpose", self.by)
+    }
+
+    /// What its drop panics with, if it does.
+    pub(super) fn panic_text(&self) -> Option<String> {
+        self.panics.then(|| self.text())
+    }
+
     /// The function runs: what it captured is dropped as a part of it.
     pub(super) fn used(self) -> Self {
         self.that_panics(false)
@@ -83,7 +112,7 @@ impl Drop for Captured {
     fn drop(&mut self) {
         self.ledger.captured(&self.by, -1);
         if self.panics && !std::thread::panicking() {
-            resume_unwind(Box::new(format!("what {} captured panics on purpose", self.by)));
+            resume_unwind(Box::new(self.text()));
         }
     }
 }
@@ -166,7 +195,13 @@ impl Stage {
     fn set(plan: &Plan, ledger: &Arc<Ledger>) -> Arc<Self> {
         let (begins, ends) = (Arc::clone(ledger), Arc::clone(ledger));
         let settings = &plan.runtime;
-        let hooks = plan.hardships.hooks;
+        let (hooks, panic) = (plan.hardships.hooks, plan.hardships.hooks_panic);
+        let hook = move || {
+            hooks.into_iter().for_each(Sim::sleep);
+            if panic {
+                resume_unwind(Box::new("a hook panics on purpose"));
+            }
+        };
         let mut runtime = Runtime::<Sim>::builder_in()
             .default_scope(settings.default_scope)
             .affinity(settings.affinity)
@@ -176,11 +211,11 @@ impl Stage {
             .on_worker_start(move |info| {
                 begins.worker_begins(me(), info.name.clone(), info.pod.clone());
                 note(format_args!("worker {} of pod {} begins", info.name, info.pod));
-                hooks.into_iter().for_each(Sim::sleep);
+                hook();
             })
             .on_worker_stop(move |_| {
-                hooks.into_iter().for_each(Sim::sleep);
                 ends.worker_ends(me());
+                hook();
             });
         if let Some(threads) = plan.hardships.threads {
             runtime = runtime.thread_limit(threads);
@@ -204,11 +239,12 @@ impl Stage {
             debug_assert_eq!(unit, number, "items are the first units");
             let (on, captured) =
                 (Arc::clone(&stage), Captured::new(ledger, format!("item {number}")));
+            let captured = captured.that_panics(plan.hardships.drops_panic);
             let work = Work::<Sim>::new_in(move |work: &Work<Sim>| {
                 let _ = &captured;
                 on.run_item(number, work);
             });
-            stage.works.lock().expect("not held by a panic").push(Some(Arc::new(work)));
+            stage.works.lock().expect("not held by a panic").push(Some(Arc::new(Item(Some(work)))));
         }
         *stage.runtime.lock().expect("not held by a panic") = Some(Arc::new(runtime));
         stage
@@ -292,7 +328,7 @@ impl Stage {
     }
 
     /// Whether what is left may wait until somebody asks for it: threads were refused, and the runtime has none that would try again.
-    fn must_ask(&self) -> bool {
+    pub(super) fn must_ask(&self) -> bool {
         let runtime = self.runtime.lock().expect("not held by a panic").clone();
         self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.threads() == 0)
     }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use nearq::{Error, JoinError, JoinHandle, Work, Workqueue};
+use nearq::{Error, JoinError, JoinHandle, Workqueue};
 use nearq_platform::Platform;
 use nearq_sim::{Sim, compute};
 
 use super::futures::{Kept, Luggage};
 use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
-use super::program::{Actor, Captured, PATIENCE, Stage, note, panic_text};
+use super::program::{Actor, Captured, Item, PATIENCE, Stage, note, panic_text};
 
 /// The shortest and the longest slice that may be asked for.
 pub(super) const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
@@ -119,10 +119,10 @@ impl Stage {
     fn queue_item(&self, item: usize, number: usize, to: To, actor: Actor<'_>) {
         let Some(queue) = self.queue(number) else { return };
         let slot = self.works.lock().expect("not held by a panic")[item].clone();
-        let slot = slot.map(|work| Work::clone(&work));
+        let slot = slot.map(|work| Item::clone(&work));
         let own = actor.item.filter(|(own, _)| *own == item).map(|(_, work)| work);
         // The last handle may be gone; the function's own is good as long as it runs.
-        if let Some(work) = own.or(slot.as_ref())
+        if let Some(work) = own.or(slot.as_deref())
             && (actor.issuer.is_some() || self.may_queue(item))
         {
             if let (To::Node(node), Kind::PerCpu) = (to, self.plan.queues[number].kind) {
@@ -328,10 +328,13 @@ impl Stage {
             queue.scope(|scope| {
                 for (body, ran) in bodies.iter().zip(&ran) {
                     let unit = self.ledger.add_closure();
+                    let captured = Captured::new(&self.ledger, self.name(unit));
+                    let captured = captured.that_panics(self.plan.hardships.drops_panic);
                     if body.panics {
                         panicking.push(panic_text(unit));
+                    } else {
+                        panicking.extend(captured.panic_text());
                     }
-                    let captured = Captured::new(&self.ledger, self.name(unit));
                     let call = self.ledger.begin_call(unit, number, actor.cpu);
                     scope.spawn(move || {
                         let _captured = captured;
@@ -384,9 +387,9 @@ impl Stage {
             }
             Sim::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
-            if self.plan.hardships.refused.is_some() {
-                // After every thread was refused, only a thread that waits for work can try again, or one that asks whether an item is
-                // pending: as this one does.
+            if self.must_ask() {
+                // The runtime has no worker, and after every thread was refused it may have no other thread either. Then only a thread that
+                // waits for work can try again, or one that asks whether an item is pending: as this one does.
                 Sim::retry_now();
             }
         }

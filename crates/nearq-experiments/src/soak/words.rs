@@ -221,9 +221,10 @@ impl fmt::Display for Plan {
 
 impl fmt::Display for Hardships {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hardships { hooks, threads, refused, drops_panic, restless } = self;
+        let Hardships { hooks, hooks_panic, threads, refused, drops_panic, restless } = self;
         let mut words = Vec::new();
         words.extend(hooks.map(|time| format!("hooks that take {time:?}")));
+        words.extend(hooks_panic.then(|| "hooks that panic".to_owned()));
         words.extend(threads.map(|threads| format!("{threads} threads at most")));
         words.extend(
             refused.map(|(after, time)| format!("threads refused for {time:?} after {after:?}")),
