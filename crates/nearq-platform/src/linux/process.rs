@@ -40,6 +40,14 @@ impl Linux {
         let (pid, user) = sys::peer(socket.as_fd())?;
         Ok(Peer { pid, user })
     }
+
+    /// Whether the process that [`peer`](Self::peer) names still lives. If it does not, another process may have its number.
+    ///
+    /// # Errors
+    /// The kernel does not know: it is older than Linux 6.5.
+    pub fn peer_lives(socket: &impl AsFd) -> io::Result<bool> {
+        Ok(sys::peer_lives(socket.as_fd())?)
+    }
 }
 
 #[cfg(test)]
@@ -54,5 +62,36 @@ mod tests {
         let peer = Linux::peer(&one).unwrap();
         assert_eq!(peer.pid, std::process::id());
         assert!(Linux::peer(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know who a socket's peer is")]
+    fn a_peer_that_has_ended_is_known() {
+        let folder = std::env::temp_dir().join(format!("nearq-peer-{}", std::process::id()));
+        let _ = std::fs::remove_file(&folder);
+        let listener = std::os::unix::net::UnixListener::bind(&folder).unwrap();
+        // SAFETY: the child makes one system call and ends; both are allowed after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // The peer is the process that listened last.
+            // SAFETY: numbers only.
+            unsafe {
+                libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 1);
+                libc::_exit(0);
+            }
+        }
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        let stream = UnixStream::connect(&folder).unwrap();
+        std::fs::remove_file(&folder).unwrap();
+        let (own, _other) = UnixStream::pair().unwrap();
+        match Linux::peer_lives(&stream) {
+            Ok(lives) => assert_eq!((lives, Linux::peer_lives(&own).unwrap()), (false, true)),
+            Err(_) => crate::skipped::skipped(
+                "a socket whose process has ended",
+                "this kernel does not tell",
+                "Linux 6.5 or newer",
+            ),
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) use futex2::{current_node, futex_wait_at_node, futex_wake_at_node};
 pub(crate) use memory::{
     MemoryMode, bind_range, default_policy, page_nodes, page_size, set_default_policy,
 };
-pub(crate) use process::{at_exit, has_more_rights, peer};
+pub(crate) use process::{at_exit, has_more_rights, peer, peer_lives};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Attributes, RESET_ON_FORK, Tid, affinity, is_real_time, is_thread_of_this_process, nice,

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{Errno, Result, SavedErrno, check};
 
@@ -27,23 +27,46 @@ pub(crate) fn at_exit(hook: extern "C" fn()) -> Result<()> {
 /// The number and the user of the process that connected a socket, or that listens at its other end. The number is 0 where the process
 /// is none that the caller can see.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32)> {
-    let mut peer = MaybeUninit::<libc::ucred>::uninit();
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let peer = option::<libc::ucred>(socket, libc::SO_PEERCRED)?;
+    Ok((u32::try_from(peer.pid).unwrap_or(0), peer.uid))
+}
+
+/// Whether the process that connected a socket, or that listens at its other end, still lives. Since Linux 6.5; [`Errno::NOPROTOOPT`]
+/// before.
+pub(crate) fn peer_lives(socket: BorrowedFd<'_>) -> Result<bool> {
+    let number = match option::<c_int>(socket, libc::SO_PEERPIDFD) {
+        Ok(number) => number,
+        // Its exit status was fetched already. Later kernels give a descriptor nevertheless.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NODATA) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    // SAFETY: the kernel has just made this descriptor for the caller.
+    let process = unsafe { OwnedFd::from_raw_fd(number) };
+    let mut ended = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let _saved = SavedErrno::new();
-    let (level, option): (c_int, c_int) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: validity: one place, which is ours. Aliasing: the only reference is that passed. Thread: any thread may ask.
+    let returned = unsafe { libc::poll(&raw mut ended, 1, 0) };
+    check(returned)?;
+    Ok(returned == 0)
+}
+
+/// An option of a socket: numbers, of which any bits are a value.
+fn option<T: Copy>(socket: BorrowedFd<'_>, option: c_int) -> Result<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let _saved = SavedErrno::new();
     // SAFETY: validity: the descriptor is open, the place is as long as is said. Aliasing: the only references are those passed.
     // Thread: any thread may ask.
     let returned = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
-            level,
+            libc::SOL_SOCKET,
             option,
-            peer.as_mut_ptr().cast(),
+            value.as_mut_ptr().cast(),
             &raw mut length,
         )
     };
     check(returned)?;
     // SAFETY: validity: the call succeeded, so it has written all of it. Aliasing and thread: a local.
-    let peer = unsafe { peer.assume_init() };
-    Ok((u32::try_from(peer.pid).unwrap_or(0), peer.uid))
+    Ok(unsafe { value.assume_init() })
 }
