@@ -46,8 +46,9 @@ Processes:
            other CPUs itself since
   COMMAND  its command line
 
-Homes are those of `nearq run` and `nearq run --tree` that run now. Of other
-users' processes nothing is said but how many there are; root sees all.
+Homes are those that `nearq run` and `nearq run --tree` keep now; where all CPUs
+are of one node, they keep none. Of other users' processes nothing is said but
+how many there are; root sees all. Command lines are cut to 4096 bytes.
 
 Examples:
   nearq homes
@@ -141,7 +142,12 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     }
     text += &places(nodes, survey);
     if survey.keepers.is_empty() {
-        text += "\nno `nearq run` runs now\n";
+        text += "\nno `nearq run` keeps homes now";
+        text += if nodes.is_single() {
+            "; on one node, only one with `--scope cache` does\n"
+        } else {
+            "\n"
+        };
     }
     if !survey.residents.is_empty() {
         text.push('\n');
@@ -329,5 +335,7 @@ mod tests {
         };
         let text = text(&nodes, &survey, false, 80);
         assert!(text.starts_with("This machine has one node"), "{text}");
+        // One may run all the same: it keeps none.
+        assert!(text.contains("no `nearq run` keeps homes now; on one node"), "{text}");
     }
 }

@@ -2,9 +2,22 @@
 //!
 //! Processes come and go while they are read: what is gone is `None` or missing from a list, never an error.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read as _};
+use std::path::Path;
 use std::time::Duration;
+
+/// Bytes that are read of a process's small files: `stat`, `comm`, and clocks.
+pub const LONGEST: u64 = 64 << 10;
+/// Bytes that are read of `status`: with all groups that a process can have it is three quarters of that.
+pub const LONGEST_STATUS: u64 = 1 << 20;
+/// Bytes that are read of `environ`. The kernel starts no program with more, but a program can have any part of its memory shown there.
+pub const LONGEST_ENVIRONMENT: u64 = 8 << 20;
+/// Bytes that are read of a command line, which is shown.
+pub const LONGEST_COMMAND: u64 = 4 << 10;
+/// Bytes that are read of the lists of a process's mappings, of which there are 65,530 at most unless the system allows more.
+pub const LONGEST_MAPS: u64 = 64 << 20;
 
 /// A tick of the times in `/proc`, which are in hundredths of a second on every kernel, whatever its own tick is.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -107,28 +120,29 @@ pub fn parse_cpu_clocks(text: &str) -> Option<Vec<(usize, Clock)>> {
     Some(cpus.collect())
 }
 
-/// Reads the text of `/proc/PID/numa_maps`: bytes for each node, by the kernel's number.
-pub fn parse_numa_maps(text: &str) -> Vec<(usize, u64)> {
-    let mut bytes: Vec<(usize, u64)> = Vec::new();
-    for line in text.lines() {
-        let size = line
-            .split_ascii_whitespace()
-            .find_map(|word| word.strip_prefix("kernelpagesize_kB=")?.parse::<u64>().ok())
-            .unwrap_or(4);
-        for word in line.split_ascii_whitespace() {
-            let pages = word.strip_prefix('N').and_then(|rest| rest.split_once('='));
-            let Some((node, pages)) = pages else { continue };
-            let (Ok(node), Ok(pages)) = (node.parse::<usize>(), pages.parse::<u64>()) else {
-                continue;
-            };
-            match bytes.iter_mut().find(|(known, _)| *known == node) {
-                Some((_, sum)) => *sum += pages * size * 1024,
-                None => bytes.push((node, pages * size * 1024)),
-            }
-        }
+/// Reads `/proc/PID/numa_maps`, line by line: bytes for each node, by the kernel's number.
+fn count_mappings(mut from: impl BufRead) -> Option<Vec<(usize, u64)>> {
+    let (mut bytes, mut line) = (BTreeMap::new(), Vec::new());
+    while from.read_until(b'\n', &mut line).ok()? > 0 {
+        add_mapping(&String::from_utf8_lossy(&line), &mut bytes);
+        line.clear();
     }
-    bytes.sort_unstable();
-    bytes
+    Some(bytes.into_iter().collect())
+}
+
+/// Adds a line of it.
+fn add_mapping(line: &str, bytes: &mut BTreeMap<usize, u64>) {
+    let size = line
+        .split_ascii_whitespace()
+        .find_map(|word| word.strip_prefix("kernelpagesize_kB=")?.parse::<u64>().ok())
+        .unwrap_or(4);
+    for word in line.split_ascii_whitespace() {
+        let pages = word.strip_prefix('N').and_then(|rest| rest.split_once('='));
+        let Some((node, pages)) = pages else { continue };
+        let (Ok(node), Ok(pages)) = (node.parse(), pages.parse::<u64>()) else { continue };
+        let sum = bytes.entry(node).or_default();
+        *sum = pages.saturating_mul(size).saturating_mul(1024).saturating_add(*sum);
+    }
 }
 
 /// Reads the text of `/proc/meminfo`: bytes that can be had without swapping.
@@ -139,7 +153,7 @@ pub fn parse_available(text: &str) -> Option<u64> {
 
 /// Bytes that can be had without swapping.
 pub fn available_memory() -> Option<u64> {
-    parse_available(&read("/proc/meminfo".to_owned())?)
+    parse_available(&read("/proc/meminfo", LONGEST)?)
 }
 
 /// All processes, by number.
@@ -151,17 +165,24 @@ pub fn all() -> Vec<u32> {
 
 /// What `/proc/PID/stat` says of a process.
 pub fn stat(process: u32) -> Option<Stat> {
-    parse_stat(&read(format!("/proc/{process}/stat"))?)
+    parse_stat(&read(format!("/proc/{process}/stat"), LONGEST)?)
+}
+
+/// The effective user of a process. The owner of its folder in `/proc` is root where the process wants to be a secret.
+pub fn user(process: u32) -> Option<u32> {
+    let status = read(format!("/proc/{process}/status"), LONGEST_STATUS)?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// What `/proc/PID/task/TID/stat` says of a thread.
 pub fn thread_stat(process: u32, thread: u32) -> Option<Stat> {
-    parse_stat(&read(format!("/proc/{process}/task/{thread}/stat"))?)
+    parse_stat(&read(format!("/proc/{process}/task/{thread}/stat"), LONGEST)?)
 }
 
 /// How long a thread ran and waited. `None` if it is gone, or the kernel was built without `SCHED_INFO`.
 pub fn thread_clock(process: u32, thread: u32) -> Option<Clock> {
-    parse_clock(&read(format!("/proc/{process}/task/{thread}/schedstat"))?)
+    parse_clock(&read(format!("/proc/{process}/task/{thread}/schedstat"), LONGEST)?)
 }
 
 /// The threads of a process; none if it is gone.
@@ -177,7 +198,8 @@ fn numbers(folder: &str) -> Vec<u32> {
 
 /// The processes that a thread has started and that live.
 pub fn children(process: u32, thread: u32) -> Vec<u32> {
-    let text = read(format!("/proc/{process}/task/{thread}/children")).unwrap_or_default();
+    let text =
+        read(format!("/proc/{process}/task/{thread}/children"), LONGEST_MAPS).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
@@ -212,17 +234,25 @@ pub fn descendants(process: u32) -> Vec<(u32, Vec<u32>)> {
 /// Bytes of a process on each node, by the kernel's number. Takes some 13 ms for each GiB. `None` if it is gone, or belongs to
 /// somebody else.
 pub fn resident(process: u32) -> Option<Vec<(usize, u64)>> {
-    Some(parse_numa_maps(&read(format!("/proc/{process}/numa_maps"))?))
+    let file = File::open(format!("/proc/{process}/numa_maps")).ok()?;
+    count_mappings(BufReader::new(file.take(LONGEST_MAPS)))
 }
 
 /// What the tasks of each CPU have run and waited since the machine started.
 pub fn cpu_clocks() -> Option<Vec<(usize, Clock)>> {
-    parse_cpu_clocks(&read("/proc/schedstat".to_owned())?)
+    parse_cpu_clocks(&read("/proc/schedstat", LONGEST_MAPS)?)
 }
 
-/// Names may be any bytes.
-fn read(path: String) -> Option<String> {
-    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+/// The beginning of a file, up to so many bytes: a process may make its own as long as it likes, and names may be any bytes.
+pub fn read(path: impl AsRef<Path>, most: u64) -> Option<String> {
+    Some(String::from_utf8_lossy(&read_bytes(path, most).ok()?).into_owned())
+}
+
+/// The same as it is.
+pub(crate) fn read_bytes(path: impl AsRef<Path>, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -273,7 +303,14 @@ mod tests {
         let text = "7f00 default anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4\n\
                     7f10 prefer:1 file=/tmp/N5=x anon=1 N1=1 kernelpagesize_kB=2048\n\
                     7f20 default\n";
-        assert_eq!(parse_numa_maps(text), [(0, 4096), (1, 2 * 4096 + (2 << 20))]);
+        let bytes = count_mappings(text.as_bytes()).unwrap();
+        assert_eq!(bytes, [(0, 4096), (1, 2 * 4096 + (2 << 20))]);
+    }
+
+    #[test]
+    fn no_more_is_read_than_may_be() {
+        assert_eq!(read("/dev/zero", 100_000).unwrap().len(), 100_000);
+        assert!(read("/proc/self/stat", 10).is_some_and(|text| text.len() == 10));
     }
 
     #[test]
@@ -312,6 +349,8 @@ mod tests {
         let all = all();
         assert!(all.is_sorted() && [process, child.id()].iter().all(|number| all.contains(number)));
         assert!(available_memory().unwrap() > 0);
+        // SAFETY: no pointers.
+        assert_eq!(user(process), Some(unsafe { libc::geteuid() }));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(super::stat(child.id()).is_none() && threads(child.id()).is_empty());

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +16,11 @@ use nearq_topology::CpuSet;
 use crate::observe::Observer;
 use crate::proc;
 use crate::tree::{FILE, Glimpse, How, STEWARD, State, View};
+
+/// Open files of a process that are looked at. A table is opened early, and has a low number.
+const MOST_FILES: usize = 4096;
+/// Tables of a process that are looked at.
+const MOST_TABLES: usize = 16;
 
 /// Why a process is at home on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,29 +108,33 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     };
     // SAFETY: no pointers.
     let user = unsafe { libc::geteuid() };
-    let mut own = Vec::new();
+    let mut own = BTreeMap::new();
     for pid in proc::all() {
-        match fs::metadata(format!("/proc/{pid}")) {
-            Ok(found) if user == 0 || found.uid() == user => own.push(pid),
-            Ok(_) => survey.hidden += 1,
-            Err(_) => {}
+        match proc::user(pid) {
+            Some(its) if user == 0 || its == user => drop(own.insert(pid, its)),
+            Some(_) => survey.hidden += 1,
+            None => {}
         }
     }
     let mut entries = BTreeMap::new();
-    for &pid in &own {
+    for (&pid, &keepers_user) in &own {
         if is_keeper(pid) {
             let found = tables(pid);
             if !found.is_empty() {
                 survey.keepers.push(pid);
             }
+            // Whoever makes a table can write any number into it.
+            let may_keep = |other| {
+                own.get(&other).is_some_and(|user| keepers_user == 0 || *user == keepers_user)
+            };
             for glimpse in found {
                 if let Some(view) = glimpse.view() {
-                    read(pid, &view, nodes, &mut entries);
+                    read(pid, &view, nodes, may_keep, &mut entries);
                 }
             }
         }
     }
-    for pid in own {
+    for pid in own.into_keys() {
         if let Some(resident) = resident(pid, &entries, nodes, which) {
             survey.count(&resident);
             survey.residents.push(resident);
@@ -152,8 +160,8 @@ impl Survey {
 }
 
 fn name(pid: u32) -> Option<String> {
-    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    let name = proc::read(format!("/proc/{pid}/comm"), proc::LONGEST)?;
+    Some(name.trim_end().to_owned())
 }
 
 /// Whether it may keep homes, by its name.
@@ -164,23 +172,29 @@ fn is_keeper(pid: u32) -> bool {
 /// The tables that a process has open.
 fn tables(pid: u32) -> Vec<Glimpse> {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let paths = files.take(MOST_FILES).filter_map(|file| Some(file.ok()?.path()));
     let is_table = |path: &PathBuf| {
         use std::os::unix::ffi::OsStrExt as _;
         fs::read_link(path).is_ok_and(|target| target.as_os_str().as_bytes().starts_with(FILE))
     };
-    paths.filter(is_table).filter_map(|path| Glimpse::of(&path)).collect()
+    paths.filter(is_table).take(MOST_TABLES).filter_map(|path| Glimpse::of(&path)).collect()
 }
 
-/// The entries of a table, by process.
-fn read(keeper: u32, view: &View<'_>, nodes: &Nodes, entries: &mut BTreeMap<u32, Entry>) {
+/// The entries of a table, by process, of those processes of which it may say anything.
+fn read(
+    keeper: u32,
+    view: &View<'_>,
+    nodes: &Nodes,
+    may_keep: impl Fn(u32) -> bool,
+    entries: &mut BTreeMap<u32, Entry>,
+) {
     let node_of = |home: usize| {
         let words: Vec<u64> =
             (0..view.layout().mask_words()).map(|word| view.mask_word(home, word)).collect();
         CpuSet::from_words(&words).first().and_then(|cpu| nodes.of_cpu(cpu))
     };
     let homes: Vec<_> = (0..view.layout().homes()).map(node_of).collect();
-    for (_, entry, _) in view.entries() {
+    for (_, entry, _) in view.entries().filter(|(_, entry, _)| may_keep(entry.pid)) {
         let home = homes.get(entry.home).copied().flatten();
         entries.insert(entry.pid, Entry { keeper, home, how: entry.how, state: entry.state });
     }
@@ -225,7 +239,8 @@ fn bound_to(pid: u32, nodes: &Nodes) -> Option<usize> {
 }
 
 fn command(pid: u32) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = format!("/proc/{pid}/cmdline");
+    let line = proc::read_bytes(line, proc::LONGEST_COMMAND).unwrap_or_default();
     let line = line.strip_suffix(b"\0").unwrap_or(&line);
     if line.is_empty() {
         return name(pid).unwrap_or_default();
@@ -270,7 +285,8 @@ mod tests {
         assert!(!found.is_empty());
         let mut entries = BTreeMap::new();
         for glimpse in &found {
-            read(std::process::id(), &glimpse.view().unwrap(), &nodes, &mut entries);
+            let all = |_| true;
+            read(std::process::id(), &glimpse.view().unwrap(), &nodes, all, &mut entries);
         }
         let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
         assert_eq!((resident.home, resident.keeper), (Some(0), Some(std::process::id())));

@@ -1,7 +1,6 @@
 //! The processes of a tree as `/proc` has them, and how what was done to them is undone.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use nearq_home::Nodes;
 use nearq_platform::Linux;
@@ -26,7 +25,8 @@ pub(crate) enum Knows {
 
 /// What a process was told, of the tree whose table has that token.
 pub(crate) fn knows(process: u32, token: u64) -> Knows {
-    let Ok(environment) = fs::read(format!("/proc/{process}/environ")) else {
+    let environ = format!("/proc/{process}/environ");
+    let Ok(environment) = proc::read_bytes(environ, proc::LONGEST_ENVIRONMENT) else {
         return Knows::Secret;
     };
     if environment.is_empty() {

@@ -8,7 +8,6 @@
 //! that their CPUs say. Where homes are chosen lazily it is done more often: who has used [`ENOUGH`] gets the least loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -342,7 +341,7 @@ impl<'a> Steward<'a> {
 
     /// Whether a process without an entry could have one; says so once if not.
     fn look_at_program(&mut self, pid: u32) -> bool {
-        let why = match fs::read(format!("/proc/{pid}/maps")) {
+        let why = match proc::read_bytes(format!("/proc/{pid}/maps"), proc::LONGEST_MAPS) {
             // A program that is about to end has none.
             Ok(maps) if maps.is_empty() => return false,
             Ok(maps) if contains(&maps, LIBRARY) => return true,
@@ -359,7 +358,7 @@ impl<'a> Steward<'a> {
         };
         let is_first = self.summary.statically_linked + self.summary.more_rights == 1;
         if is_first {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = proc::read(format!("/proc/{pid}/comm"), proc::LONGEST).unwrap_or_default();
             (self.notice)(&format!(
                 "{} (process {pid}) chooses no home: {why}; it stays where it was started, and so do others of that kind",
                 name.trim_end()

@@ -6,7 +6,8 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::slice;
@@ -14,6 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 use nearq_home::{Load, Nodes};
 use nearq_topology::CpuSet;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::layout::{
     Entry, How, Layout, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES, header, home,
@@ -38,8 +40,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn of(file: &impl std::os::fd::AsRawFd, words: usize, write: bool) -> io::Result<Self> {
-        let access = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    fn of(file: &File, words: usize) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
         let length = words * size_of::<AtomicU64>();
         // SAFETY: a new mapping, where the system wants it.
         let address = unsafe {
@@ -54,8 +56,7 @@ impl Mapping {
 
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: validity: mapped, page-aligned and of that length as long as `self` lives; the length of the file is sealed.
-        // Aliasing: others write it too, so all of it is atomic; where it is mapped for reading only, `View`s of others' tables
-        // are only read.
+        // Aliasing: others write it too, so all of it is atomic.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.words) }
     }
 }
@@ -136,7 +137,7 @@ impl Table {
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         let file = sealed_file(layout.words() * size_of::<AtomicU64>())?;
-        let mapping = Mapping::of(&file, layout.words(), true)?;
+        let mapping = Mapping::of(&file, layout.words())?;
         let token = random()?;
         let view = View::make(mapping.words(), layout, token);
         let view = view.expect("the mapping is as long as the layout says");
@@ -155,7 +156,7 @@ impl Table {
             view.set_mask_word(nodes.len(), at, *word);
         }
         view.set_count(header::FLAGS, if sets_memory { member::MEMORY } else { 0 });
-        Ok(Table { file, mapping, layout, token })
+        Ok(Table { file: file.into(), mapping, layout, token })
     }
 
     /// All members have this home from now on, and choose none.
@@ -267,31 +268,45 @@ impl Table {
     }
 }
 
-/// Another process's table, to be looked at.
+/// Another process's table, to be looked at: as it was when it was read.
 #[derive(Debug)]
 pub struct Glimpse {
-    mapping: Mapping,
+    words: Box<[AtomicU64]>,
 }
 
 impl Glimpse {
     /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
+    ///
+    /// Anybody may give a pipe or a device the name of a table. So it is looked at before it is opened, and opened for reading only if it is a
+    /// file in memory as a table is one; and it is copied, never mapped.
     pub fn of(path: &Path) -> Option<Self> {
-        let file = File::open(path).ok()?;
-        // SAFETY: numbers only.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & SEALS != SEALS {
+        let found =
+            File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?);
+        let metadata = found.metadata().ok()?;
+        let of_memory = sealed_file(0).ok()?.metadata().ok()?.dev();
+        if metadata.dev() != of_memory || !metadata.is_file() || metadata.nlink() != 0 {
             return None;
         }
-        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
-        let words = length / size_of::<AtomicU64>();
-        let mapping = Mapping::of(&file, words.min(MOST_WORDS), false).ok()?;
-        View::of(mapping.words(), None)?;
-        Some(Self { mapping })
+        let again = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?);
+        let seals = rustix::fs::fcntl_get_seals(&file).ok()?;
+        let length = usize::try_from(metadata.len()).ok()?;
+        if !seals.contains(SEALS) || length > MOST_WORDS * size_of::<AtomicU64>() {
+            return None;
+        }
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let (words, _) = bytes.as_chunks::<{ size_of::<AtomicU64>() }>();
+        let words: Box<[AtomicU64]> =
+            words.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
+        View::of(&words, None)?;
+        Some(Self { words })
     }
 
-    /// The table to be read; none once somebody has written nonsense over it.
+    /// The table to be read.
     pub fn view(&self) -> Option<View<'_>> {
-        View::of(self.mapping.words(), None)
+        View::of(&self.words, None)
     }
 }
 
@@ -300,25 +315,15 @@ const MOST_WORDS: usize = match Layout::new(MAX_HOMES, MAX_MASK_WORDS, super::MA
     Some(layout) => layout.words(),
     None => 0,
 };
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// A file in memory whose length nobody can change.
-fn sealed_file(length: usize) -> io::Result<OwnedFd> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends in a zero byte.
-    let file = unsafe { libc::memfd_create(NAME.as_ptr(), flags) };
-    if file < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else's.
-    let file = unsafe { OwnedFd::from_raw_fd(file) };
-    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
-    // SAFETY: numbers only.
-    let made = unsafe {
-        libc::ftruncate(file.as_raw_fd(), length) == 0
-            && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) == 0
-    };
-    if made { Ok(file) } else { Err(io::Error::last_os_error()) }
+fn sealed_file(length: usize) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create(NAME, flags)?);
+    file.set_len(length as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 fn random() -> io::Result<u64> {
@@ -334,4 +339,78 @@ pub(crate) fn now() -> u64 {
     // SAFETY: the place is ours.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::path::PathBuf;
+
+    fn path(file: &impl AsFd) -> PathBuf {
+        format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
+    }
+
+    fn table() -> Table {
+        let nodes = Nodes::pretended(&[(0, "0-1".parse().unwrap())], &[vec![10]]);
+        Table::with_entries(&nodes, &nodes.cpus(), false, 8).unwrap()
+    }
+
+    #[test]
+    fn a_table_is_seen_by_others_as_it_is() {
+        let table = table();
+        assert!(table.claim_for(4711, 0));
+        let glimpse = Glimpse::of(&path(&table.file)).unwrap();
+        assert_eq!(
+            glimpse.view().unwrap().entries().map(|(_, entry, _)| entry.pid).next(),
+            Some(4711)
+        );
+    }
+
+    #[test]
+    fn what_only_has_the_name_of_a_table_is_not_opened() {
+        let folder = std::env::temp_dir().join(format!("nearq-table-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let name = folder.join("memfd:nearq-tree");
+        // A pipe that nobody writes would be waited for.
+        let (found, reader) = std::sync::mpsc::channel();
+        rustix::fs::mknodat(rustix::fs::CWD, &name, rustix::fs::FileType::Fifo, Mode::RWXU, 0)
+            .unwrap();
+        let held = rustix::fs::open(&name, OFlags::PATH, Mode::empty()).unwrap();
+        let pipe = path(&held);
+        std::thread::spawn(move || found.send(Glimpse::of(&pipe).is_none()));
+        let is_none = reader.recv_timeout(std::time::Duration::from_secs(20));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(is_none, Ok(true), "a pipe was opened");
+
+        assert!(Glimpse::of(Path::new("/dev/zero")).is_none());
+        assert!(Glimpse::of(Path::new("/proc/self/exe")).is_none());
+    }
+
+    #[test]
+    fn files_in_memory_that_are_no_tables_are_none() {
+        let words = table()
+            .words()
+            .iter()
+            .map(|word| word.load(std::sync::atomic::Ordering::Relaxed))
+            .collect::<Vec<_>>();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let open =
+            || File::from(rustix::fs::memfd_create(NAME, MemfdFlags::ALLOW_SEALING).unwrap());
+        let unsealed = open();
+        unsealed.write_all_at(&bytes, 0).unwrap();
+        assert!(Glimpse::of(&path(&unsealed)).is_none());
+        rustix::fs::fcntl_add_seals(&unsealed, SEALS).unwrap();
+        assert!(Glimpse::of(&path(&unsealed)).is_some());
+        // Terabytes of nothing behind it.
+        let huge = open();
+        huge.write_all_at(&bytes, 0).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        rustix::fs::fcntl_add_seals(&huge, SEALS).unwrap();
+        assert!(Glimpse::of(&path(&huge)).is_none());
+        let short = open();
+        short.write_all_at(&bytes[..bytes.len() - 8], 0).unwrap();
+        rustix::fs::fcntl_add_seals(&short, SEALS).unwrap();
+        assert!(Glimpse::of(&path(&short)).is_none());
+    }
 }

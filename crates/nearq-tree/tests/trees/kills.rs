@@ -179,7 +179,7 @@ fn both_are_killed_at_once() {
     are_free(&free);
 }
 
-/// The table of a tree, as others see it.
+/// The table of a tree, as others see it now.
 fn table(steward: u32) -> Option<Glimpse> {
     let files = fs::read_dir(format!("/proc/{steward}/fd")).ok()?;
     let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
@@ -197,11 +197,7 @@ fn members_that_are_killed_are_taken_out() {
     let script = "i=0; while [ $i -lt 40 ]; do sh -c 'while :; do /bin/true; done' & i=$((i+1)); done; sleep 1000; exit";
     let tree = Marked::start("members", &[], script);
     let steward = tree.steward();
-    let table = until("it has a table", || table(steward));
-    let living = || -> BTreeSet<u32> {
-        let view = table.view().expect("nobody writes nonsense here");
-        view.entries().map(|(_, entry, _)| entry.pid).collect()
-    };
+    until("it has a table", || table(steward));
     // While they execute one program after the other, so some die with a home just taken or just given back.
     // The command sleeps once it has begun all of them; then there are more shells only while a loop forks.
     let mut loops = until("forty loops and the command run", || {
@@ -218,10 +214,12 @@ fn members_that_are_killed_are_taken_out() {
         kill(pid, libc::SIGKILL);
     }
     until("the dead are taken out, and counted out", || {
+        let table = table(steward)?;
         let view = table.view()?;
-        let all_live = living().iter().all(|pid| cpus(*pid).is_some());
+        let living: BTreeSet<u32> = view.entries().map(|(_, entry, _)| entry.pid).collect();
+        let all_live = living.iter().all(|pid| cpus(*pid).is_some());
         let given: u32 = (0..2).map(|home| view.given(home)).sum();
         // The shell, and what it waits for.
-        (all_live && living().len() == 2 && given == 2).then_some(())
+        (all_live && living.len() == 2 && given == 2).then_some(())
     });
 }
