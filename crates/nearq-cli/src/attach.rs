@@ -1,13 +1,77 @@
-//! Speaking to a process: connecting to it, and what its refusals are for the command.
+//! Speaking to processes: connecting to one, asking many who they are, and what refusals are for the command.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nearq_control::client::{Client, ClientError};
-use nearq_control::protocol::Refusal;
+use nearq_control::find::Found;
+use nearq_control::protocol::{GetProcess, Process, Refusal};
 
 use crate::output::Failure;
+
+/// Processes that are asked at once: one that is stopped answers none of the others' questions.
+const AT_ONCE: usize = 64;
 
 /// Connects to the process with that number.
 pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
     Client::connect(pid).map_err(Failure::input)
+}
+
+/// Asks all of them who they are, many side by side: each for so long, and none after the deadline. What they answer is in their order.
+pub(crate) fn ask_all(
+    found: &[Found],
+    patience: Duration,
+    deadline: Instant,
+) -> Vec<Result<Process, String>> {
+    let late = || Err("not asked: others have taken all the time; ask it alone".to_owned());
+    let answers = Mutex::new(vec![None; found.len()]);
+    let turns = Mutex::new(in_turn(found).into_iter());
+    let work = || {
+        while let Some(index) = lock(&turns).next() {
+            let until = deadline.min(Instant::now() + patience);
+            if until <= Instant::now() {
+                return;
+            }
+            let answer = ask(found[index].pid, until);
+            lock(&answers)[index] = Some(answer);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(found.len()) {
+            // Where no other thread can be had, this one asks alone.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let answers = answers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The order in which they are asked: each user's first, then each user's second, so that no user's many slow ones keep all others waiting.
+fn in_turn(found: &[Found]) -> Vec<usize> {
+    let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut order: Vec<(usize, usize)> = Vec::new();
+    for (index, process) in found.iter().enumerate() {
+        let before = of_user.entry(process.user).or_default();
+        order.push((*before, index));
+        *before += 1;
+    }
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| index).collect()
+}
+
+fn ask(pid: u32, until: Instant) -> Result<Process, String> {
+    let left = || until.saturating_duration_since(Instant::now());
+    let mut client = Client::connect_within(pid, left()).map_err(|error| error.to_string())?;
+    client.set_patience(left());
+    let reply = client.call(&GetProcess {}).map_err(|error| error.to_string())?;
+    Ok(reply.process)
 }
 
 /// What is wrong where the process does not do what it was asked for.
@@ -15,7 +79,6 @@ pub(crate) fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused(Refusal::NotPermitted { .. }) => Failure::run(error),
         ClientError::Refused(_) => Failure::input(error),
-        ClientError::Io(error) => Failure::run(format!("the process does not answer: {error}")),
         error => Failure::run(error),
     }
 }

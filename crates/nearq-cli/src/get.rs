@@ -6,7 +6,7 @@
 use clap::Args;
 use nearq_command::screen::{Side, columns, plain};
 use nearq_control::client::{Client, ClientError};
-use nearq_control::protocol::{GetSettings, Refusal, Setting, Settings, SettingsReply};
+use nearq_control::protocol::{GetSettings, Refusal, Setting, Settings, SettingsReply, some_of};
 
 use crate::attach;
 use crate::output::{self, Failure};
@@ -117,7 +117,7 @@ fn one<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
     };
     all().find(|setting| setting.key == key).ok_or_else(|| {
         let keys: Vec<&str> = all().map(|setting| setting.key.as_str()).collect();
-        Failure::input(format!("there is no setting `{key}` here; there are {}", keys.join(", ")))
+        Failure::input(format!("there is no setting `{key}` here; there are {}", some_of(&keys)))
     })
 }
 

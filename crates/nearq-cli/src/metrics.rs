@@ -2,16 +2,19 @@
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
+use std::fmt;
 use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_control::metrics::text;
+use nearq_control::metrics::write_text;
 use nearq_control::protocol::GetStatistics;
 
 use crate::attach;
 use crate::output::{self, Failure};
 
+/// Bytes that are printed at once.
+const PAGE: usize = 64 * 1024;
 /// Seconds that items may be timed for at most: a scrape takes no longer.
 const LONGEST: u64 = 3600;
 
@@ -47,7 +50,38 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         sleep(Duration::from_secs(seconds));
     }
     let reply = client.call(&GetStatistics { timing }).map_err(attach::failure)?;
-    output::print(&text(reply.statistics))
+    let mut pages = Pages { text: String::new(), ended: None };
+    match write_text(reply.statistics, &mut pages).and_then(|()| pages.turn()) {
+        Ok(()) => Ok(()),
+        Err(_) => pages.ended.unwrap_or(Ok(())),
+    }
+}
+
+/// Text that is printed page by page.
+struct Pages {
+    text: String,
+    /// Why no more is printed: standard output cannot be written, or nobody reads it.
+    ended: Option<Result<(), Failure>>,
+}
+
+impl Pages {
+    /// Prints what there is.
+    fn turn(&mut self) -> fmt::Result {
+        let printed = output::try_print(&self.text);
+        self.text.clear();
+        if let Ok(true) = printed {
+            return Ok(());
+        }
+        self.ended = Some(printed.map(drop));
+        Err(fmt::Error)
+    }
+}
+
+impl fmt::Write for Pages {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+        if self.text.len() < PAGE { Ok(()) } else { self.turn() }
+    }
 }
 
 fn seconds(text: &str) -> Result<u64, String> {

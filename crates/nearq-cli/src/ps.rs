@@ -2,26 +2,21 @@
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
-use std::error::Error;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use nearq_command::screen::{Side, columns, plain};
-use nearq_control::client::Client;
 use nearq_control::find::{Found, processes};
-use nearq_control::protocol::{Access, GetProcess, Process};
+use nearq_control::protocol::{Access, Process};
 use serde::Serialize;
 use uzers::{get_effective_uid, get_user_by_uid};
 
+use crate::attach;
 use crate::output::{self, Failure};
 
-/// Processes that are asked at once: one that is stopped answers none of the others' questions.
-const AT_ONCE: usize = 32;
-/// How long one is waited for: who lists processes wants a list.
+/// How long one is waited for, and all together: who lists processes wants a list.
 const PATIENCE: Duration = Duration::from_secs(3);
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 const LEGEND: &str = "\
 Columns:
@@ -54,7 +49,7 @@ pub(crate) struct Options {
 struct Row {
     pid: u32,
     socket: String,
-    user: Option<String>,
+    user: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<Process>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,49 +60,28 @@ struct Row {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut found = processes();
     found.sort_by_key(|found| found.pid);
-    let rows = ask(&found);
+    let answers = attach::ask_all(&found, PATIENCE, Instant::now() + LIST_PATIENCE);
+    let rows: Vec<Row> =
+        found.iter().zip(answers).map(|(found, answer)| row(found, answer)).collect();
     if options.json {
         return output::json(&rows);
     }
     output::print(&text(&rows, get_effective_uid() == 0))
 }
 
-/// Asks all of them, some at once.
-fn ask(found: &[Found]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for some in found.chunks(AT_ONCE) {
-        thread::scope(|scope| {
-            let asked: Vec<_> = some.iter().map(|found| scope.spawn(|| row(found))).collect();
-            rows.extend(asked.into_iter().filter_map(|asked| asked.join().ok()));
-        });
-    }
-    rows
+fn row(found: &Found, answer: Result<Process, String>) -> Row {
+    let (process, error) = match answer {
+        Ok(process) => (Some(process), None),
+        Err(error) => (None, Some(error)),
+    };
+    let socket = found.socket.display().to_string();
+    Row { pid: found.pid, socket, user: user(found.user), process, error }
 }
 
-fn row(found: &Found) -> Row {
-    let asked = || -> Result<_, Box<dyn Error>> {
-        let mut client = Client::connect(found.pid)?;
-        client.set_patience(PATIENCE)?;
-        Ok(client.call(&GetProcess {})?)
-    };
-    let (process, error) = match asked() {
-        Ok(reply) => (Some(reply.process), None),
-        Err(error) => (None, Some(error.to_string())),
-    };
-    Row {
-        pid: found.pid,
-        socket: found.socket.display().to_string(),
-        user: user(found.pid),
-        process,
-        error,
-    }
-}
-
-/// Whose a process is: by name, or by number where there is none.
-fn user(pid: u32) -> Option<String> {
-    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    let named = get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned());
-    Some(named.unwrap_or_else(|| uid.to_string()))
+/// A user by name, or by number where there is none.
+fn user(user: u32) -> String {
+    let named = get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
+    named.unwrap_or_else(|| user.to_string())
 }
 
 fn text(rows: &[Row], with_users: bool) -> String {
@@ -131,7 +105,7 @@ fn text(rows: &[Row], with_users: bool) -> String {
         };
         vec![
             row.pid.to_string(),
-            row.user.as_deref().map_or_else(none, plain),
+            plain(&row.user),
             access.map_or_else(none, String::from),
             runtime.map_or_else(none, |process| number(process.queues)),
             runtime.map_or_else(none, |process| number(process.workers)),
@@ -154,7 +128,7 @@ mod tests {
 
     fn row(pid: u32, process: Option<Process>, error: Option<&str>) -> Row {
         let socket = format!("/run/user/1000/nearq/{pid}");
-        Row { pid, socket, user: Some("ann".into()), process, error: error.map(String::from) }
+        Row { pid, socket, user: "ann".into(), process, error: error.map(String::from) }
     }
 
     fn process(command: &str, control: Access, runtime: bool) -> Process {

@@ -146,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Reads batches on a thread of its own, as a read cannot be told to look at the clock or at signals.
-fn read(replies: Replies<TraceBatch>, sender: SyncSender<Message>) -> Result<(), Failure> {
+fn read(replies: Replies<protocol::Trace>, sender: SyncSender<Message>) -> Result<(), Failure> {
     let read = move || {
         for reply in replies {
             let (message, over) = match reply {
@@ -168,7 +168,11 @@ fn read(replies: Replies<TraceBatch>, sender: SyncSender<Message>) -> Result<(),
 fn next(messages: &Receiver<Message>, deadline: Option<Instant>) -> Option<Message> {
     let received = match deadline {
         None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        Some(deadline) => messages.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        Some(deadline) => match deadline.saturating_duration_since(Instant::now()) {
+            // Also where there are messages all the time.
+            Duration::ZERO => return None,
+            left => messages.recv_timeout(left),
+        },
     };
     match received {
         Ok(message) => Some(message),
@@ -199,6 +203,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
     use nearq_control::protocol::MOST_SAMPLES_PER_SECOND;
+
+    #[test]
+    fn the_time_is_over_however_many_messages_there_are() {
+        let (sender, messages) = sync_channel(1);
+        sender.send(Message::Batch(TraceBatch::default())).unwrap();
+        assert!(next(&messages, Some(Instant::now())).is_none());
+        assert!(next(&messages, None).is_some());
+    }
 
     #[test]
     fn the_help_says_how_many_are_told() {

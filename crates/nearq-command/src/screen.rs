@@ -19,6 +19,9 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// Columns that a column of a table has at most: a longer text makes its own row longer, and no other.
+const WIDEST: usize = 256;
+
 /// To which side a column's texts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -40,7 +43,10 @@ pub fn pad(text: &str, columns: usize, side: Side) -> String {
 /// Rows in columns, two blanks apart, each as wide as it has to be.
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..sides.len())
-        .map(|column| rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
+        .map(|column| {
+            let widest = rows.iter().map(|row| row[column].width()).max();
+            widest.unwrap_or(0).min(WIDEST)
+        })
         .collect();
     let mut text = String::new();
     for row in rows {
@@ -110,6 +116,10 @@ mod tests {
         let rows = [row(["PID", "NAME", "REST"]), row(["12345", "äö", ""])];
         let text = columns(&[Side::Right, Side::Left, Side::Left], &rows);
         assert_eq!(text, "  PID  NAME  REST\n12345  äö\n");
+        let long = "x".repeat(100_000);
+        let rows = [row(["1", &long, "a"]), row(["2", "", "b"])];
+        let text = columns(&[Side::Left; 3], &rows);
+        assert!(text.ends_with(&format!("\n2  {}  b\n", " ".repeat(WIDEST))), "{}", text.len());
     }
 
     #[test]

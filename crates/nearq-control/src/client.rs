@@ -1,22 +1,25 @@
 //! Asking a process: one connection, one call after the other.
 
+mod wire;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use crate::find::ConnectError;
-use crate::protocol::{INTERFACE, Refusal, Request};
-use crate::{find, socket};
+use crate::find::{self, reach};
+use crate::protocol::{INTERFACE, LONGEST_REFUSAL, Refusal, Request};
+use wire::Wire;
 
-/// How long an answer may take: a process whose threads all wait for a CPU is slow, not gone.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer at most.
-const LONGEST_ANSWER: u64 = 64 << 20;
+/// How long an answer may take as a whole, unless it is said otherwise: a process whose threads all wait for a CPU is slow, not gone.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of an unknown error, or of what is wrong with an answer, that are told.
+const LONGEST_REASON: usize = 512;
 
 /// Why a call has no answer.
 #[derive(Debug)]
@@ -26,6 +29,13 @@ pub enum ClientError {
     Refused(Refusal),
     /// The process refused it by an error of varlink's own: its name and parameters.
     Protocol(String),
+    /// The answer is longer than answers of this call are read.
+    TooLong {
+        /// Bytes that are read.
+        most: usize,
+    },
+    /// What came is no answer, for this reason.
+    Garbled(String),
     /// The connection failed.
     Io(io::Error),
 }
@@ -35,14 +45,28 @@ impl std::fmt::Display for ClientError {
         match self {
             ClientError::Refused(refusal) => refusal.fmt(f),
             ClientError::Protocol(what) => write!(f, "the process answered {what}"),
+            ClientError::TooLong { most } => write!(
+                f,
+                "the answer is longer than the {most} bytes that are read of one; the process has too many queues, or is no \
+                 program that uses nearq"
+            ),
+            ClientError::Garbled(why) => write!(
+                f,
+                "what the process answered cannot be understood: {why}; it is of another version, or no program that uses nearq"
+            ),
             ClientError::Io(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => f.write_str(
-                    "no answer came in time; the process may be stopped or overloaded: try again",
+                io::ErrorKind::TimedOut => f.write_str(
+                    "no whole answer came in time; the process may be stopped or overloaded: try again",
                 ),
-                io::ErrorKind::UnexpectedEof => {
+                io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset => {
                     f.write_str("the process closed the connection before it had answered")
                 }
-                _ => error.fmt(f),
+                io::ErrorKind::NotConnected => {
+                    f.write_str("the connection has failed before; connect again")
+                }
+                _ => write!(f, "the connection to the process failed: {error}"),
             },
         }
     }
@@ -76,9 +100,15 @@ struct Answer<'a> {
 }
 
 /// A connection to a process.
+///
+/// Nothing that the process does keeps a call for longer than the patience that was set, or has more read than answers of that call may have
+/// ([`Request::LONGEST_REPLY`]). After a call that failed so, the connection is of no use any more.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Wire>,
+    patience: Duration,
+    /// What is read next need not be the answer to what is asked next.
+    failed: bool,
 }
 
 impl Client {
@@ -87,10 +117,20 @@ impl Client {
     /// # Errors
     /// There is no such process, it is another user's, or it does not listen.
     pub fn connect(pid: u32) -> Result<Self, ConnectError> {
-        let stream = find::connect(pid)?;
-        // Refused where the connection is none any more only: the first call says so.
-        let _ = set_patience(&stream, PATIENCE);
-        Ok(Client { stream: BufReader::new(stream) })
+        Self::connect_within(pid, PATIENCE)
+    }
+
+    /// Likewise; connecting takes no longer than that, nor does any later answer.
+    ///
+    /// # Errors
+    /// As of [`connect`](Self::connect), or the process lets nobody in for so long.
+    pub fn connect_within(pid: u32, patience: Duration) -> Result<Self, ConnectError> {
+        let (stream, socket) = find::connect(pid, Instant::now() + patience)?;
+        let client = Self::over(stream);
+        let mut client =
+            client.map_err(|error| ConnectError::Unreachable { pid, socket, error })?;
+        client.patience = patience;
+        Ok(client)
     }
 
     /// Connects to a socket.
@@ -98,24 +138,20 @@ impl Client {
     /// # Errors
     /// Nobody listens there, or the caller may not.
     pub fn connect_to(socket: &Path) -> io::Result<Self> {
-        Self::over(socket::connect(socket)?)
+        Self::over(reach::connect_to(socket, Instant::now() + PATIENCE)?)
     }
 
-    /// Speaks over a connection that there is.
+    /// Speaks over a connection that there is. It does not block any more.
     ///
     /// # Errors
     /// The connection is none any more.
     pub fn over(stream: UnixStream) -> io::Result<Self> {
-        set_patience(&stream, PATIENCE)?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(Client { stream: BufReader::new(Wire::new(stream)?), patience: PATIENCE, failed: false })
     }
 
-    /// Waits no longer than that for each answer; 10 s unless this is called.
-    ///
-    /// # Errors
-    /// The connection is none any more, or the time is 0.
-    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        set_patience(self.stream.get_ref(), patience)
+    /// Waits no longer than that for each whole answer, from the first byte of the call on; [`PATIENCE`] unless this is called.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Calls, and waits for the answer.
@@ -124,98 +160,142 @@ impl Client {
     /// The process refuses, or does not answer.
     pub fn call<R: Request>(&mut self, request: &R) -> Result<R::Reply, ClientError> {
         self.send(request, false)?;
-        let (reply, _) = self.receive()?;
+        let (reply, _) = self.receive(R::LONGEST_REPLY)?;
         Ok(reply)
     }
 
-    /// Calls for many answers. Nothing else can be asked over this connection afterwards.
+    /// Calls for many answers. Nothing else can be asked over this connection afterwards. The first answer must be there in time, as any;
+    /// later ones come when there is something to tell, and then have as much time each.
     ///
     /// # Errors
     /// The connection fails. What the process refuses comes as the first answer.
-    pub fn stream<R: Request>(mut self, request: &R) -> Result<Replies<R::Reply>, ClientError> {
+    pub fn stream<R: Request>(mut self, request: &R) -> Result<Replies<R>, ClientError> {
         self.send(request, true)?;
-        // Where nothing happens, there is nothing to tell.
-        self.stream.get_ref().set_read_timeout(None)?;
-        Ok(Replies { client: Some(self), reply: PhantomData })
+        Ok(Replies { client: Some(self), is_first: true, request: PhantomData })
+    }
+
+    /// Until when the next answer must be there.
+    fn start_the_clock(&mut self) {
+        self.stream.get_mut().deadline = Some(Instant::now() + self.patience);
     }
 
     fn send<R: Request>(&mut self, request: &R, more: bool) -> Result<(), ClientError> {
+        if self.failed {
+            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+        }
         let method = format!("{INTERFACE}.{}", R::METHOD);
         let call = Call { method: &method, parameters: request, more };
         let mut bytes = serde_json::to_vec(&call).map_err(io::Error::from)?;
         bytes.push(0);
+        self.start_the_clock();
         let sent = self.stream.get_mut().write_all(&bytes);
-        sent.map_err(|error| self.parting_words().unwrap_or(ClientError::Io(error)))
+        sent.map_err(|error| {
+            let told = self.parting_words();
+            self.failed = true;
+            told.unwrap_or(ClientError::Io(error))
+        })
     }
 
     /// Why the process has closed the connection, if it has said so.
     fn parting_words(&mut self) -> Option<ClientError> {
-        match self.receive::<serde_json::Value>() {
-            Ok(_) | Err(ClientError::Io(_)) => None,
-            Err(told) => Some(told),
+        match self.receive::<serde::de::IgnoredAny>(LONGEST_REFUSAL) {
+            Err(told @ (ClientError::Refused(_) | ClientError::Protocol(_))) => Some(told),
+            _ => None,
         }
     }
 
-    fn receive<T: serde::de::DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {
+    /// Waits for as long as it takes until something comes.
+    fn wait(&mut self) -> io::Result<()> {
+        self.stream.get_mut().deadline = None;
+        self.stream.fill_buf()?;
+        self.start_the_clock();
+        Ok(())
+    }
+
+    fn receive<T: serde::de::DeserializeOwned>(
+        &mut self,
+        longest: usize,
+    ) -> Result<(T, bool), ClientError> {
+        let received = self.read(longest).and_then(|bytes| understood(&bytes, longest));
+        let in_step =
+            matches!(received, Ok(_) | Err(ClientError::Refused(_) | ClientError::Protocol(_)));
+        self.failed |= !in_step;
+        received
+    }
+
+    /// A whole message, without its zero byte.
+    fn read(&mut self, longest: usize) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
-        let mut limited = self.stream.by_ref().take(LONGEST_ANSWER);
-        limited.read_until(0, &mut bytes)?;
-        if bytes.pop() != Some(0) {
-            return Err(ClientError::Io(io::Error::from(io::ErrorKind::UnexpectedEof)));
-        }
-        let answer: Answer<'_> = serde_json::from_slice(&bytes).map_err(io::Error::from)?;
-        let parameters = answer.parameters.map_or("{}", RawValue::get);
-        match answer.error {
-            None => {
-                let reply = serde_json::from_str(parameters).map_err(io::Error::from)?;
-                Ok((reply, answer.continues))
-            }
-            Some(name) => {
-                Err(refusal(&name, serde_json::from_str(parameters).map_err(io::Error::from)?))
-            }
+        let most = longest.max(LONGEST_REFUSAL);
+        (&mut self.stream).take(most as u64).read_until(0, &mut bytes)?;
+        match bytes.pop() {
+            Some(0) => Ok(bytes),
+            Some(_) if bytes.len() + 1 == most => Err(ClientError::TooLong { most: longest }),
+            _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 }
 
-fn set_patience(stream: &UnixStream, patience: Duration) -> io::Result<()> {
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))
+/// What a message says: a reply, and whether others come after it.
+fn understood<T: serde::de::DeserializeOwned>(
+    bytes: &[u8],
+    longest: usize,
+) -> Result<(T, bool), ClientError> {
+    let garbled = |error: serde_json::Error| ClientError::Garbled(shortened(error.to_string()));
+    let answer: Answer<'_> = serde_json::from_slice(bytes).map_err(garbled)?;
+    let parameters = answer.parameters.map_or("{}", RawValue::get);
+    match answer.error {
+        None if bytes.len() > longest => Err(ClientError::TooLong { most: longest }),
+        None => Ok((serde_json::from_str(parameters).map_err(garbled)?, answer.continues)),
+        Some(_) if bytes.len() > LONGEST_REFUSAL => {
+            Err(ClientError::TooLong { most: LONGEST_REFUSAL })
+        }
+        Some(name) => Err(refusal(&name, parameters)),
+    }
+}
+
+/// The beginning of what others tell.
+fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_REASON {
+        text.truncate(text.floor_char_boundary(LONGEST_REASON));
+        text.push('…');
+    }
+    text
 }
 
 /// What an error's name and parameters stand for.
-fn refusal(name: &str, parameters: serde_json::Value) -> ClientError {
-    let text = format!("{name} {parameters}");
-    let own = name.strip_prefix(INTERFACE).and_then(|name| name.strip_prefix('.'));
-    let known = own.map(|name| serde_json::json!({ "error": name, "parameters": parameters }));
-    match known.map(serde_json::from_value) {
-        Some(Ok(refusal)) => ClientError::Refused(refusal),
-        _ => ClientError::Protocol(text),
+fn refusal(name: &str, parameters: &str) -> ClientError {
+    let known = || {
+        let name = name.strip_prefix(INTERFACE)?.strip_prefix('.')?;
+        let name = serde_json::to_string(name).ok()?;
+        let known = format!(r#"{{"error":{name},"parameters":{parameters}}}"#);
+        serde_json::from_str(&known).ok()
+    };
+    match known() {
+        Some(refusal) => ClientError::Refused(refusal),
+        None => ClientError::Protocol(shortened(format!("{name} {parameters}"))),
     }
 }
 
 /// Answers that come one after the other, until the connection is closed.
 #[derive(Debug)]
-pub struct Replies<T> {
+pub struct Replies<R> {
     client: Option<Client>,
-    reply: PhantomData<T>,
+    is_first: bool,
+    request: PhantomData<fn() -> R>,
 }
 
-impl<T: serde::de::DeserializeOwned> Iterator for Replies<T> {
-    type Item = Result<T, ClientError>;
+impl<R: Request> Iterator for Replies<R> {
+    type Item = Result<R::Reply, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let client = self.client.as_mut()?;
-        match client.receive() {
-            Ok((reply, continues)) => {
-                if !continues {
-                    self.client = None;
-                }
-                Some(Ok(reply))
-            }
-            Err(error) => {
-                self.client = None;
-                Some(Err(error))
-            }
+        let ready = if std::mem::take(&mut self.is_first) { Ok(()) } else { client.wait() };
+        let received =
+            ready.map_err(ClientError::Io).and_then(|()| client.receive(R::LONGEST_REPLY));
+        if !matches!(received, Ok((_, true))) {
+            self.client = None;
         }
+        Some(received.map(|(reply, _)| reply))
     }
 }

@@ -7,18 +7,25 @@
 //! A process may have other variables than the caller, or live in a container with directories of its own. So its directories are looked
 //! for as it sees them: by the variables that it was started with, below its own root (`/proc/PID/root`).
 
+mod process;
+pub(crate) mod reach;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use nearq_platform::Linux;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::socket::{self, Directory};
+use process::Process;
+use reach::Place;
+
+/// Names that are looked at in one directory.
+const MOST_NAMES: usize = 1 << 16;
 
 /// A process that can be looked into.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,11 +97,21 @@ impl std::fmt::Display for ConnectError {
                     tried.join(", ")
                 )
             }
-            ConnectError::Unreachable { pid, socket, error } => write!(
-                f,
-                "cannot connect to process {pid} on {}: {error}; it may be stopped or overloaded: try again",
-                socket.display()
-            ),
+            ConnectError::Unreachable { pid, socket, error } => {
+                let socket = socket.display();
+                match error.kind() {
+                    io::ErrorKind::TimedOut => write!(
+                        f,
+                        "process {pid} listens on {socket} and lets nobody in; it may be stopped or overloaded: try again"
+                    ),
+                    io::ErrorKind::PermissionDenied => write!(
+                        f,
+                        "whether process {pid} listens cannot be found out: {socket}: permission denied; it has more rights than you, \
+                         or is of another container: ask as root of the whole machine"
+                    ),
+                    _ => write!(f, "cannot connect to process {pid} on {socket}: {error}"),
+                }
+            }
         }
     }
 }
@@ -108,90 +125,138 @@ impl std::error::Error for ConnectError {
     }
 }
 
+/// Where a process's socket may be.
+#[derive(Debug, PartialEq, Eq)]
+struct Candidate {
+    /// Below that root; as the caller sees it without one.
+    root: Option<PathBuf>,
+    directory: PathBuf,
+    name: String,
+}
+
+impl Candidate {
+    /// The path, as the caller reaches it.
+    fn path(&self) -> PathBuf {
+        let path = match &self.root {
+            None => self.directory.clone(),
+            Some(root) => root.join(self.directory.strip_prefix("/").unwrap_or(&self.directory)),
+        };
+        path.join(&self.name)
+    }
+
+    /// The directory, if it belongs to that user, or to root, who may become any user.
+    fn open(&self, user: u32) -> io::Result<Place> {
+        let place = Place::open(self.root.as_deref(), &self.directory)?;
+        if place.owner == user || place.owner == 0 {
+            return Ok(place);
+        }
+        // That the caller's directory is not the process's is nothing to be told.
+        if self.root.is_none() {
+            return Err(Errno::NOENT.into());
+        }
+        Err(io::Error::other(format!(
+            "its directory belongs to user {}, and the process to user {user}",
+            place.owner
+        )))
+    }
+}
+
 /// The processes that can be looked into: the caller's own, or, if the caller is root, everybody's; by number. Removes sockets of processes
 /// that are gone from the caller's directories.
 pub fn processes() -> Vec<Found> {
+    let own = geteuid();
+    let may_ask = |user: u32| own.is_root() || user == own.as_raw();
     let mut found = BTreeMap::new();
     for path in directories() {
-        for socket in sockets(&path) {
-            note(&mut found, socket);
+        let place = Place::open(None, &path).ok().filter(|place| may_ask(place.owner));
+        let Some(place) = place else { continue };
+        for name in names(&place, &path) {
+            if let Some(one) = listening(&place, &name, path.join(&name), None) {
+                found.entry(one.pid).or_insert(one);
+            }
         }
     }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for pid in numbers {
-        if !found.contains_key(&pid) {
-            let candidates = elsewhere(pid).into_iter().filter(|path| path.exists());
-            candidates.for_each(|socket| note(&mut found, socket));
+        if found.contains_key(&pid) {
+            continue;
         }
+        let process = Process::of(pid).filter(|process| may_ask(process.user));
+        let Some(process) = process else { continue };
+        let one = elsewhere(&process).into_iter().find_map(|candidate| {
+            let place = candidate.open(process.user).ok()?;
+            listening(&place, &candidate.name, candidate.path(), Some(pid))
+        });
+        found.extend(one.map(|one| (pid, one)));
     }
     found.into_values().collect()
 }
 
-/// Connects to a process.
-pub(crate) fn connect(pid: u32) -> Result<UnixStream, ConnectError> {
-    let mut tried = Vec::new();
-    let mut refused = None;
-    let own = socket::directories().into_iter().map(|directory| directory.join(pid.to_string()));
-    for socket in own.chain(elsewhere(pid)) {
-        if tried.contains(&socket) {
-            continue;
+/// The process that listens on a socket, if it is the wanted one.
+fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> Option<Found> {
+    let socket = place.socket(name).ok()?;
+    let (pid, user) = match socket.connect_once() {
+        Ok(stream) => {
+            let (peer, process) = socket.listener(&stream)?;
+            (peer.pid, process.user)
         }
-        match socket::connect(&socket) {
-            Ok(stream) if listens(&stream, pid) => return Ok(stream),
-            Ok(_) => {}
+        // Somebody is there and too busy to say who: the process that the name says, if the directory is its user's.
+        Err(Errno::AGAIN) => {
+            let pid = wanted.or_else(|| name.parse().ok())?;
+            (pid, Process::of(pid)?.user)
+        }
+        Err(_) => return None,
+    };
+    let is_wanted = wanted.is_none_or(|wanted| wanted == pid);
+    let is_its_own = place.owner == user || place.owner == 0;
+    (is_wanted && is_its_own).then_some(Found { pid, user, socket: path })
+}
+
+/// Connects to a process, and says where.
+pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBuf), ConnectError> {
+    let Some(process) = Process::of(pid) else {
+        return Err(ConnectError::NoSuchProcess { pid });
+    };
+    let user = process.user;
+    if !geteuid().is_root() && user != geteuid().as_raw() {
+        return Err(ConnectError::NotYours { pid, user });
+    }
+    let mut tried: Vec<PathBuf> = Vec::new();
+    let mut refused = None;
+    let own = socket::directories().into_iter();
+    let own = own.map(|directory| Candidate { root: None, directory, name: pid.to_string() });
+    for candidate in own.chain(elsewhere(&process)) {
+        let path = candidate.path();
+        match reached(&candidate, pid, user, deadline) {
+            Ok(Some(stream)) => return Ok((stream, path)),
+            Ok(None) => {}
             Err(error) => {
                 let absent = [Errno::NOENT, Errno::CONNREFUSED, Errno::NOTDIR];
                 if !absent.iter().any(|errno| Some(errno.raw_os_error()) == error.raw_os_error()) {
-                    refused = Some((socket.clone(), error));
+                    refused.get_or_insert((path.clone(), error));
                 }
             }
         }
-        tried.push(socket);
+        tried.push(path);
     }
-    Err(why(pid, tried, refused))
-}
-
-fn why(pid: u32, tried: Vec<PathBuf>, refused: Option<(PathBuf, std::io::Error)>) -> ConnectError {
-    let Ok(process) = fs::metadata(format!("/proc/{pid}")) else {
-        return ConnectError::NoSuchProcess { pid };
-    };
-    let own = geteuid().as_raw();
-    if own != 0 && process.uid() != own {
-        return ConnectError::NotYours { pid, user: process.uid() };
-    }
-    match refused {
+    Err(match refused {
         Some((socket, error)) => ConnectError::Unreachable { pid, socket, error },
-        None => {
-            let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            ConnectError::NoSocket { pid, command: command.trim_end().to_owned(), tried }
-        }
-    }
+        None => ConnectError::NoSocket { pid, command: process.name, tried },
+    })
 }
 
-/// Whether the process of that number listens at the other end. Anybody can make a socket of any name in a directory of their own.
-fn listens(stream: &UnixStream, pid: u32) -> bool {
-    Linux::peer(stream).is_ok_and(|peer| peer.pid == pid)
-}
-
-/// Adds the process that listens on a socket.
-fn note(found: &mut BTreeMap<u32, Found>, socket: PathBuf) {
-    let process = match socket::connect_once(&socket) {
-        Ok(stream) => Linux::peer(&stream).map(|peer| (peer.pid, peer.user)),
-        // Somebody is there and too busy to say who.
-        Err(Errno::AGAIN) => fs::metadata(&socket).map(|file| (number(&socket), file.uid())),
-        Err(error) => Err(error.into()),
-    };
-    if let Ok((pid, user)) = process
-        && pid != 0
-    {
-        found.entry(pid).or_insert(Found { pid, user, socket });
-    }
-}
-
-fn number(socket: &Path) -> u32 {
-    let name = socket.file_name().and_then(|name| name.to_str());
-    name.and_then(|name| name.parse().ok()).unwrap_or(0)
+/// A connection to a process, if it listens there.
+fn reached(
+    candidate: &Candidate,
+    pid: u32,
+    user: u32,
+    deadline: Instant,
+) -> io::Result<Option<UnixStream>> {
+    let socket = candidate.open(user)?.socket(&candidate.name)?;
+    let stream = socket.connect(deadline)?;
+    let is_it = socket.listener(&stream).is_some_and(|(peer, _)| peer.pid == pid);
+    Ok(is_it.then_some(stream))
 }
 
 /// The directories to list: the caller's, and everybody's if the caller is root.
@@ -212,71 +277,34 @@ fn directories() -> Vec<PathBuf> {
 
 fn children(path: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+    entries.take(MOST_NAMES).map(|entry| entry.path()).collect()
 }
 
-/// The sockets in a directory, after those of processes that are gone were removed, if it is the caller's.
-fn sockets(path: &Path) -> Vec<PathBuf> {
-    let names = match Directory::open(path) {
-        Ok(directory) => {
-            directory.clean();
-            directory.names()
-        }
-        // Another user's.
-        Err(_) if geteuid().is_root() => {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-        }
-        Err(_) => Vec::new(),
-    };
-    let numbers = names.into_iter().filter(|name| name.parse::<u32>().is_ok());
-    numbers.map(|name| path.join(name)).collect()
+/// The numbers that name something in a directory, after sockets of processes that are gone were removed, if it is the caller's. Of another
+/// user's, if the caller is root or it is open.
+fn names(place: &Place, path: &Path) -> Vec<String> {
+    if place.owner == geteuid().as_raw()
+        && let Ok(directory) = Directory::open(path)
+    {
+        directory.clean();
+    }
+    place.names(MOST_NAMES).into_iter().filter(|name| name.parse::<u32>().is_ok()).collect()
 }
 
 /// Where a process has its socket by its own variables and below its own root.
-fn elsewhere(pid: u32) -> Vec<PathBuf> {
-    let folder = PathBuf::from(format!("/proc/{pid}"));
-    let Ok(status) = fs::read_to_string(folder.join("status")) else { return Vec::new() };
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.strip_prefix(':')).unwrap_or_default()
-    };
-    // Its effective user; its number in the innermost container. The user is ours to see: what it is for the process itself may differ,
-    // and is 0 for root of a container that runs as an ordinary user.
-    let user = field("Uid").split_whitespace().nth(1).and_then(|user| user.parse().ok());
-    let inner = field("NSpid").split_whitespace().last().map_or(pid.to_string(), str::to_owned);
-    let Some(user) = user else { return Vec::new() };
-    let environment = fs::read(folder.join("environ")).unwrap_or_default();
-    let variable = |name: &[u8]| {
-        let mut lines = environment.split(|&byte| byte == 0);
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(b"="));
-        value.map(|value| PathBuf::from(std::ffi::OsString::from_vec(value.to_vec())))
-    };
-    let root = folder.join("root");
-    let mut paths = Vec::new();
-    for user in [Some(user), inner_user(&folder, user)].into_iter().flatten() {
+fn elsewhere(process: &Process) -> Vec<Candidate> {
+    let [runtime, tmp] = process.variables(["XDG_RUNTIME_DIR", "TMPDIR"]);
+    let mut candidates = Vec::new();
+    for user in [Some(process.user), process.inner_user()].into_iter().flatten() {
         let run = Some(PathBuf::from(format!("/run/user/{user}")));
-        let own = socket::candidates(variable(b"XDG_RUNTIME_DIR"), variable(b"TMPDIR"), user);
-        paths.extend(own.into_iter().chain(socket::candidates(run, None, user)));
-    }
-    let mut sockets = Vec::new();
-    for path in paths {
-        let below = path.strip_prefix("/").unwrap_or(&path);
-        let socket = root.join(below).join(&inner);
-        if !sockets.contains(&socket) {
-            sockets.push(socket);
+        let own = socket::candidates(runtime.clone(), tmp.clone(), user);
+        for directory in own.into_iter().chain(socket::candidates(run, None, user)) {
+            let name = process.inner.clone();
+            let candidate = Candidate { root: Some(process.root()), directory, name };
+            if !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
         }
     }
-    sockets
-}
-
-/// The number that a user has for a process in a container which numbers users its own way; none where it is the same.
-fn inner_user(folder: &Path, user: u32) -> Option<u32> {
-    let map = fs::read_to_string(folder.join("uid_map")).ok()?;
-    map.lines().find_map(|line| {
-        let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().ok());
-        let (inside, outside, count) = (fields.next()??, fields.next()??, fields.next()??);
-        let offset = u64::from(user).checked_sub(outside).filter(|&offset| offset < count)?;
-        u32::try_from(inside + offset).ok().filter(|&inside| inside != user)
-    })
+    candidates
 }

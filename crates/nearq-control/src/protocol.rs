@@ -11,6 +11,7 @@
 //! Times are in nanoseconds, of the clock `CLOCK_MONOTONIC` where they are points in time. CPUs are lists (`0-3,8`). Counters
 //! count since the process began, and never go back.
 
+mod bounds;
 mod dump;
 mod locks;
 mod process;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use bounds::{LONGEST_LIST, LONGEST_NAME, LONGEST_TEXT, MOST_ROWS};
 pub use dump::{
     Dump, HomeDump, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump,
     RunningItem, ScopeDump, WaitingItems,
@@ -42,7 +44,10 @@ pub const MOST_CONNECTIONS: usize = 16;
 /// Items that a process times at most, for all who look at it together.
 pub const MOST_SAMPLES_PER_SECOND: u32 = 20_000;
 
-/// Queues that a refusal names: it is one line.
+/// Bytes of a refusal that a client reads.
+pub const LONGEST_REFUSAL: usize = 4 << 20;
+
+/// Queues or keys that a refusal names: it is one line.
 const MOST_NAMED: usize = 12;
 
 /// A call, and what is answered to it.
@@ -51,25 +56,30 @@ pub trait Request: Serialize {
     const METHOD: &'static str;
     /// The answer.
     type Reply: DeserializeOwned;
+    /// Bytes of an answer that a client reads. A longer one is refused.
+    const LONGEST_REPLY: usize;
 }
 
 macro_rules! requests {
-    ($($name:ident -> $reply:ty),* $(,)?) => {
+    ($($name:ident -> $reply:ty, $longest:expr;)*) => {
         $(impl Request for $name {
             const METHOD: &'static str = stringify!($name);
             type Reply = $reply;
+            const LONGEST_REPLY: usize = $longest;
         })*
     };
 }
 
 requests! {
-    GetProcess -> ProcessReply,
-    GetStatistics -> StatisticsReply,
-    GetDump -> DumpReply,
-    GetSettings -> SettingsReply,
-    Set -> SettingsReply,
-    Keep -> KeepReply,
-    Trace -> TraceBatch,
+    GetProcess -> ProcessReply, 64 << 10;
+    // Ten thousand queues of which items are timed.
+    GetStatistics -> StatisticsReply, 64 << 20;
+    GetDump -> DumpReply, 64 << 20;
+    GetSettings -> SettingsReply, 64 << 20;
+    Set -> SettingsReply, 64 << 20;
+    Keep -> KeepReply, 64 << 10;
+    // A batch.
+    Trace -> TraceBatch, 8 << 20;
 }
 
 /// Who the process is, and what the caller may do.
@@ -171,56 +181,70 @@ pub enum Refusal {
     /// No queue has that name.
     NoSuchQueue {
         /// The name that was asked for.
+        #[serde(deserialize_with = "bounds::text")]
         queue: String,
         /// The names that there are.
+        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
         queues: Vec<String>,
     },
     /// Several queues have that name.
     Ambiguous {
         /// The name that was asked for.
+        #[serde(deserialize_with = "bounds::text")]
         queue: String,
         /// What to ask for instead.
+        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
         numbers: Vec<String>,
     },
     /// There is no such setting.
     NoSuchKey {
         /// The key that was asked for.
+        #[serde(deserialize_with = "bounds::text")]
         key: String,
         /// The keys that there are.
+        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
         keys: Vec<String>,
     },
     /// A setting cannot have that value.
     BadValue {
         /// The key.
+        #[serde(deserialize_with = "bounds::text")]
         key: String,
         /// The value that was asked for.
+        #[serde(deserialize_with = "bounds::text")]
         value: String,
         /// Why not, and what is allowed, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
     /// The caller may not do that.
     NotPermitted {
         /// What would allow it, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
     /// The process has no such thing, a runtime for example.
     NotHere {
         /// What is missing, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
     /// Others ask for so much that there is no room for this now; the same may be asked again later.
     Busy {
         /// What there is no room for, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
     /// What came is no call: it is not JSON, too long, or not complete in time. The connection is closed.
     BadCall {
         /// What is wrong with it, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
     /// The process failed to answer; that is a mistake in the library, or in a hook of the program.
     Failed {
         /// What happened, in words.
+        #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
 }
@@ -232,20 +256,20 @@ impl std::fmt::Display for Refusal {
                 write!(f, "there is no queue `{queue}`: the process has none")
             }
             Refusal::NoSuchQueue { queue, queues } => {
-                let shown: Vec<&str> = queues.iter().take(MOST_NAMED).map(String::as_str).collect();
-                write!(f, "there is no queue `{queue}`; there are {}", shown.join(", "))?;
-                match queues.len() - shown.len() {
-                    0 => Ok(()),
-                    others => write!(f, " and {others} others: nearq dump PID lists them"),
+                write!(f, "there is no queue `{queue}`; there are {}", some_of(queues))?;
+                if queues.len() > MOST_NAMED {
+                    f.write_str(": nearq dump PID lists them")
+                } else {
+                    Ok(())
                 }
             }
             Refusal::Ambiguous { queue, numbers } => write!(
                 f,
                 "several queues are called `{queue}`; ask for one by its number: {}",
-                numbers.join(", ")
+                some_of(numbers)
             ),
             Refusal::NoSuchKey { key, keys } => {
-                write!(f, "there is no setting `{key}` here; there are {}", keys.join(", "))
+                write!(f, "there is no setting `{key}` here; there are {}", some_of(keys))
             }
             Refusal::BadValue { key, value, why } => write!(f, "{key} cannot be `{value}`: {why}"),
             Refusal::NotPermitted { why }
@@ -258,6 +282,16 @@ impl std::fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// Some of the names, and how many others there are.
+pub fn some_of<T: AsRef<str>>(names: &[T]) -> String {
+    let shown: Vec<&str> = names.iter().take(MOST_NAMED).map(AsRef::as_ref).collect();
+    let others = match names.len() - shown.len() {
+        0 => String::new(),
+        others => format!(" and {others} others"),
+    };
+    shown.join(", ") + &others
+}
 
 #[cfg(test)]
 mod tests {
@@ -273,5 +307,11 @@ mod tests {
         assert_eq!(refusal(2), "there is no queue `x`; there are q1, q2");
         assert!(refusal(12).ends_with("q11, q12"));
         assert!(refusal(200).ends_with("q12 and 188 others: nearq dump PID lists them"));
+        let many = || vec!["#1".to_owned(); 1 << 17];
+        let key = Refusal::NoSuchKey { key: "x".into(), keys: many() };
+        let queue = Refusal::Ambiguous { queue: "x".into(), numbers: many() };
+        for refusal in [key, queue].map(|refusal| refusal.to_string()) {
+            assert!(refusal.ends_with("#1 and 131060 others") && refusal.len() < 200, "{refusal}");
+        }
     }
 }

@@ -32,12 +32,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 
-/// How long to wait for a place in the queue of a socket that is full.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait until a lock is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// For how long the lock of a directory is waited for. Who has it does a handful of system calls; one that was stopped meanwhile holds
@@ -328,61 +325,16 @@ fn try_connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to a socket, whose path may be long. The stream blocks.
-///
-/// Where many want to, they are let in in the order in which they came: so this waits in the kernel, and does not try again and again.
-pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
-    with_address(path, |address| {
-        loop {
-            match rustix::net::connect(&socket, address) {
-                Err(Errno::INTR) => {}
-                done => break done,
-            }
-        }
-    })
-    .map_err(|error| match error {
-        // Its queue is full, and stays so: it is very busy, or stopped.
-        Errno::AGAIN => io::Error::new(io::ErrorKind::TimedOut, "it does not answer"),
-        error => error.into(),
-    })?;
-    Ok(UnixStream::from(socket))
-}
-
 fn blocking(socket: OwnedFd) -> io::Result<UnixStream> {
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
 
-/// Connects without waiting; the stream does not block.
-pub(crate) fn connect_once(path: &Path) -> rustix::io::Result<OwnedFd> {
-    with_address(path, try_connect)
-}
-
-fn with_address<T>(
-    path: &Path,
-    then: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<T>,
-) -> rustix::io::Result<T> {
-    match SocketAddrUnix::new(path) {
-        Ok(address) => then(&address),
-        Err(error) => {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(error);
-            };
-            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
-            let parent = rustix::fs::open(parent, flags, Mode::empty())?;
-            let through = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
-            then(&SocketAddrUnix::new(through.join(name))?)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::find::reach;
     use crate::skipped::skipped;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -404,6 +356,10 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    fn connect(path: &Path) -> io::Result<UnixStream> {
+        reach::connect_to(path, Instant::now() + Duration::from_mins(1))
     }
 
     fn mode(path: &Path, mode: u32) {
@@ -505,7 +461,6 @@ mod tests {
         let socket = new_socket().unwrap();
         directory.listen("1", &socket, |_| false).unwrap();
         connect(&path.join("1")).unwrap();
-        connect_once(&path.join("1")).unwrap();
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub(super) fn homes(dump: &Dump, view: &View) -> String {
         dump.home_weights.iter().map(|(name, value)| format!("{}={value}", plain(name))).collect();
     text += &wrapped("weights ", &weights, view.width);
     let concerned = |queue: &&QueueDump| {
-        queue.home.is_some() || queue.at_home + queue.away != 0 || queue.memory == "interleave"
+        queue.home.is_some()
+            || queue.at_home != 0
+            || queue.away != 0
+            || queue.memory == "interleave"
     };
     let queues: Vec<&QueueDump> = dump.queues.iter().filter(concerned).collect();
     if queues.is_empty() {

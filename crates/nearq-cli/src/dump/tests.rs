@@ -9,6 +9,8 @@ use nearq_control::protocol::{
     RescuerDump, RunningItem, ScopeDump, WaitingItems,
 };
 
+use nearq_platform::{Linux, Platform as _};
+
 use super::*;
 
 /// Compares with the file of that name beside this one.
@@ -297,4 +299,41 @@ fn without_a_runtime_there_are_the_mutexes() {
         "no runtime in this process\n\n\
          Mutexes\n=======\nmode=plain slots_used/slots=0/0\nnot counted: lock_count is 0\n"
     );
+}
+
+/// A dump of as many queues as are read, of which many share a name, with as much about each as there may be.
+fn crowd() -> Dump {
+    let nodes = 2;
+    let limits: Vec<NodeLimit> =
+        (0..nodes).map(|node| limit("node", node, u64::MAX, 1, u64::MAX)).collect();
+    let queue = |id: u64| QueueDump {
+        at_home: u64::MAX,
+        away: u64::MAX,
+        rescuer: Some(RescuerDump { thread: 1, cpus: "0-7".into() }),
+        ..queue(id, &format!("queue {}", id % 30_000), "unbound", &[0; 8], limits.clone())
+    };
+    Dump {
+        scopes: vec![scope("cpu", true, &[("0-7", 0)], &[0; 8])],
+        nodes: (0..nodes as u64).map(|id| MachineNode { id, cpus: "0-7".into() }).collect(),
+        queues: (0..10_000).map(queue).collect(),
+        pools: vec![
+            PoolDump { cpus: "0-7".into(), pod_cpus: "0-7".into(), ..PoolDump::default() };
+            60_000
+        ],
+        ..Dump::default()
+    }
+}
+
+#[test]
+fn many_queues_take_time_in_proportion() {
+    let dump = crowd();
+    let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
+    let begin = used();
+    for masks in [false, true] {
+        let text = lay_out(&dump, &View { width: 100, masks, items: true });
+        assert!(text.lines().count() > 10_000);
+    }
+    // In proportion to their square it would be ten times as much.
+    let used = used() - begin;
+    assert!(used.as_secs() < 6, "{used:?} of CPU time");
 }

@@ -37,10 +37,13 @@ pub(super) fn name_columns<'a>(names: impl IntoIterator<Item = &'a str>) -> usiz
 
 /// How queues are called: those that share their name also by their number.
 pub(super) fn names(dump: &Dump) -> BTreeMap<u64, String> {
-    let shared = |name: &str| dump.queues.iter().filter(|other| other.name == name).count() > 1;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for queue in &dump.queues {
+        *counts.entry(&queue.name).or_default() += 1;
+    }
     let called = |queue: &QueueDump| {
         let name = plain(&queue.name);
-        if shared(&queue.name) { format!("{name} #{}", queue.id) } else { name }
+        if counts[queue.name.as_str()] > 1 { format!("{name} #{}", queue.id) } else { name }
     };
     dump.queues.iter().map(|queue| (queue.id, called(queue))).collect()
 }
@@ -121,9 +124,11 @@ pub(super) fn pools(dump: &Dump, view: &View) -> String {
     };
     let mut rest = &dump.pools[..];
     while let [first, ..] = rest {
-        let alike = rest.windows(2).take_while(|pair| alike(&pair[0], &pair[1])).count() + 1;
+        let may_join = first.per_cpu || !view.masks;
+        let pairs = rest.windows(2).take_while(|pair| may_join && alike(&pair[0], &pair[1]));
+        let alike = pairs.count() + 1;
         let id = |pool: &PoolDump| format!("{:0id_digits$}", pool.id);
-        if alike > 2 && (first.per_cpu || !view.masks) {
+        if alike > 2 {
             let last = &rest[alike - 1];
             let _ = writeln!(
                 text,
@@ -223,7 +228,8 @@ pub(super) fn rescuers(dump: &Dump, view: &View) -> String {
         dump.queues.iter().filter_map(|queue| Some((queue, queue.rescuer.as_ref()?))).collect();
     let columns = name_columns(with.iter().map(|(queue, _)| names[&queue.id].as_str()));
     let cpus = |queue: &QueueDump| view.cpus(&queue.cpus);
-    let wide = with.iter().map(|(queue, _)| cpus(queue).len()).max().unwrap_or(0).max(12);
+    let wide =
+        with.iter().map(|(queue, _)| cpus(queue).len()).max().unwrap_or(0).clamp(12, LONG_NAME);
     let mut text = title("Workqueue -> rescuer");
     let _ =
         writeln!(text, "{} {:<wide$} {:>7} rescuer_cpus ]", head(columns), "unbound_cpus", "pid");
@@ -271,13 +277,16 @@ pub(super) fn limits(dump: &Dump, view: &View) -> String {
 
 fn limits_of(queue: &QueueDump, dump: &Dump, start: &str, by_column: bool, width: usize) -> String {
     let shown = |limit: &NodeLimit| format!("{}/{}", limit.active, limit.limit);
+    let of_nodes = queue.limits.iter().rev().filter(|limit| limit.domain == "node");
+    let by_node: BTreeMap<i64, &NodeLimit> = of_nodes.map(|limit| (limit.number, limit)).collect();
     let on = |node: u64| {
-        let here = |limit: &&NodeLimit| limit.domain == "node" && limit.number == node as i64;
-        queue.limits.iter().find(here).map_or_else(|| "-".to_owned(), shown)
+        let here = i64::try_from(node).ok().and_then(|node| by_node.get(&node).copied());
+        here.map_or_else(|| "-".to_owned(), shown)
     };
     let elsewhere = queue.limits.iter().find(|limit| limit.domain != "node");
     let elsewhere = elsewhere.map_or_else(|| "-".to_owned(), shown);
-    let inactive: u64 = queue.limits.iter().map(|limit| limit.inactive).sum();
+    let inactive =
+        queue.limits.iter().fold(0, |sum: u64, limit| sum.saturating_add(limit.inactive));
     let inactive = if inactive == 0 { String::new() } else { format!("inactive={inactive}") };
     if by_column {
         let nodes = dump.nodes.iter().map(|node| on(node.id));

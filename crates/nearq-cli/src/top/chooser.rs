@@ -1,12 +1,11 @@
 //! Which process, where there are several: a list to choose from.
 
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use nearq_command::screen;
 use nearq_control::find;
-use nearq_control::protocol::{GetProcess, Process};
+use nearq_control::protocol::Process;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
@@ -131,30 +130,11 @@ pub(super) fn choose(
     }
 }
 
-/// Who is there. All are asked at once: one that is stopped does not answer.
+/// Who is there. All are asked side by side: one that is stopped does not answer.
 fn candidates() -> Vec<Candidate> {
     let found = find::processes();
-    let (sender, answers) = mpsc::channel();
-    for process in &found {
-        let (sender, pid) = (sender.clone(), process.pid);
-        thread::spawn(move || {
-            let mut client = attach::connect(pid).ok()?;
-            let reply = client.call(&GetProcess {}).ok()?;
-            // Nobody waits any more.
-            sender.send((pid, reply.process)).ok()
-        });
-    }
-    drop(sender);
-    let deadline = Instant::now() + PATIENCE;
-    let mut candidates: Vec<Candidate> = found.iter().map(|process| (process.pid, None)).collect();
-    while let Ok((pid, process)) =
-        answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-    {
-        if let Some(candidate) = candidates.iter_mut().find(|candidate| candidate.0 == pid) {
-            candidate.1 = Some(process);
-        }
-    }
-    candidates
+    let answers = attach::ask_all(&found, PATIENCE, Instant::now() + PATIENCE);
+    found.iter().zip(answers).map(|(found, answer)| (found.pid, answer.ok())).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What two looks at a process say: for each queue what it has done in between, per second, and how that went before; for each
 //! pool how busy its CPUs were.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearq_command::screen;
 use nearq_control::protocol::{Dump, Histogram, PodStatistics, QueueStatistics, Statistics};
@@ -10,6 +10,8 @@ use serde::Serialize;
 
 /// Intervals that histories remember: as many as a wide terminal has columns.
 const REMEMBERED: usize = 240;
+/// Queues whose histories are remembered, at most: the oldest queues.
+const MOST_HISTORIES: usize = 10_000;
 
 /// What is counted of a queue, as totals or per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -170,7 +172,7 @@ impl Row {
 
     /// Items that wait, for whatever.
     pub(super) fn depth(&self) -> u64 {
-        self.waiting + self.inactive
+        self.waiting.saturating_add(self.inactive)
     }
 }
 
@@ -320,8 +322,10 @@ impl Model {
         self.pods = now.pods.iter().map(pod).collect();
         self.pods.sort_by_key(|pod| pod.pool);
 
-        self.histories.retain(|id, _| now.queues.iter().any(|queue| queue.id == *id));
-        for row in &self.rows {
+        let there: BTreeSet<u64> =
+            now.queues.iter().take(MOST_HISTORIES).map(|queue| queue.id).collect();
+        self.histories.retain(|id, _| there.contains(id));
+        for row in self.rows.iter().take(MOST_HISTORIES) {
             self.histories.entry(row.id).or_default().add(row);
         }
         self.ready = true;
@@ -338,6 +342,7 @@ mod tests {
     use super::*;
     use crate::top::invented;
     use nearq_control::protocol::Bucket;
+    use nearq_platform::{Linux, Platform as _};
 
     fn queue(id: u64, started: u64) -> QueueStatistics {
         QueueStatistics { id, started, completed: started, ..QueueStatistics::default() }
@@ -401,6 +406,24 @@ mod tests {
         model.look(look(3, &[with(10)]));
         assert_eq!(model.rows[0].wait, Times::default(), "nothing was timed since");
         assert_eq!(model.rows[0].run, Times::default(), "nothing was ever timed");
+    }
+
+    #[test]
+    fn tens_of_thousands_of_queues_with_the_largest_numbers_are_shown() {
+        let with =
+            |id| QueueStatistics { waiting: u64::MAX, inactive: u64::MAX, ..queue(id, u64::MAX) };
+        let queues: Vec<QueueStatistics> = (0..20_000).map(with).collect();
+        let mut model = Model::default();
+        let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
+        let begin = used();
+        for seconds in 1..4 {
+            model.look(look(seconds, &queues));
+        }
+        assert_eq!((model.rows.len(), model.rows[0].depth()), (20_000, u64::MAX));
+        assert_eq!(model.histories.len(), MOST_HISTORIES);
+        // In proportion to the square of their number it would be ten times as much.
+        let used = used() - begin;
+        assert!(used.as_secs() < 2, "{used:?} of CPU time");
     }
 
     #[test]

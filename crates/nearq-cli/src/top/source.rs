@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetDump, GetSettings, GetStatistics, Set, Settings, Statistics};
+use nearq_processes::proc;
 
 use super::state::{Answer, Question};
 use super::terminal::{Guard, Happened};
@@ -24,13 +25,8 @@ pub(super) fn why_gone(pid: u32, error: &ClientError) -> String {
 
 /// Whether a process has ended: it is not there, or nobody has fetched its exit status yet.
 fn ended(pid: u32) -> bool {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
-    let state = status.map(|text| text.rsplit(") ").next().and_then(|rest| rest.chars().next()));
-    match state {
-        Ok(state) => state == Some('Z'),
-        // Without /proc nobody knows.
-        Err(_) => Path::new("/proc/self").exists(),
-    }
+    // Without /proc nobody knows.
+    proc::stat(pid).map_or_else(|| Path::new("/proc/self").exists(), proc::Stat::has_ended)
 }
 
 /// One look.

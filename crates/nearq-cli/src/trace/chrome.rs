@@ -27,6 +27,8 @@ use super::names::Names;
 
 /// Items that were queued and have not begun, at most, that are remembered for the end.
 const MOST_WAITING: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
+/// Threads that are remembered, at most: more than a process has.
+const MOST_THREADS: usize = MOST_WAITING;
 
 /// Makes text of batches: all of a file but its beginning and its end.
 #[derive(Debug)]
@@ -87,6 +89,9 @@ impl Chrome {
     /// Adds what a batch tells to `text`.
     pub(super) fn batch(&mut self, batch: &TraceBatch, names: &Names, text: &mut String) {
         for event in &batch.events {
+            if self.named.len() >= MOST_THREADS {
+                self.named.clear();
+            }
             self.last_ns = self.last_ns.max(event.at_ns);
             if event.thread != 0 && self.named.insert(event.thread) {
                 self.metadata(
@@ -159,6 +164,9 @@ impl Chrome {
         }
         let from = event.at_ns.saturating_sub(event.took_ns);
         self.wait(event, (from, event.at_ns), args, names, text);
+        if self.running.len() >= MOST_THREADS {
+            self.running.clear();
+        }
         self.running.insert(event.thread, event.clone());
     }
 

@@ -5,6 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nearq_control::protocol::TraceBatch;
+use nearq_processes::proc::{self, LONGEST_STATUS};
+
+/// Names that are remembered, of queues and of threads each. Where there are more, those before are forgotten.
+const MOST: usize = 1 << 16;
 
 /// Names of queues, as batches told them, and of threads, as the system has them.
 #[derive(Debug)]
@@ -28,6 +32,12 @@ impl Names {
 
     /// Learns the names that are needed for a batch.
     pub(crate) fn learn(&mut self, batch: &TraceBatch) {
+        if self.queues.len() + batch.queues.len() > MOST {
+            self.queues.clear();
+        }
+        if self.threads.len() + batch.events.len() > MOST {
+            self.threads.clear();
+        }
         for queue in &batch.queues {
             self.queues.insert(queue.id, queue.name.clone());
         }
@@ -56,8 +66,8 @@ impl Names {
 /// The threads of a process by the numbers that they know themselves by, which in a container are others than outside of it.
 fn threads(tasks: &Path) -> HashMap<u64, String> {
     let Ok(entries) = fs::read_dir(tasks) else { return HashMap::new() };
-    let status = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("status")).ok();
-    entries.flatten().filter_map(status).filter_map(|text| thread(&text)).collect()
+    let status = |entry: fs::DirEntry| proc::read(entry.path().join("status"), LONGEST_STATUS);
+    entries.flatten().take(MOST).filter_map(status).filter_map(|text| thread(&text)).collect()
 }
 
 /// A thread's own number and name, from its `status`.

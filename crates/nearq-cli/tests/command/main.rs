@@ -9,6 +9,7 @@ mod served;
 
 mod experiments;
 mod homes;
+mod hostile;
 mod inspect;
 mod inspect_running;
 mod refusals;

@@ -415,7 +415,10 @@ fn a_process_that_goes_away_is_named_as_the_reason() {
     served.stop();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let said = said(&mut child);
-    assert!(said.contains("the process does not answer") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("the process closed the connection") && said.lines().count() == 1,
+        "{said}"
+    );
     assert_eq!(shared.configured(), "default 0", "the server takes back what it must");
 }
 

@@ -290,3 +290,34 @@ fn what_is_documented_is_what_is_exported() {
     let table = documented();
     assert!(page.contains(&table), "docs/metrics.md must have this table:\n\n{table}");
 }
+
+/// Takes text, and remembers how much at most at once.
+struct Pieces {
+    longest: usize,
+    all: usize,
+}
+
+impl fmt::Write for Pieces {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.longest = self.longest.max(text.len());
+        self.all += text.len();
+        Ok(())
+    }
+}
+
+#[test]
+fn many_queues_are_written_piece_by_piece_whatever_their_numbers() {
+    let largest = Bucket { below_ns: 1, count: u64::MAX };
+    let times = Histogram { samples: u64::MAX, sum_ns: u64::MAX, buckets: vec![largest; 3] };
+    let queue = |id| QueueStatistics {
+        id,
+        name: "x".repeat(256),
+        started: u64::MAX,
+        wait: Some(times.clone()),
+        ..QueueStatistics::default()
+    };
+    let statistics = Statistics { queues: (0..1000).map(queue).collect(), ..Statistics::default() };
+    let mut pieces = Pieces { longest: 0, all: 0 };
+    write_text(statistics, &mut pieces).unwrap();
+    assert!(pieces.all > 10_000_000 && pieces.longest < 1000, "{} {}", pieces.all, pieces.longest);
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{self, MOST_CPUS, MOST_FEW, MOST_NODES, MOST_ROWS};
 use super::locks::Locks;
 
 /// What there is.
@@ -12,27 +13,36 @@ pub struct Dump {
     /// When.
     pub at_ns: u64,
     /// The CPUs that the runtime's queues may use: what the process may use, within the mask that was set for it.
+    #[serde(deserialize_with = "bounds::list")]
     pub allowed: String,
     /// The CPUs that are online.
+    #[serde(deserialize_with = "bounds::list")]
     pub online: String,
     /// The CPUs that the machine can have.
+    #[serde(deserialize_with = "bounds::list")]
     pub possible: String,
     /// The scopes, from `cpu` to `system`.
+    #[serde(deserialize_with = "bounds::most::<MOST_FEW, _, _>")]
     pub scopes: Vec<ScopeDump>,
     /// The pools, by number.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub pools: Vec<PoolDump>,
     /// The queues, oldest first.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<QueueDump>,
     /// The nodes.
+    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub nodes: Vec<MachineNode>,
     /// What runs.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub running: Vec<RunningItem>,
     /// What waits, where that was asked for.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub waiting: Vec<WaitingItems>,
     /// Whether more waits than is told.
     pub more_waiting: bool,
     /// The nodes that can be a home, and who is at home there.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub homes: Vec<NodeHomes>,
     /// The numbers by which homes go, by name.
     #[serde(default)]
@@ -48,6 +58,7 @@ pub struct NodeHomes {
     /// Its number.
     pub node: u64,
     /// Its CPUs that the process may use.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
     /// Homes that were given out there.
     pub homes: u64,
@@ -63,6 +74,7 @@ pub struct HomeDump {
     /// Whether it follows its memory.
     pub follows: bool,
     /// Why it is there, in words.
+    #[serde(deserialize_with = "bounds::text")]
     pub why: String,
 }
 
@@ -70,12 +82,15 @@ pub struct HomeDump {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScopeDump {
     /// Its name: `cpu`, `smt`, `cache`, `cache_shard`, `numa`, `system`.
+    #[serde(deserialize_with = "bounds::name")]
     pub name: String,
     /// Whether queues that name none follow it.
     pub default: bool,
     /// Its pods.
+    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub pods: Vec<PodDump>,
     /// The pod of each CPU, by CPU number; -1 where there is none.
+    #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub cpu_pod: Vec<i64>,
 }
 
@@ -83,6 +98,7 @@ pub struct ScopeDump {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodDump {
     /// Its CPUs.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
     /// The number of the node that it lies inside, -1 if it does not.
     pub node: i64,
@@ -113,8 +129,10 @@ pub struct PoolDump {
     #[serde(default)]
     pub no_helping: bool,
     /// The CPUs that its workers may go to.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
     /// The pod's CPUs.
+    #[serde(deserialize_with = "bounds::list")]
     pub pod_cpus: String,
     /// Items that were taken off the inbox and have not begun.
     pub ready: u64,
@@ -126,24 +144,29 @@ pub struct QueueDump {
     /// Its number.
     pub id: u64,
     /// Its name.
+    #[serde(deserialize_with = "bounds::name")]
     pub name: String,
     /// `percpu`, `unbound`, `unbound,S` (strict) or `ordered`.
+    #[serde(deserialize_with = "bounds::name")]
     pub kind: String,
     /// Where items go that are queued on a CPU: the pool's number, by CPU number; -1 where the machine has no such CPU.
+    #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub cpu_pool: Vec<i64>,
     /// The CPUs that its items may run on.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
     /// The limit, and what each node has at least.
     pub max_active: u64,
     /// See [`max_active`](Self::max_active).
     pub min_active: u64,
     /// Where the limit is counted.
+    #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub limits: Vec<NodeLimit>,
     /// Where its items are at home that have no home of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<HomeDump>,
     /// Where the memory comes from that its items touch first: `home`, `interleave` or `untouched`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds::name")]
     pub memory: String,
     /// Executions of items with a home that began there, and elsewhere.
     #[serde(default)]
@@ -160,6 +183,7 @@ pub struct QueueDump {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeLimit {
     /// `node`, `cpu`, `across` (pods that lie inside no node) or `whole` (ordered queues).
+    #[serde(deserialize_with = "bounds::name")]
     pub domain: String,
     /// The node's or CPU's number; -1 for the others.
     pub number: i64,
@@ -177,6 +201,7 @@ pub struct RescuerDump {
     /// Its thread, in the system's own tools; 0 where it has none now.
     pub thread: u64,
     /// The CPUs that the thread may run on now.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
 }
 
@@ -186,6 +211,7 @@ pub struct MachineNode {
     /// Its number.
     pub id: u64,
     /// Its CPUs that are online.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
 }
 
@@ -193,14 +219,18 @@ pub struct MachineNode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunningItem {
     /// The queue's name.
+    #[serde(deserialize_with = "bounds::name")]
     pub queue: String,
     /// The queue's number.
     pub queue_id: u64,
     /// The name of its function.
+    #[serde(deserialize_with = "bounds::text")]
     pub function: String,
     /// What it says of itself.
+    #[serde(deserialize_with = "bounds::text")]
     pub description: String,
     /// The worker's name.
+    #[serde(deserialize_with = "bounds::name")]
     pub worker: String,
     /// The worker's thread, in the system's own tools.
     pub thread: u64,
@@ -217,12 +247,14 @@ pub struct RunningItem {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitingItems {
     /// The queue's name.
+    #[serde(deserialize_with = "bounds::name")]
     pub queue: String,
     /// The queue's number.
     pub queue_id: u64,
     /// The pool where they wait.
     pub pool: u64,
     /// The name of their function.
+    #[serde(deserialize_with = "bounds::text")]
     pub function: String,
     /// How many.
     pub count: u64,

@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{self, MOST_ROWS};
+
 /// What is known of all mutexes together, and of those that have queues by cache now. The settings are those of the process
 /// (`lock_...`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Locks {
     /// `off`, `auto`, `plain` or `numa`.
+    #[serde(deserialize_with = "bounds::name")]
     pub mode: String,
     /// Whether the counts below are counted (`lock_count`).
     pub counting: bool,
@@ -33,6 +36,7 @@ pub struct Locks {
     /// Waits that ended at a deadline.
     pub gave_up: u64,
     /// The mutexes that have a place for queues by cache now, by its number.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub adaptive: Vec<AdaptiveLock>,
 }
 

@@ -2,14 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
+
 /// A process that can be looked into.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number, as it knows itself: within its container.
     pub pid: u32,
     /// Its command line, cut to 256 bytes.
+    #[serde(deserialize_with = "bounds::name")]
     pub command: String,
     /// The library's version.
+    #[serde(deserialize_with = "bounds::name")]
     pub version: String,
     /// What its settings allow to those who are not root.
     pub control: Access,

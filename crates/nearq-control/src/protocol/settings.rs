@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{self, MOST_FEW, MOST_ROWS};
+
 /// Settings of the process, of queues, or of both, as they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -9,6 +11,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessSettings>,
     /// Those of queues, oldest first.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<QueueSettings>,
 }
 
@@ -16,6 +19,7 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSettings {
     /// In the order of `nearq knobs`.
+    #[serde(deserialize_with = "bounds::most::<MOST_FEW, _, _>")]
     pub settings: Vec<Setting>,
 }
 
@@ -25,8 +29,10 @@ pub struct QueueSettings {
     /// Its number.
     pub id: u64,
     /// Its name.
+    #[serde(deserialize_with = "bounds::name")]
     pub name: String,
     /// In the order of `nearq knobs`.
+    #[serde(deserialize_with = "bounds::most::<MOST_FEW, _, _>")]
     pub settings: Vec<Setting>,
 }
 
@@ -34,10 +40,13 @@ pub struct QueueSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// Its key.
+    #[serde(deserialize_with = "bounds::name")]
     pub key: String,
     /// What was asked for, as `Set` takes it; empty for what nobody asks for.
+    #[serde(deserialize_with = "bounds::list")]
     pub configured: String,
     /// What is in effect: `default (cache_shard)` where it is inherited.
+    #[serde(deserialize_with = "bounds::list")]
     pub effective: String,
     /// Whether it can be set here: an ordered queue's `max_active` cannot, for example.
     pub writable: bool,

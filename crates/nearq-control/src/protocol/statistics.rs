@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{self, MOST_NODES, MOST_ROWS};
+
 /// Counts of a process at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
@@ -22,8 +24,10 @@ pub struct Statistics {
     /// Items that were timed, of all queues.
     pub samples: u64,
     /// The queues, oldest first. Those that are gone are missing.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<QueueStatistics>,
     /// The pools that have workers or work, by number.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub pods: Vec<PodStatistics>,
 }
 
@@ -33,10 +37,13 @@ pub struct QueueStatistics {
     /// Its number; no other queue of the process ever has it.
     pub id: u64,
     /// Its name.
+    #[serde(deserialize_with = "bounds::name")]
     pub name: String,
     /// `percpu`, `unbound`, `unbound,S` (strict) or `ordered`.
+    #[serde(deserialize_with = "bounds::name")]
     pub kind: String,
     /// The scope in words: `cache`, `default (cache_shard)`, ...
+    #[serde(deserialize_with = "bounds::name")]
     pub scope: String,
     /// Executions that have begun.
     pub started: u64,
@@ -100,7 +107,9 @@ pub struct Histogram {
 struct HistogramOnWire {
     samples: u64,
     sum_ns: u64,
+    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     below_ns: Vec<u64>,
+    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     counts: Vec<u64>,
 }
 
@@ -133,7 +142,7 @@ pub struct Bucket {
 impl Histogram {
     /// Items that are counted.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|bucket| bucket.count).sum()
+        self.buckets.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.count))
     }
 
     /// What has been added since `earlier`, a state of the same histogram.
@@ -160,9 +169,9 @@ impl Histogram {
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let count = self.count();
         let wanted = ((part * count as f64).ceil() as u64).clamp(1, count.max(1));
-        let mut seen = 0;
+        let mut seen: u64 = 0;
         self.buckets.iter().find_map(|bucket| {
-            seen += bucket.count;
+            seen = seen.saturating_add(bucket.count);
             (seen >= wanted).then_some(bucket.below_ns)
         })
     }
@@ -174,6 +183,7 @@ pub struct PodStatistics {
     /// The pool's number.
     pub pool: u64,
     /// The CPUs of its pod.
+    #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
     /// Its workers' nice value.
     pub nice: i64,

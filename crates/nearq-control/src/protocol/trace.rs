@@ -2,12 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{self, MOST_ROWS};
+
 /// What has happened since the last batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceBatch {
     /// Queues that the events name and that no earlier batch has named.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<TracedQueue>,
     /// By time, unless threads were interrupted between looking at the clock and writing it down.
+    #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub events: Vec<TraceEvent>,
     /// Events that were lost since the trace began, because they came faster than they were read.
     pub dropped: u64,
@@ -21,6 +25,7 @@ pub struct TracedQueue {
     /// Its number.
     pub id: u64,
     /// Its name.
+    #[serde(deserialize_with = "bounds::name")]
     pub name: String,
 }
 
@@ -36,6 +41,7 @@ pub struct TraceEvent {
     /// The item: the same number for its events, and for a later item at the same place in memory.
     pub item: u64,
     /// The name of its function.
+    #[serde(deserialize_with = "bounds::text")]
     pub function: String,
     /// The CPU.
     pub cpu: u64,

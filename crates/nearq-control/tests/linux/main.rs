@@ -10,5 +10,7 @@ mod skipped;
 
 mod conversation;
 mod corpus;
+mod impostors;
 mod process;
+mod servers;
 mod varlink;

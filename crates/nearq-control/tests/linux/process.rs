@@ -17,23 +17,23 @@ use nearq_control::server::{self, Options, Status};
 use nearq_control::subject::Subject;
 
 const PART: &str = "NEARQ_TEST_PART";
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// Another process. It says lines, plays its part until its input is closed, and is killed at the end of the test.
-struct Actor {
+pub(crate) struct Actor {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Actor {
-    fn command(program: &Path, part: &str) -> Command {
+    pub(crate) fn command(program: &Path, part: &str) -> Command {
         let mut command = Command::new(program);
         command.args(["--exact", "process::the_other_process", "--nocapture", "--test-threads=1"]);
         command.env(PART, part).env_remove("NEARQ_CONTROL").env_remove("TMPDIR");
         command
     }
 
-    fn start(part: &str, runtime: &Path, change: impl FnOnce(&mut Command)) -> Self {
+    pub(crate) fn start(part: &str, runtime: &Path, change: impl FnOnce(&mut Command)) -> Self {
         let program = std::env::current_exe().unwrap();
         let mut command = Self::command(&program, part);
         command.env("XDG_RUNTIME_DIR", runtime);
@@ -41,7 +41,7 @@ impl Actor {
         Self::run(command)
     }
 
-    fn run(mut command: Command) -> Self {
+    pub(crate) fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap());
@@ -49,7 +49,7 @@ impl Actor {
     }
 
     /// The next line that begins with the word.
-    fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         loop {
             let mut line = String::new();
             let count = self.lines.read_line(&mut line).unwrap();
@@ -61,7 +61,7 @@ impl Actor {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
@@ -71,6 +71,21 @@ impl Actor {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
         assert!(self.process.wait().unwrap().success(), "{rest}");
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ends(&mut self) {
+        // A child of it may read its input still, which waiting would end.
+        let input = self.process.stdin.take();
+        self.process.wait().unwrap();
+        self.process.stdin = input;
+    }
+
+    /// All that it still says.
+    pub(crate) fn everything(&mut self) -> String {
+        let mut all = String::new();
+        self.lines.read_to_string(&mut all).unwrap();
+        all
     }
 
     fn kill(mut self) {
@@ -86,7 +101,7 @@ impl Drop for Actor {
     }
 }
 
-fn say(word: &str, what: impl std::fmt::Display) {
+pub(crate) fn say(word: &str, what: impl std::fmt::Display) {
     println!("<{word}> {what}");
 }
 
@@ -101,7 +116,7 @@ fn begin() -> Status {
     server::status()
 }
 
-fn wait_for_the_end_of_input() {
+pub(crate) fn wait_for_the_end_of_input() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -123,7 +138,7 @@ fn the_other_process() {
             say("end", "");
         }
         ("ask", socket) => say("answer", ask(Path::new(socket))),
-        (other, _) => panic!("there is no part {other}"),
+        (part, what) => crate::impostors::play(part, what),
     }
 }
 
@@ -201,7 +216,7 @@ fn own_user() -> u32 {
     fs::metadata("/proc/self").unwrap().uid()
 }
 
-fn skipped_for_want_of_root(what: &str) -> bool {
+pub(crate) fn skipped_for_want_of_root(what: &str) -> bool {
     let no_root = own_user() != 0;
     if no_root {
         skipped(what, "it takes root to be another user", "run the tests as root");
@@ -267,8 +282,7 @@ fn the_listing_names_each_process_once() {
         })
         .collect();
     expected.sort();
-    let mut all = String::new();
-    list.lines.read_to_string(&mut all).unwrap();
+    let all = list.everything();
     let mut found: Vec<&str> = all
         .lines()
         .filter_map(|line| Some(line.split_once("<found> ")?.1))

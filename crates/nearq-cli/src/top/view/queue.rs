@@ -124,7 +124,7 @@ fn times(state: &State, row: &Row, canvas: &mut Canvas<'_>) -> usize {
     let mut y = 4;
     canvas.text(0, y, "LIMIT         ACTIVE    MOST  HELD BACK", DIM);
     // Domains in which nothing happens say nothing, and on a large machine there are many.
-    let busy = |limit: &&NodeLimit| limit.active + limit.inactive > 0;
+    let busy = |limit: &&NodeLimit| limit.active > 0 || limit.inactive > 0;
     let (shown, quiet): (Vec<_>, Vec<_>) = dump.limits.iter().partition(busy);
     for limit in shown.iter().take(3) {
         y += 1;
@@ -201,11 +201,13 @@ pub(super) fn pools(state: &State) -> Vec<QueuePool<'_>> {
         *sources.entry(pool).or_default() += 1;
     }
     let numbers: BTreeSet<u64> = sources.keys().copied().collect();
+    let dumps: BTreeMap<u64, &PoolDump> = dump.pools.iter().map(|pool| (pool.id, pool)).collect();
+    let pods: BTreeMap<u64, &Pod> = state.model.pods.iter().map(|pod| (pod.pool, pod)).collect();
     let pool = |number: u64| QueuePool {
         number,
         sources: sources[&number],
-        dump: dump.pools.iter().find(|pool| pool.id == number),
-        pod: state.model.pods.iter().find(|pod| pod.pool == number),
+        dump: dumps.get(&number).copied(),
+        pod: pods.get(&number).copied(),
     };
     numbers.into_iter().map(pool).collect()
 }

@@ -1,0 +1,106 @@
+//! A process whose server means harm: each command that asks it ends soon, in a line that says why.
+
+use std::fs::DirBuilder;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Output};
+use std::thread;
+
+use crate::common::{Folder, errors, nearq};
+
+/// This process, with a server that answers each call by bytes without end, or by the same words.
+struct Hostile {
+    folder: Folder,
+    pid: String,
+}
+
+impl Hostile {
+    /// Starts it; `name` must be used by one test alone.
+    fn start(name: &str, answer: impl Fn(&str) -> Vec<u8> + Clone + Send + 'static) -> Self {
+        let folder = Folder::new(name);
+        let pid = std::process::id().to_string();
+        DirBuilder::new().mode(0o700).create(folder.path("nearq")).unwrap();
+        let listener = UnixListener::bind(folder.path(&format!("nearq/{pid}"))).unwrap();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let answer = answer.clone();
+                thread::spawn(move || {
+                    let mut call = vec![0; 65536];
+                    while let Ok(count @ 1..) = stream.read(&mut call) {
+                        let piece = answer(&String::from_utf8_lossy(&call[..count]));
+                        let is_whole = piece.ends_with(&[0]);
+                        while stream.write_all(&piece).is_ok() && !is_whole {}
+                    }
+                });
+            }
+        });
+        Hostile { folder, pid }
+    }
+
+    fn command(&self, name: &str, rest: &[&str]) -> Command {
+        let mut command = nearq();
+        command.env("XDG_RUNTIME_DIR", self.folder.path(""));
+        command.arg(name).arg(&self.pid).args(rest);
+        command
+    }
+
+    fn run(&self, name: &str, rest: &[&str]) -> Output {
+        self.command(name, rest).output().expect("the command starts")
+    }
+}
+
+/// Commands that ask a process.
+const ASKING: [(&str, &[&str]); 9] = [
+    ("dump", &[]),
+    ("dump", &["--items", "--json"]),
+    ("get", &[]),
+    ("set", &["spin=1"]),
+    ("metrics", &[]),
+    ("metrics", &["--time", "1"]),
+    ("trace", &["--seconds", "1"]),
+    ("top", &["--once"]),
+    ("tune", &["crypt"]),
+];
+
+#[test]
+fn answers_without_end_end_each_command() {
+    let hostile = Hostile::start("flood", |_| vec![b' '; 1 << 20]);
+    for (name, rest) in ASKING {
+        let output = hostile.run(name, rest);
+        let line = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "nearq {name} {rest:?}: {line}");
+        assert!(line.contains("longer than the") && line.lines().count() == 1, "{name}: {line}");
+    }
+    let mut list = nearq();
+    list.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", hostile.folder.path(""));
+    let output = list.output().unwrap();
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = rows.as_array().unwrap().iter().find(|row| row["pid"] == std::process::id());
+    let error = row.expect("it is listed")["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("longer than the"), "{error}");
+}
+
+#[test]
+fn nests_without_end_and_nonsense_end_each_command() {
+    let nests = || [b"{\"parameters\":".to_vec(), vec![b'['; 5_000_000], vec![0]].concat();
+    let long = || format!("{{\"error\":\"{}\"}}\0", "x".repeat(100_000)).into_bytes();
+    let long_value = || {
+        let keys = vec!["k"; 60_000];
+        let known = serde_json::json!({"error": "nearq.control1.NoSuchKey",
+            "parameters": {"key": "x".repeat(100_000), "keys": keys}});
+        format!("{known}\0").into_bytes()
+    };
+    let hostile = Hostile::start("nests", move |call| match call {
+        call if call.contains("GetProcess") => nests(),
+        call if call.contains("GetDump") => long(),
+        call if call.contains("GetSettings") => long_value(),
+        _ => nests(),
+    });
+    for (name, rest) in ASKING {
+        let output = hostile.run(name, rest);
+        let line = errors(&output);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "nearq {name} {rest:?}: {line}");
+        assert!(line.len() < 10_000 && line.lines().count() == 1, "{name}: {}", line.len());
+    }
+}

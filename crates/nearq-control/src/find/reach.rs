@@ -1,0 +1,194 @@
+//! Connecting to a socket that anybody may have made, without being led elsewhere.
+//!
+//! The directory is opened without following a link at its end, and what was opened is looked at: whose it is, and that nobody else can write
+//! there. The socket is opened in it, again without following a link, and looked at; what is connected to is what was opened
+//! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root alone.
+//! Who listens is asked of the kernel ([`listener`]).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nearq_platform::{Linux, Peer};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::process::Process;
+
+/// A socket's file may seem older than its process by so much: both times are rounded, and the clock may be set a little.
+const SLACK: Duration = Duration::from_secs(2);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
+
+/// A directory of sockets, open.
+#[derive(Debug)]
+pub(super) struct Place {
+    fd: OwnedFd,
+    /// Whose it is.
+    pub(super) owner: u32,
+}
+
+impl Place {
+    /// Opens a directory, as the caller sees it or below a root. It must be one that only its owner can write.
+    pub(super) fn open(root: Option<&Path>, path: &Path) -> io::Result<Self> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::NOENT.into());
+        };
+        let parent = match root {
+            None => rustix::fs::open(parent, DIRECTORY, Mode::empty())?,
+            Some(root) => below(root, parent)?,
+        };
+        let fd = rustix::fs::openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        let found = rustix::fs::fstat(&fd)?;
+        if Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
+            return Err(io::Error::other("others than its owner can write into that directory"));
+        }
+        Ok(Place { fd, owner: found.st_uid })
+    }
+
+    /// So many of the names in the directory.
+    pub(super) fn names(&self, most: usize) -> Vec<String> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.fd, ".", flags, Mode::empty());
+        let Ok(entries) = opened.and_then(rustix::fs::Dir::new) else { return Vec::new() };
+        let entries = entries.flatten().take(most);
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Opens a socket of the directory's owner.
+    pub(super) fn socket(&self, name: &str) -> io::Result<Socket> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&fd)?;
+        let is_socket = FileType::from_raw_mode(found.st_mode).is_socket();
+        if !is_socket || found.st_uid != self.owner {
+            return Err(io::Error::other("it is a link, or no socket of its directory's owner"));
+        }
+        Ok(Socket { fd, made: made(&found) })
+    }
+}
+
+/// Opens a directory below a root: what links and `..` lead to lies there too.
+fn below(root: &Path, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(&root, path, DIRECTORY, Mode::empty(), within) {
+        // Older than Linux 5.6, or a sandbox that does not know it.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let path = path.strip_prefix("/").unwrap_or(path);
+            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            rustix::fs::openat(&root, path, DIRECTORY, Mode::empty())
+        }
+        done => done,
+    }
+}
+
+/// A socket's file, open.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    /// When it was made or changed last, after 1970.
+    made: Duration,
+}
+
+impl Socket {
+    /// Connects; the stream blocks. Where many want to, they are let in in the order in which they came: so this waits in the kernel, and
+    /// does not try again and again.
+    pub(super) fn connect(&self, deadline: Instant) -> rustix::io::Result<UnixStream> {
+        connect(&self.address()?, deadline)
+    }
+
+    /// Connects without waiting.
+    pub(super) fn connect_once(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &self.address()?)?;
+        Ok(socket)
+    }
+
+    fn address(&self) -> rustix::io::Result<SocketAddrUnix> {
+        SocketAddrUnix::new(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Who listens at the other end of a connection to this socket, if that is certain.
+    ///
+    /// The kernel says who listened first: a number, and a user. Another process may have that number by now, while a child of the first one
+    /// still answers. So the process must live, and its user be the one who listened, or root have listened, who may become any user. A
+    /// kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before the socket did.
+    pub(super) fn listener(&self, stream: &impl AsFd) -> Option<(Peer, Process)> {
+        let peer = Linux::peer(stream).ok().filter(|peer| peer.pid != 0)?;
+        let process = Process::of(peer.pid)?;
+        let is_its_user = peer.user == process.user || peer.user == 0;
+        let lives = Linux::peer_lives(stream).unwrap_or_else(|_| {
+            process.started().is_some_and(|ticks| began_before(ticks, self.made))
+        });
+        (is_its_user && lives).then_some((peer, process))
+    }
+}
+
+/// When a file was made or changed last; that cannot be set at will, as the time of its contents can.
+fn made(found: &Stat) -> Duration {
+    let seconds = u64::try_from(found.st_ctime).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(found.st_ctime_nsec).unwrap_or(0))
+}
+
+/// Whether a process that began so many hundredths of a second after the machine was there before a time after 1970, or may have been.
+fn began_before(ticks: u64, time: Duration) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let up = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+    let began = now.saturating_sub(up) + Duration::from_millis(ticks.saturating_mul(10));
+    began <= time + SLACK
+}
+
+fn connect(address: &SocketAddrUnix, deadline: Instant) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT);
+        }
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+        match rustix::net::connect(&socket, address) {
+            Ok(()) => return Ok(UnixStream::from(socket)),
+            Err(Errno::INTR) => {}
+            // Its queue is full, and stays so: it is very busy, or stopped.
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Connects to the socket at a path that the caller knows, whose path may be long. The stream blocks.
+pub(crate) fn connect_to(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    match SocketAddrUnix::new(path) {
+        Ok(address) => Ok(connect(&address, deadline)?),
+        Err(error) => {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(error.into());
+            };
+            let parent = rustix::fs::open(parent, DIRECTORY, Mode::empty())?;
+            let through = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
+            Ok(connect(&SocketAddrUnix::new(through.join(name))?, deadline)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_older_than_what_it_makes() {
+        let own = Process::of(std::process::id()).unwrap().started().unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert!(began_before(own, now));
+        assert!(!began_before(own, now - Duration::from_secs(1 << 30)));
+    }
+}

@@ -1,0 +1,114 @@
+//! How much of an answer is taken: a process may tell anything, and what reads it stays small and quick.
+//!
+//! A text that is too long is cut, a list that is too long makes the answer one that cannot be understood.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// Bytes of a queue's name, and of every other name, that are read of an answer. The rest is cut.
+pub const LONGEST_NAME: usize = 256;
+/// Bytes of a function's name or a sentence that are read of an answer. The rest is cut.
+pub const LONGEST_TEXT: usize = 4096;
+/// Bytes of a setting's value or a list of CPUs that are read of an answer: 8192 CPUs in the longest way have a third of that.
+pub const LONGEST_LIST: usize = 64 << 10;
+/// Queues, pools, items or events in one answer.
+pub const MOST_ROWS: usize = 1 << 16;
+/// CPUs, and places where a limit is counted.
+pub(super) const MOST_CPUS: usize = 1 << 14;
+/// Nodes, and pods of a scope.
+pub(super) const MOST_NODES: usize = 1 << 12;
+/// Scopes, of which there are six, and settings of one owner.
+pub(super) const MOST_FEW: usize = 256;
+
+/// A name.
+pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    from.deserialize_str(Cut(LONGEST_NAME))
+}
+
+/// A sentence.
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    from.deserialize_str(Cut(LONGEST_TEXT))
+}
+
+/// A list of CPUs, or a value.
+pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    from.deserialize_str(Cut(LONGEST_LIST))
+}
+
+/// So many of something at most.
+pub(super) fn most<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    from.deserialize_seq(Most::<MOST, T>(PhantomData))
+}
+
+/// The beginning of a text.
+struct Cut(usize);
+
+impl Visitor<'_> for Cut {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text[..text.floor_char_boundary(self.0)].to_owned())
+    }
+}
+
+struct Most<const MOST: usize, T>(PhantomData<T>);
+
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for Most<MOST, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MOST}")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(next) = from.next_element()? {
+            if list.len() == MOST {
+                return Err(A::Error::invalid_length(MOST + 1, &self));
+            }
+            list.push(next);
+        }
+        Ok(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Dump, Histogram, QueueDump, Statistics, TracedQueue};
+    use super::*;
+    use serde_json::{from_str, json};
+
+    #[test]
+    fn names_are_cut_between_letters() {
+        let queue: TracedQueue = from_str(&json!({"id": 1, "name": "ö".repeat(1000)}).to_string())
+            .expect("it is understood");
+        assert_eq!(queue.name, "ö".repeat(LONGEST_NAME / 2));
+    }
+
+    #[test]
+    fn lists_that_are_too_long_are_no_answer() {
+        let counts = |count: usize| json!({"samples": 0, "sum_ns": 0, "below_ns": vec![0; count], "counts": []});
+        assert!(from_str::<Histogram>(&counts(MOST_NODES).to_string()).is_ok());
+        let refused = from_str::<Histogram>(&counts(MOST_NODES + 1).to_string()).unwrap_err();
+        assert!(refused.to_string().contains("a list of at most 4096"), "{refused}");
+        let pools = vec![0; MOST_CPUS + 1];
+        let queue = json!({"id": 0, "name": "", "kind": "", "cpu_pool": pools, "cpus": "",
+            "max_active": 0, "min_active": 0, "limits": []});
+        assert!(from_str::<QueueDump>(&queue.to_string()).is_err());
+        let mut dump = serde_json::to_value(Dump::default()).unwrap();
+        dump["nodes"] = json!(vec![json!({"id": 0, "cpus": ""}); MOST_NODES + 1]);
+        assert!(from_str::<Dump>(&dump.to_string()).is_err());
+        let mut all = serde_json::to_value(Statistics::default()).unwrap();
+        all["pods"] = json!(vec![0; MOST_ROWS + 1]);
+        assert!(from_str::<Statistics>(&all.to_string()).is_err());
+    }
+}
