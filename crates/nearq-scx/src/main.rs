@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `checks` | says what a machine lacks |
 //! | `load`, `pins` | the scheduler in the kernel, and its maps, by which others find it |
+//! | `private` | folders and files that are root's alone |
 //! | `start`, `hotplug` | loads it, follows it and the CPUs, takes it out |
 //! | `memory`, `residency`, `remedy`, `crowd`, `pages`, `decisions` | dynamic homes |
 //! | `state`, `status`, `tasks`, `top`, `metrics` | what it does, for people and programs |
@@ -26,6 +27,7 @@ mod metrics;
 mod output;
 mod pages;
 mod pins;
+mod private;
 mod remedy;
 mod residency;
 mod set;

@@ -11,10 +11,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use nearq_home::{Evidence, Nodes, Verdict, Weights, Why};
+use nearq_processes::proc;
 use nearq_scx_policy::layout::{NODES, Nq, Process, Task, Told, UNIT};
 use nearq_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
@@ -510,7 +510,7 @@ fn cpu_time() -> Duration {
 }
 
 fn name(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let text = proc::read(format!("/proc/{pid}/comm"), proc::LONGEST).unwrap_or_default();
     text.trim_end().to_owned()
 }
 

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -19,11 +19,12 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nearq_scx_policy::layout::{Nq, Process, Task, Told};
-use rustix::fs::{FlockOperation, Gid, flock, statfs};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::fs::{AtFlags, FlockOperation, Gid, flock, statfs};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use crate::load;
 use crate::output::Failure;
+use crate::private;
 
 /// Where BPF file systems are mounted.
 const MOUNT: &str = "/sys/fs/bpf";
@@ -127,9 +128,7 @@ pub(crate) fn is_open() -> bool {
 
 /// Makes the folder for them.
 pub(crate) fn folder() -> Result<(), Failure> {
-    let made = fs::create_dir_all(FOLDER)
-        .and_then(|()| fs::set_permissions(FOLDER, Permissions::from_mode(0o755)));
-    made.map_err(|error| Failure::run(format!("{FOLDER}: cannot be made: {error}")))
+    private::make_folder(Path::new(FOLDER)).map(drop)
 }
 
 /// Lets those use them who may.
@@ -149,11 +148,12 @@ pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes them; those of a scheduler that was killed too.
+/// Removes them; those of a scheduler that was killed too. What lies in a folder of somebody else stays.
 pub(crate) fn remove() {
+    let Ok(folder) = private::folder(Path::new(FOLDER), geteuid().as_raw()) else { return };
     for name in [STATE, TASKS, PROCESSES, TOLD] {
         // What is not there need not go.
-        let _ = fs::remove_file(path(name));
+        let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
     }
     let _ = fs::remove_dir(FOLDER);
 }
@@ -162,6 +162,9 @@ pub(crate) fn remove() {
 pub(crate) fn exist() -> bool {
     path(STATE).exists()
 }
+
+/// Bytes of a process's number in the lock's file.
+const LONGEST_NUMBER: u64 = 32;
 
 /// Held by the one that has the scheduler loaded; the kernel lets go of it however that one ends.
 #[derive(Debug)]
@@ -172,22 +175,20 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes it.
     pub(crate) fn take() -> Result<Self, Failure> {
-        let path = Path::new(RUN).join("lock");
+        Self::take_in(Path::new(RUN))
+    }
+
+    fn take_in(run: &Path) -> Result<Self, Failure> {
+        let path = run.join("lock");
         let refused = |error: std::io::Error| {
             Failure::run(format!("{}: cannot be written: {error}", path.display()))
         };
-        fs::create_dir_all(RUN).map_err(refused)?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(refused)?;
+        let folder = private::make_folder(run)?;
+        let mut file = private::file(&folder, "lock").map_err(refused)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
             // Its number helps; that it is not there yet is no harm.
-            let _ = file.read_to_string(&mut holder);
+            let _ = (&mut file).take(LONGEST_NUMBER).read_to_string(&mut holder);
             return Err(Failure::input(format!(
                 "the scheduler is loaded already, by process {}; `nearq-scx status` shows it, ending that process unloads it",
                 holder.trim()
@@ -209,6 +210,10 @@ pub(crate) enum Access {
 /// Opens a pin. Where the scheduler is not loaded, one line says how to load it.
 pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
     let path = path(name);
+    // Where everybody may make files in that file system, somebody else could have made it.
+    if fs::symlink_metadata(FOLDER).is_ok() {
+        private::folder(Path::new(FOLDER), 0)?;
+    }
     let flags = match access {
         Access::Read => libbpf_rs::libbpf_sys::BPF_F_RDONLY,
         Access::Write => 0,
@@ -332,6 +337,7 @@ fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Files;
 
     const GROUPS: &str = "root:x:0:\nadm:x:4:syslog,me\nnearq:x:997:me\nbroken\n";
 
@@ -346,6 +352,23 @@ mod tests {
         let refused = parse(Some("wheel")).unwrap_err().to_string();
         assert!(refused.contains("no such group; give root, everybody"), "{refused}");
         assert!(parse(Some("broken")).is_err());
+    }
+
+    #[test]
+    fn the_lock_is_had_once_and_others_cannot_hold_it() {
+        let files = Files::new("lock", &[]);
+        let run = files.0.join("run");
+        let lock = Lock::take_in(&run).unwrap();
+        let refused = Lock::take_in(&run).unwrap_err().to_string();
+        assert!(refused.contains(&format!("by process {}", std::process::id())), "{refused}");
+        drop(lock);
+        // Left behind by a version whose file everybody could open, and so lock.
+        let path = run.join("lock");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let others = File::open(&path).unwrap();
+        flock(&others, FlockOperation::LockExclusive).unwrap();
+        Lock::take_in(&run).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o077, 0);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! the first of them touched it. Where next to nothing is behind the addresses (reserves of language runtimes), and the process is
 //! small, all of it is counted.
 
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::ptr;
@@ -21,6 +20,8 @@ const ENOUGH: u64 = 64;
 const FEW: u64 = 16;
 /// Memory of which all is counted where a sample finds too little: it takes some 3 ms.
 const SMALL: u64 = 256 << 20;
+/// Bytes that are read of a process's list of mappings: some 40,000 of them.
+const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Where a process's memory is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub(crate) struct Residency {
 impl Residency {
     /// Of that process. None if it is gone, belongs to the kernel, or has too little to tell anything. `seed` chooses the pages.
     pub(crate) fn of(process: u32, seed: u64) -> Option<Self> {
-        let ranges = writable(&fs::read_to_string(format!("/proc/{process}/maps")).ok()?);
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let ranges = writable(&proc::read(format!("/proc/{process}/maps"), LONGEST_MAPS)?);
+        let status = proc::read(format!("/proc/{process}/status"), proc::LONGEST_STATUS)?;
         let bytes = written(&status);
         let page = rustix::param::page_size() as u64;
         let mut nodes = Vec::new();

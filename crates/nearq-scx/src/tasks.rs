@@ -1,8 +1,8 @@
 //! Where tasks are at home, and why: what `nearq-scx status --task` shows.
 
-use std::fs;
 
 use libbpf_rs::MapHandle;
+use nearq_processes::proc;
 use nearq_scx_policy::layout::{NONE, Nq, Task, WHY};
 use serde_json::{Value, json};
 
@@ -24,14 +24,14 @@ pub(crate) struct Known {
 /// # Errors
 /// There is none of that number, or the scheduler has none of its threads.
 pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))
-        .map_err(|_| Failure::input(format!("{pid}: there is no such process or thread")))?;
+    let status = proc::read(format!("/proc/{pid}/status"), proc::LONGEST_STATUS)
+        .ok_or_else(|| Failure::input(format!("{pid}: there is no such process or thread")))?;
     let process = status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
         .unwrap_or(pid);
     let threads = if process == pid {
-        let mut threads = nearq_processes::proc::threads(pid);
+        let mut threads = proc::threads(pid);
         threads.sort_unstable();
         threads
     } else {
@@ -39,7 +39,7 @@ pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
     };
     let known = |thread: u32| {
         let task = pins::task(tasks, thread, thread != process)?;
-        let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm"));
+        let name = proc::read(format!("/proc/{process}/task/{thread}/comm"), proc::LONGEST);
         let name = output::flat(&name.unwrap_or_default());
         Some(Known { pid: process, thread, name, task })
     };
