@@ -1,5 +1,7 @@
 //! Speaking to processes: connecting to one, asking many who they are, and what refusals are for the command.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
@@ -27,7 +29,8 @@ pub(crate) fn ask_all(
 ) -> Vec<Result<Process, String>> {
     let late = || Err("not asked: others have taken all the time; ask it alone".to_owned());
     let answers = Mutex::new(vec![None; found.len()]);
-    let turns = Mutex::new(in_turn(found).into_iter());
+    let users: Vec<u32> = found.iter().map(|process| process.user).collect();
+    let turns = Mutex::new(in_turn(&users).into_iter());
     let work = || {
         while let Some(index) = lock(&turns).next() {
             let until = deadline.min(Instant::now() + patience);
@@ -53,12 +56,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The order in which they are asked: each user's first, then each user's second, so that no user's many slow ones keep all others waiting.
-fn in_turn(found: &[Found]) -> Vec<usize> {
+/// The order in which processes of these users are asked: each user's first, then each user's second, so that no user's many slow ones keep
+/// all others waiting.
+fn in_turn(users: &[u32]) -> Vec<usize> {
     let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::new();
-    for (index, process) in found.iter().enumerate() {
-        let before = of_user.entry(process.user).or_default();
+    for (index, user) in users.iter().enumerate() {
+        let before = of_user.entry(*user).or_default();
         order.push((*before, index));
         *before += 1;
     }
@@ -87,4 +91,14 @@ pub(crate) fn failure(error: ClientError) -> Failure {
 pub(crate) fn pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid != 0);
     pid.ok_or_else(|| "give the number of a process; `nearq ps` lists them".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_users_first_is_asked_before_anybodys_second() {
+        assert_eq!(in_turn(&[0, 0, 0, 7, 0, 7, 9]), [0, 3, 6, 1, 5, 2, 4]);
+    }
 }

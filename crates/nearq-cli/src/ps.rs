@@ -1,6 +1,6 @@
 //! `nearq ps`: the processes that can be looked into.
 
-#![allow(clippy::disallowed_methods, reason = "a Linux program")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
 use std::time::{Duration, Instant};
 

@@ -146,18 +146,17 @@ impl Candidate {
 
     /// The directory, if it belongs to that user, or to root, who may become any user.
     fn open(&self, user: u32) -> io::Result<Place> {
-        let place = Place::open(self.root.as_deref(), &self.directory)?;
-        if place.owner == user || place.owner == 0 {
-            return Ok(place);
-        }
-        // That the caller's directory is not the process's is nothing to be told.
-        if self.root.is_none() {
-            return Err(Errno::NOENT.into());
-        }
-        Err(io::Error::other(format!(
-            "its directory belongs to user {}, and the process to user {user}",
-            place.owner
-        )))
+        let place = Place::open(self.root.as_deref(), &self.directory).and_then(|place| {
+            if place.owner == user || place.owner == 0 {
+                return Ok(place);
+            }
+            Err(io::Error::other(format!(
+                "its directory belongs to user {}, and the process to user {user}",
+                place.owner
+            )))
+        });
+        // The caller's directory need not be the process's: what is wrong with it is nothing to be told.
+        if self.root.is_none() { place.map_err(|_| Errno::NOENT.into()) } else { place }
     }
 }
 
@@ -232,7 +231,7 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
             Ok(Some(stream)) => return Ok((stream, path)),
             Ok(None) => {}
             Err(error) => {
-                let absent = [Errno::NOENT, Errno::CONNREFUSED, Errno::NOTDIR];
+                let absent = [Errno::NOENT, Errno::CONNREFUSED, Errno::NOTDIR, Errno::ACCESS];
                 if !absent.iter().any(|errno| Some(errno.raw_os_error()) == error.raw_os_error()) {
                     refused.get_or_insert((path.clone(), error));
                 }
@@ -307,4 +306,39 @@ fn elsewhere(process: &Process) -> Vec<Candidate> {
         }
     }
     candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_what_is_said() {
+        let said = |error: io::Error| {
+            ConnectError::Unreachable { pid: 1, socket: "/proc/1/root/s".into(), error }.to_string()
+        };
+        let refused = said(Errno::PERM.into());
+        assert!(
+            refused.contains("permission denied") && refused.contains("ask as root"),
+            "{refused}"
+        );
+        assert!(!refused.contains("overloaded"), "{refused}");
+        let late = said(Errno::TIMEDOUT.into());
+        assert!(late.contains("lets nobody in") && late.contains("try again"), "{late}");
+        let other = said(io::Error::other("it is a link"));
+        assert!(other.ends_with("/proc/1/root/s: it is a link"), "{other}");
+    }
+
+    #[test]
+    fn a_candidate_is_below_its_root() {
+        let below = |root: Option<&str>, directory: &str| {
+            let root = root.map(PathBuf::from);
+            Candidate { root, directory: directory.into(), name: "7".into() }.path()
+        };
+        assert_eq!(below(None, "/tmp/nearq-1"), Path::new("/tmp/nearq-1/7"));
+        assert_eq!(
+            below(Some("/proc/9/root"), "/tmp/nearq-1"),
+            Path::new("/proc/9/root/tmp/nearq-1/7")
+        );
+    }
 }

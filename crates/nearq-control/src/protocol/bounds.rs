@@ -16,10 +16,12 @@ pub const LONGEST_TEXT: usize = 4096;
 pub const LONGEST_LIST: usize = 64 << 10;
 /// Queues, pools, items or events in one answer.
 pub const MOST_ROWS: usize = 1 << 16;
-/// CPUs, and places where a limit is counted.
+/// CPUs, pods of a scope, and places where a limit is counted.
 pub(super) const MOST_CPUS: usize = 1 << 14;
-/// Nodes, and pods of a scope.
-pub(super) const MOST_NODES: usize = 1 << 12;
+/// Classes of a histogram: four times as many as there are.
+pub(super) const MOST_BUCKETS: usize = 1 << 12;
+/// Nodes: as many as Linux knows.
+pub(super) const MOST_NODES: usize = 1 << 10;
 /// Scopes, of which there are six, and settings of one owner.
 pub(super) const MOST_FEW: usize = 256;
 
@@ -97,8 +99,8 @@ mod tests {
     #[test]
     fn lists_that_are_too_long_are_no_answer() {
         let counts = |count: usize| json!({"samples": 0, "sum_ns": 0, "below_ns": vec![0; count], "counts": []});
-        assert!(from_str::<Histogram>(&counts(MOST_NODES).to_string()).is_ok());
-        let refused = from_str::<Histogram>(&counts(MOST_NODES + 1).to_string()).unwrap_err();
+        assert!(from_str::<Histogram>(&counts(MOST_BUCKETS).to_string()).is_ok());
+        let refused = from_str::<Histogram>(&counts(MOST_BUCKETS + 1).to_string()).unwrap_err();
         assert!(refused.to_string().contains("a list of at most 4096"), "{refused}");
         let pools = vec![0; MOST_CPUS + 1];
         let queue = json!({"id": 0, "name": "", "kind": "", "cpu_pool": pools, "cpus": "",

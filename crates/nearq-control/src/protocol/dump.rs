@@ -87,7 +87,7 @@ pub struct ScopeDump {
     /// Whether queues that name none follow it.
     pub default: bool,
     /// Its pods.
-    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
+    #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub pods: Vec<PodDump>,
     /// The pod of each CPU, by CPU number; -1 where there is none.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{self, MOST_NODES, MOST_ROWS};
+use super::bounds::{self, MOST_BUCKETS, MOST_ROWS};
 
 /// Counts of a process at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -107,9 +107,9 @@ pub struct Histogram {
 struct HistogramOnWire {
     samples: u64,
     sum_ns: u64,
-    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
+    #[serde(deserialize_with = "bounds::most::<MOST_BUCKETS, _, _>")]
     below_ns: Vec<u64>,
-    #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
+    #[serde(deserialize_with = "bounds::most::<MOST_BUCKETS, _, _>")]
     counts: Vec<u64>,
 }
 
