@@ -166,8 +166,10 @@ pub fn processes() -> Vec<Found> {
     let own = geteuid();
     let may_ask = |user: u32| own.is_root() || user == own.as_raw();
     let mut found = BTreeMap::new();
-    for path in directories() {
-        let place = Place::open(None, &path).ok().filter(|place| may_ask(place.owner));
+    for (path, owner) in directories() {
+        let is_wanted =
+            |place: &Place| may_ask(place.owner) && owner.is_none_or(|owner| owner == place.owner);
+        let place = Place::open(None, &path).ok().filter(is_wanted);
         let Some(place) = place else { continue };
         for name in names(&place, &path) {
             if let Some(one) = listening(&place, &name, path.join(&name), None) {
@@ -258,18 +260,23 @@ fn reached(
     Ok(is_it.then_some(stream))
 }
 
-/// The directories to list: the caller's, and everybody's if the caller is root.
-fn directories() -> Vec<PathBuf> {
-    let mut directories = socket::directories();
+/// The directories to list: the caller's, and everybody's if the caller is root; with the user who must have made it, where its name says so.
+fn directories() -> BTreeMap<PathBuf, Option<u32>> {
+    let mut directories: BTreeMap<_, _> =
+        socket::directories().into_iter().map(|path| (path, None)).collect();
     if geteuid().is_root() {
-        let runtime = children("/run/user").into_iter().map(|user| user.join("nearq"));
-        let tmp = children("/tmp").into_iter().filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.strip_prefix("nearq-").is_some_and(|user| user.parse::<u32>().is_ok())
+        let user = |path: &Path, before: &str| -> Option<u32> {
+            path.file_name()?.to_str()?.strip_prefix(before)?.parse().ok()
+        };
+        let runtime = children("/run/user").into_iter().filter_map(|path| {
+            let user = user(&path, "")?;
+            Some((path.join("nearq"), Some(user)))
+        });
+        let tmp = children("/tmp").into_iter().filter_map(|path| {
+            let user = user(&path, "nearq-")?;
+            Some((path, Some(user)))
         });
         directories.extend(runtime.chain(tmp));
-        directories.sort();
-        directories.dedup();
     }
     directories
 }

@@ -19,8 +19,9 @@ use crate::tree::{FILE, Glimpse, How, STEWARD, State, View};
 
 /// Open files of a process that are looked at. A table is opened early, and has a low number.
 const MOST_FILES: usize = 4096;
-/// Tables of a process that are looked at.
-const MOST_TABLES: usize = 16;
+/// Open files of all processes of a user that are looked at, and tables among them.
+const MOST_FILES_OF_USER: usize = 1 << 16;
+const MOST_TABLES_OF_USER: usize = 1024;
 
 /// Why a process is at home on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +117,11 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
             None => {}
         }
     }
-    let mut entries = BTreeMap::new();
+    let (mut entries, mut budgets) = (BTreeMap::new(), BTreeMap::<u32, Budget>::new());
     for (&pid, &keepers_user) in &own {
         if is_keeper(pid) {
-            let found = tables(pid);
+            let left = budgets.entry(keepers_user).or_default();
+            let found = tables(pid, left);
             if !found.is_empty() {
                 survey.keepers.push(pid);
             }
@@ -169,15 +171,29 @@ fn is_keeper(pid: u32) -> bool {
     name(pid).is_some_and(|name| name == STEWARD || name.starts_with("nearq"))
 }
 
+/// How much of a user's processes is looked at still.
+struct Budget {
+    files: usize,
+    tables: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { files: MOST_FILES_OF_USER, tables: MOST_TABLES_OF_USER }
+    }
+}
+
 /// The tables that a process has open.
-fn tables(pid: u32) -> Vec<Glimpse> {
+fn tables(pid: u32, left: &mut Budget) -> Vec<Glimpse> {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let paths = files.take(MOST_FILES).filter_map(|file| Some(file.ok()?.path()));
+    let files = files.take(MOST_FILES.min(left.files)).inspect(|_| left.files -= 1);
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
     let is_table = |path: &PathBuf| {
         use std::os::unix::ffi::OsStrExt as _;
         fs::read_link(path).is_ok_and(|target| target.as_os_str().as_bytes().starts_with(FILE))
     };
-    paths.filter(is_table).take(MOST_TABLES).filter_map(|path| Glimpse::of(&path)).collect()
+    let tables = paths.filter(is_table).take(left.tables).inspect(|_| left.tables -= 1);
+    tables.filter_map(|path| Glimpse::of(&path)).collect()
 }
 
 /// The entries of a table, by process, of those processes of which it may say anything.
@@ -281,7 +297,11 @@ mod tests {
         // A process may be looked into by its name; this one is called like the test.
         let table = Table::create(&nodes, &cpus, true).unwrap();
         assert!(table.claim_for(child.id(), 0));
-        let found = tables(std::process::id());
+        let found = tables(std::process::id(), &mut Budget::default());
+        let mut little = Budget { files: 1000, tables: 1 };
+        assert_eq!(tables(std::process::id(), &mut little).len(), 1);
+        assert!(little.tables == 0 && little.files < 1000);
+        assert!(tables(std::process::id(), &mut little).is_empty());
         assert!(!found.is_empty());
         let mut entries = BTreeMap::new();
         for glimpse in &found {

@@ -53,7 +53,10 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     let folder = File::from(opened);
     let found = folder.metadata().map_err(|error| refused(&error.to_string()))?;
     if found.uid() != owner {
-        return Err(refused(&format!("the folder belongs to user {}, not to {owner}", found.uid())));
+        return Err(refused(&format!(
+            "the folder belongs to user {}, not to {owner}",
+            found.uid()
+        )));
     }
     if found.mode() & WRITABLE != 0 {
         return Err(refused("others than its owner can write into the folder"));
@@ -71,10 +74,12 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
 /// Opens a file in a folder of this user's own for writing, and makes it where there is none. One that others can open, or is no plain file, is
 /// made anew: they may hold it.
 pub(crate) fn file(folder: &File, name: &str) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(folder, name, flags, CLOSED).map(File::from);
     let is_closed = |found: Metadata| {
-        found.is_file() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
+        let others = Mode::from_raw_mode(found.mode()) & (Mode::RWXG | Mode::RWXO);
+        found.is_file() && found.uid() == geteuid().as_raw() && others.is_empty()
     };
     match opened {
         Ok(file) if file.metadata().is_ok_and(is_closed) => Ok(file),

@@ -1,6 +1,5 @@
 //! Where tasks are at home, and why: what `nearq-scx status --task` shows.
 
-
 use libbpf_rs::MapHandle;
 use nearq_processes::proc;
 use nearq_scx_policy::layout::{NONE, Nq, Task, WHY};

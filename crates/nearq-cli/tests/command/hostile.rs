@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::{Folder, errors, nearq};
 
@@ -28,9 +29,13 @@ impl Hostile {
                 thread::spawn(move || {
                     let mut call = vec![0; 65536];
                     while let Ok(count @ 1..) = stream.read(&mut call) {
-                        let piece = answer(&String::from_utf8_lossy(&call[..count]));
-                        let is_whole = piece.ends_with(&[0]);
-                        while stream.write_all(&piece).is_ok() && !is_whole {}
+                        let call = String::from_utf8_lossy(&call[..count]);
+                        loop {
+                            let piece = answer(&call);
+                            if stream.write_all(&piece).is_err() || piece.ends_with(&[0]) {
+                                break;
+                            }
+                        }
                     }
                 });
             }
@@ -43,6 +48,16 @@ impl Hostile {
         command.env("XDG_RUNTIME_DIR", self.folder.path(""));
         command.arg(name).arg(&self.pid).args(rest);
         command
+    }
+
+    /// What the list of processes says of it.
+    fn listed(&self) -> String {
+        let mut list = nearq();
+        list.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", self.folder.path(""));
+        let output = list.output().expect("the command starts");
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let row = rows.as_array().unwrap().iter().find(|row| row["pid"] == std::process::id());
+        row.expect("it is listed")["error"].as_str().unwrap().to_owned()
     }
 
     fn run(&self, name: &str, rest: &[&str]) -> Output {
@@ -72,13 +87,17 @@ fn answers_without_end_end_each_command() {
         assert_eq!(output.status.code(), Some(1), "nearq {name} {rest:?}: {line}");
         assert!(line.contains("longer than the") && line.lines().count() == 1, "{name}: {line}");
     }
-    let mut list = nearq();
-    list.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", hostile.folder.path(""));
-    let output = list.output().unwrap();
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let row = rows.as_array().unwrap().iter().find(|row| row["pid"] == std::process::id());
-    let error = row.expect("it is listed")["error"].as_str().unwrap().to_owned();
-    assert!(error.contains("longer than the"), "{error}");
+    assert!(hostile.listed().contains("longer than the"), "{}", hostile.listed());
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_hold_up_the_list() {
+    let end = Instant::now() + Duration::from_secs(30);
+    let hostile = Hostile::start("slow", move |_| {
+        thread::sleep(Duration::from_millis(200));
+        if Instant::now() < end { b" ".to_vec() } else { vec![0] }
+    });
+    assert!(hostile.listed().contains("no whole answer came in time"), "{}", hostile.listed());
 }
 
 #[test]

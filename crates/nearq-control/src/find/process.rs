@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that are read of `status`: with all groups that a process can have it is three quarters of that.
 const LONGEST_STATUS: u64 = 1 << 20;
-/// Bytes that are read of `environ`: the kernel starts no program with more, but a program can have others shown.
-const LONGEST_ENVIRONMENT: u64 = 8 << 20;
+/// Bytes that are read of `environ`, of each process: a program can have any part of its memory shown there.
+const LONGEST_ENVIRONMENT: u64 = 256 << 10;
 /// Bytes that are read of other files.
 const LONGEST: u64 = 64 << 10;
 /// Bytes of a path that there can be.
