@@ -101,8 +101,8 @@ struct Answer<'a> {
 
 /// A connection to a process.
 ///
-/// Nothing that the process does keeps a call for longer than the patience that was set, or has more read than answers of that call may have
-/// ([`Request::LONGEST_REPLY`]). After a call that failed so, the connection is of no use any more.
+/// Nothing that the process does keeps a call for longer than the patience that was set, or has more read than answers of that call may
+/// have ([`Request::LONGEST_REPLY`]). After a call that failed so, the connection is of no use any more.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Wire>,

@@ -260,7 +260,8 @@ fn reached(
     Ok(is_it.then_some(stream))
 }
 
-/// The directories to list: the caller's, and everybody's if the caller is root; with the user who must have made it, where its name says so.
+/// The directories to list: the caller's, and everybody's if the caller is root; with the user who must have made it, where its name
+/// says so.
 fn directories() -> BTreeMap<PathBuf, Option<u32>> {
     let mut directories: BTreeMap<_, _> =
         socket::directories().into_iter().map(|path| (path, None)).collect();

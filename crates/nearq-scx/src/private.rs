@@ -1,7 +1,7 @@
 //! Folders and files of one's own, which for what is loaded is root: nobody else has put them there, or can hold or change them.
 //!
-//! Each is opened without following a link, and what was opened is looked at. A lock of a file is had by all that can open it: so a file that
-//! is locked is closed to all others.
+//! Each is opened without following a link, and what was opened is looked at. A lock of a file is had by all that can open it: so a
+//! file that is locked is closed to all others.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io;
@@ -71,8 +71,8 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     Ok(folder)
 }
 
-/// Opens a file in a folder of this user's own for writing, and makes it where there is none. One that others can open, or is no plain file, is
-/// made anew: they may hold it.
+/// Opens a file in a folder of this user's own for writing, and makes it where there is none. One that others can open, or is no plain
+/// file, is made anew: they may hold it.
 pub(crate) fn file(folder: &File, name: &str) -> io::Result<File> {
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

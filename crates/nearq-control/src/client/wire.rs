@@ -1,5 +1,5 @@
-//! Bytes to and from a process, by a deadline for all that belongs to one answer: a process that sends a byte now and then is as late as one
-//! that sends nothing.
+//! Bytes to and from a process, by a deadline for all that belongs to one answer: a process that sends a byte now and then is as late
+//! as one that sends nothing.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

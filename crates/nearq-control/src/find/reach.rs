@@ -1,9 +1,9 @@
 //! Connecting to a socket that anybody may have made, without being led elsewhere.
 //!
-//! The directory is opened without following a link at its end, and what was opened is looked at: whose it is, and that nobody else can write
-//! there. The socket is opened in it, again without following a link, and looked at; what is connected to is what was opened
-//! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root alone.
-//! Who listens is asked of the kernel ([`listener`]).
+//! The directory is opened without following a link at its end, and what was opened is looked at: whose it is, and that nobody else can
+//! write there. The socket is opened in it, again without following a link, and looked at; what is connected to is what was opened
+//! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root
+//! alone. Who listens is asked of the kernel ([`Socket::listener`]).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -73,8 +73,8 @@ impl Place {
     }
 }
 
-/// Opens a directory below a root: what links and `..` lead to lies there too. `EPERM` where the root itself may not be looked at; `EACCES` where
-/// that is so of something below it, as it is for a process of the same user then.
+/// Opens a directory below a root: what links and `..` lead to lies there too. `EPERM` where the root itself may not be looked at;
+/// `EACCES` where that is so of something below it, as it is for a process of the same user then.
 fn below(root: &Path, path: &Path) -> rustix::io::Result<OwnedFd> {
     let root = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(|error| match error {
         Errno::ACCESS => Errno::PERM,
@@ -122,9 +122,10 @@ impl Socket {
 
     /// Who listens at the other end of a connection to this socket, if that is certain.
     ///
-    /// The kernel says who listened first: a number, and a user. Another process may have that number by now, while a child of the first one
-    /// still answers. So the process must live, and its user be the one who listened, or root have listened, who may become any user. A
-    /// kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before the socket did.
+    /// The kernel says who listened first: a number, and a user. Another process may have that number by now, while a child of the
+    /// first one still answers. So the process must live, and its user be the one who listened, or root have listened, who may become
+    /// any user. A kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before
+    /// the socket did.
     pub(super) fn listener(&self, stream: &impl AsFd) -> Option<(Peer, Process)> {
         let peer = Linux::peer(stream).ok().filter(|peer| peer.pid != 0)?;
         let process = Process::of(peer.pid)?;

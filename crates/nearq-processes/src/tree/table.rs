@@ -277,8 +277,8 @@ pub struct Glimpse {
 impl Glimpse {
     /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
     ///
-    /// Anybody may give a pipe or a device the name of a table. So it is looked at before it is opened, and opened for reading only if it is a
-    /// file in memory as a table is one; and it is copied, never mapped.
+    /// Anybody may give a pipe or a device the name of a table. So it is looked at before it is opened, and opened for reading only if
+    /// it is a file in memory as a table is one; and it is copied, never mapped.
     pub fn of(path: &Path) -> Option<Self> {
         let found =
             File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?);
