@@ -1,8 +1,17 @@
-//! Arguments that cannot be used: clap's message made into one line, with what is allowed.
+//! Arguments: read by clap, with help that fits the terminal; those that cannot be used are refused in one line, with what is allowed.
 
 use clap::error::ErrorKind;
 
-use crate::{Failure, output};
+use crate::{Failure, laid_out, output};
+
+/// The arguments of this process.
+///
+/// # Errors
+/// They cannot be used, or ask for help; [`refused`] says what to do then.
+pub fn parsed<T: clap::CommandFactory + clap::FromArgMatches>() -> Result<T, clap::Error> {
+    let matches = laid_out(T::command()).try_get_matches()?;
+    T::from_arg_matches(&matches)
+}
 
 /// Prints help and version; everything else is a refusal in one line. `commands` names those that there are, for one
 /// that there is not; `otherwise` makes a line whole in which what is allowed does not stand.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::output::flat;
+use crate::output::{flat, page};
 
 /// The exit status for input that cannot be used, and for a machine that cannot do it.
 pub const INPUT: u8 = 2;
@@ -44,13 +44,17 @@ impl Failure {
 
     /// Says so on standard error, in the name of the command.
     pub fn report(self, command: &str) -> ExitCode {
-        // Nobody reads standard error any more: the exit status says the rest.
+        // Where standard error is not read any more, the exit status says the rest.
         let _ = writeln!(io::stderr(), "{}", self.said(command));
         ExitCode::from(self.status)
     }
 
     fn said(&self, command: &str) -> String {
-        if self.whole { self.text.clone() } else { format!("{command}: {}", flat(&self.text)) }
+        if self.whole {
+            page(&self.text).into_owned()
+        } else {
+            format!("{command}: {}", flat(&self.text))
+        }
     }
 }
 
@@ -67,9 +71,9 @@ mod tests {
     #[test]
     fn a_refusal_is_one_line_in_the_name_of_the_command_and_a_page_stays_one() {
         let failure = Failure::input("no file a\nb\u{1b}[31m\tc\n");
-        assert_eq!(failure.said("nearq"), "nearq: no file a b [31m c");
+        assert_eq!(failure.said("nearq"), "nearq: no file a b\u{fffd}[31m c");
         assert_eq!(failure.to_string(), "no file a\nb\u{1b}[31m\tc\n");
-        assert_eq!(failure.whole().said("nearq"), "no file a\nb\u{1b}[31m\tc\n");
+        assert_eq!(failure.whole().said("nearq"), "no file a\nb\u{fffd}[31m\tc\n");
     }
 
     #[test]

@@ -1,17 +1,21 @@
-//! What a command prints, and what it tells while it goes on.
+//! What a command prints, and what it tells while it goes on. No text leaves through here with a character that would steer the
+//! terminal, whoever wrote it; see [`nearq_topology::render::plain`].
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+pub use nearq_topology::render::{escaped_json, page, plain};
 
 use crate::Failure;
 
 /// The text in one line: a file's name, an argument or what the kernel says may have line breaks and worse in it.
 pub fn flat(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    printable.collect::<String>().trim_end().to_owned()
+    plain(text.replace(['\n', '\r', '\t'], " ").trim_end())
 }
 
-/// Tells one line of what happens, on standard error, in the name of the command. Nobody need listen.
+/// Tells one line of what happens, on standard error, in the name of the command. It need not be read.
 pub fn tell(command: &str, line: impl Display) {
     let _ = writeln!(io::stderr(), "{command}: {}", flat(&line.to_string()));
 }
@@ -24,12 +28,20 @@ pub fn print(text: &str) -> Result<(), Failure> {
     try_print(text).map(drop)
 }
 
-/// Prints what need not be a text.
+/// Prints JSON.
+///
+/// # Errors
+/// As of [`print()`].
+pub fn print_json(json: &str) -> Result<(), Failure> {
+    print(&escaped_json(json))
+}
+
+/// Prints what need not be a text, as it is.
 ///
 /// # Errors
 /// As of [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    write_to(&mut io::stdout().lock(), bytes).map(drop)
+    write_to(stdout(), bytes).map(drop)
 }
 
 /// Prints to standard output; says whether there is still a reader.
@@ -37,12 +49,32 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// As of [`print()`].
 pub fn try_print(text: &str) -> Result<bool, Failure> {
-    write_to(&mut io::stdout().lock(), text.as_bytes())
+    write_to(stdout(), page(text).as_bytes())
+}
+
+/// Prints to standard error what belongs to a result; where that is not read, it is lost.
+pub fn print_aside(text: &str) {
+    let _ = io::stderr().write_all(page(text).as_bytes());
+}
+
+/// Clears the terminal that standard output is, if it can do that.
+pub fn clear() {
+    if crate::screen::is_steered(&io::stdout()) {
+        // What cannot be written is noticed with the text that follows.
+        let _ = write_to(stdout(), b"\x1b[H\x1b[2J");
+    }
+}
+
+/// Standard output without the library's buffer. That one takes a descriptor that cannot be written for one that swallows all.
+fn stdout() -> io::Result<File> {
+    let descriptor = io::stdout();
+    let descriptor: BorrowedFd<'_> = descriptor.as_fd();
+    descriptor.try_clone_to_owned().map(File::from)
 }
 
 /// Writes it all at once; says whether there is still a reader.
-fn write_to(out: &mut impl Write, bytes: &[u8]) -> Result<bool, Failure> {
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+fn write_to(out: io::Result<impl Write>, bytes: &[u8]) -> Result<bool, Failure> {
+    match out.and_then(|mut out| out.write_all(bytes)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::run(format!("standard output cannot be written: {error}"))),
@@ -68,16 +100,19 @@ mod tests {
 
     #[test]
     fn a_line_is_one_whatever_is_in_it() {
-        assert_eq!(flat("no file a\nb\u{1b}[31m\tc\n"), "no file a b [31m c");
+        assert_eq!(
+            flat("no file a\nb\u{1b}[31m\tc\u{202e}\u{9b}\n"),
+            "no file a b\u{fffd}[31m c\u{fffd}\u{fffd}"
+        );
     }
 
     #[test]
     fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one() {
         let mut out = Vec::new();
-        assert_eq!(write_to(&mut out, b"\xff\n"), Ok(true));
+        assert_eq!(write_to(Ok(&mut out), b"\xff\n"), Ok(true));
         assert_eq!(out, b"\xff\n");
-        assert_eq!(write_to(&mut Refuses(io::ErrorKind::BrokenPipe), b"x"), Ok(false));
-        let failure = write_to(&mut Refuses(io::ErrorKind::StorageFull), b"x").unwrap_err();
+        assert_eq!(write_to(Ok(Refuses(io::ErrorKind::BrokenPipe)), b"x"), Ok(false));
+        let failure = write_to(Ok(Refuses(io::ErrorKind::StorageFull)), b"x").unwrap_err();
         assert!(
             failure.to_string().starts_with("standard output cannot be written: "),
             "{failure}"

@@ -1,22 +1,32 @@
-//! How wide the terminal is, and text for it: columns, times, names that others have chosen.
+//! What the terminal is like, and text for it: columns and times.
+
+use std::env;
+use std::io::IsTerminal;
 
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::UnicodeWidthStr as _;
+
+pub use nearq_topology::render::plain;
 
 /// Columns where standard output is no terminal.
 const ELSEWHERE: usize = 100;
 /// Fewer columns are not reckoned with.
 const NARROW: usize = 60;
 
+/// Columns and lines of a terminal that does not know its size, as those of serial lines and of some containers.
+pub const UNKNOWN: (u16, u16) = (80, 24);
+
 /// The columns that there are.
 pub fn width() -> usize {
-    let size = terminal_size_of(std::io::stdout());
-    size.map_or(ELSEWHERE, |(Width(width), _)| usize::from(width)).max(NARROW)
+    let out = std::io::stdout();
+    let unknown = if out.is_terminal() { usize::from(UNKNOWN.0) } else { ELSEWHERE };
+    terminal_size_of(out).map_or(unknown, |(Width(width), _)| usize::from(width)).max(NARROW)
 }
 
-/// A name or a command line as another process tells it, without what would steer the terminal or begin a new line.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// Whether `stream` is a terminal that moves its cursor and clears its lines: not where TERM is `dumb`, or not set.
+pub fn is_steered(stream: &impl IsTerminal) -> bool {
+    let term = env::var_os("TERM").unwrap_or_default();
+    stream.is_terminal() && !term.is_empty() && term != "dumb"
 }
 
 /// Columns that a column of a table has at most: a longer text makes its own row longer, and no other.
@@ -130,10 +140,5 @@ mod tests {
             "  head  [0]=0 [1]=0 [2]=0\n        [3]=0 [4]=0 [5]=0\n"
         );
         assert_eq!(wrapped("  none  ", &[], 26), "  none\n");
-    }
-
-    #[test]
-    fn names_do_not_steer_the_terminal() {
-        assert_eq!(plain("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
     }
 }

@@ -1,6 +1,6 @@
 //! The machine as JSON.
 
-use super::View;
+use super::{View, escaped_json};
 use crate::{CpuSet, Group, Limits, Scope, Topology};
 use std::fmt::{Display, Write as _};
 
@@ -101,7 +101,7 @@ pub fn json(view: &View<'_>) -> String {
         let comma = if index > 0 { "," } else { "" };
         let _ = write!(out, "{comma}\n  {}: {value}", string(name));
     }
-    out + "\n}\n"
+    escaped_json(&(out + "\n}\n")).into_owned()
 }
 
 fn llc_object(machine: &Topology, index: usize) -> String {

@@ -11,11 +11,13 @@
 
 mod json;
 mod layout;
+mod plain;
 mod svg;
 mod text;
 mod tree;
 
 pub use json::json;
+pub use plain::{escaped_json, is_unsafe, page, plain};
 pub use svg::svg;
 pub use text::text;
 

@@ -2,7 +2,7 @@
 //! them, pods in colour, and what this process may not use pale.
 
 use super::layout::{CHARACTER, Content, LABEL_HEIGHT, Shape, layout};
-use super::{View, summary};
+use super::{View, is_unsafe, summary};
 use crate::{CpuSet, Pod, Topology};
 use std::fmt::Write as _;
 
@@ -223,7 +223,8 @@ fn cut(list: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let legal = |c: &char| !c.is_control();
+    // These two are no characters of XML.
+    let legal = |c: &char| !is_unsafe(*c) && !matches!(c, '\u{fffe}' | '\u{ffff}');
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -1,7 +1,7 @@
 //! The machine as text for a terminal.
 
 use super::tree::{Block, blocks, cache_label};
-use super::{View, count, summary};
+use super::{View, count, plain, summary};
 use crate::{Scope, Topology};
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub fn text(view: &View<'_>) -> String {
     let machine = view.topology;
     let mut out = String::new();
     if let Some(name) = machine.model_name() {
-        let _ = writeln!(out, "{name}");
+        let _ = writeln!(out, "{}", plain(name));
     }
     let _ = writeln!(out, "{}\n", summary(machine));
     for block in blocks(machine) {
@@ -42,7 +42,7 @@ fn section(out: &mut String, title: &str, lines: &[String]) {
     }
     let _ = writeln!(out, "\n{title}");
     for line in lines {
-        let _ = writeln!(out, "  {line}");
+        let _ = writeln!(out, "  {}", plain(line));
     }
 }
 
@@ -81,7 +81,7 @@ fn cores_of(out: &mut String, machine: &Topology, llc: usize, indent: &str) {
             .filter(|core| core.kind.as_deref() == kind)
             .map(|core| core.cpus.to_list())
             .collect();
-        let name = kind.map_or(String::new(), |kind| format!("{kind} "));
+        let name = kind.map_or(String::new(), |kind| format!("{} ", plain(kind)));
         let more = if these.len() > CORES_SHOWN {
             format!(" | {} more", these.len() - CORES_SHOWN)
         } else {

@@ -1,0 +1,185 @@
+//! Help laid out for the width of the terminal, in one go: what is written over several lines in the source is joined first.
+//!
+//! A legend is made of items, and a blank line ends one:
+//! - a line without an indent begins a paragraph, and such lines that follow go on with it, unless one ends with a colon;
+//! - an indented line with a gap of two blanks or more is a row: a name, and what it is; lines that begin below the latter, and have
+//!   no gap, go on with it;
+//! - any other indented line stands for itself.
+
+use clap::Command;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::screen::wrapped;
+
+/// A legend's text has this many columns at least, however far to the right it begins.
+const LEAST: usize = 30;
+/// What clap indents the help of an option by where that stands below it.
+const OPTION_INDENT: usize = 10;
+/// Columns where there is no terminal and COLUMNS says nothing.
+const ELSEWHERE: usize = 100;
+
+/// The command, and all below it, with the legends laid out for the terminal.
+#[must_use]
+pub fn laid_out(command: Command) -> Command {
+    let size = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width > 0);
+    for_width(command, size.or_else(told).unwrap_or(ELSEWHERE))
+}
+
+/// The same for so many columns.
+#[must_use]
+pub fn for_width(command: Command, width: usize) -> Command {
+    let mut command = command.term_width(width);
+    if let Some(legend) = command.get_after_help().map(ToString::to_string) {
+        command = command.after_help(flowed(&legend, width));
+    }
+    let within = width.saturating_sub(OPTION_INDENT);
+    let command =
+        command.mut_args(|argument| match argument.get_long_help().map(ToString::to_string) {
+            Some(help) => argument.long_help(flowed(&help, within)),
+            None => argument,
+        });
+    command.mut_subcommands(|inner| for_width(inner, width))
+}
+
+/// A part of a legend.
+struct Item {
+    /// What stands before the text, in the first line.
+    head: String,
+    words: Vec<String>,
+    /// Where a line has to begin that goes on with it; none where no line does.
+    goes_on: Option<usize>,
+}
+
+impl Item {
+    fn of(line: &str) -> Self {
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        let head = match gap(text) {
+            Some(end) => &line[..indent + end],
+            None => &line[..indent],
+        };
+        let begins = head.width();
+        let goes_on = if indent == 0 && begins == 0 {
+            (!line.ends_with(':')).then_some(0)
+        } else {
+            (begins > indent).then_some(begins)
+        };
+        let mut item = Self { head: head.to_owned(), words: Vec::new(), goes_on };
+        item.add(&line[head.len()..]);
+        item
+    }
+
+    fn add(&mut self, text: &str) {
+        self.words.extend(text.split_whitespace().map(String::from));
+    }
+
+    /// Whether the line goes on with it.
+    fn takes(&self, line: &str) -> bool {
+        let text = line.trim_start();
+        self.goes_on == Some(line.len() - text.len()) && gap(text).is_none()
+    }
+
+    fn lines(&self, width: usize) -> String {
+        let indent = self.head.len() - self.head.trim_start().len();
+        if self.head.width() + LEAST <= width {
+            return wrapped(&self.head, &self.words, width);
+        }
+        // So narrow that the text goes below what it belongs to.
+        let name = self.head.trim_end();
+        if name.is_empty() {
+            return wrapped(&self.head, &self.words, width);
+        }
+        format!("{name}\n{}", wrapped(&" ".repeat(indent + 4), &self.words, width))
+    }
+}
+
+/// Where the last gap of a line ends: two blanks or more between words.
+fn gap(text: &str) -> Option<usize> {
+    let at = text.trim_end().rfind("  ")?;
+    Some(at + text[at..].len() - text[at..].trim_start().len())
+}
+
+/// The legend in lines of at most `width` columns.
+fn flowed(legend: &str, width: usize) -> String {
+    let mut text = String::new();
+    let mut open: Option<Item> = None;
+    for line in legend.lines() {
+        match &mut open {
+            Some(item) if !line.is_empty() && item.takes(line) => {
+                item.add(line);
+                // What the line ends with says whether the next one goes on.
+                if item.goes_on == Some(0) && line.ends_with(':') {
+                    item.goes_on = None;
+                }
+            }
+            _ => {
+                text.extend(open.take().map(|item| item.lines(width)));
+                if line.trim().is_empty() {
+                    text.push('\n');
+                } else {
+                    open = Some(Item::of(line));
+                }
+            }
+        }
+    }
+    text.extend(open.map(|item| item.lines(width)));
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEGEND: &str = "\
+A paragraph that is
+written over lines.
+
+Columns:
+  PID      the process, for the
+           other commands
+           own    a row within
+           a row
+  kind     a  b
+Examples:
+  nearq top
+  nearq top --once";
+
+    #[test]
+    fn what_belongs_together_is_one_line_where_it_fits() {
+        assert_eq!(
+            flowed(LEGEND, 80),
+            "\
+A paragraph that is written over lines.
+
+Columns:
+  PID      the process, for the other commands
+           own    a row within
+           a row
+  kind     a  b
+Examples:
+  nearq top
+  nearq top --once"
+        );
+    }
+
+    #[test]
+    fn lines_are_broken_below_their_text() {
+        assert_eq!(
+            flowed("  PID      the process, for the\n           other commands of it", 41),
+            "  PID      the process, for the other\n           commands of it"
+        );
+        assert_eq!(
+            flowed("  a-long-name-of-it      the process, for the other commands", 40),
+            "  a-long-name-of-it\n      the process, for the other\n      commands"
+        );
+    }
+
+    #[test]
+    fn a_command_is_laid_out_with_all_below_it() {
+        let inner = Command::new("inner").after_help("One\ntwo three.");
+        let command = for_width(Command::new("outer").subcommand(inner), 40);
+        let inner = command.find_subcommand("inner").unwrap();
+        assert_eq!(inner.get_after_help().unwrap().to_string(), "One two three.");
+    }
+}

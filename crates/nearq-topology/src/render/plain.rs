@@ -1,0 +1,113 @@
+//! Text that others wrote, made safe to show: names, command lines, what a file says.
+//!
+//! Such a text may hold characters that steer a terminal (controls), reorder what stands beside them (bidirectional overrides), begin a
+//! line (U+2028), or cannot be seen at all. The programs of the project show no such text but through one of these functions.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// What stands for a character that is not shown.
+const INSTEAD: char = '\u{fffd}';
+
+/// Whether a character steers the terminal, changes how those beside it are read, or cannot be seen.
+///
+/// Joiners (U+200C, U+200D) are none: scripts and emoji need them.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The text as a part of a line.
+///
+/// ```
+/// assert_eq!(nearq_topology::render::plain("a\x1b[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+/// ```
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if is_unsafe(c) { INSTEAD } else { c }).collect()
+}
+
+/// The text of a page: line breaks and tabs stay.
+pub fn page(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| is_unsafe(c) && c != '\n' && c != '\t';
+    if text.chars().any(hidden) {
+        Cow::Owned(text.chars().map(|c| if hidden(c) { INSTEAD } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// JSON in which each of these characters is written as `\uXXXX`; it means the same.
+///
+/// ```
+/// assert_eq!(nearq_topology::render::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
+/// ```
+pub fn escaped_json(json: &str) -> Cow<'_, str> {
+    // Between strings, JSON has no controls but line breaks and tabs; within them, line breaks and tabs are escaped already.
+    let escaped = |c: char| is_unsafe(c) && !matches!(c, '\n' | '\r' | '\t');
+    if !json.chars().any(escaped) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::new();
+    for c in json.chars() {
+        if escaped(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    Cow::Owned(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each kind.
+    const UNSAFE: [char; 13] = [
+        '\u{0}',
+        '\u{1b}',
+        '\u{7f}',
+        '\u{85}',
+        '\u{9b}',
+        '\u{61c}',
+        '\u{200f}',
+        '\u{202e}',
+        '\u{2028}',
+        '\u{2066}',
+        '\u{feff}',
+        '\u{fffa}',
+        '\u{e0041}',
+    ];
+
+    #[test]
+    fn what_steers_or_disguises_is_not_shown() {
+        for c in UNSAFE {
+            let text = format!("a{c}b");
+            assert_eq!(plain(&text), "a\u{fffd}b", "{c:?}");
+            assert_eq!(page(&text), "a\u{fffd}b", "{c:?}");
+        }
+        assert_eq!(plain("a\n\tb"), "a\u{fffd}\u{fffd}b");
+        assert_eq!(page("a\n\tb\r"), "a\n\tb\u{fffd}");
+    }
+
+    #[test]
+    fn what_people_write_stays() {
+        let text = "naïve 日本語 עברית می\u{200c}خواهم 👩\u{200d}💻 \\\"";
+        assert_eq!(plain(text), text);
+        assert!(matches!(page(text), Cow::Borrowed(_)));
+        assert!(matches!(escaped_json(text), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_is_escaped() {
+        assert_eq!(
+            escaped_json("[\n\t\"\u{7f}\u{9b}é\u{2028}\u{202e}\"]"),
+            "[\n\t\"\\u007f\\u009bé\\u2028\\u202e\"]"
+        );
+        assert_eq!(escaped_json("\"\u{e0041}\""), "\"\\udb40\\udc41\"");
+    }
+}
