@@ -1,9 +1,8 @@
-//! Where a report goes. The files are opened before the experiment starts, so that a path that cannot be written
-//! is refused at once and not after minutes; what they hold is replaced only when there is a result.
+//! Where a report goes. Whether the files can be written is tried before the experiment starts, so that a path that cannot be written
+//! is refused at once and not after minutes; they change only when there is a result.
 
 use crate::{Error, Report};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use nearq_command::{Failure, file, output};
 use std::path::{Path, PathBuf};
 
 /// Where the JSON goes.
@@ -22,114 +21,67 @@ impl Target {
     }
 }
 
-/// The files that a report is to be written to, opened.
+/// Where a report is to be written to.
 #[derive(Debug)]
 pub struct Outputs {
-    json: Option<Sink>,
-    svg: Option<Sink>,
-}
-
-#[derive(Debug)]
-enum Sink {
-    Stdout,
-    File(OpenFile),
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    path: PathBuf,
-    file: File,
-    /// Made by us and still empty: removed again when there is no result.
-    remove: bool,
+    json: Option<Target>,
+    svg: Option<PathBuf>,
 }
 
 impl Outputs {
-    /// Opens the files, and refuses what cannot be written.
+    /// Refuses what cannot be written.
     pub fn open(json: Option<&Target>, svg: Option<&Path>) -> Result<Self, Error> {
-        let json = match json {
-            None => None,
-            Some(Target::Stdout) => Some(Sink::Stdout),
-            Some(Target::File(path)) => Some(Sink::File(OpenFile::open(path, "--json")?)),
-        };
-        let svg = svg.map(|path| OpenFile::open(path, "--svg").map(Sink::File)).transpose()?;
-        Ok(Self { json, svg })
+        if let Some(Target::File(path)) = json {
+            probe("--json", path)?;
+        }
+        if let Some(path) = svg {
+            probe("--svg", path)?;
+        }
+        Ok(Self { json: json.cloned(), svg: svg.map(PathBuf::from) })
     }
 
     /// Whether standard output is taken by the JSON.
     pub fn json_on_stdout(&self) -> bool {
-        matches!(self.json, Some(Sink::Stdout))
+        matches!(self.json, Some(Target::Stdout))
     }
 
-    /// Writes the JSON and the picture, and prints the tables.
+    /// Writes the JSON and the picture, and prints the tables. What cannot be written is no reason to lose the others.
     pub fn write(self, report: &Report) -> Result<(), Error> {
-        if self.json_on_stdout() {
-            eprint!("{}", report.text);
+        let printed = if self.json_on_stdout() {
+            output::print_aside(&report.text);
+            Ok(())
         } else {
-            print(&report.text)?;
-        }
-        match self.json {
-            None => {}
-            Some(Sink::Stdout) => print(&(report.to_json() + "\n"))?,
-            Some(Sink::File(file)) => file.replace(&(report.to_json() + "\n"))?,
-        }
-        if let Some(Sink::File(file)) = self.svg {
-            file.replace(&report.svg)?;
-        }
-        Ok(())
-    }
-}
-
-/// A reader that went away (`| head`) is no failure.
-fn print(text: &str) -> Result<(), Error> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::run(format!("standard output cannot be written: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl OpenFile {
-    fn open(path: &Path, option: &str) -> Result<Self, Error> {
-        let refused = |error| {
-            let path = path.display();
-            Error::input(format!(
-                "{option} {path}: cannot be written: {error}; give a file in a folder that you may write"
-            ))
+            output::print(&report.text).map_err(failed)
         };
-        let existed = path.symlink_metadata().is_ok();
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(refused)?;
-        Ok(Self { path: path.into(), file, remove: !existed })
-    }
-
-    fn replace(mut self, text: &str) -> Result<(), Error> {
-        let regular = self.file.metadata().is_ok_and(|data| data.is_file());
-        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
-        let written = truncated.and_then(|()| self.file.write_all(text.as_bytes()));
-        self.remove = false;
-        written.map_err(|error| {
-            Error::run(format!("{}: cannot be written: {error}", self.path.display()))
-        })
+        let json = || report.to_json() + "\n";
+        let written = match &self.json {
+            None => Ok(()),
+            Some(Target::Stdout) => output::print_json(&json()).map_err(failed),
+            Some(Target::File(path)) => replace(path, &output::escaped_json(&json())),
+        };
+        let drawn = self.svg.map_or(Ok(()), |path| replace(&path, &output::page(&report.svg)));
+        printed.and(written).and(drawn)
     }
 }
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        if self.remove {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+fn failed(failure: Failure) -> Error {
+    Error::run(failure.to_string())
+}
+
+fn probe(option: &str, path: &Path) -> Result<(), Error> {
+    file::probe(path).map_err(|error| Error::input(file::refusal(option, path, &error)))
+}
+
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    file::write(path, text.as_bytes())
+        .map_err(|error| Error::run(format!("{}: cannot be written: {error}", path.display())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Watch;
+    use std::fs;
 
     fn report() -> Report {
         Report {
@@ -168,12 +120,40 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_removed_again_when_there_is_no_result() {
+    fn a_new_file_is_made_only_with_a_result() {
         let path = path("removed");
         let outputs = Outputs::open(Some(&Target::File(path.clone())), None).unwrap();
-        assert!(path.exists());
         drop(outputs);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_full_disk_is_named_and_the_other_file_is_written() {
+        let svg = path("other");
+        let full = Target::File("/dev/full".into());
+        let outputs = Outputs::open(Some(&full), Some(&svg)).unwrap();
+        let error = outputs.write(&report()).unwrap_err();
+        assert_eq!(error.exit_status(), 1);
+        assert!(error.to_string().starts_with("/dev/full: cannot be written: "), "{error}");
+        assert_eq!(fs::read_to_string(&svg).unwrap(), "<svg>new</svg>");
+        fs::remove_file(&svg).unwrap();
+    }
+
+    #[test]
+    fn what_others_wrote_steers_no_terminal() {
+        let (json, svg) = (path("json"), path("svg"));
+        let report = Report {
+            machine: "a\u{1b}[2J\u{9b}b\u{202e}".into(),
+            svg: "<svg>\u{9b}31m</svg>".into(),
+            ..report()
+        };
+        let target = Target::File(json.clone());
+        Outputs::open(Some(&target), Some(&svg)).unwrap().write(&report).unwrap();
+        let text = fs::read_to_string(&json).unwrap();
+        assert!(text.contains(r"a\u001b[2J\u009bb\u202e"), "{text}");
+        assert_eq!(fs::read_to_string(&svg).unwrap(), "<svg>\u{fffd}31m</svg>");
+        fs::remove_file(&json).unwrap();
+        fs::remove_file(&svg).unwrap();
     }
 
     #[test]

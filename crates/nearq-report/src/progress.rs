@@ -1,14 +1,18 @@
 //! How far an experiment is, for the person who waits.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nearq_command::screen;
 
-/// How far an experiment is. On a terminal it is a bar on standard error; elsewhere nothing is printed.
+/// How far an experiment is. On a terminal that can clear a line it is a bar on standard error; elsewhere nothing is printed.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar on standard error if that is a terminal.
+    /// A bar on standard error if that is a terminal that can clear a line.
     pub fn stderr() -> Self {
+        if !screen::is_steered(&std::io::stderr()) {
+            return Self::hidden();
+        }
         Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
     }
 
@@ -26,7 +30,7 @@ impl Progress {
 
     /// Begins the next step.
     pub fn step(&self, what: String) {
-        self.0.set_message(what);
+        self.0.set_message(nearq_command::output::flat(&what));
         self.0.tick();
     }
 

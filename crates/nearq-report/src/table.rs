@@ -1,8 +1,9 @@
 //! Tables in plain text: columns that line up, whatever the width of their numbers.
 
+use nearq_command::screen::plain;
 use std::fmt;
 
-/// A table in plain text. The first column is aligned to the left, the others to the right.
+/// A table in plain text; in its cells is no character that would steer a terminal. The first column is aligned to the left, the others to the right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     title: String,
@@ -32,7 +33,7 @@ impl Table {
     /// Adds a line of cells, one for each heading; missing ones are empty.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert!(cells.len() <= self.headings.len(), "more cells than headings");
-        self.lines.push(Line::Cells(cells));
+        self.lines.push(Line::Cells(cells.iter().map(|cell| plain(cell)).collect()));
     }
 
     /// Adds a line that belongs to no column: the name at the left, then free text.
