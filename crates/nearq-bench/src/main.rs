@@ -9,7 +9,7 @@ mod sim;
 mod soak;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::{Failure, arguments};
+use nearq_command::{Failure, arguments, signals};
 use std::process::ExitCode;
 
 /// Simulated runs are repeatable with it; everything else gets what the C library gives.
@@ -39,7 +39,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse() {
+    signals::outlive_file_limit();
+    let result = match arguments::parsed() {
         Ok(Cli { command: Command::Bench { experiment } }) => bench::run(&experiment),
         Ok(Cli { command: Command::Sim { question } }) => sim::run(&question),
         Err(error) => arguments::refused_by(&Cli::command(), &error),
@@ -56,12 +57,21 @@ fn failed(error: nearq_report::Error) -> Failure {
 }
 
 #[cfg(test)]
+#[path = "../../nearq-command/tests/help/mod.rs"]
+mod help;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_options_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_broken_where_it_has_to_be() {
+        help::check(&Cli::command());
     }
 
     #[test]

@@ -27,16 +27,19 @@ Sections, as the kernel's wq_dump has them:
     cpus          where workers may go
     pod_cpus      where they start
     strict        they stay there
-    sched_idle, slice, no_helping, ready (items that workers have fetched and
-                  not begun): the kernel has none of these
+    ready         items that workers have fetched and not begun; the kernel has
+                  neither this nor sched_idle, slice and no_helping
   Workqueue CPU -> pool
-    type          percpu, unbound, unbound,S (strict) or ordered
-    then the pool of items that are queued on each CPU, -1 where there is none
+    type          percpu, unbound, unbound,S (strict) or ordered; after it the
+                  pool of items that are queued on each CPU, -1 where there is
+                  none
   Workqueue -> rescuer
-    of queues that have one; pid is - where it has no thread now
+    pid           of the rescuer of a queue that has one; - where it has no
+                  thread now
   Unbound workqueue -> node_nr/max_active
-    active/limit on each node; dfl: of pods that lie inside no node, or of an
-    ordered queue; inactive: items that the limit holds back
+    active/limit  on each node; dfl: of pods that lie inside no node, or of an
+                  ordered queue
+    inactive      items that the limit holds back
 And besides:
   Homes
     homes         given out on each node; others: workers that run something

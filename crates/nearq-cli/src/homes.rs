@@ -14,7 +14,7 @@ use nearq_processes::survey::{self, Resident, Survey, Which, Why};
 use nearq_processes::tree::{How, State};
 use serde_json::{Value, json};
 
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, escaped_json};
 
 /// For how long CPUs are watched.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -42,8 +42,8 @@ Processes:
            inherited    it has its parent's
            bound        it may run on that node only, whoever said so
            -            it has no home (with --all)
-           `out`: let out for now, as its home is crowded; `own`: it has chosen
-           other CPUs itself since
+           ..., out     let out for now, as its home is crowded
+           ..., own     it has chosen other CPUs itself since
   COMMAND  its command line
 
 Homes are those that `nearq run` and `nearq run --tree` keep now; where all CPUs
@@ -67,8 +67,8 @@ pub(crate) struct Options {
     #[arg(long)]
     all: bool,
 
-    /// How much memory each process has on each node
-    #[arg(long)]
+    /// How much memory each process has on each node; --json always says so
+    #[arg(long, conflicts_with = "json")]
     pages: bool,
 
     /// Again and again, every two seconds
@@ -82,15 +82,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let nodes = Nodes::of(&machine.topology, machine.topology.online());
     loop {
         let survey = survey::look(&nodes, Which { all: options.all }, SAMPLE);
-        let mut text = if options.json {
-            format!("{:#}\n", value(&nodes, &survey))
+        let text = if options.json {
+            escaped_json(&format!("{:#}\n", value(&nodes, &survey))).into_owned()
         } else {
             // Who reads them elsewhere wants whole lines.
             let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
             text(&nodes, &survey, options.pages, width)
         };
-        if options.watch && !options.json && std::io::stdout().is_terminal() {
-            text.insert_str(0, "\x1b[H\x1b[2J");
+        if options.watch && !options.json {
+            output::clear();
         }
         let is_read = output::try_print(&text)?;
         if !options.watch || !is_read {

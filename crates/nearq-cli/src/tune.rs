@@ -25,7 +25,7 @@ use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSet
 use nearq_report::{Progress, Watch};
 
 use crate::attach;
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, print_json};
 use plan::{Plan, plan};
 use report::Facts;
 use trial::{Stop, Trial, await_configured, configured, words};
@@ -175,7 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         verdict: &verdict,
     };
     if options.json {
-        return print(&(facts.report(watch.finish(), applied).to_json() + "\n"));
+        return print_json(&(facts.report(watch.finish(), applied).to_json() + "\n"));
     }
     let how = if applied { "Set, and left so" } else { "As it was before" };
     print(&format!("{}{how}: {}\n", facts.text(), words(&after)))

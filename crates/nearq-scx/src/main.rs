@@ -44,7 +44,7 @@ mod weights;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::arguments;
+use nearq_command::{arguments, signals};
 use output::Failure;
 
 /// A scheduler of the whole machine that knows home nodes: each task runs where its memory is, as long as there is room
@@ -88,9 +88,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::outlive_file_limit();
     let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
-    let result = match Cli::try_parse() {
-        Ok(cli) => match cli.command {
+    let result = match arguments::parsed() {
+        Ok(Cli { command }) => match command {
             Command::Start(options) => start::run(&options),
             Command::Status(options) => done(status::run(&options)),
             Command::Top(options) => done(top::run(&options)),
@@ -116,6 +117,10 @@ fn commands() -> String {
     let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     names.join(", ")
 }
+
+#[cfg(test)]
+#[path = "../../nearq-command/tests/help/mod.rs"]
+mod help;
 
 #[cfg(test)]
 mod tests {
@@ -168,11 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn legends_fit_into_80_columns() {
-        for command in Cli::command().get_subcommands() {
-            let legend = command.get_after_help().expect("it has a legend").to_string();
-            let long: Vec<&str> = legend.lines().filter(|line| line.chars().count() > 80).collect();
-            assert!(long.is_empty(), "nearq-scx {} --help: {long:#?}", command.get_name());
-        }
+    fn help_is_broken_where_it_has_to_be() {
+        help::check(&Cli::command());
     }
 }

@@ -1,7 +1,8 @@
 //! The file of `--output`: whole at any time, whatever ends the command.
 //!
 //! After each batch the text that ends the file is written behind it, and the next batch is written over that. So a file that is
-//! looked at early, or left behind by SIGKILL, opens like any other. Where one cannot go back (a pipe), it ends once.
+//! looked at early, or left behind by SIGKILL, opens like any other; where a batch cannot be written (a full disk), the file ends with
+//! the one before it. Where one cannot go back (a pipe), it ends once.
 //!
 //! What was in the file before is replaced with the first batch: a trace that is refused leaves it as it is.
 
@@ -26,6 +27,8 @@ pub(super) struct TraceFile {
     end: Option<u64>,
     /// What comes next: the beginning, until it is written.
     text: String,
+    /// What stands behind the events that are written.
+    ending: String,
     chrome: Chrome,
     /// Made here, and nothing is written yet: not left behind so.
     unused: bool,
@@ -50,6 +53,7 @@ impl TraceFile {
             file,
             end: regular.then_some(0),
             text,
+            ending: String::new(),
             chrome,
             unused: !existed,
         })
@@ -86,13 +90,34 @@ impl TraceFile {
         let mut text = std::mem::take(&mut self.text);
         let Some(end) = self.end else { return self.file.write_all(text.as_bytes()) };
         let next = end + text.len() as u64;
-        text.push_str(&chrome::ending(about));
-        self.file.seek(SeekFrom::Start(end))?;
+        let ending = chrome::ending(about);
+        text.push_str(&ending);
+        if let Err(error) = self.put(end, &text) {
+            return Err(self.mended(end, error));
+        }
+        (self.end, self.ending) = (Some(next), ending);
+        Ok(())
+    }
+
+    /// Writes what is behind `from` until the end of the file.
+    fn put(&mut self, from: u64, text: &str) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(from))?;
         // One call, so that there is hardly a moment without an end.
         self.file.write_all(text.as_bytes())?;
-        self.end = Some(next);
         // There may have been more in the file, or a longer end.
-        self.file.set_len(end + text.len() as u64)
+        self.file.set_len(from + text.len() as u64)
+    }
+
+    /// Takes back a part of a batch, for which there was no room; says what there is now.
+    fn mended(&mut self, end: u64, error: io::Error) -> io::Error {
+        let ending = std::mem::take(&mut self.ending);
+        let now = if ending.is_empty() {
+            fs::remove_file(&self.path).map(|()| "the file is removed")
+        } else {
+            self.put(end, &ending).map(|()| "the file has the events until then")
+        };
+        let now = now.unwrap_or("the file is cut off");
+        io::Error::new(error.kind(), format!("{error}; {now}"))
     }
 
     fn failure(&self, error: &io::Error) -> Failure {

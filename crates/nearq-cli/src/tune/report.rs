@@ -74,14 +74,14 @@ impl Facts<'_> {
             table.row(cells);
         }
         for (scope, other) in &self.plan.same {
-            table.remark(format!("{scope}: the same pods as {other}"));
+            table.remark(plain(&format!("{scope}: the same pods as {other}")));
         }
         table
     }
 
     /// What the table says, in words.
     pub(super) fn conclusion(&self) -> String {
-        let now = &self.plan.configurations[0].name;
+        let now = plain(&self.plan.configurations[0].name);
         let goal = self.settled.goal;
         let mut text = match self.verdict {
             Verdict::Better(number, found) => {
@@ -89,7 +89,7 @@ impl Facts<'_> {
                 format!(
                     "{} is better than {now} by {:.1} % ({:.1} to {:.1} % in single rounds; luck alone does that with a \
                      chance of {}).\nTo set it: nearq set {} {} {}\n",
-                    better.name,
+                    plain(&better.name),
                     found.gain * 100.0,
                     found.range.0 * 100.0,
                     found.range.1 * 100.0,

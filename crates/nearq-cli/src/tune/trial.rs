@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nearq_command::screen::plain;
 use nearq_control::client::Client;
 use nearq_control::protocol::{
     GetProcess, GetSettings, GetStatistics, Keep, QueueSettings, QueueStatistics, Set, Settings,
@@ -152,7 +153,8 @@ pub(super) fn configured(queue: &QueueSettings) -> BTreeMap<String, String> {
 
 /// `affinity_scope=cache affinity_strict=1`: as `nearq set` takes it.
 pub(super) fn words(changes: &BTreeMap<String, String>) -> String {
-    let words: Vec<String> = changes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let words: Vec<String> =
+        changes.iter().map(|(key, value)| plain(&format!("{key}={value}"))).collect();
     words.join(" ")
 }
 
