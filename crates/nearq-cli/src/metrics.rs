@@ -1,4 +1,4 @@
-//! `nearq metrics`: a process's counts as OpenMetrics, for systems that store metrics.
+//! `nearq metrics`: a process's counts in a format of Prometheus, for systems that store metrics.
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -7,8 +7,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
+use nearq_command::exposition::{Converted, Format};
 use nearq_control::metrics::write_text;
-use nearq_control::protocol::GetStatistics;
+use nearq_control::protocol::{GetProcess, GetStatistics};
 
 use crate::attach;
 use crate::output::{self, Failure};
@@ -21,12 +22,14 @@ const LONGEST: u64 = 3600;
 const LEGEND: &str = "\
 Counters are exact and count since the process began. How long items waited and
 ran is there only while items are timed: with --time, or while `nearq top` or
-`nearq tune` look on. docs/metrics.md lists the names.
+`nearq tune` look on. Everything has the labels `pid` and `command` (the
+program's name), so that several processes can be stored together.
+docs/metrics.md lists the names, and has the recipe for node exporter's folder.
 
 Examples:
   nearq metrics 4711
   nearq metrics 4711 --time 5
-  nearq metrics 4711 > /var/lib/node_exporter/my-program.prom";
+  nearq metrics 4711 --format openmetrics";
 
 /// What `nearq metrics` can be told.
 #[derive(Args, Debug)]
@@ -39,6 +42,10 @@ pub(crate) struct Options {
     /// Have items timed for so long before: at most 20000 a second
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<u64>,
+
+    /// The format: that in which files of metrics are read, or OpenMetrics
+    #[arg(long, value_enum, default_value_t = Format::Prometheus)]
+    format: Format,
 }
 
 /// Carries it out.
@@ -49,12 +56,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         client.call(&GetStatistics { timing }).map_err(attach::failure)?;
         sleep(Duration::from_secs(seconds));
     }
+    let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
     let reply = client.call(&GetStatistics { timing }).map_err(attach::failure)?;
+    let labels = vec![("pid", options.pid.to_string()), ("command", name(&process.command))];
     let mut pages = Pages { text: String::new(), ended: None };
-    match write_text(reply.statistics, &mut pages).and_then(|()| pages.turn()) {
+    let mut converted = Converted::new(options.format, &mut pages);
+    match write_text(reply.statistics, labels, &mut converted).and_then(|()| pages.turn()) {
         Ok(()) => Ok(()),
         Err(_) => pages.ended.unwrap_or(Ok(())),
     }
+}
+
+/// The program's name, of a command line.
+fn name(command: &str) -> String {
+    let program = command.split_whitespace().next().unwrap_or_default();
+    program.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// Text that is printed page by page.
@@ -87,4 +103,15 @@ impl fmt::Write for Pages {
 fn seconds(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
     seconds.ok_or_else(|| format!("give a whole number of seconds from 1 to {LONGEST}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_named_without_its_folder_and_arguments() {
+        assert_eq!(name("/usr/bin/server --port 80"), "server");
+        assert_eq!((name("server"), name("")), ("server".into(), String::new()));
+    }
 }

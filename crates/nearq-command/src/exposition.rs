@@ -3,6 +3,9 @@
 //! What reads files (node exporter's folder, the Pushgateway, `promtool check metrics`) knows the older one alone. The differences, of
 //! what is used here: a counter's family is named with `_total`, an info is a gauge, and there are neither units nor an end.
 
+use std::fmt::{self, Write as _};
+use std::mem;
+
 use clap::ValueEnum;
 
 /// A format of metrics.
@@ -17,19 +20,36 @@ pub enum Format {
 
 /// A text of OpenMetrics in that format.
 pub fn in_format(text: String, format: Format) -> String {
-    match format {
-        Format::OpenMetrics => text,
-        Format::Prometheus => prometheus(&text),
+    if format == Format::OpenMetrics {
+        return text;
     }
+    let mut converted = String::new();
+    // A string takes all that is written into it.
+    let _ = Converted::new(format, &mut converted).write_str(&text);
+    converted
 }
 
-fn prometheus(text: &str) -> String {
-    let mut converted = String::new();
-    // The help of a family comes before its type, which changes the name.
-    let mut help = "";
-    for line in text.lines() {
+/// Takes a text of OpenMetrics, whole lines in pieces of any length, and writes it in that format.
+#[derive(Debug)]
+pub struct Converted<W> {
+    format: Format,
+    to: W,
+    /// The line that has begun.
+    line: String,
+    /// The help of a family comes before its type, which changes the name.
+    help: String,
+}
+
+impl<W: fmt::Write> Converted<W> {
+    /// Writes to `to`.
+    pub fn new(format: Format, to: W) -> Self {
+        Converted { format, to, line: String::new(), help: String::new() }
+    }
+
+    fn end_line(&mut self) -> fmt::Result {
+        let line = mem::take(&mut self.line);
         if let Some(told) = line.strip_prefix("# HELP ") {
-            help = told.split_once(' ').map_or("", |(_, help)| help);
+            self.help = told.split_once(' ').map_or("", |(_, help)| help).to_owned();
         } else if let Some((family, kind)) =
             line.strip_prefix("# TYPE ").and_then(|told| told.split_once(' '))
         {
@@ -38,14 +58,31 @@ fn prometheus(text: &str) -> String {
                 "info" => ("_info", "gauge"),
                 _ => ("", kind),
             };
-            converted +=
-                &format!("# HELP {family}{suffix} {help}\n# TYPE {family}{suffix} {kind}\n");
+            writeln!(self.to, "# HELP {family}{suffix} {}", self.help)?;
+            writeln!(self.to, "# TYPE {family}{suffix} {kind}")?;
         } else if !line.starts_with('#') {
-            converted += line;
-            converted.push('\n');
+            writeln!(self.to, "{line}")?;
         }
+        Ok(())
     }
-    converted
+}
+
+impl<W: fmt::Write> fmt::Write for Converted<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.format == Format::OpenMetrics {
+            return self.to.write_str(text);
+        }
+        for piece in text.split_inclusive('\n') {
+            match piece.strip_suffix('\n') {
+                Some(end) => {
+                    self.line.push_str(end);
+                    self.end_line()?;
+                }
+                None => self.line.push_str(piece),
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -80,5 +117,11 @@ a_wait_bucket{le=\"+Inf\"} 3
 ";
         assert_eq!(in_format(text.into(), Format::Prometheus), older);
         assert_eq!(in_format(text.into(), Format::OpenMetrics), text);
+        let mut pieces = String::new();
+        let mut converted = Converted::new(Format::Prometheus, &mut pieces);
+        for letter in text.chars() {
+            converted.write_char(letter).expect("a string takes all");
+        }
+        assert_eq!(pieces, older);
     }
 }

@@ -8,6 +8,7 @@ mod tables;
 
 use std::fmt;
 
+use nearq_topology::render::page;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -146,11 +147,11 @@ impl Collector for Known {
     }
 }
 
-/// Counts as one whole text, with `# EOF` at its end.
-pub fn text(statistics: Statistics) -> String {
+/// Counts as one whole text, with `# EOF` at its end; each has these labels besides its own.
+pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> String {
     let mut text = String::new();
     // A string takes all that is written into it.
-    let _ = write_text(statistics, &mut text);
+    let _ = write_text(statistics, labels, &mut text);
     text
 }
 
@@ -158,8 +159,13 @@ pub fn text(statistics: Statistics) -> String {
 ///
 /// # Errors
 /// The writer's.
-pub fn write_text(statistics: Statistics, to: &mut impl fmt::Write) -> fmt::Result {
-    let mut registry = Registry::default();
+pub fn write_text(
+    statistics: Statistics,
+    labels: Vec<(&'static str, String)>,
+    to: &mut impl fmt::Write,
+) -> fmt::Result {
+    let labels = labels.into_iter().map(|(name, value)| (name.into(), shown(&value).into()));
+    let mut registry = Registry::with_labels(labels);
     registry.register_collector(Box::new(Known(statistics)));
     encode(to, &registry)
 }
@@ -167,14 +173,19 @@ pub fn write_text(statistics: Statistics, to: &mut impl fmt::Write) -> fmt::Resu
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
+/// A label's value as it is exported: without what would steer a terminal. The format itself escapes quotes and line breaks.
+fn shown(value: &str) -> String {
+    page(value).into_owned()
+}
+
 fn queue_labels(queue: &QueueStatistics) -> Labels {
-    vec![("queue", queue.name.clone()), ("id", queue.id.to_string())]
+    vec![("queue", shown(&queue.name)), ("id", queue.id.to_string())]
 }
 
 fn pool_labels(pool: &PodStatistics) -> Labels {
     vec![
         ("pool", pool.pool.to_string()),
-        ("cpus", pool.cpus.clone()),
+        ("cpus", shown(&pool.cpus)),
         ("nice", pool.nice.to_string()),
     ]
 }
@@ -188,7 +199,7 @@ fn write_info(encoder: &mut DescriptorEncoder<'_>, queues: &[QueueStatistics]) -
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Info)?;
     queues.iter().try_for_each(|queue| {
         let mut labels = queue_labels(queue);
-        labels.extend([("kind", queue.kind.clone()), ("scope", queue.scope.clone())]);
+        labels.extend([("kind", shown(&queue.kind)), ("scope", shown(&queue.scope))]);
         family.encode_info(&labels)
     })
 }

@@ -181,14 +181,44 @@ fn metrics_are_those_of_the_library() {
         let lines = text.lines().filter(|line| !line.contains("nearq_control_cpu_seconds"));
         lines.map(String::from).collect()
     };
-    let library = |timing| without(metrics::text(statistics(timing)));
-    assert!(without(served.prints(&["metrics"])) == library(false));
+    let pid = std::process::id().to_string();
+    let labels = || vec![("pid", pid.clone()), ("command", "invented".to_owned())];
+    let library = |timing| without(metrics::text(statistics(timing), labels()));
+    assert!(without(served.prints(&["metrics", "--format", "openmetrics"])) == library(false));
     assert_eq!(served.world().timed, 0, "nothing is timed unless that is asked for");
-    assert!(without(served.prints(&["metrics", "--time", "1"])) == library(true));
+    assert!(
+        without(served.prints(&["metrics", "--time", "1", "--format=openmetrics"]))
+            == library(true)
+    );
     assert_eq!(served.world().timed, 1);
     for seconds in ["0", "-1", "1.5", "3601", ""] {
         let time = format!("--time={seconds}");
         assert!(served.refuses(2, &["metrics", &time]).contains("from 1 to 3600"));
+    }
+}
+
+#[test]
+fn metrics_are_in_the_format_that_files_are_read_in() {
+    let served = Served::start("prometheus");
+    let text = served.prints(&["metrics"]);
+    let pid = format!("pid=\"{}\",command=\"invented\"", std::process::id());
+    let kinds = ["counter", "gauge", "histogram", "summary", "untyped"];
+    for line in text.lines() {
+        match line.strip_prefix("# ") {
+            None => assert!(line.contains(&pid), "{line}"),
+            Some(told) => {
+                let mut words = told.split(' ');
+                let is_help = words.next() == Some("HELP");
+                assert!(
+                    is_help || words.nth(1).is_some_and(|kind| kinds.contains(&kind)),
+                    "{line}"
+                );
+            }
+        }
+    }
+    for line in ["# TYPE nearq_queue_info gauge", "# TYPE nearq_queue_items_started_total counter"]
+    {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
 }
 
@@ -215,7 +245,8 @@ fn another_reader_of_openmetrics_understands_the_text() {
             how,
         );
     }
-    let text = Served::start("openmetrics").prints(&["metrics", "--time", "1"]);
+    let text =
+        Served::start("openmetrics").prints(&["metrics", "--time", "1", "--format", "openmetrics"]);
     let mut reader = python(READER).spawn().unwrap();
     reader.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = reader.wait_with_output().unwrap();

@@ -197,19 +197,19 @@ fn check_histogram(name: &str, samples: &[Sample]) {
 
 #[test]
 fn the_text_keeps_the_rules_of_openmetrics() {
-    let families = families(&text(everything()));
+    let families = families(&text(everything(), Vec::new()));
     families.iter().for_each(check);
     let mut seen = BTreeSet::new();
     for sample in families.iter().flat_map(|family| &family.samples) {
         assert!(seen.insert((&sample.name, &sample.labels)), "{} twice", sample.name);
     }
     // What is nothing at all is still a whole text.
-    self::families(&text(Statistics::default())).iter().for_each(check);
+    self::families(&text(Statistics::default(), Vec::new())).iter().for_each(check);
 }
 
 #[test]
 fn values_stand_where_they_belong() {
-    let exported = text(everything());
+    let exported = text(everything(), Vec::new());
     for line in [
         "nearq_process_cpu_seconds_total 2.25",
         "nearq_workers 4",
@@ -226,6 +226,23 @@ fn values_stand_where_they_belong() {
     // A queue without a rescuer has none of its counts, and hogs are those of per-CPU queues.
     assert!(!exported.contains("items_rescued_total{queue=\"plain\""));
     assert!(!exported.contains("cpu_intensive_total{queue=\"a "));
+}
+
+#[test]
+fn labels_of_the_process_are_on_everything_and_steer_no_terminal() {
+    let mut statistics = everything();
+    statistics.queues[1].name = "e\u{1b}[2J\u{9b}\u{202e}".into();
+    let labels = vec![("pid", "4711".to_owned()), ("command", "a\"b\\c\u{7f}\nd".to_owned())];
+    let exported = text(statistics, labels);
+    let families = families(&exported);
+    families.iter().for_each(check);
+    for sample in families.iter().flat_map(|family| &family.samples) {
+        let has = |name: &str, value: &str| {
+            sample.labels.iter().any(|(label, found)| label == name && found == value)
+        };
+        assert!(has("pid", "4711") && has("command", "a\"b\\c\u{fffd}\nd"), "{}", sample.name);
+    }
+    assert!(exported.contains("queue=\"e\u{fffd}[2J\u{fffd}\u{fffd}\""), "{exported}");
 }
 
 #[test]
@@ -264,7 +281,7 @@ fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
 
 /// The table of the documentation: names as they are exported, kinds, labels and meanings.
 fn documented() -> String {
-    let exported = text(everything());
+    let exported = text(everything(), Vec::new());
     let help: BTreeMap<&str, &str> =
         exported.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' ')).collect();
     let mut table = String::from("| name | kind | labels | what |\n|---|---|---|---|\n");
@@ -318,6 +335,6 @@ fn many_queues_are_written_piece_by_piece_whatever_their_numbers() {
     };
     let statistics = Statistics { queues: (0..1000).map(queue).collect(), ..Statistics::default() };
     let mut pieces = Pieces { longest: 0, all: 0 };
-    write_text(statistics, &mut pieces).unwrap();
+    write_text(statistics, Vec::new(), &mut pieces).unwrap();
     assert!(pieces.all > 10_000_000 && pieces.longest < 1000, "{} {}", pieces.all, pieces.longest);
 }
