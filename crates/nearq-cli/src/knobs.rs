@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use nearq_command::screen;
 use nearq_control::knobs::{Knob, Owner, of};
-use nearq_control::variables::VARIABLES;
+use nearq_control::variables::{Reader, VARIABLES, Variable};
 
 use crate::output::{self, Failure};
 
@@ -18,15 +18,25 @@ For each key:
 
 Examples:
   nearq knobs | less
+  nearq knobs affinity_scope
   nearq knobs --markdown > docs/knobs.md";
 
 /// What `nearq knobs` can be told.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
+    /// Only this one: a key, or the name of a variable
+    #[arg(value_name = "KEY", conflicts_with = "markdown")]
+    key: Option<String>,
+
     /// Print the tables in Markdown
     #[arg(long)]
     markdown: bool,
+}
+
+/// The variables that users may set.
+fn variables() -> impl Iterator<Item = &'static Variable> {
+    VARIABLES.iter().filter(|variable| variable.reader != Reader::Tests)
 }
 
 /// Carries it out.
@@ -34,7 +44,35 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.markdown {
         return output::print(&markdown());
     }
-    output::print(&text(screen::width()))
+    let width = screen::width();
+    match &options.key {
+        Some(key) => output::print(&one(key, width).ok_or_else(|| unknown(key))?),
+        None => output::print(&text(width)),
+    }
+}
+
+/// What there is of that key or variable, with what it is a setting of.
+fn one(key: &str, width: usize) -> Option<String> {
+    let mut found = String::new();
+    for owner in [Owner::Queue, Owner::Process] {
+        let is_named = |knob: &&Knob| knob.key == key || code_name(knob.environment) == key;
+        for knob in of(owner).filter(is_named) {
+            let (title, how) = title(owner);
+            let _ = write!(found, "{title}: {how}\n\n{}\n", entry(knob, width));
+        }
+    }
+    let variables = variables().filter(|variable| variable.name == key);
+    found.extend(variables.map(|variable| variable_entry(variable, width) + "\n"));
+    (!found.is_empty()).then(|| found.trim_end().to_owned() + "\n")
+}
+
+/// The refusal of a key that there is not.
+fn unknown(key: &str) -> Failure {
+    let keys = [Owner::Queue, Owner::Process].into_iter().flat_map(of).map(|knob| knob.key);
+    let mut keys: Vec<&str> = keys.chain(variables().map(|variable| variable.name)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    Failure::input(format!("there is nothing of the name `{key}`; there are {}", keys.join(", ")))
 }
 
 /// What the settings of an owner are called, and how they are set.
@@ -67,24 +105,29 @@ fn text(width: usize) -> String {
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = writeln!(text, "{title}: {how}\n");
-        for knob in of(owner) {
-            let fixed = if knob.writable { "" } else { " (cannot be set)" };
-            let _ = writeln!(text, "{}{fixed}", knob.key);
-            text += &screen::wrapped("    ", &words(knob.what), width);
-            for (name, fact) in facts(knob) {
-                text += &screen::wrapped(&format!("    {name:<11}  "), &words(fact), width);
-            }
-            text.push('\n');
-        }
+        text.extend(of(owner).map(|knob| entry(knob, width) + "\n"));
     }
     text += "Other variables of the environment\n\n";
-    for variable in VARIABLES {
-        let _ = writeln!(text, "{} (for {})", variable.name, variable.reader.name());
-        text += &screen::wrapped("    ", &words(variable.what), width);
-        text += &screen::wrapped("    values       ", &words(variable.values), width);
-        text.push('\n');
-    }
+    text.extend(variables().map(|variable| variable_entry(variable, width) + "\n"));
     text.trim_end().to_owned() + "\n"
+}
+
+/// A knob's lines.
+fn entry(knob: &Knob, width: usize) -> String {
+    let fixed = if knob.writable { "" } else { " (cannot be set)" };
+    let mut text = format!("{}{fixed}\n", knob.key);
+    text += &screen::wrapped("    ", &words(knob.what), width);
+    for (name, fact) in facts(knob) {
+        text += &screen::wrapped(&format!("    {name:<11}  "), &words(fact), width);
+    }
+    text
+}
+
+/// A variable's lines.
+fn variable_entry(variable: &Variable, width: usize) -> String {
+    let mut text = format!("{} (for {})\n", variable.name, variable.reader.name());
+    text += &screen::wrapped("    ", &words(variable.what), width);
+    text + &screen::wrapped("    values       ", &words(variable.values), width)
 }
 
 const HEAD: &str = "\
@@ -115,7 +158,7 @@ fn markdown() -> String {
         }
     }
     text += "\n## Other variables of the environment\n\n| variable | read by | values | what it does |\n|---|---|---|---|\n";
-    for variable in VARIABLES {
+    for variable in variables() {
         let reader = variable.reader.name();
         let (name, values, what) = (variable.name, variable.values, variable.what);
         let _ = writeln!(text, "| `{name}` | {reader} | {values} | {what} |");
@@ -130,6 +173,11 @@ fn code(name: &str) -> String {
         Some((name, remark)) => format!("`{name}` ({remark}"),
         None => format!("`{name}`"),
     }
+}
+
+/// A name without such a remark.
+fn code_name(name: &str) -> &str {
+    name.split_once(" (").map_or(name, |(name, _)| name)
 }
 
 #[cfg(test)]
@@ -155,7 +203,28 @@ mod tests {
                 assert!(fact.split(' ').all(|word| text.contains(word)), "{fact}");
             }
         }
-        assert!(VARIABLES.iter().all(|variable| text.contains(variable.name)));
+        assert!(variables().all(|variable| text.contains(variable.name)));
+        let of_tests = VARIABLES.iter().filter(|variable| variable.reader == Reader::Tests);
+        let shown: Vec<&str> =
+            of_tests.map(|one| one.name).filter(|name| text.contains(name)).collect();
+        assert!(shown.is_empty(), "users need not know {shown:?}");
+    }
+
+    #[test]
+    fn one_knob_is_shown_by_its_key_or_its_variable() {
+        let cpumask = one("cpumask", 80).unwrap();
+        assert!(
+            cpumask.contains("\ncpumask\n    ") && cpumask.contains("nearq set PID"),
+            "{cpumask}"
+        );
+        assert!(!cpumask.contains("affinity_scope\n"), "{cpumask}");
+        assert!(one("NEARQ_CONTROL", 80).unwrap().starts_with("NEARQ_CONTROL (for programs)\n"));
+        let of_variable = KNOBS.iter().find(|knob| !knob.environment.is_empty()).unwrap();
+        let shown = one(code_name(of_variable.environment), 80).unwrap();
+        assert!(shown.contains(&format!("\n{}\n", of_variable.key)), "{shown}");
+        assert_eq!(one("NEARQ_LONG", 80), None);
+        let refusal = unknown("nise").to_string();
+        assert!(refusal.contains("`nise`") && refusal.contains("nice"), "{refusal}");
     }
 
     #[test]
@@ -163,7 +232,7 @@ mod tests {
         let table = markdown();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let columns: Vec<usize> = rows.map(|row| row.matches(" |").count()).collect();
-        assert_eq!(columns.len(), KNOBS.len() + VARIABLES.len());
+        assert_eq!(columns.len(), KNOBS.len() + variables().count());
         assert!(columns.iter().all(|count| [4, 6].contains(count)), "{columns:?}");
     }
 }
