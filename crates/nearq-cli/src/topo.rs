@@ -38,7 +38,7 @@ pub(crate) struct Options {
     json: bool,
 
     /// Also say what things cost on a simulated machine: cache lines, memory, the scheduler
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     costs: bool,
 
     /// Also draw a picture into this file
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     svg: Option<PathBuf>,
 
     /// The scope whose pods the picture colours: cpu, smt, cache_shard, cache, numa or system
-    #[arg(long, value_name = "SCOPE", default_value = Scope::CacheShard.name(), value_parser = scope)]
+    #[arg(long, value_name = "SCOPE", default_value = Scope::CacheShard.name(), value_parser = scope, requires = "svg")]
     scope: Scope,
 
     /// The number of cores aimed at in a shard of a last-level cache
@@ -63,13 +63,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         scope: options.scope,
         shard_size: options.shard_size,
     };
+    let costs = options.costs.then(|| {
+        machine.costs().ok_or_else(|| {
+            Failure::input(format!(
+                "--costs: what things cost is known of simulated machines alone; give one with --on, instead of `{}`",
+                options.on
+            ))
+        })
+    });
+    let costs = costs.transpose()?;
     if let Some(path) = &options.svg {
         output::write("--svg", path, &render::svg(&view))?;
     }
     if options.json {
-        return output::print(&render::json(&view));
+        return output::print_json(&render::json(&view));
     }
-    let costs = machine.costs().filter(|_| options.costs);
     output::print(&format!(
         "{}{}",
         render::text(&view),
