@@ -40,7 +40,6 @@ mod state;
 mod terminal;
 mod view;
 
-use std::io::{self, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -180,8 +179,8 @@ fn watch(
         for event in [first].into_iter().chain(happened.try_iter()) {
             let wish = match event {
                 Happened::Input(Event::Key(key)) => keys::press(state, key),
-                Happened::Input(Event::Resize(columns, lines)) => {
-                    state.size = (columns, lines);
+                Happened::Input(Event::Resize(..)) => {
+                    state.size = screen.size();
                     Wish::Nothing
                 }
                 Happened::Input(_) => Wish::Nothing,
@@ -250,19 +249,9 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
             } else {
                 print::table(&model, filter, sort)
             };
-            if options.once {
-                return output::print(&text);
-            }
-            let mut out = io::stdout().lock();
-            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-                // Nobody reads any more.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(error) => {
-                    return Err(Failure::run(format!(
-                        "standard output cannot be written: {error}"
-                    )));
-                }
-                Ok(()) => {}
+            let is_read = output::try_print(&text)?;
+            if options.once || !is_read {
+                return Ok(());
             }
         }
         next += options.interval;

@@ -221,7 +221,7 @@ impl Column {
         let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), screen::time);
         let (total, rate) = (&row.total, &row.per_second);
         match self.field {
-            Field::Name => row.name.clone(),
+            Field::Name => screen::plain(&row.name),
             Field::Items => format::rate(rate.completed),
             Field::Total => format::count(total.started),
             Field::InFlight => format::count(row.running),
@@ -240,8 +240,8 @@ impl Column {
             Field::Rescued => optional(total.rescued, rate.rescued),
             Field::Panics => optional(Some(total.panicked), Some(rate.panicked)),
             Field::Limit => format::count(row.max_active),
-            Field::Kind => row.kind.clone(),
-            Field::Scope => row.scope.clone(),
+            Field::Kind => screen::plain(&row.kind),
+            Field::Scope => screen::plain(&row.scope),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::env;
 
+use nearq_command::screen::plain;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -164,7 +165,8 @@ impl<'a> Canvas<'a> {
         }
         let room = self.width() - x;
         let [x, y] = [x, y].map(|n| n as u16);
-        self.buffer.set_stringn(self.area.x + x, self.area.y + y, text, room, style);
+        // Most of it others have written.
+        self.buffer.set_stringn(self.area.x + x, self.area.y + y, plain(text), room, style);
     }
 
     /// Writes a text that ends before the column `end`; where it has no room, its beginning stays.

@@ -1,5 +1,6 @@
 //! For scripts: the table as text, or lines of JSON.
 
+use nearq_command::output::escaped_json;
 use nearq_command::screen::{self, Side};
 use nearq_control::protocol::Process;
 use serde::Serialize;
@@ -44,7 +45,7 @@ pub(super) fn json(
     let line =
         Line { pid, command: &process.command, whole: &model.whole, queues, pods: &model.pods };
     let text = serde_json::to_string(&line).expect("numbers and text can be written");
-    format!("{text}\n")
+    escaped_json(&text).into_owned() + "\n"
 }
 
 #[cfg(test)]

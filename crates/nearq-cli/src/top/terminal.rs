@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use ratatui::Terminal;
+use nearq_command::screen::{UNKNOWN, is_steered};
 use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::buffer::Buffer;
+use ratatui::crossterm;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::execute;
@@ -21,6 +22,7 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -70,10 +72,17 @@ pub(super) struct Screen {
 impl Screen {
     /// Takes the terminal over, and hears keys and signals from now on.
     pub(super) fn open() -> Result<(Screen, Sender<Happened>, Receiver<Happened>), Failure> {
-        if !io::stdout().is_terminal() {
-            return Err(Failure::input(
-                "standard output is no terminal; give --once for a table, --json for lines of JSON",
-            ));
+        let lack = match io::stdout().is_terminal() {
+            false => "standard output is no terminal",
+            true if !is_steered(&io::stdout()) => {
+                "this terminal cannot clear its screen (TERM is `dumb`, or not set)"
+            }
+            true => "",
+        };
+        if !lack.is_empty() {
+            return Err(Failure::input(format!(
+                "{lack}; give --once for a table, --json for lines of JSON"
+            )));
         }
         let before = std::panic::take_hook();
         let main = thread::current().id();
@@ -88,8 +97,9 @@ impl Screen {
         let (sender, receiver) = mpsc::channel();
         hear_signals(sender.clone()).map_err(unusable)?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(AT_ONCE, io::stdout()));
-        let terminal = Terminal::new(backend).map_err(unusable)?;
-        let mut screen = Screen { terminal };
+        let viewport = Viewport::Fixed(area(size_told()));
+        let terminal = Terminal::with_options(backend, TerminalOptions { viewport });
+        let mut screen = Screen { terminal: terminal.map_err(unusable)? };
         screen.enter().map_err(unusable)?;
         let keys = sender.clone();
         thread::spawn(move || hear_keys(&keys));
@@ -113,11 +123,15 @@ impl Screen {
 
     /// Columns and lines.
     pub(super) fn size(&self) -> (u16, u16) {
-        self.terminal.size().map_or((80, 24), |size| (size.width, size.height))
+        size_told()
     }
 
-    /// Draws.
+    /// Draws, on the whole terminal as it is now.
     pub(super) fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> Result<(), Failure> {
+        let whole = area(size_told());
+        if self.terminal.get_frame().area() != whole {
+            self.terminal.resize(whole).map_err(unusable)?;
+        }
         let drawn = self.terminal.draw(|frame| draw(frame.area(), frame.buffer_mut()));
         drawn.map(drop).map_err(unusable)
     }
@@ -150,6 +164,16 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Columns and lines of the terminal; of one that does not know them, the usual ones.
+fn size_told() -> (u16, u16) {
+    let told = crossterm::terminal::size().ok();
+    told.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(UNKNOWN)
+}
+
+fn area((columns, lines): (u16, u16)) -> Rect {
+    Rect::new(0, 0, columns, lines)
 }
 
 /// Gives the terminal back, if we have it; nothing is to be done where that fails.
