@@ -12,6 +12,7 @@ mod homes;
 mod hostile;
 mod inspect;
 mod inspect_running;
+mod lost_output;
 mod refusals;
 mod run;
 mod run_ends;

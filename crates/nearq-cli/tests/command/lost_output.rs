@@ -1,0 +1,116 @@
+//! Output that cannot be written: a full disk, a descriptor that cannot be written, a file that may not grow, a reader that went away.
+
+use crate::common::{Folder, errors, nearq};
+use crate::hostile::{Answers, machines, questions, serve, subcommands};
+use std::fs::{self, File, OpenOptions};
+use std::process::{Command, Output, Stdio};
+
+/// Those whose output is another program's.
+const OF_OTHERS: [&str; 3] = ["run", "bench", "sim"];
+
+/// The first question of every subcommand, and of those that print nothing else, its help.
+fn commands(name: &str) -> (Vec<Command>, [Folder; 2]) {
+    let (pid, files) = (std::process::id().to_string(), machines(&format!("{name}-machines")));
+    let folder = serve(name, Answers::Well);
+    let command = |subcommand: &str, arguments: &[String]| {
+        let mut command = nearq();
+        command.env("XDG_RUNTIME_DIR", folder.path("")).arg(subcommand).args(arguments);
+        command
+    };
+    let mut commands = vec![command("--help", &[]), command("--version", &[])];
+    for subcommand in subcommands() {
+        if OF_OTHERS.contains(&subcommand.as_str()) {
+            continue;
+        }
+        let first = questions(&subcommand, &pid, &files).swap_remove(0);
+        commands.push(command(&subcommand, &first));
+        if subcommand != "help" {
+            commands.push(command(&subcommand, &["--help".to_owned()]));
+        }
+    }
+    (commands, [folder, files])
+}
+
+/// Fails unless the command says that its output is lost.
+fn is_named(command: &Command, output: &Output) {
+    let told = errors(output);
+    assert_eq!(output.status.code(), Some(1), "{command:?}: {told}");
+    assert!(told.contains("nearq: standard output cannot be written: "), "{command:?}: {told}");
+}
+
+#[test]
+fn a_full_disk_is_named_by_every_subcommand() {
+    let (commands, _folders) = commands("full");
+    for mut command in commands {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        is_named(&command, &output);
+    }
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_written_is_named() {
+    for arguments in [&["topo"][..], &["knobs"], &["--help"]] {
+        let mut command = nearq();
+        let readable = File::open("/dev/null").unwrap();
+        let output = command.args(arguments).stdout(readable).output().unwrap();
+        is_named(&command, &output);
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_ends_every_subcommand_without_a_word() {
+    let (commands, _folders) = commands("unread");
+    for mut command in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {}", errors(&output));
+        let told = errors(&output);
+        // `trace` counts, and says so.
+        assert!(told.is_empty() || told.contains(" events in "), "{command:?}: {told}");
+    }
+}
+
+/// Runs `nearq` with files of some kilobytes at most.
+fn with_small_files(folder: &Folder, arguments: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 4; exec \"$@\"", "sh", crate::PROGRAM]).args(arguments);
+    shell.env("XDG_RUNTIME_DIR", folder.path("")).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_picture_that_has_no_room_leaves_the_old_one() {
+    let folder = Folder::new("small-files");
+    let path = folder.path("machine.svg");
+    for before in [None, Some("the old one")] {
+        if let Some(before) = before {
+            fs::write(&path, before).unwrap();
+        }
+        let output = with_small_files(&folder, &["topo", "--on", "numa:2 core:64", "--svg", &path]);
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("--svg ") && told.contains("cannot be written"), "{told}");
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), before);
+        let left = fs::read_dir(folder.path("")).unwrap().count();
+        assert_eq!(left, usize::from(before.is_some()), "nothing else is left behind");
+    }
+    let output = nearq().args(["topo", "--svg", "/dev/full"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("--svg /dev/full: cannot be written"), "{}", errors(&output));
+    assert!(OpenOptions::new().write(true).open("/dev/full").is_ok(), "a device stays what it is");
+}
+
+#[test]
+fn a_trace_that_has_no_room_ends_with_what_it_has() {
+    let folder = serve("small-trace", Answers::Much);
+    let path = folder.path("trace.json");
+    let pid = std::process::id().to_string();
+    let output = with_small_files(&folder, &["trace", &pid, "--output", &path]);
+    let told = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot be written") && told.contains("until then"), "{told}");
+    let text = fs::read_to_string(&path).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("the file is whole");
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+}
