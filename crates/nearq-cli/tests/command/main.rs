@@ -19,6 +19,8 @@ mod run_ends;
 mod run_habits;
 mod run_limits;
 mod run_terminal;
+mod steering;
+mod terminal;
 mod top;
 mod topo;
 mod trace;

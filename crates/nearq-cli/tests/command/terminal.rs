@@ -1,0 +1,113 @@
+//! Terminals that are less than usual: one that does not know its size, and one that can only print.
+
+use crate::common::{errors, nearq};
+use crate::hostile::{Answers, serve};
+use crate::served::Served;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::process::{Command, Stdio};
+
+/// A terminal of unknown size: the side of the person, and that of the program.
+fn terminal() -> (File, OwnedFd) {
+    let (mut person, mut program) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: two numbers to fill in, and nothing else.
+    let made =
+        unsafe { libc::openpty(&raw mut person, &raw mut program, none, none.cast(), none.cast()) };
+    assert_eq!(made, 0, "terminals can be had");
+    // SAFETY: both were opened just now, and nothing else has them.
+    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
+}
+
+/// Longer than anything takes on a loaded machine.
+const PATIENCE_MS: i32 = 30_000;
+
+/// Reads until a text has come, or nothing more comes.
+fn read_until(person: &mut File, mark: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut some = [0; 4096];
+    while !String::from_utf8_lossy(&bytes).contains(mark) {
+        let mut ready = libc::pollfd { fd: person.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, as is said.
+        if unsafe { libc::poll(&raw mut ready, 1, PATIENCE_MS) } <= 0 {
+            break;
+        }
+        match person.read(&mut some) {
+            Ok(length) if length > 0 => bytes.extend_from_slice(&some[..length]),
+            // What is closed at the other side cannot be read here.
+            _ => break,
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn a_terminal_of_unknown_size_has_the_usual_one() {
+    let served = Served::start("unknown-size");
+    let (mut person, program) = terminal();
+    let mut command = served.nearq();
+    command.args(["top", &std::process::id().to_string()]).env("TERM", "xterm");
+    command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It has the other side for itself.
+    drop(command);
+    // The last line is drawn last.
+    let screen = read_until(&mut person, "? help");
+    assert!(screen.contains("nearq top  pid ") && screen.contains("? help"), "{screen:?}");
+    person.write_all(b"q").unwrap();
+    // What it does with the terminal at its end has to be read, or it waits.
+    read_until(&mut person, "nothing");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Runs a command on a terminal that can only print; gives back what that got.
+fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i32>, String) {
+    let (mut person, program) = terminal();
+    match term {
+        Some(term) => command.env("TERM", term),
+        None => command.env_remove("TERM"),
+    };
+    command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(command);
+    let printed = read_until(&mut person, "never");
+    let output = child.wait_with_output().unwrap();
+    (printed, output.status.code(), errors(&output))
+}
+
+#[test]
+fn a_terminal_that_can_only_print_is_refused_by_top() {
+    let served = Served::start("dumb-top");
+    for term in [Some("dumb"), Some(""), None] {
+        let mut command = served.nearq();
+        command.args(["top", &std::process::id().to_string()]);
+        let (printed, status, told) = on_a_dumb_one(command, term);
+        assert_eq!((printed.as_str(), status), ("", Some(2)), "{told}");
+        assert!(told.contains("TERM") && told.contains("--once"), "{told}");
+    }
+}
+
+#[test]
+fn a_terminal_that_can_only_print_gets_no_more_than_text() {
+    let folder = serve("dumb", Answers::Well);
+    let pid = std::process::id().to_string();
+    let tune = ["tune", &pid, "crypt", "--seconds", "0.05", "--settle", "0", "--rounds", "1"];
+    for arguments in [&tune[..], &["homes", "--watch"]] {
+        let mut command = nearq();
+        command.env("XDG_RUNTIME_DIR", folder.path("")).args(arguments).env("TERM", "dumb");
+        let (mut person, program) = terminal();
+        command.stdout(program.try_clone().unwrap()).stderr(program);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let printed =
+            read_until(&mut person, if arguments[0] == "tune" { "As it was" } else { "MEMORY" });
+        // `--watch` goes on.
+        let _ = child.kill();
+        child.wait().unwrap();
+        assert!(
+            printed.lines().count() > 0 && !printed.contains('\u{1b}'),
+            "{arguments:?}: {printed:?}"
+        );
+    }
+}
