@@ -72,6 +72,8 @@ fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i3
     let child = command.spawn().unwrap();
     drop(command);
     let printed = read_until(&mut person, "never");
+    // What still waits for a key hears that there is none.
+    drop(person);
     let output = child.wait_with_output().unwrap();
     (printed, output.status.code(), errors(&output))
 }
