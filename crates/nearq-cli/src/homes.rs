@@ -89,10 +89,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
             text(&nodes, &survey, options.pages, width)
         };
-        if options.watch && !options.json {
-            output::clear();
-        }
-        let is_read = output::try_print(&text)?;
+        let is_read = if options.watch && !options.json {
+            output::redraw(&text)?
+        } else {
+            output::try_print(&text)?
+        };
         if !options.watch || !is_read {
             return Ok(());
         }

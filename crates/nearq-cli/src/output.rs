@@ -5,7 +5,7 @@ use std::path::Path;
 pub(crate) use nearq_command::Failure;
 use nearq_command::file;
 pub(crate) use nearq_command::output::{
-    clear, escaped_json, print, print_json, try_print,
+    escaped_json, print, print_json, redraw, try_print,
 };
 
 /// A machine that there is not, or a measurement that failed.

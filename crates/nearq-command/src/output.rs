@@ -57,12 +57,18 @@ pub fn print_aside(text: &str) {
     let _ = io::stderr().write_all(page(text).as_bytes());
 }
 
-/// Clears the terminal that standard output is, if it can do that.
-pub fn clear() {
+/// Prints a page over the one before, on a terminal that can do that; elsewhere one follows the other. Says whether there is still a
+/// reader.
+///
+/// # Errors
+/// As of [`print()`].
+pub fn redraw(text: &str) -> Result<bool, Failure> {
+    let mut text = page(text);
     if crate::screen::is_steered(&io::stdout()) {
-        // What cannot be written is noticed with the text that follows.
-        let _ = write_to(stdout(), b"\x1b[H\x1b[2J");
+        // Home, each line to its end, and what is left below.
+        text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")).into();
     }
+    write_to(stdout(), text.as_bytes())
 }
 
 /// Standard output without the library's buffer. That one takes a descriptor that cannot be written for one that swallows all.

@@ -79,7 +79,7 @@ enum Command {
     Status(status::Options),
     /// Watch what the scheduler does, by node, each second
     Top(top::Options),
-    /// Print all counts for a system that stores metrics, as OpenMetrics
+    /// Print all counts for a system that stores metrics
     Metrics(metrics::Options),
     /// Change a weight of the scheduler while it runs
     Set(set::SetOptions),

@@ -1,8 +1,9 @@
-//! `nearq-scx metrics`: all counts as OpenMetrics, for systems that store metrics.
+//! `nearq-scx metrics`: all counts in a format of Prometheus, for systems that store metrics.
 
 use std::fmt;
 
 use clap::Args;
+use nearq_command::exposition::{Format, in_format};
 use nearq_scx_policy::layout::Nq;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -17,24 +18,30 @@ use crate::{decisions, status, weights};
 
 const LEGEND: &str = "\
 Counters count since the scheduler was loaded, for each node by the system's
-number. `nearq-scx status` says what is counted.
+number. `nearq-scx status` says what is counted. For node exporter's folder of
+text files, move a file to its name, which ends with .prom, when it is whole.
 
 Examples:
   nearq-scx metrics
-  nearq-scx metrics > /var/lib/node_exporter/nearq-scx.prom";
+  nearq-scx metrics --format openmetrics
+  nearq-scx metrics > /var/lib/prometheus/node-exporter/nearq-scx.new";
 
-/// What `nearq-scx metrics` can be told: nothing.
+/// What `nearq-scx metrics` can be told.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// The format: that in which files of metrics are read, or OpenMetrics
+    #[arg(long, value_enum, default_value_t = Format::Prometheus)]
+    format: Format,
+}
 
 /// Carries it out.
-pub(crate) fn run(_: &Options) -> Result<(), Failure> {
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let nq = pins::machine(&pins::open(pins::STATE, Access::Read)?)?;
     let memory = decisions::read(&decisions::path());
     let looked = memory["looks"].as_u64().zip(memory["cpu_seconds"].as_f64());
-    output::print(&text(nq, looked))
+    output::print(&in_format(text(nq, looked), options.format))
 }
 
 /// The whole text, with `# EOF` at its end.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-pub(crate) use nearq_command::output::{flat, print, try_print};
+pub(crate) use nearq_command::output::{flat, print, print_json, redraw};
 pub(crate) use nearq_command::screen::{Side, columns, time};
 pub(crate) use nearq_command::{Failure, RUN};
 

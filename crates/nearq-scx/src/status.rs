@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         if !options.tasks.is_empty() {
             value["tasks"] = tasks::value(&nq, &known);
         }
-        return output::print(&format!("{value:#}\n"));
+        return output::print_json(&format!("{value:#}\n"));
     }
     if !options.tasks.is_empty() {
         return output::print(&tasks::text(&nq, &known));

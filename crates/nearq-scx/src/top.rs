@@ -74,17 +74,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let now = look(&state)?;
         let text = table(&now.since(&before), at.elapsed());
         (before, at) = (now, Instant::now());
-        let drawn = if io::stdout().is_terminal() {
-            // Home, each line to its end, and what is left below.
-            format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
-        } else {
-            text + "\n"
-        };
-        if shown == 0 && io::stdout().is_terminal() {
-            output::print("\x1b[2J")?;
-        }
         shown += 1;
-        if !output::try_print(&drawn)? || options.times.is_some_and(|times| shown >= times) {
+        if !output::redraw(&(text + "\n"))? || options.times.is_some_and(|times| shown >= times) {
             return Ok(());
         }
     }

@@ -146,7 +146,7 @@ impl fmt::Display for Legend {
         let lines = ALL.each_ref().map(|weight| {
             let text = format!("{}: {}", weight.text(weight.get(&usual)), weight.about);
             let words: Vec<String> = text.split(' ').map(String::from).collect();
-            wrapped(&format!("  {:<18}", weight.name), &words, 80)
+            wrapped(&format!("  {:<19}", weight.name), &words, 80)
         });
         f.write_str(lines.concat().trim_end())
     }
@@ -203,6 +203,6 @@ mod tests {
     fn the_legend_fits_into_80_columns() {
         let text = Legend.to_string();
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert!(text.contains("  stay              20ms: how long a stray"), "{text}");
+        assert!(text.contains("  stay               20ms: how long a stray"), "{text}");
     }
 }
