@@ -283,7 +283,7 @@ pub(crate) struct Blocking {
     ours: bool,
 
     /// How soon a blocked worker is noticed and what that costs, instead
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
     detection: bool,
 }
 
@@ -410,6 +410,8 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
             options.shared.run(|progress| nearq_experiments::dispatch(&given, progress))
         }
         Experiment::Blocking(options) => {
+            let reads = options.way.as_ref().is_none_or(|way| way == "disk");
+            means_something("--folder", options.folder.is_some(), reads, "--way disk")?;
             let given = BlockingOptions {
                 common: options.shared.common(),
                 items: options.items,
@@ -444,6 +446,14 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
             options.shared.run(|progress| nearq_experiments::lock(&given, progress))
         }
         Experiment::Home(options) => {
+            let walks = options.scenario.as_ref().is_none_or(|scenario| scenario == "numa-test");
+            for (option, is_given) in [
+                ("--tasks", options.tasks.is_some()),
+                ("--problem-size", options.problem_size.is_some()),
+                ("--passes", options.passes.is_some()),
+            ] {
+                means_something(option, is_given, walks, "--scenario numa-test")?;
+            }
             let given = HomeOptions {
                 common: options.shared.common(),
                 scenario: options.scenario.clone(),
@@ -495,6 +505,21 @@ impl Shared {
         let report = experiment(&Progress::stderr()).map_err(failed)?;
         outputs.write(&report).map_err(failed)
     }
+}
+
+/// Refuses an option that would do nothing beside another one.
+fn means_something(
+    option: &str,
+    is_given: bool,
+    is_used: bool,
+    needed: &str,
+) -> Result<(), Failure> {
+    if is_given && !is_used {
+        return Err(Failure::input(format!(
+            "{option}: only {needed} uses it; leave one of the two out"
+        )));
+    }
+    Ok(())
 }
 
 /// A number; the experiment knows the limits.

@@ -1,7 +1,7 @@
 //! Help laid out for the width of the terminal, in one go: what is written over several lines in the source is joined first.
 //!
 //! A legend is made of items, and a blank line ends one:
-//! - a line without an indent begins a paragraph, and such lines that follow go on with it, unless one ends with a colon;
+//! - a line without an indent begins a paragraph, and such lines that follow go on with it;
 //! - an indented line with a gap of two blanks or more is a row: a name, and what it is; lines that begin below the latter, and have
 //!   no gap, go on with it;
 //! - any other indented line stands for itself.
@@ -60,11 +60,7 @@ impl Item {
             None => &line[..indent],
         };
         let begins = head.width();
-        let goes_on = if indent == 0 && begins == 0 {
-            (!line.ends_with(':')).then_some(0)
-        } else {
-            (begins > indent).then_some(begins)
-        };
+        let goes_on = (begins == 0 || begins > indent).then_some(begins);
         let mut item = Self { head: head.to_owned(), words: Vec::new(), goes_on };
         item.add(&line[head.len()..]);
         item
@@ -108,10 +104,6 @@ fn flowed(legend: &str, width: usize) -> String {
         match &mut open {
             Some(item) if !line.is_empty() && item.takes(line) => {
                 item.add(line);
-                // What the line ends with says whether the next one goes on.
-                if item.goes_on == Some(0) && line.ends_with(':') {
-                    item.goes_on = None;
-                }
             }
             _ => {
                 text.extend(open.take().map(|item| item.lines(width)));

@@ -130,3 +130,64 @@ fn a_refused_experiment_leaves_no_file_and_changes_none() {
     assert!(!fs::exists(&new).unwrap());
     assert_eq!(fs::read_to_string(&old).unwrap(), "as it was");
 }
+
+#[test]
+fn options_that_would_do_nothing() {
+    for (line, option) in [
+        ("blocking --detection --way futex", "--way"),
+        ("blocking --detection --duration 1", "--duration"),
+        ("blocking --way futex --folder /tmp", "--folder"),
+        ("home --scenario displace --tasks 4", "--tasks"),
+        ("home --scenario overload --passes 4", "--passes"),
+        ("home --scenario displace --problem-size 4000", "--problem-size"),
+    ] {
+        let arguments: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).collect();
+        names(&arguments, &[option]);
+    }
+}
+
+#[test]
+fn a_machine_of_others_steers_no_terminal() {
+    let folder = Folder::new("hostile");
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b.xml";
+    let [machine, json, svg] = [hostile, "out.json", "out.svg"].map(|name| folder.path(name));
+    names(&["bench", "dispatch", "--on", &machine], &["a\u{fffd}[2J\u{fffd}31m\u{fffd}b.xml"]);
+    let core = "<object type=\"Core\" cpuset=\"0x1\" os_index=\"0\"><object type=\"PU\" cpuset=\"0x1\" os_index=\"0\"/></object>";
+    let text = format!(
+        "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\">\
+         <info name=\"CPUModel\" value=\"model&#x9b;31m&#x202e;\"/>{core}</object></topology>"
+    );
+    fs::write(&machine, text).unwrap();
+    let arguments =
+        ["bench", "dispatch", "--quick", "--runs", "1", "--items", "1", "--on", &machine];
+    let output = nearq().args(arguments).args(["--json", &json, "--svg", &svg]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let texts = [output.stdout, output.stderr, fs::read(json).unwrap(), fs::read(svg).unwrap()];
+    for text in texts.map(|text| String::from_utf8(text).unwrap()) {
+        let steers = |c: char| c.is_control() && c != '\n' && c != '\t' || c == '\u{202e}';
+        assert!(!text.contains(steers), "{text:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let dispatch =
+        ["bench", "dispatch", "--quick", "--runs", "1", "--items", "1", "--on", "core:1"];
+    for (arguments, named) in [
+        (&["--json", "-"][..], "standard output cannot be written"),
+        (&[], "standard output cannot be written"),
+    ] {
+        let output = nearq().args(dispatch).args(arguments).stdout(full()).output().unwrap();
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+        assert!(told.contains(named), "{arguments:?}: {told}");
+    }
+    let output = nearq().args(dispatch).args(["--svg", "/dev/full"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("/dev/full: cannot be written"), "{}", errors(&output));
+    for arguments in [&["sim", "soak", "--seeds", "1"][..], &["bench", "--help"]] {
+        let output = nearq().args(arguments).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", errors(&output));
+    }
+}

@@ -33,7 +33,7 @@ fn broken_in_the_source(text: &str) -> Vec<[&str; 2]> {
         let words_only = |line: &str| !line.trim_start().contains("  ");
         first.trim().len() >= 45
             && begins.is_some_and(|c| c.is_lowercase() || c == '(')
-            && !first.ends_with(':')
+            && (indent(second) == indent(first) || !first.ends_with(':'))
             && indent(second) >= indent(first)
             && words_only(second)
             && ![first, second].iter().any(|line| line.trim_start().starts_with("nearq"))
