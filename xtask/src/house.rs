@@ -10,7 +10,7 @@ type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 const PLAN: [Room; 21] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
-    ("nearq-command", &[], &[]),
+    ("nearq-command", &["nearq-topology"], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
@@ -29,7 +29,7 @@ const PLAN: [Room; 21] = [
         &["nearq"],
     ),
     ("nearq", &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"], &[]),
-    ("nearq-report", &["nearq-platform", "nearq-sim", "nearq-topology"], &[]),
+    ("nearq-report", &["nearq-command", "nearq-platform", "nearq-sim", "nearq-topology"], &[]),
     (
         "nearq-experiments",
         &[
