@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
+use nearq_command::output::page;
 use nearq_processes::jobs::find;
 
 use crate::output::Failure;
@@ -142,7 +143,7 @@ fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
             String::new()
         };
         // Where nobody reads it, it is built all the same.
-        let _ = writeln!(out, "{note}{line}");
+        let _ = writeln!(out, "{note}{}", page(&line));
     }
 }
 

@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         };
     let (client, process) = connect(pid)?;
     let mut state = State::new(pid, process, options.interval, sort, filter);
-    state.size = screen.size();
+    state.size = terminal::size();
     let timing = !options.no_timing;
     let source = Source { pid, client, interval: options.interval, timing, answers: sender };
     let (questions, asked) = mpsc::channel();
@@ -180,7 +180,7 @@ fn watch(
             let wish = match event {
                 Happened::Input(Event::Key(key)) => keys::press(state, key),
                 Happened::Input(Event::Resize(..)) => {
-                    state.size = screen.size();
+                    state.size = terminal::size();
                     Wish::Nothing
                 }
                 Happened::Input(_) => Wish::Nothing,

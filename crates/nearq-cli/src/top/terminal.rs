@@ -97,7 +97,7 @@ impl Screen {
         let (sender, receiver) = mpsc::channel();
         hear_signals(sender.clone()).map_err(unusable)?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(AT_ONCE, io::stdout()));
-        let viewport = Viewport::Fixed(area(size_told()));
+        let viewport = Viewport::Fixed(area(size()));
         let terminal = Terminal::with_options(backend, TerminalOptions { viewport });
         let mut screen = Screen { terminal: terminal.map_err(unusable)? };
         screen.enter().map_err(unusable)?;
@@ -121,14 +121,9 @@ impl Screen {
         Ok(())
     }
 
-    /// Columns and lines.
-    pub(super) fn size(&self) -> (u16, u16) {
-        size_told()
-    }
-
     /// Draws, on the whole terminal as it is now.
     pub(super) fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> Result<(), Failure> {
-        let whole = area(size_told());
+        let whole = area(size());
         if self.terminal.get_frame().area() != whole {
             self.terminal.resize(whole).map_err(unusable)?;
         }
@@ -167,7 +162,7 @@ impl Drop for Screen {
 }
 
 /// Columns and lines of the terminal; of one that does not know them, the usual ones.
-fn size_told() -> (u16, u16) {
+pub(super) fn size() -> (u16, u16) {
     let told = crossterm::terminal::size().ok();
     told.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(UNKNOWN)
 }

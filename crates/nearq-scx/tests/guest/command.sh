@@ -47,7 +47,7 @@ $scx start >/tmp/out 2>&1
 echo "ok: a second one is refused"
 
 $scx status --json | grep -q '"loaded": true' || fail "JSON: $($scx status --json)"
-$scx metrics | tail -n 1 | grep -q '^# EOF$' || fail "metrics: $($scx metrics)"
+$scx metrics --format openmetrics | tail -n 1 | grep -q '^# EOF$' || fail "metrics: $($scx metrics)"
 $scx top --times 2 | grep -q '^woke_previous ' || fail "top"
 echo "ok: status, top and metrics show it"
 
