@@ -3,13 +3,13 @@
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nearq_command::screen::plain;
+use nearq_command::screen::{is_steered, plain};
 use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
 use signal_hook::consts::SIGPIPE;
@@ -49,7 +49,7 @@ pub(crate) struct Shown {
 impl Shown {
     pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
         // Jobs that print themselves would print into it.
-        let bar = io::stderr().is_terminal() && options.order() != Order::None;
+        let bar = is_steered(&io::stderr()) && options.order() != Order::None;
         let joblog = options.joblog.as_deref().map(open).transpose()?;
         if let Some(path) = options.json.as_deref().filter(|path| path.as_os_str() != "-") {
             // Better now than after hours.
