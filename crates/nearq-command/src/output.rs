@@ -1,5 +1,5 @@
 //! What a command prints, and what it tells while it goes on. No text leaves through here with a character that would steer the
-//! terminal, whoever wrote it; see [`nearq_topology::render::plain`].
+//! terminal; see [`nearq_topology::render::plain`].
 
 use std::fmt::Display;
 use std::fs::File;
