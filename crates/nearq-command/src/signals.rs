@@ -19,13 +19,6 @@ use crate::Failure;
 /// Those that ask for an orderly end.
 const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
 
-/// Has a write fail that makes a file larger than `ulimit -f` allows; else the signal SIGXFSZ would end the command without a word.
-/// Programs that the command starts are not affected.
-pub fn outlive_file_limit() {
-    // What it sets is not looked at. Where it cannot be registered, all is as before.
-    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
-}
-
 /// Calls `hear` with the first signal's number and name, in a thread of its own. It is there to pass them on to where
 /// the command waits, and need not care whether anybody listens there.
 ///

@@ -1,7 +1,7 @@
 //! Output that cannot be written: a full disk, a descriptor that cannot be written, a file that may not grow, a reader that went away.
 
 use crate::common::{Folder, errors, nearq};
-use crate::hostile::{Answers, machines, questions, serve, subcommands};
+use crate::steering::{Answers, machines, questions, serve, subcommands};
 use std::fs::{self, File, OpenOptions};
 use std::process::{Command, Output, Stdio};
 

@@ -1,7 +1,7 @@
 //! Terminals that are less than usual: one that does not know its size, and one that can only print.
 
 use crate::common::{errors, nearq};
-use crate::hostile::{Answers, serve};
+use crate::steering::{Answers, serve};
 use crate::served::Served;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
