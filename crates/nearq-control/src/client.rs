@@ -22,7 +22,6 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_REASON: usize = 512;
 
 /// Why a call has no answer.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The process refused it, and says why.
@@ -71,6 +70,8 @@ impl std::fmt::Display for ClientError {
         }
     }
 }
+
+nearq_topology::debug_as_display!(ClientError);
 
 impl std::error::Error for ClientError {}
 

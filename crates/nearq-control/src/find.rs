@@ -40,7 +40,6 @@ pub struct Found {
 }
 
 /// Why there is no connection to a process.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// There is no such process.
@@ -115,6 +114,8 @@ impl std::fmt::Display for ConnectError {
         }
     }
 }
+
+nearq_topology::debug_as_display!(ConnectError);
 
 impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

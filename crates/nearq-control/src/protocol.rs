@@ -175,7 +175,7 @@ pub struct Trace {
 }
 
 /// Why a call was refused. On the wire, `nearq.control1.` and the variant's name, its fields as parameters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "error", content = "parameters")]
 pub enum Refusal {
     /// No queue has that name.
@@ -280,6 +280,8 @@ impl std::fmt::Display for Refusal {
         }
     }
 }
+
+nearq_topology::debug_as_display!(Refusal);
 
 impl std::error::Error for Refusal {}
 

@@ -8,7 +8,7 @@ use nearq_platform::Refused;
 use nearq_topology::CpuSet;
 
 /// A request that cannot be carried out; nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A scope's name that does not exist.
@@ -158,6 +158,8 @@ impl fmt::Display for Error {
         }
     }
 }
+
+nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 

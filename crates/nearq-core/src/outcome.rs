@@ -30,22 +30,17 @@ impl Panic {
     }
 }
 
-impl fmt::Debug for Panic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Panic").field(&self.message().unwrap_or("..")).finish()
-    }
-}
-
 impl fmt::Display for Panic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the closure panicked: {}", self.message().unwrap_or("(not a text)"))
     }
 }
 
+nearq_topology::debug_as_display!(Panic);
+
 impl std::error::Error for Panic {}
 
 /// Why what was spawned has no result.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
     /// It panicked.
@@ -100,6 +95,8 @@ impl fmt::Display for JoinError {
         }
     }
 }
+
+nearq_topology::debug_as_display!(JoinError);
 
 impl std::error::Error for JoinError {}
 

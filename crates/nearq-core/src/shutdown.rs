@@ -224,7 +224,7 @@ fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
 }
 
 /// What a runtime was still busy with when the time for its [shutdown](Runtime::shutdown) was over.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StillRunning {
     /// The call came from inside an item or a hook of the runtime, and would have waited for itself. Nothing else is set then.
@@ -292,6 +292,8 @@ impl fmt::Display for StillRunning {
         Ok(())
     }
 }
+
+nearq_topology::debug_as_display!(StillRunning);
 
 impl std::error::Error for StillRunning {}
 

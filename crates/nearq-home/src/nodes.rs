@@ -227,7 +227,7 @@ fn capacity(topology: &Topology, cpus: &CpuSet) -> u32 {
 }
 
 /// Why something cannot be at home on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum NoHome {
     /// The machine has no node of that number.
     NoSuchNode {
@@ -266,6 +266,8 @@ impl fmt::Display for NoHome {
         write!(out, "node {node} cannot be a home: {what}; give {word} {list}")
     }
 }
+
+nearq_topology::debug_as_display!(NoHome);
 
 impl core::error::Error for NoHome {}
 

@@ -201,7 +201,7 @@ fn grown(least: u32, step: u32, distance: u32) -> u32 {
 }
 
 /// Why a weight cannot be set so.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum WrongWeight {
     /// There is none of that name.
     Name(String),
@@ -231,6 +231,8 @@ impl fmt::Display for WrongWeight {
         }
     }
 }
+
+nearq_topology::debug_as_display!(WrongWeight);
 
 impl core::error::Error for WrongWeight {}
 

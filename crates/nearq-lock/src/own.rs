@@ -111,7 +111,7 @@ impl<P: Platform> Drop for Own<P> {
 ///
 /// There are 4095 in a process. A mutex has one from the first time that it is given settings until it is dropped, and others have one
 /// while hand-overs cross caches often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooManySettings;
 
@@ -123,6 +123,8 @@ impl fmt::Display for TooManySettings {
         )
     }
 }
+
+nearq_platform::debug_as_display!(TooManySettings);
 
 impl core::error::Error for TooManySettings {}
 

@@ -75,7 +75,7 @@ impl FromStr for Mode {
 }
 
 /// No [`Mode`] is called so. The text says what is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownMode;
 
@@ -84,6 +84,8 @@ impl fmt::Display for UnknownMode {
         f.write_str("allowed are off, auto, plain and numa")
     }
 }
+
+nearq_platform::debug_as_display!(UnknownMode);
 
 impl core::error::Error for UnknownMode {}
 

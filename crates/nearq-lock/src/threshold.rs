@@ -128,7 +128,7 @@ impl Threshold {
 }
 
 /// A value that a [`Threshold`] may not have. The text says what is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OutOfBounds(Threshold);
 
 impl OutOfBounds {
@@ -143,6 +143,8 @@ impl fmt::Display for OutOfBounds {
         write!(f, "allowed are {}", format!("{least} to {most} {}", self.0.unit()).trim_end())
     }
 }
+
+nearq_platform::debug_as_display!(OutOfBounds);
 
 impl core::error::Error for OutOfBounds {}
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// The operating system refused a call.
 ///
 /// Says what was tried, why it was refused, and what would allow it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refused {
     what: String,
     errno: i32,
@@ -48,5 +48,7 @@ impl fmt::Display for Refused {
         Ok(())
     }
 }
+
+nearq_topology::debug_as_display!(Refused);
 
 impl std::error::Error for Refused {}

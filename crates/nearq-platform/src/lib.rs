@@ -44,6 +44,8 @@ pub use error::Refused;
 pub use held::Held;
 #[cfg(target_os = "linux")]
 pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};
+#[doc(hidden)]
+pub use nearq_topology::debug_as_display;
 pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};

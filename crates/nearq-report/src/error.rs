@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Why an experiment gave no result. The text is one clear line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Error {
     /// What was asked for cannot be done: the line names the value and what is allowed.
     Input(String),
@@ -37,6 +37,8 @@ impl fmt::Display for Error {
         f.write_str(message)
     }
 }
+
+nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 

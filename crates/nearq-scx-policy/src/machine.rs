@@ -8,7 +8,7 @@ use nearq_topology::{CpuSet, LOCAL_DISTANCE, Topology};
 use crate::layout::{self, CPUS, LLCS, NODES, NONE, Nq, UNIT, WORDS};
 
 /// The machine has more than the policy has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge {
     what: &'static str,
     there_are: usize,
@@ -21,6 +21,8 @@ impl fmt::Display for TooLarge {
         write!(f, "this machine has {there_are} {what}; the scheduler has room for {most}")
     }
 }
+
+nearq_topology::debug_as_display!(TooLarge);
 
 impl Error for TooLarge {}
 

@@ -159,7 +159,7 @@ impl Machine {
 }
 
 /// Why there is no such machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MachineError {
     /// Neither a built-in machine nor a description.
@@ -192,6 +192,8 @@ impl fmt::Display for MachineError {
         }
     }
 }
+
+nearq_topology::debug_as_display!(MachineError);
 
 impl std::error::Error for MachineError {}
 

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A CPU set or a scope that could not be read from text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
     part: String,
@@ -59,10 +59,11 @@ impl fmt::Display for ParseError {
     }
 }
 
+crate::debug_as_display!(ParseError);
+
 impl std::error::Error for ParseError {}
 
 /// A machine that could not be read.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// A file or folder cannot be read. `source` tells one that is not there from one that is and cannot be opened.
@@ -195,6 +196,8 @@ impl fmt::Display for TopologyError {
         }
     }
 }
+
+crate::debug_as_display!(TopologyError);
 
 impl std::error::Error for TopologyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

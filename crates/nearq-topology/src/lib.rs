@@ -29,6 +29,7 @@
 
 mod assemble;
 mod cpuset;
+mod debug;
 mod describe;
 mod distance;
 mod error;

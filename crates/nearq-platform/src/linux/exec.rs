@@ -45,7 +45,7 @@ pub struct Spawned {
 }
 
 /// Why a program does not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum NotSpawned {
     /// There is no process for it. With `errno` `EAGAIN` a limit is reached: it can be tried again when others have ended.
     NoProcess(Refused),
@@ -69,6 +69,8 @@ impl fmt::Display for NotSpawned {
         self.refused().fmt(f)
     }
 }
+
+nearq_topology::debug_as_display!(NotSpawned);
 
 impl std::error::Error for NotSpawned {}
 

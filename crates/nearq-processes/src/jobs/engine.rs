@@ -79,7 +79,6 @@ pub trait Audience {
 }
 
 /// Why nothing was run.
-#[derive(Debug)]
 pub enum Error {
     /// There is no such command.
     Program(NoProgram),
@@ -95,6 +94,8 @@ impl std::fmt::Display for Error {
         }
     }
 }
+
+nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 

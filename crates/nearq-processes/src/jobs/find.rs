@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use crate::search::{Found, search};
 
 /// Why there is no program of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum NoProgram {
     /// There is no such file.
     NotFound(String),
@@ -30,6 +30,8 @@ impl std::fmt::Display for NoProgram {
         f.write_str(text)
     }
 }
+
+nearq_topology::debug_as_display!(NoProgram);
 
 impl std::error::Error for NoProgram {}
 

@@ -48,7 +48,7 @@ pub struct Template {
 }
 
 /// Why a command cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum BadCommand {
     /// A placeholder has a number, and no job has so many inputs.
     NoSuchInput {
@@ -82,6 +82,8 @@ impl std::fmt::Display for BadCommand {
         }
     }
 }
+
+nearq_topology::debug_as_display!(BadCommand);
 
 impl std::error::Error for BadCommand {}
 

@@ -109,7 +109,6 @@ impl End {
 }
 
 /// Why a command was not started, or is not known to have ended.
-#[derive(Debug)]
 pub enum Error {
     /// There is no such command.
     NotFound(OsString),
@@ -152,6 +151,8 @@ impl fmt::Display for Error {
         }
     }
 }
+
+nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 
