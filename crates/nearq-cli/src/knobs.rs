@@ -101,7 +101,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// The page, for a terminal of so many columns.
 fn text(width: usize) -> String {
-    let mut text = String::new();
+    let mut text = screen::wrapped("", &words(WORDS), width) + "\n";
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = writeln!(text, "{title}: {how}\n");
@@ -130,6 +130,10 @@ fn variable_entry(variable: &Variable, width: usize) -> String {
     text + &screen::wrapped("    values       ", &words(variable.values), width)
 }
 
+/// What holds for several rows of the tables.
+const WORDS: &str = "Where a value is 0 or 1, it may also be off or on, no or yes, false or true, in small or capital letters. An empty \
+variable counts as not set. A variable that is not understood is warned of once and counts as not set; NEARQ_CONTROL is then off.";
+
 const HEAD: &str = "\
 # What can be set
 
@@ -140,7 +144,7 @@ read when the process begins, and in the API. [`control.md`](control.md) says ho
 
 /// The page in Markdown.
 fn markdown() -> String {
-    let mut text = HEAD.to_owned();
+    let mut text = format!("{HEAD}\n{}", screen::wrapped("", &words(WORDS), 138));
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = write!(

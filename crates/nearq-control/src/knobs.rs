@@ -264,7 +264,7 @@ pub const KNOBS: &[Knob] = &[
     ),
     process(
         "lock_mode",
-        "off, auto, plain or numa",
+        "off, auto, plain or numa; 1 for auto, 0 for plain",
         "How mutexes treat those who wait",
         ["/proc/zx_numa_lock/dynamic_enable", "NEARQ_LOCK", "nearq_lock::Settings::mode"],
     ),

@@ -7,6 +7,7 @@
 
 use std::ops::RangeInclusive;
 
+use nearq_platform::SWITCH;
 use nearq_topology::{CpuSet, ParseError, Scope};
 
 /// Hexadecimal digits of a group in a mask.
@@ -119,13 +120,12 @@ pub fn show_mask(cpus: &CpuSet) -> String {
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     let text = text.trim();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    match text {
-        "on" | "yes" => Ok(true),
-        "off" | "no" => Ok(false),
-        _ if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+    match nearq_platform::parse_switch(text) {
+        Some(on) => Ok(on),
+        None if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             Ok(digits.bytes().any(|byte| byte != b'0'))
         }
-        _ => Err("no switch; give 0 or 1, off or on, no or yes".to_owned()),
+        None => Err(format!("no switch; give {SWITCH}")),
     }
 }
 

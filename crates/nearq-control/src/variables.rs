@@ -50,12 +50,14 @@ const fn variable(
     Variable { name, reader, values, what }
 }
 
+const SWITCH: &str = "0 or 1";
+
 /// The variables, by who reads them.
 pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_CONTROL",
         Reader::Program,
-        "off, read or full; read if not set",
+        "off, read or full; read if not set. A switch that is off is off, one that is on is read; what is not understood is off",
         "What the process allows its user's tools: nothing, to look, or to look and change; root may always change what can be looked at",
     ),
     variable(
@@ -67,13 +69,13 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_LOCK_NUMA_FUTEX",
         Reader::Program,
-        "1",
+        SWITCH,
         "Threads that sleep for a mutex are kept on their node by the kernel (Linux 6.16)",
     ),
     variable(
         "NEARQ_LOCK_SLICE",
         Reader::Program,
-        "1",
+        SWITCH,
         "Who takes a mutex that others wait for asks the kernel for a little more time before it is preempted",
     ),
     variable(
@@ -91,7 +93,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_PRELOAD_STATISTICS",
         Reader::Preload,
-        "1",
+        SWITCH,
         "A line on standard error at exit: how often threads had to wait, and how",
     ),
     variable(
@@ -109,7 +111,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_TREE_CHOOSE",
         Reader::Tree,
-        "exec, fork or lazy",
+        "exec, fork or lazy; set by `nearq run --tree`; exec if it is none of them",
         "When a program chooses its home: when it is executed, also when it forks, or only after 50 ms of CPU time",
     ),
     variable(

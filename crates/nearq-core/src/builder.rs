@@ -15,7 +15,7 @@ use crate::home::HomeChoice;
 use crate::outcome::contain;
 use crate::runtime::Runtime;
 use crate::stall::{OnStall, STALL_AFTER, Stall};
-use crate::variables::Variables;
+use crate::variables;
 
 /// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
@@ -72,8 +72,6 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) weights: Weights,
     pub(crate) home_choice: Option<HomeChoice>,
     pub(crate) inherits_homes: Option<bool>,
-    /// Whether an environment variable with a value that is not known is warned of, and no error.
-    pub(crate) lenient: bool,
     platform: core::marker::PhantomData<P>,
 }
 
@@ -92,7 +90,6 @@ impl<P: Platform> RuntimeBuilder<P> {
             weights: Weights::default(),
             home_choice: None,
             inherits_homes: None,
-            lenient: false,
             platform: core::marker::PhantomData,
         }
     }
@@ -226,38 +223,37 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Builds the runtime; it has no thread yet.
+    /// Builds the runtime; it has no thread yet. An environment variable with a value that is not known is warned of once, and counts
+    /// as not set.
     ///
     /// # Errors
-    /// The machine cannot be described, a limit of no threads, or an environment variable with a value that is not known
-    /// ([`Error::Environment`]).
+    /// The machine cannot be described, or a limit of no threads.
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
         self.config.signals = P::signal_mask();
         let machine = P::machine().map_err(Error::Machine)?;
-        let variables = Variables::<P>::new(self.lenient);
         let default_scope = match self.default_scope {
             Some(scope) => scope,
-            None => variables.default_scope()?.unwrap_or(Scope::CacheShard),
+            None => variables::default_scope::<P>().unwrap_or(Scope::CacheShard),
         };
         let affinity = match self.affinity {
             Some(on) => on,
-            None => variables.affinity()?.unwrap_or(true),
+            None => variables::affinity::<P>().unwrap_or(true),
         };
         let stall_after = match self.stall_after {
             Some(period) => period,
-            None => variables.stall_after()?.unwrap_or(STALL_AFTER),
+            None => variables::stall_after::<P>().unwrap_or(STALL_AFTER),
         };
-        if let Some(weights) = variables.home_weights(&self.weights)? {
+        if let Some(weights) = variables::home_weights::<P>(&self.weights) {
             self.weights = weights;
         }
         if self.home_choice.is_none() {
-            self.home_choice = variables.home_choice()?;
+            self.home_choice = variables::home_choice::<P>();
         }
         if self.inherits_homes.is_none() {
-            self.inherits_homes = variables.inherits_homes()?;
+            self.inherits_homes = variables::inherits_homes::<P>();
         }
         let surroundings = Surroundings {
             topology: machine.topology,

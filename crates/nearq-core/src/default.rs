@@ -80,7 +80,6 @@ impl Runtime<Linux> {
         let make = || {
             let mut builder = Self::builder();
             builder.config.attendant = ATTENDANT.get().copied();
-            builder.lenient = true;
             builder.build()
         };
         RUNTIME.get_or_make(make).cloned()

@@ -60,15 +60,6 @@ pub enum Error {
     },
     /// The work item is [disabled](crate::Work::disable).
     Disabled,
-    /// An environment variable with a value that is not known.
-    Environment {
-        /// The variable.
-        variable: &'static str,
-        /// What it is set to.
-        value: String,
-        /// What it may be set to, in words.
-        expected: String,
-    },
     /// A limit of zero threads.
     NoThreads,
     /// The rescuer of a workqueue could not be started, or a thread without which it would not know when it is needed.
@@ -133,9 +124,6 @@ impl fmt::Display for Error {
             Error::Disabled => f.write_str(
                 "the work item is disabled and is not queued; enable it as often as it was disabled",
             ),
-            Error::Environment { variable, value, expected } => {
-                write!(f, "{variable} is `{value}`; it may be {expected}")
-            }
             Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
             Error::NoRescuer { queue, refused } => write!(
                 f,

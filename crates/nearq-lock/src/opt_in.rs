@@ -3,7 +3,7 @@
 //! By the environment it is asked for when the first thread has to wait; what the kernel refuses is said once then, and all goes on
 //! without.
 
-use nearq_platform::{Platform, Refused};
+use nearq_platform::{Platform, Refused, SWITCH, parse_switch, read_setting};
 
 use crate::room::Room;
 use crate::settings::Settings;
@@ -72,14 +72,10 @@ pub(crate) fn at_start<P: Platform>(table: &Table<P>) {
 
 /// Turns on what is asked for by a setting of that name, and says so where it is refused, or where the setting is none.
 fn heed<P: Platform>(name: &str, turn_on: impl FnOnce() -> Result<(), Refused>) {
-    let Some(wanted) = P::setting(name) else { return };
-    let complaint = match wanted.trim() {
-        "" | "0" | "off" => return,
-        "1" | "on" => match turn_on() {
-            Ok(()) => return,
-            Err(refused) => format!("{name}={wanted}: {refused}. Going on without"),
-        },
-        _ => format!("{name}={wanted} is neither 1 nor 0. Going on without"),
-    };
-    P::warn(&complaint);
+    let parse = |text: &str| parse_switch(text).ok_or_else(|| SWITCH.to_owned());
+    if let Ok(Some(true)) = read_setting::<P, _>(name, "Going on without", parse)
+        && let Err(refused) = turn_on()
+    {
+        P::warn(&format!("{name}: {refused}. Going on without"));
+    }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, parse_switch, read_setting};
 
 use crate::room::Room;
 use crate::threshold::{OutOfBounds, Threshold};
@@ -51,8 +51,8 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A mode by its name; also `on` or `1` for [`Auto`](Mode::Auto) and `0` for [`Plain`](Mode::Plain), as the document's
-/// `dynamic_enable` has them.
+/// A mode by its name, in capital or small letters. `1`, `on`, `yes` and `true` are [`Auto`](Mode::Auto), `no` and `false` are
+/// [`Off`](Mode::Off). `0` is [`Plain`](Mode::Plain), as in the document's `dynamic_enable`.
 ///
 /// ```
 /// use nearq_lock::Mode;
@@ -66,13 +66,23 @@ impl FromStr for Mode {
     type Err = UnknownMode;
 
     fn from_str(name: &str) -> Result<Self, UnknownMode> {
-        Ok(match name.trim() {
-            "on" | "1" => Mode::Auto,
-            "0" => Mode::Plain,
-            name => Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or(UnknownMode)?,
-        })
+        let name = name.trim();
+        if name == "0" {
+            return Ok(Mode::Plain);
+        }
+        match parse_switch(name) {
+            Some(true) => Ok(Mode::Auto),
+            Some(false) => Ok(Mode::Off),
+            None => {
+                let mut modes = Self::ALL.into_iter();
+                modes.find(|mode| mode.name().eq_ignore_ascii_case(name)).ok_or(UnknownMode)
+            }
+        }
     }
 }
+
+/// The modes' names.
+const MODES: &str = "off, auto, plain and numa";
 
 /// No [`Mode`] is called so. The text says what is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +91,7 @@ pub struct UnknownMode;
 
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("allowed are off, auto, plain and numa")
+        write!(f, "allowed are {MODES}")
     }
 }
 
@@ -168,13 +178,9 @@ impl Settings {
     /// What is in effect at the start.
     pub(crate) fn at_start<P: Platform>() -> Self {
         let mut settings = Settings::default();
-        if let Some(wanted) = P::setting("NEARQ_LOCK") {
-            match wanted.parse() {
-                Ok(mode) => settings.mode = mode,
-                Err(error) => P::warn(&format!(
-                    "NEARQ_LOCK={wanted} is no mode of the mutex; {error}. Going on with auto"
-                )),
-            }
+        let parse = |text: &str| text.parse().map_err(|_: UnknownMode| MODES.to_owned());
+        if let Ok(Some(mode)) = read_setting::<P, _>("NEARQ_LOCK", "Going on with auto", parse) {
+            settings.mode = mode;
         }
         settings
     }
@@ -294,8 +300,9 @@ mod tests {
             assert_eq!(Mode::from_bits(mode as u64), mode);
             assert!(UnknownMode.to_string().contains(mode.name()));
         }
-        let others = ["on", "1", "0"].map(str::parse);
-        assert_eq!(others, [Ok(Mode::Auto), Ok(Mode::Auto), Ok(Mode::Plain)]);
+        let others = ["on", "1", "TRUE", "no", "0", "Numa"].map(str::parse);
+        let modes = [Mode::Auto, Mode::Auto, Mode::Auto, Mode::Off, Mode::Plain, Mode::Numa];
+        assert_eq!(others, modes.map(Ok));
         assert_eq!("always".parse::<Mode>(), Err(UnknownMode));
     }
 }

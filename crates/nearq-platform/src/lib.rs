@@ -31,6 +31,7 @@ mod places;
 mod platform;
 mod retry;
 mod said;
+mod setting;
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
@@ -55,6 +56,7 @@ pub use platform::{
 };
 pub use retry::{Attempt, PAUSE, Retries};
 pub use said::Said;
+pub use setting::{NotUnderstood, SWITCH, parse_switch, read_setting};
 #[cfg(target_os = "linux")]
 pub use sys::SavedErrno;
 pub use time::Instant;

@@ -35,11 +35,14 @@ static ASKED: AtomicU32 = AtomicU32::new(NO);
 
 /// Remembers what the variable says. Relaxed, all of it: said before the program has two threads.
 pub(crate) fn ask(value: Option<&[u8]>) {
-    let asked = match value {
-        None | Some(b"" | b"off") => NO,
-        Some(b"read") => READ,
-        Some(b"full") => FULL,
-        Some(_) => UNKNOWN,
+    let Some(value) = value.map(<[u8]>::trim_ascii).filter(|value| !value.is_empty()) else {
+        return;
+    };
+    let asked = match core::str::from_utf8(value).map(str::parse) {
+        Ok(Ok(Access::Off)) => NO,
+        Ok(Ok(Access::Read)) => READ,
+        Ok(Ok(Access::Full)) => FULL,
+        Ok(Err(_)) | Err(_) => UNKNOWN,
     };
     ASKED.store(asked, Ordering::Relaxed);
 }
@@ -59,9 +62,10 @@ pub(crate) fn start() {
         _ => {
             // Once: whoever takes it away says it.
             if ASKED.swap(NO, Ordering::Relaxed) == UNKNOWN {
-                Linux::warn(
-                    "NEARQ_CONTROL is none of off, read and full: this program cannot be looked into",
-                );
+                Linux::warn(&format!(
+                    "NEARQ_CONTROL is not understood; it may be {}. Going on with off",
+                    Access::NAMES
+                ));
             }
             return;
         }

@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use nearq_lock::Statistics;
-use nearq_platform::Linux;
+use nearq_platform::{Linux, Platform, SWITCH, parse_switch};
 
 use crate::{cancel, names, process};
 
@@ -20,8 +20,17 @@ static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Remembers whether it is asked for. Relaxed, all of it: long before it is read.
 pub(crate) fn ask(value: Option<&[u8]>) {
-    if !value.is_some_and(|value| !matches!(value.trim_ascii(), b"" | b"0")) {
+    let Some(value) = value.map(<[u8]>::trim_ascii).filter(|value| !value.is_empty()) else {
         return;
+    };
+    match core::str::from_utf8(value).ok().and_then(parse_switch) {
+        Some(true) => {}
+        Some(false) => return,
+        None => {
+            let name = "NEARQ_PRELOAD_STATISTICS";
+            Linux::warn(&format!("{name} is not understood; it may be {SWITCH}. Going on without"));
+            return;
+        }
     }
     ASKED.store(1, Ordering::Relaxed);
     // SAFETY: descriptors only.

@@ -26,15 +26,16 @@
 //!
 //! # Settings from outside the program
 //!
-//! Where a value is not known, the process-wide runtime warns and goes on without it; [`RuntimeBuilder::build`] is an error.
+//! A value that is not known is warned of once and counts as not set. A switch may be `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or
+//! `true`. Capital letters make no difference.
 //!
 //! | variable | values | effect |
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
-//! | `NEARQ_AFFINITY` | `on off` | `off`: no queue heeds its scope |
-//! | `NEARQ_CONTROL` | `off read full` | what others than root may do over the control socket (`read`) |
+//! | `NEARQ_AFFINITY` | a switch | `0`: no queue heeds its scope |
+//! | `NEARQ_CONTROL` | `off read full` | what others than root may do over the control socket (`read`); `off` if it is not known |
 //! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [`Home`] is chosen that may be anywhere |
-//! | `NEARQ_HOME_INHERIT` | `on off` | `off`: what an item with a home queues has none for that |
+//! | `NEARQ_HOME_INHERIT` | a switch | `0`: what an item with a home queues has none for that |
 //! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers by which homes go: [`Weights`] |
 //! | `NEARQ_STALL_AFTER` | seconds | where work waits and nothing starts for so long (30 s), that is reported; `0`: never |
 

@@ -104,7 +104,7 @@ fn all_is_set_or_nothing_and_a_refusal_says_what_is_allowed() {
         (("lock_patience_us", "1ms"), "microseconds from 10 to 1000000"),
         (("lock_quiet", "128"), "1 to 127"),
         (("lock_yields", "8"), "0 to 7"),
-        (("lock_count", "maybe"), "0 or 1"),
+        (("lock_count", "maybe"), "0, off, no or false, or 1"),
     ] {
         let refused = why(&[("lock_batch", "77"), ("lock_yields", "3"), bad]);
         assert!(refused.contains(allowed), "{refused}");

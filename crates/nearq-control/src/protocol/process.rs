@@ -1,5 +1,8 @@
 //! Who a process is.
 
+use std::str::FromStr;
+
+use nearq_platform::parse_switch;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
@@ -40,4 +43,36 @@ pub enum Access {
     Read,
     /// Look and change.
     Full,
+}
+
+impl Access {
+    /// What [`FromStr`] takes, in words.
+    pub const NAMES: &str =
+        "off, read or full; 0, no and false are off, and 1, on, yes and true are read";
+}
+
+/// An access by its name, in capital or small letters, or by a word of a switch: one that is on is [`Read`](Access::Read).
+///
+/// ```
+/// # mod nearq { pub use nearq_control::protocol as control; }
+/// use nearq::control::Access;
+///
+/// assert_eq!("full".parse(), Ok(Access::Full));
+/// assert_eq!("NO".parse(), Ok(Access::Off));
+/// assert!("all".parse::<Access>().is_err());
+/// ```
+impl FromStr for Access {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, &'static str> {
+        let name = name.trim();
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        match parse_switch(name) {
+            Some(false) => Ok(Access::Off),
+            Some(true) => Ok(Access::Read),
+            None if is("read") => Ok(Access::Read),
+            None if is("full") => Ok(Access::Full),
+            None => Err(Self::NAMES),
+        }
+    }
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, NotUnderstood, Platform, read_setting};
 
 use super::service::{Listener, Name, Service};
 use super::{Options, descriptor, thread_spec};
@@ -82,7 +82,7 @@ struct Standing {
 /// Sees to it that the process has a server. Returns at once: a load where it has been started already. `make` is called by the
 /// server's thread.
 ///
-/// `NEARQ_CONTROL=off`, `read` or `full` in the environment counts before `options`.
+/// `NEARQ_CONTROL=off`, `read` or `full` in the environment counts before `options`; anything else there is warned of, and is `off`.
 #[inline]
 pub fn ensure(make: fn() -> Box<dyn Subject>, options: Options) {
     // Relaxed: who finds it started does nothing further.
@@ -123,17 +123,12 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
     }
 }
 
-/// What is allowed: what the environment says, else the program.
+/// What is allowed: what the environment says, else the program. Nothing, where it is not understood what the environment says.
 fn access(options: Options) -> Access {
-    match Linux::setting(VARIABLE).as_deref() {
-        None | Some("") => options.access,
-        Some("off") => Access::Off,
-        Some("read") => Access::Read,
-        Some("full") => Access::Full,
-        Some(other) => {
-            Linux::warn(&format!("{VARIABLE} cannot be {other:?}; it is off, read or full: read"));
-            Access::Read
-        }
+    let parse = |text: &str| text.parse().map_err(str::to_owned);
+    match read_setting::<Linux, Access>(VARIABLE, "Going on with off", parse) {
+        Ok(access) => access.unwrap_or(options.access),
+        Err(NotUnderstood) => Access::Off,
     }
 }
 

@@ -77,15 +77,16 @@ fn cpus_are_shown_as_a_list_and_as_the_kernel_shows_a_mask() {
 
 #[test]
 fn switches_are_numbers_or_words() {
-    for text in ["1", "on", "yes", "7", "-1", "+2", " 1\n", "99999999999999999999999"] {
+    for text in ["1", "on", "yes", "true", "ON", "7", "-1", "+2", " 1\n", "99999999999999999999999"]
+    {
         assert_eq!(parse_switch(text), Ok(true), "{text}");
     }
-    for text in ["0", "off", "no", "-0", "000"] {
+    for text in ["0", "off", "no", "False", "-0", "000"] {
         assert_eq!(parse_switch(text), Ok(false), "{text}");
     }
-    for text in ["", "-", "ON", "true", "1x", "0.5", "0x1"] {
+    for text in ["", "-", "enabled", "1x", "0.5", "0x1"] {
         let error = parse_switch(text).unwrap_err();
-        assert!(error.ends_with("give 0 or 1, off or on, no or yes"), "{text}");
+        assert!(error.ends_with("give 0, off, no or false, or 1, on, yes or true"), "{text}");
     }
 }
 

@@ -144,13 +144,9 @@ fn too_large_a_limit_is_told_once() {
 fn the_default_scope_from_outside() {
     match part().as_deref() {
         None => {
-            for (value, part) in [
-                ("numa", "good"),
-                ("cahce", "bad"),
-                ("", "bad"),
-                ("cache_shard ", "bad"),
-                ("CPU", "bad"),
-            ] {
+            for (value, part) in
+                [("numa", "good"), (" NUMA ", "good"), ("cahce", "bad"), ("cache_shard,", "bad")]
+            {
                 let output = command(the_default_scope_from_outside, part)
                     .env("NEARQ_DEFAULT_SCOPE", value)
                     .output()
@@ -168,20 +164,16 @@ fn the_default_scope_from_outside() {
             assert_eq!(queue.scope_in_words(), "default (numa)");
         }
         Some(_) => {
-            let value = std::env::var("NEARQ_DEFAULT_SCOPE").unwrap();
-            // Nobody has asked for the process-wide runtime's settings: its variable counts as not set, and that is said (see above).
+            // The variable counts as not set, and that is said once (see above).
             for _ in 0..2 {
                 assert_eq!(Runtime::default().default_scope(), Scope::CacheShard);
             }
             assert_eq!(system_percpu().spawn(|| 7).join().unwrap(), 7);
             let queue = Workqueue::builder("default").build().unwrap();
             assert_eq!(queue.scope_in_words(), "default (cache_shard)");
-            // A program that builds its own can do something about it.
-            let error = Runtime::builder().build().unwrap_err();
-            assert!(matches!(error, Error::Environment { variable: "NEARQ_DEFAULT_SCOPE", .. }));
-            says(&error, &[&format!("`{value}`"), "cache_shard", "system"]);
-            // What names its scope itself does not care.
-            Runtime::builder().default_scope(Scope::Cache).build().unwrap();
+            assert_eq!(Runtime::builder().build().unwrap().default_scope(), Scope::CacheShard);
+            let named = Runtime::builder().default_scope(Scope::Cache).build().unwrap();
+            assert_eq!(named.default_scope(), Scope::Cache);
         }
     }
 }
@@ -208,7 +200,7 @@ fn every_scope_that_an_error_names_is_accepted() {
 fn affinity_from_outside() {
     match part().as_deref() {
         None => {
-            for value in ["off", "on", "maybe", ""] {
+            for value in ["off", "0", "No", "FALSE", "on", "1", "maybe", ""] {
                 let output = command(affinity_from_outside, value)
                     .env("NEARQ_AFFINITY", value)
                     .output()
@@ -216,7 +208,7 @@ fn affinity_from_outside() {
                 assert!(output.status.success(), "{value:?}: {}", said(&output));
             }
         }
-        Some("off") => {
+        Some("off" | "0" | "No" | "FALSE") => {
             let queue = Workqueue::builder("off").scope(Scope::Cache).strict(true).build().unwrap();
             assert!(!queue.runtime().affinity());
             assert_eq!(queue.scope_in_words(), "cache (off)");
@@ -229,11 +221,9 @@ fn affinity_from_outside() {
             assert_eq!(queue.scope_in_words(), "cache (off)");
             assert_eq!(queue.spawn(|| 1).join().unwrap(), 1);
         }
-        Some("on") => assert!(Runtime::try_default().unwrap().affinity()),
-        Some(value) => {
-            assert!(Runtime::default().affinity(), "it counts as not set");
-            let error = Runtime::builder().build().unwrap_err();
-            says(&error, &["NEARQ_AFFINITY", &format!("`{value}`"), "`on`", "`off`"]);
+        Some(_) => {
+            assert!(Runtime::default().affinity(), "on, or it counts as not set");
+            assert!(Runtime::builder().build().unwrap().affinity());
         }
     }
 }

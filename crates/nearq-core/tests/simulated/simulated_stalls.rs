@@ -162,10 +162,12 @@ fn where_nobody_listens_it_is_a_warning_and_the_environment_says_when() {
     assert_eq!(warned("0", Duration::from_secs(100)), [""; 0]);
     let standard = warned(" 30 ", Duration::from_secs(65));
     assert_eq!(standard.len(), 2, "{standard:?}");
-    for wrong in ["soon", "-1", "", "1e300", "NaN"] {
+    assert_eq!(warned("", Duration::ZERO), [""; 0]);
+    for wrong in ["soon", "-1", "1e300", "NaN"] {
         let warnings = warned(wrong, Duration::ZERO);
         let text = format!(
-            "NEARQ_STALL_AFTER is `{wrong}`; it may be a number of seconds, or 0 for never"
+            "NEARQ_STALL_AFTER is `{wrong}`; it may be a number of seconds, or 0 for never. \
+             It counts as not set"
         );
         assert_eq!(warnings, [text]);
     }

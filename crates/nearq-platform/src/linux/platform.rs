@@ -466,7 +466,7 @@ impl Platform for Linux {
     }
 
     fn warn(line: &str) {
-        let line = format!("nearq: {}\n", line.trim_end().replace('\n', " "));
+        let line = format!("nearq: {}\n", line.trim_end().replace(char::is_control, " "));
         // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost. Not by
         // `std::io::stderr`, whose lock would be held for ever in the child of a fork that came while it was.
         // SAFETY: validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never

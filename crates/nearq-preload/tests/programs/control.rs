@@ -207,7 +207,14 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
 
 #[test]
 fn who_is_not_asked_about_it_has_no_thread_and_no_socket() {
-    for (name, value) in [("unasked", None), ("off", Some("off")), ("misspelt", Some("yes"))] {
+    for (name, value) in [
+        ("unasked", None),
+        ("empty", Some("")),
+        ("off", Some("off")),
+        ("no", Some("No")),
+        ("zero", Some(" 0 ")),
+        ("misspelt", Some("yse")),
+    ] {
         let environment: Vec<_> = value.map(|value| ("NEARQ_CONTROL", value)).into_iter().collect();
         let Some((running, pid)) = Running::usual(name, &environment) else { return };
         // It has created its threads by now, and ours would have been the first.

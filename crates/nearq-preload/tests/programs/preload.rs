@@ -242,7 +242,10 @@ fn programs_are_chosen_by_name() {
         reports(&[("NEARQ_PRELOAD_ONLY", "another"), ("NEARQ_PRELOAD_NOT", "another")]),
         (false, false)
     );
-    assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", "0")]), (false, false));
+    for off in ["0", "off", "No", "FALSE", "", "garbage"] {
+        assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", off)]), (false, false), "{off}");
+    }
+    assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", "Yes")]), (true, true));
 }
 
 /// Were some of its calls the C library's and some ours, the program would hang or count wrong.

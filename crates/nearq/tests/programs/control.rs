@@ -1,11 +1,5 @@
 //! A program that uses nearq, and calls nothing else, can be looked into and tuned.
 
-#![cfg(feature = "control")]
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
-
-#[path = "../../nearq-topology/tests/skipped/mod.rs"]
-mod skipped;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +9,8 @@ use std::time::{Duration, Instant};
 use nearq::Workqueue;
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetDump, GetProcess, GetSettings, GetStatistics, Refusal, Set};
-use skipped::skipped;
+
+use crate::skipped::skipped;
 
 /// A connection to this process, which has a worker by then.
 fn connect() -> Client {

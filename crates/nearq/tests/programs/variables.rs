@@ -1,0 +1,103 @@
+//! No variable of the environment keeps a program from its work: what is not understood is warned of once, and the program goes on.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::Command;
+
+use nearq::{Runtime, Workqueue};
+use nearq_control::knobs::KNOBS;
+use nearq_control::variables::{Reader, VARIABLES};
+
+/// Set in the processes that are such a program.
+const CHILD: &str = "NEARQ_TEST_CHILD";
+
+/// The variables that programs with nearq read.
+fn variables() -> Vec<&'static str> {
+    let knobs = KNOBS.iter().map(|knob| knob.environment).filter(|name| !name.is_empty());
+    let others = VARIABLES.iter().filter(|variable| variable.reader == Reader::Program);
+    knobs.chain(others.map(|variable| variable.name)).collect()
+}
+
+/// A program where all of them have that value; what it complains of.
+fn complaints(test: &str, value: &OsString) -> String {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
+    let output = program.envs(variables().into_iter().map(|name| (name, value))).output().unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {} {complaints}", value.display(), output.status);
+    complaints
+}
+
+/// Uses all that reads variables: the process's runtime, one of its own, homes, mutexes, and the control socket.
+fn program() {
+    // As a thread does that has to wait for a mutex.
+    assert!(!nearq_control::locks::settings().is_empty());
+    assert_eq!(nearq::system_unbound().spawn(|| 7).join().unwrap(), 7);
+    for _ in 0..2 {
+        let runtime = Runtime::builder().build().unwrap();
+        let queue = runtime.workqueue("own").build_in().unwrap();
+        assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
+    }
+    let queue = Workqueue::builder("homely").home(&nearq::Home::pick().unwrap()).build().unwrap();
+    assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
+}
+
+#[test]
+fn whatever_they_are_set_to_the_program_works_and_each_is_warned_of_once() {
+    if std::env::var_os(CHILD).is_some() {
+        program();
+        let status = nearq::control::status();
+        return assert!(matches!(status, nearq::control::Status::Off(_)), "{status}");
+    }
+    let test = "variables::whatever_they_are_set_to_the_program_works_and_each_is_warned_of_once";
+    let hostile = [
+        b"garbage".to_vec(),
+        b"\xff\xfe\x80".to_vec(),
+        b"-1".to_vec(),
+        b" ,=, ".to_vec(),
+        b"1e999".to_vec(),
+        b"9".repeat(400),
+        b"x=".repeat(50_000),
+        b"\x1b[2J\x07\nnearq: NEARQ_LOCK is `fake`".to_vec(),
+    ];
+    for value in hostile.map(OsString::from_vec) {
+        let complaints = complaints(test, &value);
+        for name in variables() {
+            let warning = format!("nearq: {name} is `");
+            let warnings = complaints.lines().filter(|line| line.starts_with(&warning)).count();
+            assert_eq!(warnings, 1, "{name}: {complaints:.4000}");
+        }
+        assert!(
+            !complaints.contains(['\x1b', '\x07']) && complaints.len() < 20_000,
+            "{complaints:.4000}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_one_counts_as_not_set() {
+    if std::env::var_os(CHILD).is_some() {
+        program();
+        let status = nearq::control::status();
+        return assert!(matches!(status, nearq::control::Status::Listening { .. }), "{status}");
+    }
+    for value in ["", "  "] {
+        let complaints = complaints("variables::an_empty_one_counts_as_not_set", &value.into());
+        assert!(!complaints.contains("nearq: "), "{complaints}");
+    }
+}
+
+#[test]
+fn words_that_are_understood_are_not_warned_of() {
+    if std::env::var_os(CHILD).is_some() {
+        return program();
+    }
+    let switches = ["NEARQ_AFFINITY", "NEARQ_HOME_INHERIT", "NEARQ_CONTROL", "NEARQ_LOCK"];
+    for value in ["0", " 1 ", "ON", "off", "Yes", "no", "true", "False"] {
+        let test = "variables::words_that_are_understood_are_not_warned_of";
+        let complaints = complaints(test, &value.into());
+        for name in switches {
+            assert!(!complaints.contains(&format!("{name} is")), "{value}: {complaints}");
+        }
+    }
+}
