@@ -1,7 +1,10 @@
 //! The plan of the house: which of our crates may use which. What is not in the plan is refused, so that a new
-//! arrow is a decision and not an accident.
+//! arrow is a decision and not an accident. With it go the rules for the sources: `examples` and `errors`.
+
+use std::path::Path;
 
 use crate::metadata::{self, Package, Workspace};
+use crate::{errors, examples};
 
 /// A crate, what it may use, and what its tests may use besides.
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -84,8 +87,16 @@ pub(crate) fn check() -> Result<String, String> {
     if !offences.is_empty() {
         return Err(format!("{}\nthe plan is in xtask/src/house.rs", offences.join("\n")));
     }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let offences = [examples::check(&root)?, errors::check(&root)?].concat();
+    if !offences.is_empty() {
+        return Err(offences.join("\n"));
+    }
     let arrows: usize = members.iter().map(|package| package.uses.len()).sum();
-    Ok(format!("{} crates, {arrows} arrows between them, all in the plan", members.len()))
+    Ok(format!(
+        "{} crates, {arrows} arrows between them, all in the plan; examples and errors are as they should be",
+        members.len()
+    ))
 }
 
 /// What of a crate is not in the plan.

@@ -3,6 +3,9 @@
 //! Exit status: 0 if nothing is wrong, 1 if a check found something, 2 if the arguments are wrong. A check that cannot run on
 //! this machine prints one line that begins with `skipped:`, and exits with 0.
 
+mod api;
+mod errors;
+mod examples;
 mod figures;
 mod house;
 mod licences;
@@ -10,14 +13,17 @@ mod metadata;
 mod mistakes;
 mod orderings;
 mod slice;
+mod sources;
 mod spdx;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask CHECK
+  api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
   licences   every package that is built has a licence that is allowed
-  house      crates use each other only as the house's plan allows
+  house      crates use each other only as the house's plan allows; examples name the crate that the reader has; the `Debug` of
+             every error reads as its `Display`
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
@@ -28,6 +34,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
+        ["api"] => api::check(),
         ["licences"] => licences::check(),
         ["house"] => house::check(),
         ["figures"] => figures::check(false),

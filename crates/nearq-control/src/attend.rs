@@ -57,7 +57,8 @@ fn leave_the_starter(runtime: &Runtime) {
 /// `NEARQ_CONTROL` in the environment counts before it. [`Access::Read`] if it is not called.
 ///
 /// ```
-/// use nearq_control::{allow, protocol::Access};
+/// # mod nearq { pub mod control { pub use nearq_control::{allow, protocol::Access}; } }
+/// use nearq::control::{Access, allow};
 ///
 /// allow(Access::Full);
 /// ```

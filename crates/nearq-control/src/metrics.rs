@@ -50,8 +50,8 @@ impl<F: Fn() -> Result<Statistics, Refusal> + Send + Sync + 'static> Source for 
 /// A collector of a process's counts.
 ///
 /// ```
-/// use nearq_control::metrics::{Metrics, prometheus_client};
-/// use nearq_control::protocol::Statistics;
+/// # mod nearq { pub mod metrics { pub use nearq_control::{metrics::*, protocol::Statistics}; } }
+/// use nearq::metrics::{Metrics, Statistics, prometheus_client};
 /// use prometheus_client::{encoding::text::encode, registry::Registry};
 ///
 /// let mut registry = Registry::default();
@@ -75,27 +75,32 @@ impl<S: Source> Metrics<S> {
     }
 }
 
-/// A runtime of the same process.
+/// A runtime of the same process, as [`Metrics::of_runtime`] takes the counts from it.
 #[cfg(feature = "runtime")]
-impl Source for RuntimeSubject {
+#[derive(Debug)]
+pub struct RuntimeSource(RuntimeSubject);
+
+#[cfg(feature = "runtime")]
+impl Source for RuntimeSource {
     fn statistics(&self) -> Result<Statistics, Refusal> {
-        Subject::statistics(self)
+        self.0.statistics()
     }
 }
 
 #[cfg(feature = "runtime")]
-impl Metrics<RuntimeSubject> {
+impl Metrics<RuntimeSource> {
     /// A collector of a runtime's counts: `Runtime::default()` for the process-wide one.
     ///
     /// ```
-    /// use nearq_control::metrics::{Metrics, prometheus_client::registry::Registry};
-    /// use nearq_core::Runtime;
+    /// # mod nearq { pub use {nearq_control::metrics, nearq_core::Runtime}; }
+    /// use nearq::Runtime;
+    /// use nearq::metrics::{Metrics, prometheus_client::registry::Registry};
     ///
     /// let mut registry = Registry::default();
     /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::default())));
     /// ```
     pub fn of_runtime(runtime: Runtime) -> Self {
-        Metrics::new(RuntimeSubject::new(runtime))
+        Metrics::new(RuntimeSource(RuntimeSubject::new(runtime)))
     }
 
     /// As [`of_runtime`](Self::of_runtime), and has items timed as long as it lives, at most 20,000 a second.
@@ -105,7 +110,7 @@ impl Metrics<RuntimeSubject> {
     pub fn of_timed_runtime(runtime: Runtime) -> Result<Self, Refusal> {
         let mut subject = RuntimeSubject::new(runtime);
         subject.time_items(true)?;
-        Ok(Metrics::new(subject))
+        Ok(Metrics::new(RuntimeSource(subject)))
     }
 }
 

@@ -113,7 +113,8 @@ pub fn show_mask(cpus: &CpuSet) -> String {
     format!("{}{mask}", "0".repeat(GROUP.saturating_sub(first)))
 }
 
-/// A switch: 0 or 1, where any other whole number is as good as 1, or a word.
+/// A switch: 0 or 1, or a word, as variables of the environment have it ([`nearq_platform::parse_switch`]). Any other whole number is as
+/// good as 1, as in the kernel's files.
 ///
 /// # Errors
 /// It is neither.

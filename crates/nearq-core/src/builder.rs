@@ -137,14 +137,15 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// be short, and must not wait for items of this runtime.
     ///
     /// ```
-    /// use nearq_core::Runtime;
+    /// # use nearq_core as nearq;
+    /// use nearq::Runtime;
     /// use std::time::Duration;
     ///
     /// let runtime = Runtime::builder()
     ///     .stall_after(Duration::from_secs(10))
     ///     .on_stall(|stall| eprintln!("{stall}"))
     ///     .build()?;
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     #[must_use]
     pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {

@@ -128,9 +128,10 @@ pub fn system_unbound() -> &'static Workqueue {
 /// As [`system_percpu`], [favoured](WorkqueueBuilder::highpri) by the scheduler: for short items that must not wait for the CPU.
 ///
 /// ```
-/// let answer = nearq_core::system_highpri().spawn(|| 42);
+/// # use nearq_core as nearq;
+/// let answer = nearq::system_highpri().spawn(|| 42);
 /// assert_eq!(answer.join()?, 42);
-/// # Ok::<(), nearq_core::JoinError>(())
+/// # Ok::<(), nearq::JoinError>(())
 /// ```
 ///
 /// # Panics

@@ -52,7 +52,8 @@ impl<P: Platform> Runtime<P> {
     /// and waits for one that the frost holds back goes on after the thaw; so this does not return before another thread thaws.
     ///
     /// ```
-    /// use nearq_core::{Runtime, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let queue = runtime.workqueue("disk").freezable(true).build()?;
@@ -61,7 +62,7 @@ impl<P: Platform> Runtime<P> {
     /// assert!(!later.is_finished());
     /// runtime.thaw();
     /// assert_eq!(later.join().unwrap(), 5);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// # Errors

@@ -28,11 +28,12 @@ impl<P: Platform> Runtime<P> {
     /// The queues whose end has not begun, oldest first.
     ///
     /// ```
-    /// use nearq_core::{Runtime, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
     ///
     /// let queue = Workqueue::builder("visible").build()?;
     /// assert!(Runtime::default().queues().iter().any(|queue| queue.name() == "visible"));
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn queues(&self) -> Vec<QueueHandle<P>> {
         let queues = self.inner().live_queues().into_iter();

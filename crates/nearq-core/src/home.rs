@@ -49,7 +49,8 @@ pub use thread::{AtHome, AtHomeForGood};
 /// On a machine of one node, or where the process may use one only, everything is at home: nothing is counted, placed or moved.
 ///
 /// ```
-/// use nearq_core::{Home, Workqueue};
+/// # use nearq_core as nearq;
+/// use nearq::{Home, Workqueue};
 ///
 /// let home = Home::pick()?;
 /// let queue = Workqueue::builder("at home").home(&home).build()?;

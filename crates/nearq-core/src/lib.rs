@@ -162,7 +162,8 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
 /// Costs some 50 ns where no work waits. Outside a worker it is a plain call.
 ///
 /// ```
-/// use nearq_core::{blocking, Workqueue};
+/// # use nearq_core as nearq;
+/// use nearq::{blocking, Workqueue};
 /// use std::{thread::sleep, time::Duration};
 ///
 /// let queue = Workqueue::builder("files").build()?;

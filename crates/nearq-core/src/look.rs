@@ -165,7 +165,8 @@ impl<P: Platform> Runtime<P> {
     /// What runs now. Read while it goes on: an item that ends meanwhile may be there or not.
     ///
     /// ```
-    /// use nearq_core::{Runtime, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
     /// use std::{thread::sleep, time::Duration};
     ///
     /// let queue = Workqueue::builder("busy").build()?;
@@ -179,7 +180,7 @@ impl<P: Platform> Runtime<P> {
     ///     println!("{} runs in {} for {:?} at most", item.function, item.thread, item.at_most);
     /// }
     /// item.join().unwrap();
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn running(&self) -> Vec<RunningNow> {
         let inner = self.inner();

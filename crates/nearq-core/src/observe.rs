@@ -342,7 +342,8 @@ impl<P: Platform> Runtime<P> {
     /// many.
     ///
     /// ```
-    /// use nearq_core::{Runtime, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
     ///
     /// let queue = Workqueue::builder("timed").build()?;
     /// let timing = Runtime::default().time_items();
@@ -351,7 +352,7 @@ impl<P: Platform> Runtime<P> {
     /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
     /// let (wait, run) = timed.times().unwrap();
     /// assert_eq!((wait.samples, run.samples), (1, 1));
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// It is there with the feature `observe`, which is on by default; without it nothing would be timed.
@@ -403,10 +404,12 @@ impl<P: Platform> Runtime<P> {
 /// Without the feature, a program that would record nothing is not compiled.
 ///
 /// ```compile_fail,E0599
-/// let timing = nearq_core::Runtime::default().time_items();
+/// # use nearq_core as nearq;
+/// let timing = nearq::Runtime::default().time_items();
 /// ```
 /// ```compile_fail,E0599
-/// let tracer = nearq_core::Runtime::default().trace(None, 1);
+/// # use nearq_core as nearq;
+/// let tracer = nearq::Runtime::default().trace(None, 1);
 /// ```
 #[cfg(all(doctest, not(feature = "observe")))]
 pub struct NotRecorded;
@@ -448,7 +451,8 @@ impl<P: Platform> Tracer<P> {
     /// clock and writing it down.
     ///
     /// ```
-    /// use nearq_core::{Runtime, TraceKind, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, TraceKind, Workqueue};
     ///
     /// let queue = Workqueue::builder("traced").build()?;
     /// let mut tracer = Runtime::default().trace(None, 1);
@@ -456,7 +460,7 @@ impl<P: Platform> Tracer<P> {
     /// drop(queue);
     /// let kinds: Vec<TraceKind> = tracer.take(1000).iter().map(|event| event.kind).collect();
     /// assert_eq!(kinds, [TraceKind::Queue, TraceKind::Start, TraceKind::End]);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn take(&mut self, most: usize) -> Vec<TraceEvent> {
         if P::fork_epoch() != self.epoch {

@@ -308,7 +308,8 @@ impl<T: Send, P: Platform> Members<T, P> {
 /// **Dropping** the set cancels what has not started, and lets the rest go on by itself.
 ///
 /// ```
-/// use nearq_core::Workqueue;
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
 ///
 /// let queue = Workqueue::builder("set").build()?;
 /// let mut set = queue.join_set();
@@ -321,7 +322,7 @@ impl<T: Send, P: Platform> Members<T, P> {
 ///     sum += result.unwrap();
 /// }
 /// assert_eq!(sum, 385);
-/// # Ok::<(), nearq_core::Error>(())
+/// # Ok::<(), nearq::Error>(())
 /// ```
 pub struct JoinSet<'queue, T: Send + 'static, P: Platform = Linux> {
     queue: &'queue Workqueue<P>,

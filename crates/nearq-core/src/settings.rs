@@ -76,11 +76,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Of its other attributes only nice, idle and slice can be set. While a CPU is offline its items run on any other.
     ///
     /// ```
-    /// use nearq_core::{Work, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
     ///
     /// let queue = Workqueue::builder("percpu").per_cpu(true).build()?;
     /// queue.queue_on(0, &Work::new(|_| println!("on CPU 0")))?;
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn per_cpu(mut self, per_cpu: bool) -> Self {
         self.per_cpu = per_cpu;
@@ -96,7 +97,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// all CPUs of the queue: the scope, strictness, helping and affinity have no effect.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     /// use std::sync::mpsc;
     ///
     /// let queue = Workqueue::builder("log").ordered(true).build()?;
@@ -108,7 +110,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// drop(queue);
     /// drop(sender);
     /// assert!(receiver.iter().eq(0..100));
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
@@ -149,11 +151,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// * In the child of a fork it is started again with the first worker.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
     /// let queue = Workqueue::builder("writeback").rescuer(true).build()?;
     /// queue.spawn(|| println!("written")).join().unwrap();
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn rescuer(mut self, rescuer: bool) -> Self {
         self.nature.rescuer = rescuer;
@@ -212,7 +215,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// the scheduler favours does.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
     /// let urgent = Workqueue::builder("urgent").highpri().build()?;
     /// assert_eq!(urgent.spawn(|| 2 + 3).join()?, 5);
@@ -231,7 +235,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// warning says so. A thread of the program that uses the other queue first avoids it.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
     /// let queue = Workqueue::builder("sweep").idle().build()?;
     /// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
@@ -278,11 +283,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// ordered queue), a worker goes there before it runs them, where it may.
     ///
     /// ```
-    /// use nearq_core::{Home, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Workqueue};
     ///
     /// let queue = Workqueue::builder("tables").home(&Home::pick()?).build()?;
     /// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn home(mut self, home: &Home<P>) -> Self {
         self.home = Some(home.clone());

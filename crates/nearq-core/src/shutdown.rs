@@ -84,7 +84,8 @@ impl<P: Platform> Runtime<P> {
     /// In the child of a fork, a runtime that was being shut down in the parent is so too.
     ///
     /// ```
-    /// use nearq_core::Runtime;
+    /// # use nearq_core as nearq;
+    /// use nearq::Runtime;
     /// use std::time::Duration;
     ///
     /// let runtime = Runtime::builder().build()?;

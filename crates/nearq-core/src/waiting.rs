@@ -76,7 +76,8 @@ impl<P: Platform> Work<P> {
     /// As [`flush`](Self::flush), as a future. It waits for what is on its way when it is made, and begins at once.
     ///
     /// ```
-    /// use nearq_core::{Work, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
     ///
     /// let queue = Workqueue::builder("example").build()?;
     /// let work = Work::new(|_: &Work| {});

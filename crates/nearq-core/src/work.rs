@@ -40,7 +40,8 @@ use crate::outcome::contain;
 /// be queued again.
 ///
 /// ```
-/// use nearq_core::{Work, Workqueue};
+/// # use nearq_core as nearq;
+/// use nearq::{Work, Workqueue};
 /// use std::sync::mpsc;
 ///
 /// let queue = Workqueue::builder("example").build()?;
@@ -151,13 +152,14 @@ impl<P: Platform> Work<P> {
     /// where it is, and what is queued runs where it was queued; the next queueing goes there. Only queues of the home's runtime heed it.
     ///
     /// ```
-    /// use nearq_core::{Home, Work, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Work, Workqueue};
     ///
     /// let queue = Workqueue::builder("tables").build()?;
     /// let work = Work::new(|_| println!("near its data"));
     /// work.set_home(&Home::pick()?);
     /// queue.queue(&work);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) {
         self.header().attachment.set_home(home.into().cloned());

@@ -1,6 +1,7 @@
 //! [`Workqueue`]: what users queue work on.
 
 mod live;
+mod reading;
 
 use core::future::Future;
 use core::ptr::NonNull;
@@ -8,18 +9,13 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use nearq_platform::{Linux, Platform};
-use nearq_topology::CpuSet;
 
-use crate::attributes::{Attributes, Kind};
-use crate::domain::DomainLimit;
 use crate::error::Error;
 use crate::flush::{DrainedQueue, FlushedQueue};
-use crate::home::{Home, QueueMemory};
+use crate::home::Home;
 use crate::item::Item;
 use crate::join::JoinHandle;
-use crate::link::LinkStatistics;
 use crate::queue::{Queue, Way};
-use crate::runtime::Runtime;
 use crate::set::JoinSet;
 use crate::settings::WorkqueueBuilder;
 use crate::task;
@@ -28,20 +24,61 @@ use crate::work::Work;
 /// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
 /// share the workers of the same pods.
 ///
-/// Dropping it waits until everything queued on it has run (unless one of its own items drops it: then it is kept
-/// until it is empty).
-///
 /// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was
 /// queued before runs where it was queued; nothing is lost, nothing runs twice.
 ///
 /// ```
-/// use nearq_core::{Scope, Workqueue};
+/// # use nearq_core as nearq;
+/// use nearq::{Scope, Workqueue};
 ///
 /// let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
 /// let sum = queue.spawn(|| (1..=10).sum::<u32>());
 /// assert_eq!(sum.join().unwrap(), 55);
 /// queue.set_scope(Some(Scope::System))?;
-/// # Ok::<(), nearq_core::Error>(())
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// # Dropping it
+/// The drop waits until everything that was queued has run, however long that takes: it blocks the thread. If one of the queue's own items
+/// drops it, nothing waits, and the queue is kept until it is empty.
+///
+/// In an async task, the drop blocks the task's thread. Await [`drained`](Self::drained) first; a queue that is empty is dropped at once.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// # let tasks = nearq::Workqueue::builder("tasks").build()?;
+/// use nearq::Workqueue;
+///
+/// let task = async {
+///     let queue = Workqueue::builder("of a task").build()?;
+///     queue.spawn(|| std::thread::sleep(std::time::Duration::from_millis(20)));
+///     queue.drained().await?;
+///     drop(queue);
+///     Ok::<(), nearq::Error>(())
+/// };
+/// # tasks.spawn_future(task).join()??;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A time-out around `drained` gives up the wait of `drained` alone: the drop that follows waits for the same items. To give up for good,
+/// have the queue on a runtime of its own, and end that with [`Runtime::shutdown`](crate::Runtime::shutdown). After its time-out no drop
+/// waits.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Runtime;
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let queue = runtime.workqueue("stuck").build_in()?;
+/// let (sender, receiver) = mpsc::channel::<()>();
+/// queue.spawn(move || receiver.recv());
+/// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
+/// assert_eq!(error.running.len(), 1);
+/// drop(queue);
+/// drop(runtime);
+/// # drop(sender);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Workqueue<P: Platform = Linux> {
     /// Always there; an `Option` so that `drop` can hand it over.
@@ -80,7 +117,7 @@ impl<P: Platform> Workqueue<P> {
     /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
     ///
     /// False as well where the item is [disabled](Work::disable); and where the queue is being [drained](Self::drain) and the
-    /// caller is not one of its own items, or the runtime was [shut down](Runtime::shutdown) and the caller is not one of the
+    /// caller is not one of its own items, or the runtime was [shut down](crate::Runtime::shutdown) and the caller is not one of the
     /// runtime's: that is reported once a queue, and [`try_queue`](Self::try_queue) tells it apart.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
@@ -91,7 +128,8 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// # Errors
     /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; the queue is being
-    /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](Runtime::shutdown), and the
+    /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](crate::Runtime::shutdown), and
+    /// the
     /// caller is not one of the runtime's.
     pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
         self.inside().try_queue(work.item())
@@ -118,7 +156,8 @@ impl<P: Platform> Workqueue<P> {
     }
 
     /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
-    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](Runtime::shutdown), which is reported once a queue;
+    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](crate::Runtime::shutdown), which is reported once
+    /// a queue;
     /// [`queue_delayed_on`](Self::queue_delayed_on) tells these apart. A delay of zero queues it at once, without a timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
@@ -131,7 +170,8 @@ impl<P: Platform> Workqueue<P> {
     /// threads. If the runtime has none, the item waits until somebody waits for work, or asks for the item ([`Work::is_pending`]).
     ///
     /// ```
-    /// use nearq_core::{Work, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
     /// use std::time::{Duration, Instant};
     ///
     /// let queue = Workqueue::builder("example").build()?;
@@ -150,7 +190,7 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// # Errors
     /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
-    /// the runtime was [shut down](Runtime::shutdown). Where the delay is zero, also as [`try_queue`](Self::try_queue).
+    /// the runtime was [shut down](crate::Runtime::shutdown). Where the delay is zero, also as [`try_queue`](Self::try_queue).
     pub fn queue_delayed_on(
         &self,
         cpu: usize,
@@ -232,13 +272,14 @@ impl<P: Platform> Workqueue<P> {
     /// the future is dropped in the thread that wakes it, and `join` says [`Cancelled`](crate::JoinError::Cancelled).
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
     /// let queue = Workqueue::builder("async").build()?;
     /// let first = queue.spawn(|| 20);
     /// let sum = queue.spawn_future(async move { first.await.unwrap() + 1 });
     /// assert_eq!(sum.join().unwrap(), 21);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn spawn_future<T: Send + 'static>(
         &self,
@@ -253,12 +294,13 @@ impl<P: Platform> Workqueue<P> {
     /// it.
     ///
     /// ```
-    /// use nearq_core::{Home, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Workqueue};
     ///
     /// let queue = Workqueue::builder("tables").build()?;
     /// let home = Home::pick()?;
     /// assert_eq!(queue.spawn_at(&home, || 2 + 3).join().unwrap(), 5);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn spawn_at<T: Send + 'static>(
         &self,
@@ -313,7 +355,8 @@ impl<P: Platform> Workqueue<P> {
     /// Queues closures that borrow, and waits until all have ended. What they wrote is visible then.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
     /// let queue = Workqueue::builder("scope").build()?;
     /// let mut halves = [0, 0];
@@ -323,7 +366,7 @@ impl<P: Platform> Workqueue<P> {
     ///     }
     /// });
     /// assert_eq!(halves, [1, 2]);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// In a worker, another worker takes this one's place meanwhile.
@@ -353,7 +396,8 @@ impl<P: Platform> Workqueue<P> {
     /// for. In a worker, another worker takes this one's place meanwhile.
     ///
     /// ```
-    /// use nearq_core::Workqueue;
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     /// use std::sync::atomic::{AtomicU32, Ordering};
     /// use std::sync::Arc;
     ///
@@ -365,7 +409,7 @@ impl<P: Platform> Workqueue<P> {
     /// }
     /// queue.flush()?;
     /// assert_eq!(count.load(Ordering::Relaxed), 10);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// # Errors
@@ -391,7 +435,8 @@ impl<P: Platform> Workqueue<P> {
     /// Where it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
     ///
     /// ```
-    /// use nearq_core::{Error, Workqueue};
+    /// # use nearq_core as nearq;
+    /// use nearq::{Error, Workqueue};
     ///
     /// let queue = Workqueue::builder("drained").build()?;
     /// let last = queue.spawn(|| 5);
@@ -410,128 +455,13 @@ impl<P: Platform> Workqueue<P> {
     /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is
     /// polled.
     ///
+    /// Where it is dropped before it is done, as by a time-out, the items go on, and [the drop of the queue](Workqueue#dropping-it)
+    /// waits for them.
+    ///
     /// # Errors
     /// As [`drain`](Self::drain), by the item in which it is polled; also in a future that was spawned on the queue.
     pub fn drained(&self) -> DrainedQueue<'_, P> {
         DrainedQueue::new(self.inside())
-    }
-
-    // ---- reading -----------------------------------------------------------------------------------------
-
-    /// The queue's name.
-    pub fn name(&self) -> &str {
-        &self.inside().name
-    }
-
-    /// The runtime that the queue is on.
-    pub fn runtime(&self) -> &Runtime<P> {
-        self.inside().runtime()
-    }
-
-    /// Whether it is a [per-CPU queue](WorkqueueBuilder::per_cpu).
-    pub fn is_per_cpu(&self) -> bool {
-        self.inside().kind == Kind::PerCpu
-    }
-
-    /// Whether it is an [ordered queue](WorkqueueBuilder::ordered).
-    pub fn is_ordered(&self) -> bool {
-        self.inside().kind == Kind::Ordered
-    }
-
-    /// Whether [`Runtime::freeze`] holds its items back.
-    pub fn is_freezable(&self) -> bool {
-        self.inside().nature.freezable
-    }
-
-    /// Whether it has a [rescuer](WorkqueueBuilder::rescuer).
-    pub fn has_rescuer(&self) -> bool {
-        self.inside().rescuer().is_some()
-    }
-
-    /// Where items are at home that have no home of their own.
-    pub fn home(&self) -> Option<Home<P>> {
-        self.inside().home()
-    }
-
-    /// Where the memory comes from that items touch first.
-    pub fn memory(&self) -> QueueMemory {
-        self.inside().memory()
-    }
-
-    /// The attributes as they were set.
-    pub fn attributes(&self) -> Attributes {
-        self.inside().attributes()
-    }
-
-    /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
-    /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
-    pub fn scope_in_words(&self) -> String {
-        self.inside().scope_in_words()
-    }
-
-    /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.
-    pub fn effective_cpumask(&self) -> CpuSet {
-        self.inside().layout().effective
-    }
-
-    /// The nice value that the queue's workers really have: the one that was set, or the nearest that is allowed. 19 with
-    /// [`idle`](WorkqueueBuilder::idle).
-    ///
-    /// Known from the worker of that nice value that was started last, of whatever queue. Before there was one it is what the caller
-    /// could have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
-    ///
-    /// ```
-    /// use nearq_core::Workqueue;
-    ///
-    /// let queue = Workqueue::builder("urgent").highpri().build()?;
-    /// if queue.effective_nice() > -20 {
-    ///     eprintln!("not as urgent as asked for: nice {}", queue.effective_nice());
-    /// }
-    /// # Ok::<(), nearq_core::Error>(())
-    /// ```
-    pub fn effective_nice(&self) -> i32 {
-        self.inside().effective_nice()
-    }
-
-    /// The pods in effect: their CPUs, in the order of their first CPU.
-    pub fn pods(&self) -> Vec<CpuSet> {
-        self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
-    }
-
-    /// What has happened, by pool; pools of earlier attributes included. No number ever goes back. Costs the workers nothing.
-    pub fn statistics(&self) -> Vec<LinkStatistics> {
-        self.inside().statistics()
-    }
-
-    /// How many items may be on pools or running at once, as it was set; see [`WorkqueueBuilder::max_active`].
-    pub fn max_active(&self) -> usize {
-        self.inside().bounds().max_active
-    }
-
-    /// How many items may be active on each node at least; see [`WorkqueueBuilder::min_active`].
-    pub fn min_active(&self) -> usize {
-        self.inside().bounds().min_active
-    }
-
-    /// How the limit stands in each of the domains in which it is counted, in the order of their numbers. Domains that the queue
-    /// does not use any more are there as well. The numbers are read one after the other while items come and go.
-    ///
-    /// ```
-    /// use nearq_core::Workqueue;
-    ///
-    /// let queue = Workqueue::builder("limited").max_active(16).build()?;
-    /// for row in queue.limits() {
-    ///     println!("{} (CPUs {}): {} of {}, {} wait", row.domain, row.cpus, row.active, row.limit, row.inactive);
-    /// }
-    /// # Ok::<(), nearq_core::Error>(())
-    /// ```
-    pub fn limits(&self) -> Vec<DomainLimit> {
-        self.inside().limits()
-    }
-
-    /// Items that wait because of the limit.
-    pub fn inactive(&self) -> usize {
-        self.inside().inactive()
     }
 }
 

@@ -128,7 +128,8 @@ impl Weights {
     /// one: it grows with the distance. Below that the item begins sooner elsewhere, and ends later.
     ///
     /// ```
-    /// let weights = nearq_home::Weights::default();
+    /// # use nearq_home as nearq;
+    /// let weights = nearq::Weights::default();
     /// assert_eq!(weights.threshold(10), 100);
     /// assert_eq!(weights.threshold(32), 1200);
     /// ```
@@ -142,7 +143,8 @@ impl Weights {
     }
 
     /// Whether an idle worker of a node at that distance may take an item, where so many more wait for each CPU of the item's node, in
-    /// thousandths.
+    /// thousandths. Not for users.
+    #[doc(hidden)]
     pub fn may_take(&self, belongs: Belongs, imbalance: u32, distance: u32) -> bool {
         match belongs {
             Belongs::Here | Belongs::Nowhere => true,

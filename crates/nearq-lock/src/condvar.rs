@@ -23,7 +23,7 @@ use crate::{MutexGuard, RawCondvar};
 ///
 /// ```
 /// use nearq_lock::{Condvar, Mutex};
-/// use nearq_platform::{Linux, Platform, ThreadSpec};
+/// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
 ///
 /// static QUEUE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// static NOT_EMPTY: Condvar = Condvar::new();

@@ -68,6 +68,9 @@ mod word;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
+/// The platform that locks are on: `Linux`, and what their signatures name.
+#[doc(no_inline)]
+pub use nearq_platform as platform;
 pub use osq::{OsqGuard, OsqLock};
 pub use own::TooManySettings;
 pub use raw::RawMutex;

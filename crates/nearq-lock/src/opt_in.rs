@@ -25,7 +25,7 @@ impl Settings {
     ///
     /// ```
     /// use nearq_lock::Settings;
-    /// use nearq_platform::Linux;
+    /// use nearq_lock::platform::Linux;
     ///
     /// if let Err(refused) = Settings::use_node_sleepers::<Linux>() {
     ///     println!("{refused}");
@@ -47,7 +47,7 @@ impl Settings {
     ///
     /// ```
     /// use nearq_lock::Settings;
-    /// use nearq_platform::Linux;
+    /// use nearq_lock::platform::Linux;
     ///
     /// if let Err(refused) = Settings::use_slice_extension::<Linux>() {
     ///     println!("{refused}");

@@ -238,7 +238,7 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// let (lock, stay) = (RawMutex::new(), Stay::new());
     /// assert!(lock.lock_staying(None, &stay));
-    /// assert!(!lock.lock_staying(Some(nearq_platform::Instant::from_nanos(1)), &stay));
+    /// assert!(!lock.lock_staying(Some(nearq_lock::platform::Instant::from_nanos(1)), &stay));
     /// ```
     ///
     /// # Panics
@@ -265,7 +265,7 @@ impl<P: Platform> RawMutex<P> {
     /// ```
     /// let lock = nearq_lock::RawMutex::new();
     /// assert!(lock.lock_unqueued(None));
-    /// assert!(!lock.lock_unqueued(Some(nearq_platform::Instant::from_nanos(1))));
+    /// assert!(!lock.lock_unqueued(Some(nearq_lock::platform::Instant::from_nanos(1))));
     /// ```
     ///
     /// # Panics
@@ -404,7 +404,7 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// ```
     /// use nearq_lock::RawMutex;
-    /// use nearq_platform::{Linux, Platform, ThreadSpec};
+    /// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
     ///
     /// static MUTEX: RawMutex = RawMutex::new();
     /// MUTEX.lock();

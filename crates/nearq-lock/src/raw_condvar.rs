@@ -63,7 +63,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///
 /// ```
 /// use nearq_lock::{RawCondvar, RawMutex};
-/// use nearq_platform::{Linux, Platform, ThreadSpec};
+/// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
 ///
 /// static MUTEX: RawMutex = RawMutex::new();
 /// static CONDVAR: RawCondvar = RawCondvar::new();
@@ -182,7 +182,7 @@ impl<P: Platform> RawCondvar<P> {
     /// ```
     /// use core::time::Duration;
     /// use nearq_lock::{Ended, RawCondvar};
-    /// use nearq_platform::{Linux, Platform};
+    /// use nearq_lock::platform::{Linux, Platform};
     ///
     /// let soon = Linux::now() + Duration::from_millis(1);
     /// assert_eq!(RawCondvar::new().wait_keeping(Some(soon), None, None), Ended::TimedOut);

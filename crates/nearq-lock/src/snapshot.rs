@@ -21,7 +21,7 @@ use crate::room::{MOST_DOMAINS, Room};
 ///
 /// ```
 /// use nearq_lock::Snapshot;
-/// use nearq_platform::Linux;
+/// use nearq_lock::platform::Linux;
 ///
 /// let seen = Snapshot::of_process::<Linux>();
 /// assert!(seen.mutexes.len() <= seen.slots);

@@ -120,7 +120,7 @@ pub(crate) mod seen {
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
-/// use nearq_platform::Linux;
+/// use nearq_lock::platform::Linux;
 ///
 /// let mut settings = Settings::of_process::<Linux>();
 /// settings.count = true;

@@ -631,9 +631,10 @@ impl Residency {
     /// Where a range is, by 256 pages of it at most, spread evenly.
     ///
     /// ```
+    /// # use nearq_platform as nearq;
     /// # #[cfg(target_os = "linux")] {
     /// let memory = vec![1_u8; 1 << 20];
-    /// match nearq_platform::Residency::of(&memory) {
+    /// match nearq::Residency::of(&memory) {
     ///     Ok(residency) => println!("pages by node: {:?}", residency.pages),
     ///     Err(refused) => println!("{refused}"),
     /// }

@@ -12,12 +12,13 @@ impl Topology {
     /// If it is none of these, or what it names cannot be read.
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     ///
     /// assert_eq!(Topology::from_description("core:4 pu:2")?.cpus().len(), 8);
     /// let error = Topology::from_description("nosuch.xml").unwrap_err();
     /// assert!(error.to_string().contains("no such file"));
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_description(text: &str) -> Result<Self, TopologyError> {
         let name = text.trim();

@@ -6,13 +6,14 @@ use std::fmt;
 /// How far apart two CPUs are, nearest first.
 ///
 /// ```
-/// use nearq_topology::{Distance, Topology};
+/// # mod nearq { pub use nearq_topology as topology; }
+/// use nearq::topology::{Distance, Topology};
 ///
 /// let machine = Topology::from_synthetic("pack:2 l3:2 core:4 pu:2")?;
 /// assert_eq!(machine.cpu_distance(0, 1), Distance::SameCore);
 /// assert_eq!(machine.cpu_distance(0, 2), Distance::SameLlc);
 /// assert!(machine.cpu_distance(0, 8) < machine.cpu_distance(0, 16));
-/// # Ok::<(), nearq_topology::TopologyError>(())
+/// # Ok::<(), nearq::topology::TopologyError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {

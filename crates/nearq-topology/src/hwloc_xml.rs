@@ -21,7 +21,8 @@ impl Topology {
     /// than [`MAX_CPUS`](crate::MAX_CPUS).
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     ///
     /// let machine = Topology::from_hwloc_xml(
     ///     r#"<topology version="2.0"><object type="Machine" cpuset="0x3" complete_cpuset="0x3">
@@ -29,7 +30,7 @@ impl Topology {
     ///        </object></topology>"#,
     /// )?;
     /// assert_eq!(machine.online().to_list(), "0-1");
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_hwloc_xml(text: &str) -> Result<Self, TopologyError> {
         read(text).map_err(|reason| TopologyError::Xml { reason })?.finish()

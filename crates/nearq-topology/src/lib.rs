@@ -7,13 +7,14 @@
 //! [`Limits`] says which of the CPUs this process may use and why.
 //!
 //! ```
-//! use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+//! # mod nearq { pub use nearq_topology as topology; }
+//! use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
 //!
 //! // Two packages, each with two L3 caches, each of them shared by four cores of two CPUs.
 //! let machine = Topology::from_synthetic("pack:2 l3:2 core:4 pu:2")?;
 //! assert_eq!(machine.cpus().len(), 32);
 //! assert_eq!(machine.pods(Scope::Cache, DEFAULT_SHARD_SIZE).pods.len(), 4);
-//! # Ok::<(), nearq_topology::TopologyError>(())
+//! # Ok::<(), nearq::topology::TopologyError>(())
 //! ```
 //!
 //! # How the groups nest

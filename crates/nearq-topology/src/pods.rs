@@ -59,11 +59,12 @@ impl Pods {
     /// If the index is not below the number of pods.
     ///
     /// ```
-    /// use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
     ///
     /// let pods = Topology::from_synthetic("numa:2 l3:3 core:4")?.pods(Scope::Cache, DEFAULT_SHARD_SIZE);
     /// assert_eq!(pods.nearest(1), [2, 0, 3, 4, 5]);
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn nearest(&self, pod: usize) -> &[usize] {
         &self.nearest[pod]
@@ -77,11 +78,12 @@ impl Topology {
     /// The lists of [`Pods::nearest`] are made here: memory and time grow with the square of the number of pods.
     ///
     /// ```
-    /// use nearq_topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
     ///
     /// let pods = Topology::from_synthetic("l3:1 core:12 pu:2")?.pods(Scope::CacheShard, DEFAULT_SHARD_SIZE);
     /// assert_eq!(pods.pods.iter().map(|pod| pod.cpus.to_list()).collect::<Vec<_>>(), ["0-11", "12-23"]);
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn pods(&self, scope: Scope, shard_size: usize) -> Pods {
         self.near(scope, self.groups(scope, shard_size))

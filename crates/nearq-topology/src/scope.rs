@@ -7,11 +7,12 @@ use std::str::FromStr;
 /// How CPUs are grouped into pods, finest first.
 ///
 /// ```
-/// use nearq_topology::Scope;
+/// # mod nearq { pub use nearq_topology as topology; }
+/// use nearq::topology::Scope;
 ///
 /// assert_eq!("cache_shard".parse::<Scope>()?, Scope::CacheShard);
 /// assert!(Scope::Cpu < Scope::System);
-/// # Ok::<(), nearq_topology::ParseError>(())
+/// # Ok::<(), nearq::topology::ParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {

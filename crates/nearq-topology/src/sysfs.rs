@@ -24,12 +24,13 @@ impl Topology {
     /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]).
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     /// use std::path::Path;
     ///
     /// let here = Topology::from_sysfs(Path::new("/"))?;
     /// assert!(!here.online().is_empty());
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_sysfs(root: &Path) -> Result<Self, TopologyError> {
         let roots = Roots::find(root)?;
@@ -80,12 +81,13 @@ impl Topology {
     /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     /// use std::path::Path;
     ///
     /// let here = Topology::from_sysfs(Path::new("/"))?;
     /// assert!(!here.is_whole() || here.reread(Path::new("/"), here.online())?.is_none());
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn reread(&self, root: &Path, online: &CpuSet) -> Result<Option<Self>, TopologyError> {
         let online = if online.is_empty() { &self.online } else { online };

@@ -26,13 +26,14 @@ pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not 
 /// A machine: its CPUs, cores, caches, nodes and the distances between them.
 ///
 /// ```
-/// use nearq_topology::Topology;
+/// # mod nearq { pub use nearq_topology as topology; }
+/// use nearq::topology::Topology;
 ///
 /// let machine = Topology::from_synthetic("pack:2 numa:2 l3:2 core:4 pu:2")?;
 /// assert_eq!(machine.llcs().len(), 8);
 /// assert_eq!(machine.node_of(63), Some(3));
 /// assert_eq!(machine.distance(0, 3), 20);
-/// # Ok::<(), nearq_topology::TopologyError>(())
+/// # Ok::<(), nearq::topology::TopologyError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
@@ -208,14 +209,15 @@ impl Topology {
     /// `None` if nothing is missing.
     ///
     /// ```
-    /// use nearq_topology::{CpuSet, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Topology};
     /// use std::path::Path;
     ///
     /// let error = Topology::from_sysfs(Path::new("/nonexistent")).unwrap_err();
     /// let machine = Topology::of_cpus(&CpuSet::from_range(2..6), &error)?;
     /// let text = "/nonexistent: No such file or directory (os error 2): CPUs 2-5 are put under one cache on one node";
     /// assert_eq!(machine.warning().as_deref(), Some(text));
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn warning(&self) -> Option<String> {
         let is_one = |note: &&String| note.ends_with(STANDS_IN) || note.ends_with(STANDS);
@@ -241,11 +243,12 @@ impl Topology {
     /// a distance to another node is smaller.
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     ///
     /// let machine = Topology::from_synthetic("numa:2 core:4")?.with_distances(&[vec![10, 32], vec![32, 10]])?;
     /// assert_eq!(machine.distance(0, 1), 32);
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn with_distances(mut self, rows: &[Vec<u32>]) -> Result<Self, TopologyError> {
         crate::assemble::check_distances(rows, self.nodes.len())
@@ -258,12 +261,13 @@ impl Topology {
     /// The same machine with these CPUs online, as far as it has them.
     ///
     /// ```
-    /// use nearq_topology::{CpuSet, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Topology};
     ///
     /// let machine = Topology::from_synthetic("numa:2 core:4")?.with_online(&CpuSet::from_range(2..99));
     /// assert_eq!(machine.online().to_list(), "2-7");
     /// assert!(!machine.cpus()[0].online && machine.cpus()[2].online);
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     #[must_use]
     pub fn with_online(mut self, online: &CpuSet) -> Self {
@@ -277,14 +281,15 @@ impl Topology {
     /// What stands in for a machine that cannot be read, for the reason `error`: these CPUs under one cache on one node.
     ///
     /// ```
-    /// use nearq_topology::{CpuSet, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Topology};
     /// use std::path::Path;
     ///
     /// let error = Topology::from_sysfs(Path::new("/nonexistent")).unwrap_err();
     /// let machine = Topology::of_cpus(&CpuSet::from_range(2..6), &error)?;
     /// assert_eq!((machine.llcs().len(), machine.nodes().len()), (1, 1));
     /// assert_eq!((machine.online().to_list(), machine.is_whole()), ("2-5".into(), false));
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     ///
     /// # Errors

@@ -52,17 +52,29 @@ pub mod control {
     pub use nearq_control::{allow, status};
 }
 #[cfg(feature = "metrics")]
-pub use nearq_control::metrics;
+pub mod metrics {
+    //! The process's counts as OpenMetrics, for the program's own exporter.
+
+    pub use nearq_control::metrics::*;
+    pub use nearq_control::protocol::{
+        Bucket, Histogram, PodStatistics, QueueStatistics, Refusal, Statistics,
+    };
+}
 pub use nearq_core::{
     Activity, AtHome, AtHomeForGood, Attributes, BorrowScope, BusyWorker, CpuSet, Domain,
     DomainLimit, DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError,
     JoinHandle, JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, PoolThreads,
-    QueueHandle, QueueMemory, Registered, Residency, RunningNow, Runtime, RuntimeBuilder, Scope,
-    Stall, ThreadLimit, TimeClass, Times, Timing, TraceEvent, TraceKind, Tracer, WaitingNow,
-    Weights, Work, WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking,
-    set_description, system_freezable, system_highpri, system_long, system_percpu, system_unbound,
-    system_unbound_long,
+    QueueHandle, QueueMemory, Registered, Residency, RunningItem, RunningNow, Runtime,
+    RuntimeBuilder, Scope, Stall, StillRunning, ThreadLimit, TimeClass, Times, Timing, TraceEvent,
+    TraceKind, Tracer, WaitingItems, WaitingNow, Weights, Work, WorkerInfo, WorkerState, Workqueue,
+    WorkqueueBuilder, WrongWeight, blocking, set_description, system_freezable, system_highpri,
+    system_long, system_percpu, system_unbound, system_unbound_long,
 };
+pub use nearq_platform::Refused;
+/// What a machine consists of, as [`Runtime::topology`] has it.
+#[doc(inline)]
+pub use nearq_topology as topology;
+pub use nearq_topology::Topology;
 
 /// The README's example is compiled and run with the documentation's.
 #[cfg(doctest)]

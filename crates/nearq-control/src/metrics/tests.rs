@@ -260,7 +260,7 @@ fn nothing_is_exported_where_there_is_nothing() {
 fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
     let runtime = Runtime::builder_in().build().unwrap();
     let queue = nearq_core::Workqueue::builder("exported").build_on(&runtime).unwrap();
-    let exported = |metrics: Metrics<RuntimeSubject>| {
+    let exported = |metrics: Metrics<RuntimeSource>| {
         queue.spawn(|| ()).join().unwrap();
         queue.flush().unwrap();
         let mut registry = Registry::default();

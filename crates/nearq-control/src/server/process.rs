@@ -190,7 +190,8 @@ extern "C" fn at_exit() {
 /// How the process's server stands: where it listens, or why it does not. Waits until one that has been started has tried to listen.
 ///
 /// ```
-/// use nearq_control::server::{Status, status};
+/// # mod nearq { pub use nearq_control::server as control; }
+/// use nearq::control::{Status, status};
 ///
 /// if let Status::Listening { path, .. } = status() {
 ///     println!("look into this process at {}", path.display());

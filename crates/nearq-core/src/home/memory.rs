@@ -105,14 +105,15 @@ impl<P: Platform> Home<P> {
     /// itself is not touched, kept or moved; addresses where none is any more count as nothing.
     ///
     /// ```
-    /// use nearq_core::Home;
+    /// # use nearq_core as nearq;
+    /// use nearq::Home;
     ///
     /// let table = vec![0_u8; 1 << 20];
     /// let home = Home::near(&table)?;
     /// let _registered = home.register(&table);
     /// home.follow(true);
     /// println!("{}", home.explain());
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn register(&self, range: &[u8]) -> Registered<P> {
         self.register_slice(range)

@@ -32,7 +32,8 @@ impl<P: Platform> Runtime<P> {
     /// The nodes that can be a [home](crate::Home), and who is at home there.
     ///
     /// ```
-    /// for node in nearq_core::Runtime::default().homes() {
+    /// # use nearq_core as nearq;
+    /// for node in nearq::Runtime::default().homes() {
     ///     println!("node {}, CPUs {}: {} homes", node.node, node.cpus, node.homes);
     /// }
     /// ```

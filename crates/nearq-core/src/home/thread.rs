@@ -19,15 +19,16 @@ impl<P: Platform> Home<P> {
     /// would stand for all of them.
     ///
     /// ```
-    /// use nearq_core::Home;
+    /// # use nearq_core as nearq;
+    /// use nearq::Home;
     ///
     /// let home = Home::pick()?;
     /// let table = std::thread::spawn(move || {
     ///     let _at_home = home.enter()?;
-    ///     Ok::<_, nearq_core::Error>(vec![1_u8; 1 << 20])
+    ///     Ok::<_, nearq::Error>(vec![1_u8; 1 << 20])
     /// });
     /// assert_eq!(table.join().unwrap()?.len(), 1 << 20);
-    /// # Ok::<(), nearq_core::Error>(())
+    /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// # Errors

@@ -20,14 +20,15 @@ const BITS: usize = u64::BITS as usize;
 /// Ordered as the sequence of its members, smallest first. Displays and parses in the kernel's list format.
 ///
 /// ```
-/// use nearq_topology::CpuSet;
+/// # mod nearq { pub use nearq_topology as topology; }
+/// use nearq::topology::CpuSet;
 ///
 /// let some: CpuSet = "0-3,8".parse()?;
 /// assert_eq!(some.len(), 5);
 /// assert!(some.contains(8) && !some.contains(4));
 /// assert_eq!(some.to_mask(), "10f");
 /// assert_eq!((&some - &CpuSet::from_range(1..4)).to_string(), "0,8");
-/// # Ok::<(), nearq_topology::ParseError>(())
+/// # Ok::<(), nearq::topology::ParseError>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {

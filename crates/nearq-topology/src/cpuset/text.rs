@@ -39,11 +39,12 @@ impl CpuSet {
     /// If an item is not a number or a range, a range runs backwards, or a CPU is not below [`MAX_CPU`].
     ///
     /// ```
-    /// use nearq_topology::CpuSet;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::CpuSet;
     ///
     /// assert_eq!(CpuSet::parse_list("0-7:2/4, 16")?.to_list(), "0-1,4-5,16");
     /// assert!(CpuSet::parse_list("0-99999999999").is_err());
-    /// # Ok::<(), nearq_topology::ParseError>(())
+    /// # Ok::<(), nearq::topology::ParseError>(())
     /// ```
     pub fn parse_list(text: &str) -> Result<Self, ParseError> {
         let mut set = Self::new();

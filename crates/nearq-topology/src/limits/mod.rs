@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 /// What this process may use of the machine, and why.
 ///
 /// ```
-/// use nearq_topology::{CpuSet, Limits, Quota};
+/// # mod nearq { pub use nearq_topology as topology; }
+/// use nearq::topology::{CpuSet, Limits, Quota};
 ///
 /// let mut limits = Limits::unlimited(CpuSet::all(8));
 /// limits.cpuset = Some("0-5".parse()?);
 /// limits.quota = Some(Quota { cpus: 2.5, source: "/sys/fs/cgroup/cpu.max".into() });
 /// assert_eq!(limits.effective().to_list(), "0-5");
 /// assert_eq!(limits.parallelism(), 3);
-/// # Ok::<(), nearq_topology::ParseError>(())
+/// # Ok::<(), nearq::topology::ParseError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
@@ -55,7 +56,8 @@ impl Limits {
     /// cannot be read, [`unread`](Self::unread) does too.
     ///
     /// ```
-    /// use nearq_topology::{CpuSet, Limits};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Limits};
     /// use std::path::Path;
     ///
     /// let limits = Limits::read(Path::new("/"), CpuSet::new());

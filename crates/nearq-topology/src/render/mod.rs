@@ -1,12 +1,13 @@
 //! Machines as text, JSON and pictures: pure functions from data to a string.
 //!
 //! ```
-//! use nearq_topology::{Topology, render};
+//! # mod nearq { pub use nearq_topology as topology; }
+//! use nearq::topology::{Topology, render};
 //!
 //! let machine = Topology::from_synthetic("pack:2 l3:1 core:2")?;
 //! let text = render::text(&render::View::new(&machine));
 //! assert!(text.contains("package 1"));
-//! # Ok::<(), nearq_topology::TopologyError>(())
+//! # Ok::<(), nearq::topology::TopologyError>(())
 //! ```
 
 mod json;

@@ -29,12 +29,13 @@ impl Topology {
     /// If an item is not understood or out of place, or there are more than [`MAX_CPUS`](crate::MAX_CPUS) CPUs.
     ///
     /// ```
-    /// use nearq_topology::Topology;
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Topology;
     ///
     /// let machine = Topology::from_synthetic("package:1 l3:4(size=16MB) core:3 pu:2(indexes=core)")?;
     /// assert_eq!(machine.cores()[0].cpus.to_list(), "0,12");
     /// assert!(Topology::from_synthetic("pack:two").is_err());
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_synthetic(text: &str) -> Result<Self, TopologyError> {
         let fail = |part: &str, reason: String| TopologyError::Synthetic {

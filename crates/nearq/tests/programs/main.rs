@@ -7,4 +7,5 @@
 mod skipped;
 
 mod control;
+mod errors;
 mod variables;

@@ -1,0 +1,43 @@
+//! Errors look the same to a person in each way: the `Debug` of every error type reads as its `Display`, as `main() -> Result` and `unwrap`
+//! print the `Debug` form.
+
+use std::path::Path;
+
+use crate::sources;
+
+/// The error types of the crates whose `Debug` is another one.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
+    let mut offences = Vec::new();
+    sources::each(&root.join("crates"), &mut |path, text| {
+        if path.components().any(|part| part.as_os_str() == "src") {
+            let wrong = unlike(text).into_iter();
+            offences.extend(wrong.map(|error| {
+                format!("{}: the error {error} has no debug_as_display!", path.display())
+            }));
+        }
+    })?;
+    Ok(offences)
+}
+
+/// The error types of a file that have no `debug_as_display!`.
+fn unlike(text: &str) -> Vec<&str> {
+    let lines = text.lines().filter(|line| line.starts_with("impl"));
+    let errors = lines.filter_map(|line| {
+        let (before, after) = line.split_once("Error for ")?;
+        let is_the_trait = before.ends_with("::") || before.ends_with(' ');
+        is_the_trait.then(|| after.split([' ', '<', '{']).next().unwrap_or(after))
+    });
+    errors.filter(|error| !text.contains(&format!("debug_as_display!({error});"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_whose_debug_is_derived_is_found() {
+        let text = "impl std::error::Error for Bad {}\nnearq_topology::debug_as_display!(Good);\n\
+                    impl Error for Good {\nimpl<T> From<Error> for Other {}\n";
+        assert_eq!(unlike(text), ["Bad"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Examples in the documentation name the crate that the reader has.
+//!
+//! Users have `nearq` alone, which exports what other crates of ours define. An example that imports such a crate does not compile where
+//! it is pasted. A hidden line can say what `nearq` is inside these crates: `# use nearq_core as nearq;`.
+
+use std::path::Path;
+
+use crate::sources;
+
+/// Files and folders all of whose documentation is read by those who have `nearq`.
+const OF_USERS: [&str; 8] = [
+    "nearq/src",
+    "nearq-core/src",
+    "nearq-topology/src",
+    "nearq-home/src/weights.rs",
+    "nearq-control/src/attend.rs",
+    "nearq-control/src/metrics.rs",
+    "nearq-control/src/protocol/process.rs",
+    "nearq-control/src/server/process.rs",
+];
+/// The crates that users of `nearq` do not have.
+const INNER: [&str; 8] = [
+    "nearq_control",
+    "nearq_core",
+    "nearq_home",
+    "nearq_lock",
+    "nearq_model",
+    "nearq_platform",
+    "nearq_sim",
+    "nearq_topology",
+];
+/// Users of the locks have `nearq_lock` alone.
+const OF_LOCKS: &str = "nearq-lock/src";
+
+/// The lines of examples that name a crate which the reader does not have.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
+    let mut offences = Vec::new();
+    for place in OF_USERS {
+        sources::each(&root.join("crates").join(place), &mut |path, text| {
+            offend(path, text, "nearq", &mut offences);
+        })?;
+    }
+    sources::each(&root.join("crates").join(OF_LOCKS), &mut |path, text| {
+        offend(path, text, "nearq_lock", &mut offences);
+    })?;
+    Ok(offences)
+}
+
+fn offend(path: &Path, text: &str, own: &str, offences: &mut Vec<String>) {
+    for line in foreign(text, own) {
+        offences.push(format!("{}: `{line}`: an example names {own} alone", path.display()));
+    }
+}
+
+/// The visible lines of a file's examples that name a crate of ours other than `own`.
+fn foreign(text: &str, own: &str) -> Vec<String> {
+    let written = text.lines().map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or("```end")
+    });
+    let documentation: Vec<&str> = written.collect();
+    foreign_in(&documentation.join("\n"), own)
+}
+
+/// The same of a text that is documentation.
+pub(crate) fn foreign_in(documentation: &str, own: &str) -> Vec<String> {
+    let names_another = |line: &&str| {
+        let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        words.any(|word| word != own && INNER.contains(&word))
+    };
+    visible_lines(documentation).filter(names_another).map(str::to_owned).collect()
+}
+
+/// The lines of the examples in a text, but for those that are hidden. Blocks of other languages are no examples.
+fn visible_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    let mut is_rust = false;
+    text.lines().map(str::trim).filter(move |line| {
+        if let Some(language) = line.strip_prefix("```") {
+            // Code that has ended ends the block that it is in.
+            inside = !inside && language != "end";
+            let words = ["", "rust", "no_run", "ignore", "should_panic", "compile_fail"];
+            is_rust = language.split(',').all(|word| words.contains(&word.trim()));
+            return false;
+        }
+        inside && is_rust && *line != "#" && !line.starts_with("# ")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visible_line_that_names_an_inner_crate_is_found() {
+        let text = "/// Says.\n///\n/// ```\n/// # use nearq_core as nearq;\n/// use nearq::Work;\n\
+                    /// use nearq_core::Scope;\n/// ```\n/// [`nearq_core`] is no example.\nuse nearq_core::Work;\n";
+        assert_eq!(foreign(text, "nearq"), ["use nearq_core::Scope;"]);
+        assert_eq!(foreign(text, "nearq_core"), [""; 0]);
+        assert_eq!(foreign("//! ```text\n//! nearq_core\n//! ```\n", "nearq"), [""; 0]);
+        assert_eq!(
+            foreign("//! ```rust,no_run\n//! nearq_sim::x()\n//! ```\n", "nearq"),
+            ["nearq_sim::x()"]
+        );
+    }
+}
