@@ -80,7 +80,7 @@ Threads that are pinned to CPUs take one lock, do a little under it and give it 
 to 64 writers and short and long sections. For nearq's mutex (with one queue, always with a queue for each cache, and as it comes),
 its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, in the same run, in alternating order:
 acquisitions a second, how much they vary over the runs, how evenly the writers had them, and how long they waited; what queues by
-cache gain, beside the figures of the document of 2024; and which of the goals were reached.
+cache gain, beside the figures of the document of 2024.
 
 --shape takes other patterns of locks, over structures in memory that are changed under the locks and checked at the end: `epoll`
 (perf bench epoll), `shared-file` (fxmark's DWOM) and `shared-dir` (fxmark's MWRM and MWUM).
@@ -169,6 +169,9 @@ pub(crate) enum Experiment {
     /// A process of `home` on this machine, started by that alone
     #[command(hide = true)]
     HomeChild(HomeChild),
+    /// Draw the picture of a run once more, from its JSON
+    #[command(hide = true)]
+    Redraw(Redraw),
     /// A job of many compilations as items and as processes: scope system against numa, without and with homes
     #[command(after_help = NUMA_EXAMPLES)]
     Numa(Numa),
@@ -181,9 +184,13 @@ pub(crate) struct Shared {
     #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     on: String,
 
-    /// End within 30 seconds
+    /// A short run, of some 30 seconds on an idle machine; its figures say less
     #[arg(long)]
     quick: bool,
+
+    /// Also show the goals of the nearq project, and whether this run reached them
+    #[arg(long)]
+    goals: bool,
 
     /// How often everything is run, 1 to 1000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
@@ -364,6 +371,21 @@ pub(crate) struct HomeChild {
     what: String,
 }
 
+/// What is drawn once more.
+#[derive(Args, Debug)]
+pub(crate) struct Redraw {
+    /// What --json wrote
+    json: PathBuf,
+
+    /// Where the picture goes
+    #[arg(long, value_name = "FILE")]
+    svg: PathBuf,
+
+    /// As when it ran
+    #[arg(long)]
+    goals: bool,
+}
+
 /// What `nearq bench numa` can be told.
 #[derive(Args, Debug)]
 pub(crate) struct Numa {
@@ -468,6 +490,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
         Experiment::HomeChild(child) => {
             output::print(&nearq_experiments::home::Child::run(&child.what).map_err(failed)?)
         }
+        Experiment::Redraw(options) => options.run(),
         Experiment::Numa(options) => {
             let given = NumaOptions {
                 common: options.shared.common(),
@@ -482,11 +505,25 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     }
 }
 
+impl Redraw {
+    fn run(&self) -> Result<(), Failure> {
+        let wrong = |error| failed(Error::input(format!("{}: {error}", self.json.display())));
+        let text = std::fs::read_to_string(&self.json).map_err(|error| {
+            wrong(format!("cannot be read: {error}; give a file that --json wrote"))
+        })?;
+        let mut report = Report::from_json(&text).map_err(|error| wrong(error.to_string()))?;
+        let outputs = Outputs::open(None, Some(&self.svg)).map_err(failed)?;
+        report.svg = nearq_experiments::redraw(&report, self.goals).map_err(failed)?;
+        outputs.write(&report).map_err(failed)
+    }
+}
+
 impl Shared {
     fn common(&self) -> Common {
         Common {
             machine: self.on.clone(),
             quick: self.quick,
+            goals: self.goals,
             runs: self.runs,
             duration: self.duration,
         }

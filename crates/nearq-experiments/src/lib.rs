@@ -25,6 +25,7 @@ mod ours;
 pub mod payload;
 pub mod peers;
 pub mod plots;
+mod redraw;
 pub mod scopes;
 pub mod sensitivity;
 pub mod simulated;
@@ -41,6 +42,7 @@ pub use lock::{LockOptions, lock};
 pub use numa::{NumaOptions, numa};
 pub use options::Common;
 pub use ours::{scopes, scopes_on};
+pub use redraw::redraw;
 pub use scopes::ScopesOptions;
 pub use sensitivity::{SensitivityOptions, sensitivity};
 

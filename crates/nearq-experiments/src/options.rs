@@ -8,8 +8,10 @@ use std::time::Duration;
 pub struct Common {
     /// The machine to run on: what [`Machine::named`] takes.
     pub machine: String,
-    /// End within 30 seconds.
+    /// A short run, of some 30 seconds on an idle machine.
     pub quick: bool,
+    /// Also say whether the project's own goals were reached.
+    pub goals: bool,
     /// How often everything is run; `None` leaves it to the experiment.
     pub runs: Option<usize>,
     /// How long a run lasts; `None` leaves it to the experiment.
@@ -18,7 +20,7 @@ pub struct Common {
 
 impl Default for Common {
     fn default() -> Self {
-        Self { machine: HERE.into(), quick: false, runs: None, duration: None }
+        Self { machine: HERE.into(), quick: false, goals: false, runs: None, duration: None }
     }
 }
 

@@ -104,7 +104,12 @@ mod tests {
     use std::time::Duration;
 
     fn short() -> Common {
-        Common { runs: Some(1), duration: Some(Duration::from_millis(20)), ..Common::default() }
+        Common {
+            runs: Some(1),
+            duration: Some(Duration::from_millis(20)),
+            goals: true,
+            ..Common::default()
+        }
     }
 
     #[test]
@@ -154,6 +159,7 @@ mod tests {
         );
         assert_eq!(judgements.len(), 6);
         assert!(report.text.contains("Targets") && report.svg.contains("cache+helping"));
+        assert!(crate::redraw::is_drawn_from_the_json(&report));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The conditions under which an experiment ran, without which its figures mean little.
 
 use crate::usage::cpu_time_of_all;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The conditions under which an experiment ran. What a machine does not tell is null.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The kernel's release.
     pub kernel: Option<String>,
@@ -153,6 +153,12 @@ impl Environment {
         }
     }
 
+    /// What disturbed the run, if it was enough to make the figures doubtful.
+    pub fn warning(&self) -> Option<String> {
+        let percent = self.others_percent.filter(|&percent| percent > DISTURBING)?;
+        Some(format!("other programs used {percent:.0} % of the CPUs meanwhile"))
+    }
+
     /// One or two lines for the top of a table.
     pub fn describe(&self) -> String {
         let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
@@ -163,8 +169,8 @@ impl Environment {
         let steal = self
             .steal_percent
             .map_or_else(|| "unknown".into(), |percent| format!("{percent:.2} %"));
-        let others = self.others_percent.filter(|&percent| percent > DISTURBING).map_or_else(String::new, |percent| {
-            format!("\nother programs used {percent:.0} % of the CPUs meanwhile: run it again when they do not")
+        let others = self.warning().map_or_else(String::new, |warning| {
+            format!("\n{warning}: run it again when they do not")
         });
         format!(
             "{}, {} {}, Linux {}\ngovernor {}, boost {boost}, load before the run {load}, stolen by the host {steal}{others}",

@@ -1,8 +1,8 @@
 //! A report, and what its numbers are collected in.
 
 use crate::metric::Metric;
-use crate::{Environment, Summary};
-use serde::Serialize;
+use crate::{Environment, Error, Summary};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One number of the result: a metric of a row in a scenario, over several runs.
@@ -44,7 +44,55 @@ pub struct Report {
     pub svg: String,
 }
 
+/// A row as it is read. Names live as long as the program, which reads few reports.
+#[derive(Deserialize)]
+struct WrittenRow {
+    scenario: String,
+    row: String,
+    metric: String,
+    unit: String,
+    #[serde(flatten)]
+    summary: Summary,
+    published: Option<f64>,
+}
+
+/// A report as it is read.
+#[derive(Deserialize)]
+struct Written {
+    experiment: String,
+    machine: String,
+    environment: Environment,
+    parameters: Value,
+    rows: Vec<WrittenRow>,
+}
+
+impl From<Written> for Report {
+    fn from(written: Written) -> Self {
+        let Written { experiment, machine, environment, parameters, rows } = written;
+        let row = |WrittenRow { scenario, row, metric, unit, summary, published }| {
+            let (metric, unit) = (String::leak(metric), String::leak(unit));
+            Row { scenario, row, metric, unit, summary, published }
+        };
+        let rows = rows.into_iter().map(row).collect();
+        let (experiment, text, svg) = (experiment.leak(), String::new(), String::new());
+        Report { experiment, machine, environment, parameters, rows, text, svg }
+    }
+}
+
 impl Report {
+    /// What [`to_json`](Self::to_json) gave, without what is for people.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let written: Result<Written, _> = serde_json::from_str(text);
+        written.map(Self::from).map_err(|error| {
+            Error::input(format!(
+                "not the JSON of an experiment: {error}; give a file that --json wrote"
+            ))
+        })
+    }
+
     /// The summary of one number.
     pub fn find(&self, scenario: &str, row: &str, metric: Metric) -> Option<&Row> {
         find(&self.rows, scenario, row, metric)
@@ -187,5 +235,8 @@ mod tests {
         assert_eq!((&rows[1]["published"], &rows[1]["runs"]), (&Value::Null, &Value::from(1)));
         assert_eq!(report.find("HIGH", "cache", metric::THROUGHPUT).unwrap().summary.runs, 2);
         assert!(report.find("LOW", "cache", metric::THROUGHPUT).is_none());
+        let again = Report::from_json(&report.to_json()).unwrap();
+        assert_eq!((again.rows, again.environment), (report.rows, report.environment));
+        assert!(Report::from_json("{}").unwrap_err().to_string().contains("--json"));
     }
 }

@@ -141,7 +141,7 @@ fn lock_has_a_row_for_each_lock_and_says_which_goals_were_reached() {
     let (json, svg) = (folder.path("lock.json"), folder.path("lock.svg"));
     let output = nearq()
         .args(["bench", "lock", "--writers", "1,3", "--section", "short", "--runs", "2"])
-        .args(["--duration", "0.05", "--json", &json, "--svg", &svg])
+        .args(["--goals", "--duration", "0.05", "--json", &json, "--svg", &svg])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", errors(&output));

@@ -16,7 +16,7 @@ mod disk;
 mod items;
 mod others;
 mod ours;
-mod render;
+pub(crate) mod render;
 mod stage;
 mod targets;
 mod threads;
@@ -141,6 +141,8 @@ struct Facts<'f> {
     read_us: Option<f64>,
     left_out: &'f [(Way, String)],
     goals: &'f [Goal],
+    /// Whether the goals are shown.
+    show_goals: bool,
 }
 
 /// Runs the experiment.
@@ -210,11 +212,15 @@ fn here(
         read_us,
         left_out: &left_out,
         goals: &goals,
+        show_goals: options.common.goals,
     };
     let parameters = facts.parameters(options);
-    let (text, svg) = (facts.text(&rows, &environment), facts.picture(&rows, &environment));
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "blocking", machine, environment, parameters, rows, text, svg })
+    let text = facts.text(&rows, &environment);
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report);
+    Ok(report)
 }
 
 /// Everybody once, and the ideal.
@@ -325,11 +331,15 @@ fn simulated(
         read_us: None,
         left_out: &[],
         goals: &goals,
+        show_goals: options.common.goals,
     };
     let parameters = facts.parameters(options);
-    let (text, svg) = (facts.text(&rows, &environment), facts.picture(&rows, &environment));
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "blocking", machine, environment, parameters, rows, text, svg })
+    let text = facts.text(&rows, &environment);
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report);
+    Ok(report)
 }
 
 /// One run of ours on a fresh simulated machine.

@@ -6,7 +6,7 @@ use super::ours::{HINTED, PLAIN};
 use super::ways::Way;
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row, Table, find, rounded};
+use nearq_report::{Environment, HERE, Report, Row, Table, find, rounded};
 
 /// The rows of a scenario: as they came, the ideal last.
 fn names(rows: &[Row], way: Way) -> Vec<&str> {
@@ -23,15 +23,14 @@ fn names(rows: &[Row], way: Way) -> Vec<&str> {
     names
 }
 
-/// What an item's pause is, for a title.
-fn pause(way: Way, facts: &Facts<'_>) -> String {
-    let ms = facts.plan.sleep.as_secs_f64() * 1e3;
+/// What an item's pause of so many milliseconds is, for a title; the other number is what a read of the disk takes.
+fn pause(way: Way, ms: f64, read_us: Option<f64>) -> String {
     match way {
         Way::Sleep => format!("sleeps for {ms} ms"),
         Way::Futex => format!("waits in a futex, and is woken by another thread after {ms} ms"),
         Way::Pipe => format!("reads from a pipe, into which another thread writes after {ms} ms"),
         Way::Disk => {
-            let us = facts.read_us.map_or_else(String::new, |us| {
+            let us = read_us.map_or_else(String::new, |us| {
                 format!(", which takes {} us where nothing else goes on", rounded(us))
             });
             format!("reads 4 KiB of a file with O_DIRECT{us}")
@@ -44,7 +43,8 @@ fn table(rows: &[Row], way: Way, facts: &Facts<'_>) -> Option<Table> {
     if names.is_empty() {
         return None;
     }
-    let title = format!("One item in {} {}", facts.plan.every, pause(way, facts));
+    let pause = pause(way, facts.plan.sleep.as_secs_f64() * 1e3, facts.read_us);
+    let title = format!("One item in {} {pause}", facts.plan.every);
     let headings =
         ["", "s", "to ideal", "least", "most", "CPU s", "CPU (%)", "threads", "switches"];
     let mut table = Table::new(title, &headings);
@@ -117,7 +117,9 @@ impl Facts<'_> {
         for (way, reason) in self.left_out {
             text.push_str(&format!("\nLeft out: {}: {reason}\n", way.name()));
         }
-        text.push_str(&self.targets());
+        if self.show_goals {
+            text.push_str(&self.targets());
+        }
         text
     }
 
@@ -141,55 +143,52 @@ impl Facts<'_> {
         }
         format!("\n{table}")
     }
+}
 
-    /// The ratios at a glance.
-    pub(super) fn picture(&self, rows: &[Row], environment: &Environment) -> String {
-        let bar = |way: Way, row: &str| {
-            Some(Bar::median(&find(rows, way.name(), row, metric::RATIO)?.summary))
-        };
-        let ways: Vec<Way> =
-            Way::ALL.into_iter().filter(|&way| !names(rows, way).is_empty()).collect();
-        let mut diagrams = Vec::new();
-        if let Some(&first) = ways.first() {
-            let rows_of_first = names(rows, first).into_iter().filter(|name| *name != IDEAL);
-            diagrams.push(Bars {
-                title: format!(
-                    "Time for {} items of which one in {} {} (shorter is better)",
-                    self.plan.items,
-                    self.plan.every,
-                    pause(first, self)
-                ),
-                axis: "ratio to the ideal: median, least and most of the rounds".into(),
-                series: vec![String::new()],
-                groups: rows_of_first
-                    .map(|name| (name.to_owned(), vec![bar(first, name)]))
-                    .collect(),
-                lying: true,
-                logarithmic: false,
-                reference: Some((1.0, "the ideal".into())),
-            });
-        }
-        if ways.len() > 1 {
-            let group = |&name: &&str| {
-                (name.to_owned(), ways.iter().map(|&way| bar(way, name)).collect::<Vec<_>>())
-            };
-            diagrams.push(Bars {
-                title: "The same for every way to be blocked".into(),
-                axis: "ratio to the ideal: median, least and most of the rounds".into(),
-                series: ways.iter().map(|way| way.name().to_owned()).collect(),
-                groups: [PLAIN, HINTED].iter().map(group).collect(),
-                lying: true,
-                logarithmic: false,
-                reference: Some((1.0, "the ideal".into())),
-            });
-        }
-        let title = match self.model {
-            Some(model) => format!("nearq bench blocking: simulated {}", model.name()),
-            None => {
-                let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-                format!("nearq bench blocking: {model}, {} CPUs", self.plan.workers)
-            }
-        };
-        draw(&title, &diagrams)
+/// The ratios at a glance.
+pub(crate) fn picture(report: &Report) -> String {
+    let (rows, environment) = (report.rows.as_slice(), &report.environment);
+    let parameter = |name: &str| &report.parameters[name];
+    let bar = |way: Way, row: &str| {
+        Some(Bar::median(&find(rows, way.name(), row, metric::RATIO)?.summary))
+    };
+    let diagram = |title: String, series: Vec<String>, groups| Bars {
+        title,
+        axis: "ratio to the ideal: median, least and most of the rounds".into(),
+        series,
+        groups,
+        lying: true,
+        logarithmic: false,
+        reference: Some((1.0, "the ideal".into())),
+        warning: environment.warning(),
+    };
+    let ways: Vec<Way> = Way::ALL.into_iter().filter(|&way| !names(rows, way).is_empty()).collect();
+    let mut diagrams = Vec::new();
+    if let Some(&first) = ways.first() {
+        let rows_of_first = names(rows, first).into_iter().filter(|name| *name != IDEAL);
+        let ms = parameter("sleep_ms").as_f64().unwrap_or_default();
+        let title = format!(
+            "Time for {} items of which one in {} {} (shorter is better)",
+            parameter("items"),
+            parameter("every"),
+            pause(first, ms, parameter("disk_read_us").as_f64())
+        );
+        let groups = rows_of_first.map(|name| (name.to_owned(), vec![bar(first, name)])).collect();
+        diagrams.push(diagram(title, vec![String::new()], groups));
     }
+    if ways.len() > 1 {
+        let group = |&name: &&str| {
+            (name.to_owned(), ways.iter().map(|&way| bar(way, name)).collect::<Vec<_>>())
+        };
+        let title = "The same for every way to be blocked".to_owned();
+        let series = ways.iter().map(|way| way.name().to_owned()).collect();
+        diagrams.push(diagram(title, series, [PLAIN, HINTED].iter().map(group).collect()));
+    }
+    let title = if report.machine == HERE {
+        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
+        format!("nearq bench blocking: {model}, {} CPUs", parameter("workers"))
+    } else {
+        format!("nearq bench blocking: simulated {}", report.machine)
+    };
+    draw(&title, &diagrams)
 }

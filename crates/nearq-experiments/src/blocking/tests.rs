@@ -3,7 +3,8 @@ use nearq_model::bound;
 use nearq_report::find;
 
 fn short(machine: &str) -> BlockingOptions {
-    let common = Common { machine: machine.into(), runs: Some(2), ..Common::default() };
+    let common =
+        Common { machine: machine.into(), runs: Some(2), goals: true, ..Common::default() };
     BlockingOptions {
         common,
         items: Some(120),
@@ -45,6 +46,7 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
     assert_eq!((ideal.min, ideal.max), (1.0, 1.0));
     assert!(of("sleep", "threadpool", metric::THREADS).unwrap().max >= 1.0);
     assert!(report.text.contains("Targets") && report.svg.contains(HINTED));
+    assert!(crate::redraw::is_drawn_from_the_json(&report));
     assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(6));
 }
 

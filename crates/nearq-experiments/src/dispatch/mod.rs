@@ -14,7 +14,7 @@ mod issuers;
 mod load;
 mod ours;
 mod published;
-mod render;
+pub(crate) mod render;
 mod stage;
 pub(crate) mod targets;
 
@@ -264,11 +264,11 @@ fn run<P: Stage>(
         rounds,
         clock_ns,
         goals: &goals,
+        show_goals: options.common.goals,
         shards: shards.as_ref(),
         checks: checks.as_ref(),
     };
     let text = facts.text(&rows, &environment);
-    let svg = facts.picture(&rows, &environment);
     let parameters = json!({
         "quick": options.common.quick,
         "rounds": rounds,
@@ -283,8 +283,11 @@ fn run<P: Stage>(
         "shards": shards,
         "checks": checks,
     });
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg })
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report, options.common.goals);
+    Ok(report)
 }
 
 /// The rate under `shards` and one pool for each cache, while lines move at another cost under a cache.
@@ -411,8 +414,13 @@ mod tests {
 
     fn short(machine: &str) -> DispatchOptions {
         let duration = Some(Duration::from_millis(10));
-        let common =
-            Common { machine: machine.into(), runs: Some(2), duration, ..Common::default() };
+        let common = Common {
+            machine: machine.into(),
+            runs: Some(2),
+            duration,
+            goals: true,
+            ..Common::default()
+        };
         DispatchOptions { common, idle_samples: Some(2), items: Some(50) }
     }
 
@@ -441,6 +449,7 @@ mod tests {
         {
             assert!(report.find("idle", "threadpool", metric).is_some(), "{}", metric.name);
         }
+        assert!(crate::redraw::is_drawn_from_the_json(&report));
         let calls = report.find("issuers", "smt", metric::QUEUE_LATENCY_P95).unwrap();
         assert!(calls.summary.median > 0.0 && calls.published.is_none());
         assert!(report.find("joined", "rayon, oneshot", metric::NS_PER_ITEM).is_some());

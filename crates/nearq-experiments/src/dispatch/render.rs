@@ -8,8 +8,11 @@ use super::{Checks, coinciding, issuers};
 use crate::Machine;
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row, Table, find, rounded};
+use nearq_report::{Environment, HERE, Report, Row, Table, find, rounded};
 use nearq_topology::Scope;
+
+/// Said of a load that has no goal, where goals are shown.
+const NO_TARGET: &str = " (no target)";
 
 /// The rows of a scenario, in order.
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
@@ -33,6 +36,8 @@ pub(super) struct Facts<'f> {
     pub(super) rounds: usize,
     pub(super) clock_ns: f64,
     pub(super) goals: &'f [Goal],
+    /// Whether the goals are shown.
+    pub(super) show_goals: bool,
     pub(super) shards: Option<&'f Shards>,
     pub(super) checks: Option<&'f Checks>,
 }
@@ -66,15 +71,19 @@ impl Facts<'_> {
         ));
         for load in Load::ALL {
             if let Some(table) = table(rows, load, self.machine, plan) {
-                text.push_str(&format!("\n{table}"));
+                let mut table = format!("\n{table}");
+                if !self.show_goals {
+                    table = table.replace(NO_TARGET, "");
+                }
+                text.push_str(&table);
             }
         }
         text.push_str(&self.about_issuers());
-        if self.machine.model().is_none() {
+        if self.show_goals && self.machine.model().is_none() {
             text.push_str(&targets(self.goals));
         }
         if let Some(shards) = self.shards {
-            text.push_str(&judgement(shards));
+            text.push_str(&judgement(shards, self.show_goals));
         }
         text
     }
@@ -110,23 +119,25 @@ impl Facts<'_> {
 }
 
 /// Whether shards pay.
-fn judgement(shards: &Shards) -> String {
-    let published =
-        shards.published.map_or_else(String::new, |factor| format!(", published {factor:.2}"));
-    format!(
-        "\nShards of a cache against one pool for the whole of it, an issuer on each CPU: {:.2} times as many items\n\
-         (goal at least {:.1}{published}): {}\n",
+fn judgement(shards: &Shards, show_goals: bool) -> String {
+    let what = format!(
+        "\nShards of a cache against one pool for the whole of it, an issuer on each CPU: {:.2} times as many items\n",
         shards.factor,
-        shards.goal,
-        if shards.met { "met" } else { "missed" },
-    )
+    );
+    let published = shards.published.map(|factor| format!("published {factor:.2}"));
+    if !show_goals {
+        return what + &published.map_or_else(String::new, |published| format!("({published})\n"));
+    }
+    let published = published.map_or_else(String::new, |published| format!(", {published}"));
+    let met = if shards.met { "met" } else { "missed" };
+    format!("{what}(goal at least {:.1}{published}): {met}\n", shards.goal)
 }
 
 fn title(load: Load, plan: &Plan) -> String {
     match load {
         Load::Outside => "Items from one outside thread, nobody waits for their end".into(),
         Load::Joined => "Closures from one outside thread, which waits for every result".into(),
-        Load::Inside => "Closures spawned by a worker (no target)".into(),
+        Load::Inside => format!("Closures spawned by a worker{NO_TARGET}"),
         Load::Idle => format!(
             "Single items with a gap of {} ms, {} a round",
             plan.gap.as_millis(),
@@ -259,9 +270,10 @@ fn targets(goals: &[Goal]) -> String {
     format!("\n{table}")
 }
 
-impl Facts<'_> {
-    /// Time per item, idle latency and the rates by scope at a glance.
-    pub(super) fn picture(&self, rows: &[Row], environment: &Environment) -> String {
+/// Time per item, idle latency and the rates by scope at a glance.
+pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
+    let (rows, environment) = (report.rows.as_slice(), &report.environment);
+    {
         let bar = |load: Load, row: &str, metric: Metric| {
             Some(Bar::median(&find(rows, load.name(), row, metric)?.summary))
         };
@@ -274,9 +286,12 @@ impl Facts<'_> {
             };
             names(rows, load).iter().map(group).collect::<Vec<_>>()
         };
-        let half =
-            self.goals.iter().find(|goal| goal.row == super::targets::REQUEUE && goal.goal < 1.0);
-        let reference = half.map(|goal| (goal.other * goal.goal, "goal for requeue".to_owned()));
+        let goals = report.parameters["targets"].as_array().filter(|_| show_goals);
+        let reference = goals.and_then(|goals| {
+            let goal = goals.iter().find(|goal| goal["row"] == super::targets::REQUEUE)?;
+            let (other, half) = (goal["other"].as_f64()?, goal["goal"].as_f64()?);
+            (half < 1.0).then(|| (other * half, "the goal for requeue".to_owned()))
+        });
         let cost = Bars {
             title: "Time per item, from one outside thread (shorter is better)".into(),
             axis: "ns per item: median, least and most of the rounds".into(),
@@ -285,6 +300,7 @@ impl Facts<'_> {
             lying: true,
             logarithmic: false,
             reference,
+            warning: environment.warning(),
         };
         let idle = Bars {
             title: "From queueing to start when everybody sleeps (shorter is better)".into(),
@@ -294,25 +310,25 @@ impl Facts<'_> {
             lying: true,
             logarithmic: true,
             reference: None,
+            warning: environment.warning(),
         };
-        let title = match self.machine.model() {
-            Some(model) => format!(
+        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
+        let title = if report.machine == HERE {
+            format!("nearq bench dispatch: {model}, {} CPUs", environment.cpus)
+        } else {
+            format!(
                 "nearq bench dispatch: simulated {} ({}), {} CPUs",
-                model.name(),
-                model.about(),
-                self.plan.threads
-            ),
-            None => {
-                let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-                format!("nearq bench dispatch: {model}, {} CPUs", environment.cpus)
-            }
+                report.machine,
+                model.trim_end_matches(", simulated"),
+                report.parameters["threads"]
+            )
         };
-        draw(&title, &[cost, idle, rates(rows)])
+        draw(&title, &[cost, idle, rates(rows, environment.warning())])
     }
 }
 
 /// Items per second by scope with an issuer on each CPU, beside the published ones if there are any.
-fn rates(rows: &[Row]) -> Bars {
+fn rates(rows: &[Row], warning: Option<String>) -> Bars {
     let mut series = vec!["nearq".to_owned()];
     let found = |name: &str| {
         find(rows, Load::Issuers.name(), name, metric::ITEMS_PER_SECOND)
@@ -345,6 +361,7 @@ fn rates(rows: &[Row]) -> Bars {
         series: if compared { series } else { vec![String::new()] },
         groups: names.iter().map(|name| group(name, compared)).collect(),
         lying: true,
+        warning,
         ..Bars::default()
     }
 }

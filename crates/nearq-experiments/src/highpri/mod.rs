@@ -160,6 +160,7 @@ fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Resu
         scenario: &scenario,
         measured: &measured,
         ratios: &ratios,
+        show_goals: options.common.goals,
     };
     let text = facts.text(&rows, &environment);
     let svg = facts.picture(&environment);

@@ -36,6 +36,8 @@ pub(super) struct Facts<'f> {
     pub(super) scenario: &'f str,
     pub(super) measured: &'f Measured,
     pub(super) ratios: &'f [Ratio],
+    /// Whether the goals are shown.
+    pub(super) show_goals: bool,
 }
 
 /// Milliseconds with as many digits as a reader can use: these go from microseconds to seconds.
@@ -143,11 +145,13 @@ impl Facts<'_> {
 
     fn conclusions(&self) -> Table {
         let headings = ["", "", "ms", "ms", "ratio", "published", "goal", ""];
-        let mut table =
-            Table::new("How many times as long the first waits as the second", &headings);
+        // The last two are about goals.
+        let shown = if self.show_goals { headings.len() } else { headings.len() - 2 };
+        let title = "How many times as long the first waits as the second";
+        let mut table = Table::new(title, &headings[..shown]);
         for ratio in self.ratios {
             let what = ratio.metric.trim_start_matches("latency_ms_");
-            table.row(vec![
+            let mut cells = vec![
                 format!("{} / {}", ratio.slow, ratio.fast),
                 what.into(),
                 rounded(ratio.slow_ms),
@@ -156,7 +160,9 @@ impl Facts<'_> {
                 ratio.published.map_or("-".into(), rounded),
                 ratio.goal.map_or("-".into(), |goal| format!("{goal:.0}")),
                 ratio.met.map_or("", |met| if met { "met" } else { "missed" }).into(),
-            ]);
+            ];
+            cells.truncate(shown);
+            table.row(cells);
         }
         table
     }
@@ -184,6 +190,7 @@ impl Facts<'_> {
             across: "latency from queueing to start, in ms (by factors of ten)".into(),
             up: "share of samples that wait at least as long".into(),
             curves: self.measured.all.iter().map(curve).collect(),
+            warning: environment.warning(),
         };
         draw(&curves)
     }

@@ -20,7 +20,7 @@ mod placing;
 mod plan;
 mod published;
 mod real;
-mod render;
+pub(crate) mod render;
 mod scheduler;
 mod simulated;
 mod storm;
@@ -194,6 +194,8 @@ struct Facts<'f> {
     /// The first run of each plan.
     first: &'f [Vec<(Row, Ran)>],
     goals: &'f [Goal],
+    /// Whether the goals are shown.
+    show_goals: bool,
 }
 
 /// Runs the experiment.
@@ -253,13 +255,16 @@ fn report(
         Some(model) => Environment::simulated(model.about(), machine.parallelism()),
         None => watch.finish(),
     };
-    let facts = Facts { job, machine, first: &first, goals: &goals };
+    let facts =
+        Facts { job, machine, first: &first, goals: &goals, show_goals: options.common.goals };
     let parameters = facts.parameters(options);
     let alone = options.tasks.as_ref().is_some_and(|tasks| tasks.len() == 1);
     let text = facts.text(&rows, &environment, publish, alone);
-    let svg = facts.picture(&rows, &environment);
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "home", machine, environment, parameters, rows, text, svg })
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "home", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report);
+    Ok(report)
 }
 
 impl Facts<'_> {

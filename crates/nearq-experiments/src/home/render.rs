@@ -8,10 +8,13 @@ use super::task::ELEMENT;
 use super::{Facts, Ran, published};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row as Figure, Table, find, rounded};
+use nearq_report::{Environment, HERE, Report, Row as Figure, Table, find, rounded};
+use serde_json::Value;
 
 /// Up to so many tasks the table of each task is shown, and for a number that was asked for alone.
 const SHOWN: usize = 16;
+/// What the titles of the plans that are not disturbed begin with.
+const NUMA_TEST: &str = "numa-test";
 /// And of these rows.
 const SHOWN_ROWS: [Row; 3] = [Row::Without, Row::Homes, Row::Scheduler];
 
@@ -48,7 +51,9 @@ impl Facts<'_> {
                 text.push_str(&format!("\n{}", self.disturbed(rows, plan)));
             }
         }
-        text.push_str(&format!("\n{}", self.goals_text()));
+        if self.show_goals {
+            text.push_str(&format!("\n{}", self.goals_text()));
+        }
         text
     }
 
@@ -331,51 +336,66 @@ impl Facts<'_> {
         table.remark(format!("{met} of {} reached, by the means of the runs.", self.goals.len()));
         table.to_string()
     }
+}
 
-    /// Elapsed times of numa_test, and where tasks are after a disturbance.
-    pub(super) fn picture(&self, rows: &[Figure], environment: &Environment) -> String {
-        let machine = match self.machine.model() {
-            Some(model) => format!("simulated {}", model.name()),
-            None => {
-                let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-                format!("{model}, {} CPUs, {} nodes", environment.cpus, self.job.size.nodes.len())
-            }
-        };
-        let plans = |disturbed: bool| {
-            self.job.plans.iter().filter(move |plan| plan.disturbed.is_some() == disturbed)
-        };
-        let bars = |disturbed: bool, title: &str, axis: &str, metric: Metric| -> Option<Bars> {
-            let names = plans(disturbed).next().map(|plan| self.job.rows(plan))?;
-            let group = |plan: &Plan| {
-                let bar = |row: &Row| {
-                    let found = find(rows, &plan.title(), row.name(), metric)?;
-                    // By task, so that all numbers of tasks fit into one picture.
-                    let share = if disturbed { 1.0 } else { plan.tasks as f64 };
-                    let Bar { value, low, high } = Bar::mean(&found.summary);
-                    Some(Bar { value: value / share, low: low / share, high: high / share })
-                };
-                (plan.title(), names.iter().map(bar).collect())
+/// CPU times of numa_test, and where tasks are after a disturbance.
+pub(crate) fn picture(report: &Report) -> String {
+    let (rows, environment) = (report.rows.as_slice(), &report.environment);
+    let machine = if report.machine == HERE {
+        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
+        let nodes = report.parameters["nodes"].as_array().map_or(0, Vec::len);
+        format!("{model}, {} CPUs, {nodes} nodes", environment.cpus)
+    } else {
+        format!("simulated {}", report.machine)
+    };
+    let told = report.parameters["scenarios"].as_array();
+    let scenarios: Vec<&str> = told.into_iter().flatten().filter_map(Value::as_str).collect();
+    let bars = |disturbed: bool, title: &str, axis: &str, metric: Metric| -> Option<Bars> {
+        let plans =
+            || scenarios.iter().filter(|name| disturbed != name.starts_with(NUMA_TEST)).copied();
+        let first = plans().next()?;
+        let of_first = rows.iter().filter(|row| row.scenario == first && row.metric == metric.name);
+        let names: Vec<&str> = of_first.map(|row| row.row.as_str()).collect();
+        let group = |plan: &str| {
+            // By task, so that all numbers of tasks fit into one picture.
+            let share = if disturbed { 1.0 } else { tasks(plan) };
+            let bar = |row: &&str| {
+                let Bar { value, low, high } = Bar::mean(&find(rows, plan, row, metric)?.summary);
+                Some(Bar { value: value / share, low: low / share, high: high / share })
             };
-            Some(Bars {
-                title: title.into(),
-                axis: axis.into(),
-                series: names.iter().map(|row| row.name().into()).collect(),
-                groups: plans(disturbed).map(group).collect(),
-                ..Bars::default()
-            })
+            (plan.to_owned(), names.iter().map(bar).collect())
         };
-        let diagrams = [
-            bars(false, "CPU time of a task", "seconds of user time", metric::USER),
-            bars(
-                true,
-                "CPU time at home, from a second after the disturbance",
-                "%",
-                metric::HOME_PERCENT,
-            ),
-        ];
-        let diagrams: Vec<Bars> = diagrams.into_iter().flatten().collect();
-        draw(&format!("nearq bench home: {machine}"), &diagrams)
-    }
+        Some(Bars {
+            title: title.into(),
+            axis: axis.into(),
+            series: names.iter().map(|&name| name.into()).collect(),
+            groups: plans().map(group).collect(),
+            warning: environment.warning(),
+            ..Bars::default()
+        })
+    };
+    let diagrams = [
+        bars(
+            false,
+            "CPU time of a task: mean, least and most of the runs",
+            "seconds of user time",
+            metric::USER,
+        ),
+        bars(
+            true,
+            "CPU time at home, from a second after the disturbance: mean, least and most of the runs",
+            "%",
+            metric::HOME_PERCENT,
+        ),
+    ];
+    let diagrams: Vec<Bars> = diagrams.into_iter().flatten().collect();
+    draw(&format!("nearq bench home: {machine}"), &diagrams)
+}
+
+/// How many tasks a plan has, which its title says: `numa-test, 4 tasks`.
+fn tasks(title: &str) -> f64 {
+    let number = title.split([' ', ',']).find_map(|word| word.parse().ok());
+    number.unwrap_or(1.0)
 }
 
 /// The mean time to return, and whether it was away in the end.

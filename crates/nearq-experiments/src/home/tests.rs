@@ -4,8 +4,13 @@ use super::*;
 use nearq_report::metric;
 
 fn options(machine: &str, scenario: &str) -> HomeOptions {
-    let common =
-        Common { machine: machine.into(), runs: Some(2), quick: true, ..Common::default() };
+    let common = Common {
+        machine: machine.into(),
+        runs: Some(2),
+        quick: true,
+        goals: true,
+        ..Common::default()
+    };
     HomeOptions { common, scenario: Some(scenario.into()), ..HomeOptions::default() }
 }
 
@@ -28,6 +33,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
         ..options("tx7-itanium2", "numa-test")
     };
     let report = run(&options);
+    assert!(crate::redraw::is_drawn_from_the_json(&report));
     let mean = |row, metric| report.find("numa-test, 16 tasks", row, metric).unwrap().summary.mean;
     let elapsed = |row| mean(row, metric::ELAPSED);
     assert!(elapsed("homes") < 0.99 * elapsed("without homes"), "{}", report.text);

@@ -16,7 +16,7 @@ mod goals;
 mod load;
 mod pthread;
 mod published;
-mod render;
+pub(crate) mod render;
 mod run;
 mod sample;
 mod stage;
@@ -165,6 +165,8 @@ struct Facts<'f> {
     /// Who did not take part any more, and from where on.
     left_out: &'f [String],
     goals: &'f [Goal],
+    /// Whether the goals are shown.
+    show_goals: bool,
 }
 
 /// Runs the experiment.
@@ -281,11 +283,15 @@ fn report(
         reading_ns,
         left_out: &left_out.told(),
         goals: &goals,
+        show_goals: options.common.goals,
     };
     let parameters = facts.parameters(options);
-    let (text, svg) = (facts.text(&rows, &environment), facts.picture(&rows, &environment));
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "lock", machine, environment, parameters, rows, text, svg })
+    let text = facts.text(&rows, &environment);
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "lock", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report);
+    Ok(report)
 }
 
 /// Who takes too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.

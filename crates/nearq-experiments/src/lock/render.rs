@@ -7,7 +7,8 @@ use super::{Facts, LONG, published, stage::Stage};
 use crate::plots::curves::{Curve, Curves, draw_all};
 use nearq_platform::Linux;
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row, Table, rounded};
+use nearq_report::{Environment, HERE, Report, Row, Table, rounded};
+use serde_json::Value;
 
 /// A number of acquisitions, in thousands with as many digits as help.
 fn thousands(per_second: f64) -> String {
@@ -28,7 +29,9 @@ impl Facts<'_> {
         for line in self.left_out {
             text.push_str(&format!("Left out: {line}\n"));
         }
-        text.push_str(&self.goals());
+        if self.show_goals {
+            text.push_str(&self.goals());
+        }
         text
     }
 
@@ -189,38 +192,50 @@ impl Facts<'_> {
         }
         table.to_string()
     }
+}
 
-    /// Throughput over the number of writers.
-    pub(super) fn picture(&self, rows: &[Row], environment: &Environment) -> String {
-        let machine = match self.machine.model() {
-            Some(model) => format!("simulated {}", model.name()),
-            None => {
-                let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-                format!("{model}, {} CPUs", environment.cpus)
-            }
-        };
-        let diagram = |&load: &Load| {
-            let curve = |row: &&'static str| {
-                let point = |&writers: &usize| {
-                    let rate = of(rows, load, writers, row, metric::ACQUISITIONS_PER_SECOND)?;
-                    Some((writers as f64, rate.median))
-                };
-                let mut points: Vec<_> = self.job.writers.iter().filter_map(point).collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                Curve { name: (*row).to_owned(), points }
-            };
-            Curves {
-                title: format!(
-                    "nearq bench lock, {}, {}: {machine}",
-                    load.name(),
-                    self.job.place.name()
-                ),
-                across: "writers".into(),
-                up: "acquisitions per second, median of the runs".into(),
-                curves: self.rows.iter().map(curve).filter(|of| !of.points.is_empty()).collect(),
-            }
-        };
-        let diagrams: Vec<Curves> = self.job.loads.iter().map(diagram).collect();
-        draw_all(&diagrams)
+/// Throughput over the number of writers.
+pub(crate) fn picture(report: &Report) -> String {
+    let (rows, environment) = (report.rows.as_slice(), &report.environment);
+    let machine = if report.machine == HERE {
+        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
+        format!("{model}, {} CPUs", environment.cpus)
+    } else {
+        format!("simulated {}", report.machine)
+    };
+    let texts = |name: &str| {
+        let list = report.parameters[name].as_array();
+        list.into_iter().flatten().filter_map(Value::as_str)
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for row in rows {
+        if !names.contains(&row.row.as_str()) {
+            names.push(&row.row);
+        }
     }
+    let diagram = |load: &str| {
+        let curve = |name: &&str| {
+            let rates = rows.iter().filter(|row| {
+                row.row == *name && row.metric == metric::ACQUISITIONS_PER_SECOND.name
+            });
+            // A scenario is called by the load and the number of writers.
+            let point = |row: &Row| {
+                let writers = row.scenario.strip_prefix(load)?.trim().parse().ok()?;
+                Some((writers, row.summary.median / 1000.0))
+            };
+            let mut points: Vec<(f64, f64)> = rates.filter_map(point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Curve { name: (*name).to_owned(), points }
+        };
+        let place = report.parameters["place"].as_str().unwrap_or_default();
+        Curves {
+            title: format!("nearq bench lock, {load}, {place}: {machine}"),
+            across: "writers".into(),
+            up: "thousands of acquisitions per second, median of the runs".into(),
+            curves: names.iter().map(curve).filter(|of| !of.points.is_empty()).collect(),
+            warning: environment.warning(),
+        }
+    };
+    let diagrams: Vec<Curves> = texts("loads").map(diagram).collect();
+    draw_all(&diagrams)
 }

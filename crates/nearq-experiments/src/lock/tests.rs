@@ -6,6 +6,7 @@ fn short(machine: &str, writers: &[usize]) -> LockOptions {
         machine: machine.into(),
         runs: Some(2),
         duration: Some(Duration::from_millis(10)),
+        goals: true,
         ..Common::default()
     };
     let writers = Some(writers.to_vec());
@@ -73,6 +74,7 @@ fn every_lock_has_its_row_and_its_waits() {
         }
     }
     assert!(acquired, "nobody ever had a lock");
+    assert!(crate::redraw::is_drawn_from_the_json(&report));
     assert!(!report.parameters["goals"].as_array().unwrap().is_empty());
     for part in ["pthread adaptive", "Goals of nearq auto", "reached", "UnixBench", "CV (%)"] {
         assert!(report.text.contains(part), "{part} is missing from {}", report.text);
@@ -187,4 +189,17 @@ fn who_takes_too_long_is_left_out_from_there_on() {
     assert!(left_out.contains(MCS, Load::Short, 8) && left_out.contains(MCS, Load::Short, 9));
     assert!(!left_out.contains(MCS, Load::Short, 4) && !left_out.contains(MCS, Load::Long, 8));
     assert!(left_out.told()[0].starts_with("mcslock, short, 8 writers: a run took 3.0 s"));
+}
+
+#[test]
+fn goals_are_shown_where_they_are_asked_for() {
+    let text = |goals: bool| {
+        let mut options = short("here", &[1]);
+        options.section = Some("short".into());
+        options.common.goals = goals;
+        lock(&options, &Progress::hidden()).unwrap().text
+    };
+    assert!(text(true).contains("Goals of nearq auto"));
+    let text = text(false);
+    assert!(text.contains("nearq auto") && !text.contains("oals"), "{text}");
 }

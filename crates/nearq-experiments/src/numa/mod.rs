@@ -13,7 +13,7 @@
 mod declared;
 mod job;
 mod ours;
-mod render;
+pub(crate) mod render;
 mod tree;
 
 pub use declared::Declared;
@@ -69,6 +69,9 @@ const FILES_PER_CPU: [usize; 2] = [12, 3];
 /// The same on a simulated machine, where a file takes milliseconds, and how many a quick run has at most.
 const SIMULATED_PER_CPU: [usize; 2] = [60, 20];
 const MOST_QUICK: usize = 600;
+/// So many files for each place must be done, and so many runs made, for a difference to mean something.
+const LEAST_TURNS: usize = 2;
+const LEAST_RUNS: usize = 3;
 const MOST_FILES: usize = 100_000;
 /// The document's 20 jobs were for some 12 CPUs.
 const JOBS_PER_12_CPUS: usize = 20;
@@ -147,6 +150,19 @@ impl NumaOptions {
     }
 }
 
+impl Plan {
+    /// Why the runs say nothing about differences, if they are too few or too short.
+    fn too_small(&self) -> Option<String> {
+        let (files, runs) = (LEAST_TURNS * self.jobs, LEAST_RUNS);
+        (self.files < files || self.runs < runs).then(|| {
+            format!(
+                "Too small to judge: {} files, {} at a time, {} runs. Give --files {files} and --runs {runs}, or more.",
+                self.files, self.jobs, self.runs
+            )
+        })
+    }
+}
+
 /// What one run took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
@@ -186,6 +202,8 @@ struct Facts<'f> {
     job: Option<&'f Job>,
     model: Option<&'f nearq_sim::Machine>,
     differences: &'f [Difference],
+    /// Why there are none.
+    too_small: Option<String>,
     nodes: usize,
     left_out: &'f [(&'static str, String)],
 }
@@ -300,9 +318,17 @@ fn report(
         collector.publish(SCENARIO, row, metric::ELAPSED, mean);
     }
     let rows = collector.rows();
-    let differences = differences(&rows);
-    let facts =
-        Facts { plan, job, model: machine.model(), differences: &differences, nodes, left_out };
+    let too_small = plan.too_small();
+    let differences = if too_small.is_some() { Vec::new() } else { differences(&rows) };
+    let facts = Facts {
+        plan,
+        job,
+        model: machine.model(),
+        differences: &differences,
+        too_small,
+        nodes,
+        left_out,
+    };
     let left_out: Vec<_> =
         left_out.iter().map(|(row, reason)| json!({ "row": row, "reason": reason })).collect();
     let parameters = json!({
@@ -317,9 +343,12 @@ fn report(
         "differences": differences,
         "left_out": left_out,
     });
-    let (text, svg) = (facts.text(&rows, &environment), facts.picture(&rows));
+    let (text, svg) = (facts.text(&rows, &environment), String::new());
     let machine = machine.name().to_owned();
-    Report { experiment: "numa", machine, environment, parameters, rows, text, svg }
+    let mut report =
+        Report { experiment: "numa", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report);
+    report
 }
 
 #[cfg(test)]

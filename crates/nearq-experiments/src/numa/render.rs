@@ -3,7 +3,7 @@
 use super::{COMPARED, Declared, Facts, HOMES, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row, Summary, Table, find, rounded};
+use nearq_report::{Environment, HERE, Report, Row, Summary, Table, find, rounded};
 
 /// Seconds of a kernel build (allmodconfig, -j20, two Opterons) before the change of 2013: five runs.
 pub(super) const PUBLISHED_BEFORE: [f64; 5] = [1396.126, 1397.621, 1399.636, 1397.463, 1395.543];
@@ -51,7 +51,10 @@ impl Facts<'_> {
             text.push_str("This machine has one node: there is nothing to gain, and what is shown is that nothing is lost.\n");
         }
         text.push_str(&format!("\n{}", table(rows)));
-        text.push_str(&format!("\n{}", self.compared()));
+        match &self.too_small {
+            Some(why) => text.push_str(&format!("\n{why}\n")),
+            None => text.push_str(&format!("\n{}", self.compared())),
+        }
         for (row, reason) in self.left_out {
             text.push_str(&format!("\nLeft out: {row}: {reason}\n"));
         }
@@ -88,27 +91,26 @@ impl Facts<'_> {
         table.remark("deviations: the gain in standard deviations of what was before, as the document has it.");
         table
     }
+}
 
-    /// Everything for the eye: each run's mean and deviation.
-    pub(super) fn picture(&self, rows: &[Row]) -> String {
-        let mut bars = Bars {
-            title: "Until the job is done".into(),
-            axis: "seconds, mean and deviation".into(),
-            series: vec![String::new()],
-            lying: true,
-            ..Bars::default()
-        };
-        for name in ROWS {
-            if let Some(row) = find(rows, SCENARIO, name, metric::ELAPSED) {
-                bars.groups.push((name.into(), vec![Some(Bar::mean(&row.summary))]));
-            }
+/// Everything for the eye: the mean of the runs, the least and the most.
+pub(crate) fn picture(report: &Report) -> String {
+    let mut bars = Bars {
+        title: "Until the job is done".into(),
+        axis: "seconds: mean, least and most of the runs".into(),
+        series: vec![String::new()],
+        lying: true,
+        warning: report.environment.warning(),
+        ..Bars::default()
+    };
+    for name in ROWS {
+        if let Some(row) = find(&report.rows, SCENARIO, name, metric::ELAPSED) {
+            bars.groups.push((name.into(), vec![Some(Bar::mean(&row.summary))]));
         }
-        let place = self.model.map_or("this machine".to_owned(), |model| model.name().to_owned());
-        draw(
-            &format!("{} files, {} at a time, on {place}", self.plan.files, self.plan.jobs),
-            &[bars],
-        )
     }
+    let (files, jobs) = (&report.parameters["files"], &report.parameters["jobs"]);
+    let place = if report.machine == HERE { "this machine" } else { &report.machine };
+    draw(&format!("{files} files, {jobs} at a time, on {place}"), &[bars])
 }
 
 fn summary(runs: &[f64]) -> Summary {

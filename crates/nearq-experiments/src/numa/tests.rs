@@ -2,7 +2,7 @@ use super::*;
 
 fn options(machine: &str) -> NumaOptions {
     let machine = machine.to_owned();
-    let common = Common { machine, quick: true, runs: Some(2), duration: None };
+    let common = Common { machine, quick: true, runs: Some(2), ..Common::default() };
     NumaOptions { common, files: Some(4), jobs: Some(2), ..NumaOptions::default() }
 }
 
@@ -15,13 +15,16 @@ fn a_job_is_done_and_compared_here() {
         let user = report.find(SCENARIO, row, metric::USER).unwrap();
         assert!(user.summary.min > 0.0, "the processes used CPU time: {user:?}");
     }
-    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
+    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 0);
+    assert!(report.text.contains("Too small to judge: 4 files, 2 at a time, 2 runs."));
+    assert!(!report.text.contains("deviations"), "nothing is judged: {}", report.text);
     assert!(
         report.text.contains("Left out: tree") && report.text.contains("1397.3 ±1.6"),
         "{}",
         report.text
     );
     assert!(report.svg.contains("numa"));
+    assert!(crate::redraw::is_drawn_from_the_json(&report));
 }
 
 #[test]
@@ -29,6 +32,11 @@ fn a_simulated_job_is_the_same_for_a_seed() {
     let run = || numa(&options("opteron-2s"), &Progress::hidden()).unwrap();
     let (one, two) = (run(), run());
     assert_eq!(one.rows, two.rows);
+    let mut enough = options("opteron-2s");
+    enough.common.runs = Some(3);
+    let report = numa(&enough, &Progress::hidden()).unwrap();
+    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
+    assert!(report.text.contains("What is gained") && !report.text.contains("Too small"));
     assert!(one.find(SCENARIO, HOMES, metric::ELAPSED).unwrap().summary.mean > 0.0);
 }
 

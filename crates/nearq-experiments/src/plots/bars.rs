@@ -1,8 +1,8 @@
 //! Pictures of results in bars. The plotting library is young, so it is used in this file, `curves` and `heat` alone.
 
 use kuva::backend::svg::SvgBackend;
-use kuva::plot::BarPlot;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
+use kuva::plot::{BarPlot, ForestPlot};
 use kuva::render::annotations::ReferenceLine;
 use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
@@ -16,6 +16,8 @@ const COLOURS: [&str; 8] =
 const WIDTH: f64 = 960.0;
 /// Names up to this many letters leave room beside the bars.
 const SHORT_NAME: usize = 12;
+/// Names up to this many letters fit into the usual columns of a legend below the bars; longer ones need wider columns.
+const COLUMN_LETTERS: usize = 38;
 /// Height of a diagram whose bars stand.
 const HEIGHT: f64 = 330.0;
 
@@ -35,10 +37,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// The mean of the runs, give or take their deviation.
+    /// The mean of the runs, from the smallest to the largest of them.
     pub fn mean(summary: &Summary) -> Self {
-        let (value, deviation) = (summary.mean, summary.deviation);
-        Self { value, low: value - deviation, high: value + deviation }
+        Self { value: summary.mean, low: summary.min, high: summary.max }
     }
 
     /// The median of the runs, from the smallest to the largest of them.
@@ -60,10 +61,13 @@ pub struct Bars {
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
     /// Whether the bars lie, so that long names can be read.
     pub lying: bool,
-    /// Whether the axis grows by factors of ten. The values must not be below one.
+    /// Whether the axis grows by factors of ten. Then a length means nothing, and there are dots in place of bars, one below the other.
+    /// The values must be above zero.
     pub logarithmic: bool,
-    /// A line to compare with, and its name.
+    /// A line to compare with, and its name, which stands at the axis.
     pub reference: Option<(f64, String)>,
+    /// What makes the figures doubtful, if anything does.
+    pub warning: Option<String>,
 }
 
 /// Draws diagrams one below the other, under a title.
@@ -83,23 +87,28 @@ pub fn draw(title: &str, diagrams: &[Bars]) -> String {
 impl Bars {
     fn height(&self) -> f64 {
         let bars = self.groups.len() * self.series.len().max(1);
-        if self.lying { 110.0 + 24.0 * bars as f64 } else { HEIGHT }
+        if self.lying || self.logarithmic { 110.0 + 24.0 * bars as f64 } else { HEIGHT }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Bar> {
+        self.groups.iter().flat_map(|(_, bars)| bars).flatten()
     }
 
     /// Where the axis begins.
     fn least(&self) -> f64 {
-        if self.logarithmic { 1.0 } else { 0.0 }
+        if !self.logarithmic {
+            return 0.0;
+        }
+        let lowest = self.all().map(|bar| bar.low).fold(f64::INFINITY, f64::min);
+        if lowest.is_finite() { 10_f64.powf(lowest.log10().floor()) } else { 1.0 }
     }
 
-    /// Where the axis ends: at the highest bar and some room. A whisker that is longer is cut off, or one bad run
-    /// would leave nothing to see of the bars.
+    /// Where the axis ends: behind the longest whisker, which is never cut off.
     fn most(&self) -> f64 {
-        let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
         let reference = self.reference.as_ref().map_or(0.0, |(value, _)| *value);
-        let highest = bars().map(|bar| bar.value).fold(reference, f64::max);
-        let whisker = bars().map(|bar| bar.high).fold(highest, f64::max);
-        let room = if self.logarithmic { 5.0 } else { 1.25 };
-        (whisker * 1.03).min(highest * room).max(self.least() * room)
+        let longest = self.all().map(|bar| bar.high.max(bar.value)).fold(reference, f64::max);
+        let room = if self.logarithmic { 1.25 } else { 1.04 };
+        if longest > 0.0 { longest * room } else { 1.0 }
     }
 
     /// Lying bars are drawn from the bottom up: turned round, the first one is on top.
@@ -116,10 +125,28 @@ impl Bars {
         }
     }
 
+    /// A dot for each bar, with its name beside it.
+    fn dots(&self) -> Plot {
+        let mut plot = ForestPlot::new().with_show_null_line(false).with_cap_size(3.0);
+        for (name, bars) in &self.groups {
+            for (series, bar) in bars.iter().enumerate() {
+                let Some(Bar { value, low, high }) = *bar else { continue };
+                let name = match self.series.as_slice() {
+                    [_, _, ..] => format!("{name}, {}", self.series[series]),
+                    _ => name.clone(),
+                };
+                plot = plot.with_colored_row(name, value, low, high, colour(series));
+            }
+        }
+        Plot::Forest(plot)
+    }
+
     fn plot(&self) -> Plot {
+        if self.logarithmic {
+            return self.dots();
+        }
         let mut plot = BarPlot::new().with_horizontal(self.lying);
         let mut whiskers = Vec::new();
-        let most = self.most();
         let nothing = Bar { value: self.least(), low: self.least(), high: self.least() };
         for (name, bars) in self.in_order(self.groups.iter()) {
             let numbered = self.in_order(bars.iter().enumerate());
@@ -127,7 +154,7 @@ impl Bars {
             for (series, bar) in numbered {
                 let bar = bar.unwrap_or(nothing);
                 let value = bar.value.max(self.least());
-                whiskers.push((value - bar.low.max(self.least()), bar.high.min(most) - value));
+                whiskers.push((value - bar.low.max(self.least()), bar.high - value));
                 values.push((value, colour(series)));
             }
             plot = plot.with_group(name, values);
@@ -144,21 +171,28 @@ impl Bars {
             .with_title_size(15)
             .with_label_size(12)
             .with_tick_size(11);
-        layout = if self.lying {
+        let lying = self.lying || self.logarithmic;
+        let axis = match &self.reference {
+            Some((_, name)) => format!("{}; the dashed line is {name}", self.axis),
+            None => self.axis.clone(),
+        };
+        layout = if lying {
             layout
-                .with_x_label(&self.axis)
+                .with_x_label(axis)
+                .with_x_tick_format(super::ticks())
                 .with_x_axis_min(self.least())
                 .with_x_axis_max(self.most())
         } else {
             layout
-                .with_y_label(&self.axis)
+                .with_y_label(axis)
+                .with_y_tick_format(super::ticks())
                 .with_y_axis_min(self.least())
                 .with_y_axis_max(self.most())
         };
         if self.logarithmic {
-            layout = if self.lying { layout.with_log_x() } else { layout.with_log_y() };
+            layout = layout.with_log_x();
         }
-        if self.series.len() > 1 {
+        if self.series.len() > 1 && !self.logarithmic {
             let entry = |(series, label): (usize, &String)| LegendEntry {
                 label: label.clone(),
                 color: colour(series).into(),
@@ -170,15 +204,18 @@ impl Bars {
                 .with_legend_entries(entries.collect())
                 .with_legend_position(self.legend_position());
         }
-        if let Some((value, name)) = &self.reference {
-            let line = if self.lying {
+        if self.series.iter().any(|name| name.len() > COLUMN_LETTERS) {
+            layout = layout.with_legend_col_limit(2);
+        }
+        if let Some((value, _)) = &self.reference {
+            let line = if lying {
                 ReferenceLine::vertical(*value)
             } else {
                 ReferenceLine::horizontal(*value)
             };
-            layout = layout.with_reference_line(line.with_label(name));
+            layout = layout.with_reference_line(line);
         }
-        layout
+        super::warned(layout, self.warning.as_deref())
     }
 }
 
@@ -211,9 +248,36 @@ mod tests {
             ],
             lying: true,
             logarithmic: false,
-            reference: Some((140.0, "goal".into())),
+            reference: Some((140.0, "the goal".into())),
+            warning: Some("other programs ran".into()),
         };
         vec![standing, lying]
+    }
+
+    #[test]
+    fn a_whisker_is_never_cut_off() {
+        let mut bars = sample().remove(0);
+        bars.groups[0].1[0] = Some(Bar { value: 700.0, low: 1.0, high: 9000.0 });
+        assert!(bars.most() > 9000.0);
+        let summary = Summary::of(&[0.0, 50.0, 0.0]).unwrap();
+        let Bar { low, high, .. } = Bar::mean(&summary);
+        assert_eq!((low, high), (0.0, 50.0), "a deviation would go below zero");
+    }
+
+    #[test]
+    fn where_the_axis_grows_by_factors_of_ten_there_are_dots_of_one_size() {
+        let mut bars = sample().remove(1);
+        (bars.logarithmic, bars.reference) = (true, None);
+        assert!(matches!(bars.plot(), Plot::Forest(_)));
+        assert_eq!(bars.least(), 100.0, "it begins below the lowest whisker");
+        let svg = draw("dots", &[bars]);
+        assert!(svg.contains(">nearq requeue<") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn nothing_is_written_over_the_bars() {
+        let svg = draw("nearq bench dispatch", &sample());
+        assert!(!svg.contains(">the goal<"), "the line's name is at the axis");
     }
 
     #[test]
@@ -226,8 +290,8 @@ mod tests {
             "MED",
             "cpu+strict",
             "nearq requeue",
-            "goal",
-            "ns",
+            "ns; the dashed line is the goal",
+            "other programs ran",
         ];
         for word in words {
             assert!(svg.contains(&format!(">{word}<")), "{word} is missing");

@@ -35,6 +35,8 @@ pub struct Curves {
     pub up: String,
     /// The curves.
     pub curves: Vec<Curve>,
+    /// What makes the figures doubtful, if anything does.
+    pub warning: Option<String>,
 }
 
 /// Draws them.
@@ -61,7 +63,7 @@ impl Curves {
     }
 
     fn layout(&self, plots: &[Plot]) -> Layout {
-        Layout::auto_from_plots(plots)
+        let layout = Layout::auto_from_plots(plots)
             .with_title(&self.title)
             .with_title_size(16)
             .with_label_size(13)
@@ -69,7 +71,9 @@ impl Curves {
             .with_x_label(&self.across)
             .with_y_label(&self.up)
             .with_log_scale()
-            .with_legend_position(LegendPosition::OutsideRightTop)
+            .with_tick_format(super::ticks())
+            .with_legend_position(LegendPosition::OutsideRightTop);
+        super::warned(layout, self.warning.as_deref())
     }
 }
 
@@ -102,6 +106,7 @@ mod tests {
             across: "ms".into(),
             up: "share".into(),
             curves: many,
+            warning: None,
         });
         for word in ["Latencies", "ms", "share", "row 0", "row 8"] {
             assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
@@ -116,9 +121,10 @@ mod tests {
             across: "writers".into(),
             up: "rate".into(),
             curves: vec![Curve { name: "a lock".into(), points: vec![(1.0, 3e6), (64.0, 1e6)] }],
+            warning: Some("others ran".into()),
         };
         let svg = draw_all(&[curves("above"), curves("below")]);
-        for word in ["above", "below", "writers", "rate", "a lock"] {
+        for word in ["above", "below", "writers", "rate", "a lock", "others ran", "1,000,000"] {
             assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
         }
         assert_eq!(svg.matches("<svg").count(), 1);

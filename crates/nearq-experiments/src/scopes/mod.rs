@@ -14,6 +14,7 @@ mod issuer;
 mod judgement;
 mod kernel;
 mod payload;
+pub(crate) mod picture;
 mod render;
 mod run;
 mod scenario;
@@ -257,8 +258,9 @@ impl<'o> Experiment<'o> {
             conditions: &conditions,
             wake_within_cache: self.options.wake_within_cache,
             judgements: judgements.as_deref(),
+            show_goals: self.options.common.goals,
         };
-        let (text, svg) = (facts.text(&rows), facts.picture(&rows));
+        let text = facts.text(&rows);
         let coincide: Map<String, Value> = self
             .planned
             .iter()
@@ -290,7 +292,11 @@ impl<'o> Experiment<'o> {
             parameters["judgements"] = json!(judgements);
         }
         let environment = conditions.environment;
-        Report { experiment: "scopes", machine, environment, parameters, rows, text, svg }
+        let svg = String::new();
+        let mut report =
+            Report { experiment: "scopes", machine, environment, parameters, rows, text, svg };
+        report.svg = picture::picture(&report);
+        report
     }
 }
 

@@ -1,15 +1,14 @@
-//! The tables and the picture of `scopes`, beside the document's figures.
+//! The tables of `scopes`, beside the document's figures.
 
-use super::configuration::{Planned, Policy, of_document};
+use super::configuration::{Planned, of_document};
 use super::declared::Declared;
 use super::judgement::Judgement;
 use super::scenario::{Scenario, published};
 use super::{Conditions, Times};
-use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Row, Summary, Table, find, plus_minus};
 
-/// What the tables and the picture are made from, beside the rows.
+/// What the tables are made from, beside the rows.
 pub(super) struct Facts<'f> {
     pub(super) scenarios: &'f [Scenario],
     pub(super) planned: &'f [Planned],
@@ -18,6 +17,8 @@ pub(super) struct Facts<'f> {
     pub(super) wake_within_cache: bool,
     /// Those of a simulated run.
     pub(super) judgements: Option<&'f [Judgement]>,
+    /// Whether it is shown what was to be reached.
+    pub(super) show_goals: bool,
 }
 
 impl Facts<'_> {
@@ -69,7 +70,8 @@ impl Facts<'_> {
             text.push_str(&format!("\n{}", self.behind(rows)));
         }
         text.push_str(&self.closing());
-        if let Some(judgements) = self.judgements.filter(|judgements| !judgements.is_empty()) {
+        let judgements = self.judgements.filter(|all| self.show_goals && !all.is_empty());
+        if let Some(judgements) = judgements {
             text.push_str(&format!("\n{}{}", judged(judgements), signs(judgements)));
         }
         text
@@ -149,42 +151,6 @@ impl Facts<'_> {
         table
     }
 
-    /// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; none where nothing was published.
-    fn shares(&self, rows: &[Row], policy: Policy) -> Option<Bars> {
-        let mut groups = Vec::new();
-        for scenario in self.scenarios {
-            let mean =
-                |row: &str| Some(find(rows, &scenario.name, row, metric::THROUGHPUT)?.summary);
-            let of = published(&scenario.name, "system")?;
-            for plan in self.run(policy) {
-                let base = mean(plan.configuration.base())?;
-                let name = plan.configuration.name;
-                if let (Some(own), Some(document)) = (mean(name), published(&scenario.name, name)) {
-                    let share = |value: f64| value / base.mean * 100.0;
-                    let own =
-                        Bar { value: share(own.mean), low: share(own.min), high: share(own.max) };
-                    let value = document.throughput.0 / of.throughput.0 * 100.0;
-                    let document = Bar { value, low: value, high: value };
-                    let group = format!("{} {}", scenario.name, of_document(name));
-                    groups.push((group, vec![Some(own), Some(document)]));
-                }
-            }
-        }
-        let whose = match policy {
-            Policy::Ours => "our queues, nobody helps",
-            Policy::Kernel => "the kernel's policy",
-        };
-        Some(Bars {
-            title: format!("Bandwidth as a share of system's: {whose}"),
-            axis: "% of system".into(),
-            series: vec!["simulated".into(), "published".into()],
-            groups,
-            lying: true,
-            reference: Some((100.0, "system".into())),
-            ..Bars::default()
-        })
-    }
-
     /// Which configurations coincide and why, and what the published figures are.
     fn closing(&self) -> String {
         let same = self
@@ -214,77 +180,6 @@ impl Facts<'_> {
              May 2023. Compare the last columns: another machine's bandwidth says nothing, what a scope costs or gains does.\n",
         );
         text
-    }
-
-    /// The configurations of a policy that are run.
-    fn run(&self, policy: Policy) -> impl Iterator<Item = &Planned> {
-        let run = self.planned.iter().filter(|plan| plan.same_as.is_none());
-        run.filter(move |plan| plan.configuration.policy == policy)
-    }
-
-    /// One metric of a policy's rows.
-    fn bars(
-        &self,
-        rows: &[Row],
-        policy: Policy,
-        title: &str,
-        (axis, metric): (&str, Metric),
-    ) -> Bars {
-        let group = |scenario: &Scenario| {
-            let bar = |plan: &Planned| {
-                let row = find(rows, &scenario.name, plan.configuration.name, metric)?;
-                Some(Bar::mean(&row.summary))
-            };
-            let what = format!("{} ({} x {})", scenario.name, scenario.issuers, scenario.in_flight);
-            (what, self.run(policy).map(bar).collect())
-        };
-        let series = self.run(policy).map(|plan| self.with_those_that_coincide(plan)).collect();
-        let groups = self.scenarios.iter().map(group).collect();
-        Bars { title: title.into(), axis: axis.into(), series, groups, ..Bars::default() }
-    }
-
-    /// Bandwidth and CPU use at a glance, the kernel's policy apart.
-    pub(super) fn picture(&self, rows: &[Row]) -> String {
-        let environment = &self.conditions.environment;
-        let (bandwidth, cpu) =
-            (("MiB/s", metric::THROUGHPUT), ("% of the CPUs", metric::CPU_PERCENT));
-        let verified = "Data encrypted, stored, decrypted and verified";
-        let mut diagrams = vec![
-            self.bars(rows, Policy::Ours, &format!("{verified} (higher is better)"), bandwidth),
-            self.bars(
-                rows,
-                Policy::Ours,
-                "CPU time used (higher: fewer CPUs idle while work waits)",
-                cpu,
-            ),
-        ];
-        if self.run(Policy::Kernel).next().is_some() {
-            let title = format!("{verified}: the kernel's policy");
-            diagrams.push(self.bars(rows, Policy::Kernel, &title, bandwidth));
-            diagrams.push(self.bars(
-                rows,
-                Policy::Kernel,
-                "CPU time used: the kernel's policy",
-                cpu,
-            ));
-        }
-        if self.judgements.is_some_and(|all| all.iter().any(|one| one.published.is_some())) {
-            diagrams.extend(self.shares(rows, Policy::Kernel));
-            diagrams.extend(self.shares(rows, Policy::Ours));
-        }
-        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-        draw(&format!("nearq bench scopes: {model}, {} CPUs", environment.cpus), &diagrams)
-    }
-
-    /// A configuration's name for the legend.
-    fn with_those_that_coincide(&self, plan: &Planned) -> String {
-        let name = plan.configuration.name;
-        let same = self
-            .planned
-            .iter()
-            .filter(|other| other.same_as.as_ref().is_some_and(|(to, _)| *to == name));
-        let same: Vec<_> = same.map(|other| other.configuration.name).collect();
-        if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
     }
 }
 

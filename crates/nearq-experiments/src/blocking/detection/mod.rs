@@ -6,7 +6,7 @@
 //! nothing to be noticed: what does the monitor's thread use?
 
 mod monitor;
-mod render;
+pub(crate) mod render;
 mod scene;
 
 pub use monitor::{Cost, Monitor};
@@ -127,8 +127,9 @@ pub fn detection(
     let rows = collector.rows();
     let goals = judge(&rows);
     let environment = watch.finish();
-    let text = render::text(&rows, &goals, &plan, cpus.len(), &environment);
-    let svg = render::picture(&rows, &environment);
+    let show_goals = options.common.goals;
+    let shown = show_goals.then_some(&*goals);
+    let text = render::text(&rows, shown, &plan, cpus.len(), &environment);
     let parameters = json!({
         "quick": options.common.quick,
         "rounds": plan.rounds,
@@ -138,8 +139,11 @@ pub fn detection(
         "cpus": cpus.to_list(),
         "targets": goals,
     });
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "blocking", machine, environment, parameters, rows, text, svg })
+    let (machine, svg) = (machine.name().to_owned(), String::new());
+    let mut report =
+        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
+    report.svg = render::picture(&report, show_goals);
+    Ok(report)
 }
 
 fn measure(cpus: &CpuSet, case: &Case, plan: &Plan, seed: u64) -> Result<Measured, Error> {

@@ -3,12 +3,12 @@
 use super::{CASES, Goal, Plan, SCENARIO};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, Row, Table, find, rounded};
+use nearq_report::{Environment, Report, Row, Table, find, rounded};
 
 /// Everything for people.
 pub(super) fn text(
     rows: &[Row],
-    goals: &[Goal],
+    goals: Option<&[Goal]>,
     plan: &Plan,
     cpus: usize,
     environment: &Environment,
@@ -48,6 +48,7 @@ pub(super) fn text(
         ]);
     }
     text.push_str(&table.to_string());
+    let Some(goals) = goals else { return text };
     let mut table = Table::new("Targets: medians of the rounds", &["", "", "", "goal", ""]);
     for goal in goals {
         table.row(vec![
@@ -63,7 +64,8 @@ pub(super) fn text(
 }
 
 /// Latencies and cost at a glance.
-pub(super) fn picture(rows: &[Row], environment: &Environment) -> String {
+pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
+    let (rows, environment) = (report.rows.as_slice(), &report.environment);
     let bar =
         |row: &str, metric: Metric| Some(Bar::median(&find(rows, SCENARIO, row, metric)?.summary));
     let groups = |metrics: &[Metric]| {
@@ -80,7 +82,8 @@ pub(super) fn picture(rows: &[Row], environment: &Environment) -> String {
         groups: groups(&[metric::DETECTION_P50, metric::DETECTION_P99]),
         lying: true,
         logarithmic: false,
-        reference: Some((super::GOALS_MS[1], "goal for p99".into())),
+        reference: show_goals.then(|| (super::GOALS_MS[1], "the goal for p99".into())),
+        warning: environment.warning(),
     };
     let cost = Bars {
         title: "What the monitor's thread uses while work waits (shorter is better)".into(),
@@ -90,6 +93,7 @@ pub(super) fn picture(rows: &[Row], environment: &Environment) -> String {
         lying: true,
         logarithmic: false,
         reference: None,
+        warning: environment.warning(),
     };
     let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
     draw(&format!("nearq bench blocking --detection: {model}"), &[latency, cost])

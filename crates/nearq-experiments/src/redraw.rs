@@ -1,0 +1,42 @@
+//! Pictures of experiments that ran before, from the JSON that they wrote.
+
+use crate::{blocking, dispatch, home, lock, numa, scopes};
+use nearq_report::{Error, Report};
+
+/// Whether the picture of a report, with goals, is the one that its JSON gives.
+#[cfg(test)]
+pub(crate) fn is_drawn_from_the_json(report: &Report) -> bool {
+    // The library numbers what it draws, through the whole process.
+    let without_numbers = |svg: &str| {
+        let parts = svg.split("kuva-clip-");
+        parts
+            .map(|part| part.trim_start_matches(|letter: char| letter.is_ascii_digit()))
+            .collect::<String>()
+    };
+    let read = Report::from_json(&report.to_json()).expect("what was written is read");
+    let drawn = redraw(&read, true).expect("all is in the JSON");
+    without_numbers(&drawn) == without_numbers(&report.svg)
+}
+
+/// The picture of a report that was read from its JSON; with the project's goals, where it has some.
+///
+/// # Errors
+/// The JSON of that experiment has not all that its picture shows.
+pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
+    Ok(match report.experiment {
+        "blocking" if report.parameters["blocks"].is_number() => {
+            blocking::detection::render::picture(report, goals)
+        }
+        "blocking" => blocking::render::picture(report),
+        "dispatch" => dispatch::render::picture(report, goals),
+        "home" => home::render::picture(report),
+        "lock" => lock::render::picture(report),
+        "numa" => numa::render::picture(report),
+        "scopes" => scopes::picture::picture(report),
+        other => {
+            return Err(Error::input(format!(
+                "the JSON of {other} has not all that its picture shows; run it again with --svg"
+            )));
+        }
+    })
+}
