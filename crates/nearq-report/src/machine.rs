@@ -5,6 +5,7 @@ use crate::Error;
 use nearq_platform::{Linux, Platform as _};
 use nearq_sim::{MachineError, Simulation};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
+use std::io::ErrorKind;
 
 /// The machine that the command runs on.
 pub const HERE: &str = "here";
@@ -24,9 +25,27 @@ pub struct Machine {
 /// What a person who gave a path to `--on` can do.
 fn remedy(error: &TopologyError) -> &'static str {
     match error {
-        TopologyError::Unreadable { .. } => "; give a path that exists and that you may read",
+        TopologyError::Unreadable { source, .. } => match source.kind() {
+            ErrorKind::NotFound | ErrorKind::PermissionDenied => {
+                "; give a path that exists and that you may read"
+            }
+            ErrorKind::NotADirectory => {
+                "; sysfs: takes a folder; give an hwloc XML file without sysfs:"
+            }
+            _ => {
+                "; give an hwloc XML file, or sysfs:DIR with a folder that a machine's /sys was unpacked into"
+            }
+        },
+        TopologyError::Packed { by: "bzip2" | "gzip" | "xz" | "zstd" | "tar", .. } => {
+            "; unpack an archive (tar -xf FILE) and give sysfs:DIR with the folder that holds its sys; unpack a compressed XML file \
+             (bunzip2, gunzip, unxz, unzstd) and give the XML file"
+        }
+        TopologyError::Packed { .. } => {
+            "; unpack it and give sysfs:DIR with the folder that holds a machine's sys, or the XML file in it"
+        }
+        TopologyError::NotSysfs { inside: Some(_), .. } => "; give that folder",
         TopologyError::NotSysfs { .. } => {
-            "; give the folder that a machine's /sys was unpacked into, or / for this machine"
+            "; give sysfs:DIR with the folder that a machine's /sys was unpacked into (tar -xf FILE for an archive), or / for this machine"
         }
         TopologyError::Xml { .. } => "; such a file is written by `lstopo machine.xml`",
         _ => "",
@@ -264,6 +283,27 @@ mod tests {
                 assert!(text.contains(part), "{part} is missing from {text}");
             }
         }
+        let folder = std::env::temp_dir().join(format!("nearq-packed-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("inside/sys/devices/system/cpu")).unwrap();
+        let path = folder.join("m.tar.bz2");
+        std::fs::write(&path, "BZh91AY").unwrap();
+        for name in [path.display().to_string(), format!("sysfs:{}", path.display())] {
+            let text = refused(&name);
+            for part in ["made by bzip2", "tar -xf", "sysfs:DIR", "XML"] {
+                assert!(text.contains(part), "{part} is missing from {text}");
+            }
+            assert!(!text.contains("that exists and that you may read"), "{text}");
+        }
+        let text = refused(&folder.display().to_string());
+        assert!(text.ends_with("inside does; give that folder"), "{text}");
+        std::fs::remove_dir_all(&folder).unwrap();
+        let text = refused("/dev/zero");
+        assert!(
+            text.contains("not a regular file; give an hwloc XML file, or sysfs:DIR"),
+            "{text}"
+        );
+        assert!(refused("sysfs:/etc/passwd").contains("sysfs: takes a folder"));
+        assert!(refused("/nonexistent").contains("that exists and that you may read"));
         assert!(refused("pack:8 core:1024").contains("4096"));
         assert!(refused("core:0").contains("core:0"));
     }

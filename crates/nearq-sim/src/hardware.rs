@@ -35,9 +35,10 @@ impl Hardware {
         let mut places = vec![Place::default(); numbers];
         let mut siblings = vec![Vec::new(); numbers];
         let mut capacities = vec![FULL_CAPACITY; numbers];
+        // A CPU of unknown node counts as one of the first that has CPUs: it needs some place.
+        let some = topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0);
         for cpu in topology.cpus() {
-            // A CPU of unknown node counts as one of the first: it needs some place.
-            let node = cpu.node.unwrap_or(0) as u32;
+            let node = cpu.node.unwrap_or(some) as u32;
             places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
             let core = &topology.cores()[cpu.core].cpus;
             siblings[cpu.id] =

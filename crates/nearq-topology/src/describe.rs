@@ -1,8 +1,21 @@
 //! Machines as users name them on a command line.
 
-use crate::{Topology, TopologyError};
-use std::fs;
+use crate::{Topology, TopologyError, regular};
+use std::io;
 use std::path::Path;
+
+/// How files begin that are packed or compressed, and by what they are made. Unpacked archives have their mark further on.
+const PACKED: [(&[u8], &str); 6] = [
+    (b"BZh", "bzip2"),
+    (b"\x1f\x8b", "gzip"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"PK\x03\x04", "zip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+];
+
+/// The mark of an unpacked archive, and where it is.
+const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 
 impl Topology {
     /// Reads whatever a user may name: `sysfs:DIR` with a folder that holds a machine's `/sys`, the path of an
@@ -23,16 +36,18 @@ impl Topology {
     pub fn from_description(text: &str) -> Result<Self, TopologyError> {
         let name = text.trim();
         if let Some(folder) = name.strip_prefix("sysfs:") {
-            return Self::from_sysfs(Path::new(folder));
+            let folder = Path::new(folder);
+            if folder.is_file() {
+                text_of(folder)?;
+            }
+            return Self::from_sysfs(folder);
         }
         let path = Path::new(name);
         if path.is_dir() {
             return Self::from_sysfs(path);
         }
         if path.exists() || name.starts_with('/') {
-            let text = fs::read_to_string(path)
-                .map_err(|source| TopologyError::Unreadable { path: path.into(), source })?;
-            return Self::from_hwloc_xml(&text);
+            return Self::from_hwloc_xml(&text_of(path)?);
         }
         // A description always says how many of something; what has no ':' or looks like a path is a mistake.
         let is_file_name = path.extension().is_some() || name.contains('/');
@@ -41,4 +56,19 @@ impl Topology {
         }
         Err(TopologyError::Description { text: name.into() })
     }
+}
+
+/// The text of a file.
+fn text_of(path: &Path) -> Result<String, TopologyError> {
+    let unreadable = |source| TopologyError::Unreadable { path: path.into(), source };
+    let bytes = regular::read(path).map_err(unreadable)?;
+    let is_archive = bytes.get(ARCHIVE.1..).is_some_and(|rest| rest.starts_with(ARCHIVE.0));
+    let packed = PACKED.iter().find(|(mark, _)| bytes.starts_with(mark)).map(|(_, by)| *by);
+    if let Some(by) = packed.or(is_archive.then_some("tar")) {
+        return Err(TopologyError::Packed { path: path.into(), by });
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        let reason = "it is not a text, so not a machine in hwloc's XML format";
+        unreadable(io::Error::new(io::ErrorKind::InvalidData, reason))
+    })
 }

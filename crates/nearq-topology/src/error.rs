@@ -1,9 +1,9 @@
 //! The errors of this crate: each names the value and what is wrong with it. An error about a text that the caller gave also says what is
 //! allowed there; what a person at the command line may do about a path is for the command to say.
 
-use crate::MAX_CPUS;
 use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
+use crate::{MAX_CPUS, MAX_NODES};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,22 @@ pub enum TopologyError {
     NotSysfs {
         /// The folder.
         path: PathBuf,
+        /// A folder in it that does.
+        inside: Option<PathBuf>,
+    },
+    /// A file is packed or compressed, so it is not the text of a machine.
+    Packed {
+        /// The file.
+        path: PathBuf,
+        /// What made it, such as `bzip2`.
+        by: &'static str,
+    },
+    /// The files of a machine are more than is read of one.
+    TooLarge {
+        /// The folder that holds them.
+        path: PathBuf,
+        /// What there is too much of, and the limit.
+        reason: String,
     },
     /// A text is not hwloc XML, or misses something that cannot be done without.
     Xml {
@@ -107,6 +123,11 @@ pub enum TopologyError {
         /// How many it has.
         count: usize,
     },
+    /// The machine has more than [`MAX_NODES`] nodes.
+    TooManyNodes {
+        /// How many it has.
+        count: usize,
+    },
     /// Node distances that do not fit the machine; see [`Topology::with_distances`](crate::Topology::with_distances).
     Distances {
         /// What is wrong.
@@ -114,14 +135,14 @@ pub enum TopologyError {
     },
 }
 
-/// "No such file", as Linux numbers it.
-const ENOENT: i32 = 2;
-
 impl TopologyError {
     /// The path that could not be read, or that holds no machine.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Unreadable { path, .. } | Self::NotSysfs { path } => Some(path),
+            Self::Unreadable { path, .. }
+            | Self::NotSysfs { path, .. }
+            | Self::Packed { path, .. }
+            | Self::TooLarge { path, .. } => Some(path),
             _ => None,
         }
     }
@@ -138,9 +159,9 @@ impl TopologyError {
     pub(crate) fn unread(&self) -> Option<Unread> {
         match self {
             Self::Unreadable { path, source } => Some(Unread::new(path, source)),
-            Self::NotSysfs { path } => {
+            Self::NotSysfs { path, .. } => {
                 let path = path.join("sys").join(CPU_FOLDER);
-                Some(Unread::new(&path, &io::Error::from_raw_os_error(ENOENT)))
+                Some(Unread::new(&path, &io::Error::from_raw_os_error(libc::ENOENT)))
             }
             _ => None,
         }
@@ -153,11 +174,15 @@ impl fmt::Display for TopologyError {
             Self::Unreadable { path, source } => {
                 write!(f, "cannot read {}: {source}", path.display())
             }
-            Self::NotSysfs { path } => write!(
-                f,
-                "{}: holds neither sys/devices/system/cpu nor devices/system/cpu",
-                path.display()
-            ),
+            Self::NotSysfs { path, inside } => {
+                let text = "holds neither sys/devices/system/cpu nor devices/system/cpu";
+                write!(f, "{}: {text}", path.display())?;
+                inside.as_ref().map_or(Ok(()), |inside| write!(f, "; {} does", inside.display()))
+            }
+            Self::Packed { path, by } => {
+                write!(f, "{}: made by {by}, so it must be unpacked first", path.display())
+            }
+            Self::TooLarge { path, reason } => write!(f, "{}: {reason}", path.display()),
             Self::Xml { reason } => {
                 write!(f, "not a machine in hwloc's XML format (version 2): {reason}")
             }
@@ -185,6 +210,12 @@ impl fmt::Display for TopologyError {
                 write!(
                     f,
                     "{count} CPUs: more than the {MAX_CPUS} that are supported; describe a smaller machine"
+                )
+            }
+            Self::TooManyNodes { count } => {
+                write!(
+                    f,
+                    "{count} nodes: more than the {MAX_NODES} that are supported; describe a smaller machine"
                 )
             }
             Self::Distances { reason } => {

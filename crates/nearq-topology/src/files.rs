@@ -1,6 +1,10 @@
 //! Reading the small text files of `/sys` and `/proc` below some root, noting what could not be read.
+//!
+//! The root may be a folder that somebody made. So regular files alone are read, each up to a size, and there is a limit on all that is looked
+//! at below one root: behind it, nothing more is found, and [`Files::too_much`] says why.
 
 use crate::error::quoted;
+use crate::regular;
 use crate::unread::{self, Unread, is_absent};
 use crate::{CpuSet, TopologyError};
 use std::fs;
@@ -12,6 +16,15 @@ pub(crate) const CPU_FOLDER: &str = "devices/system/cpu";
 
 /// The folder of the nodes, below a `/sys`.
 pub(crate) const NODE_FOLDER: &str = "devices/system/node";
+
+/// In so many entries of a folder that is no machine one is looked for.
+const MOST_INSIDE: usize = 100;
+
+/// The most files, folders and entries of folders that are looked at of one machine. One of 4096 CPUs has some 300,000.
+const MOST_LOOKS: usize = 1_000_000;
+
+/// The most bytes that are read of one machine. One of 4096 CPUs has some 60 MiB.
+const MOST_BYTES: usize = 256 << 20;
 
 /// Where a machine's `/sys` and `/proc` are.
 #[derive(Debug)]
@@ -36,10 +49,13 @@ impl Roots {
         }
         // Says why if the folder is not there or closed to us.
         accessed();
-        match fs::read_dir(root) {
-            Ok(_) => Err(TopologyError::NotSysfs { path: root.into() }),
-            Err(source) => Err(TopologyError::Unreadable { path: root.into(), source }),
-        }
+        let entries = fs::read_dir(root)
+            .map_err(|source| TopologyError::Unreadable { path: root.into(), source })?;
+        // An archive of a machine often holds one folder that holds the rest.
+        let paths = entries.take(MOST_INSIDE).flatten().map(|entry| entry.path());
+        let inside =
+            paths.filter(|path| is_folder(&path.join("sys").join(CPU_FOLDER)).unwrap_or(false));
+        Err(TopologyError::NotSysfs { path: root.into(), inside: inside.min() })
     }
 
     /// `root/sys` and `root/proc`.
@@ -79,6 +95,8 @@ pub(crate) struct Files {
     suppressed: usize,
     /// What is there and could not be read.
     pub unread: Vec<Unread>,
+    looks: usize,
+    bytes: usize,
 }
 
 /// More notes than this about single files help nobody.
@@ -96,6 +114,26 @@ impl Files {
         }
     }
 
+    /// What there is more of than is read of one machine. What was found is a part then.
+    pub(crate) fn too_much(&self) -> Option<String> {
+        if self.looks > MOST_LOOKS {
+            Some(format!(
+                "more than {MOST_LOOKS} files and folders, the most that are looked at of a machine"
+            ))
+        } else if self.bytes > MOST_BYTES {
+            Some(format!("more than {} MiB, the most that is read of a machine", MOST_BYTES >> 20))
+        } else {
+            None
+        }
+    }
+
+    /// Counts a look, and says whether there may be another one.
+    fn may_look(&mut self) -> bool {
+        accessed();
+        self.looks += 1;
+        self.looks <= MOST_LOOKS && self.bytes <= MOST_BYTES
+    }
+
     /// Something is there and cannot be read.
     fn cannot_read(&mut self, path: &Path, error: &io::Error) {
         unread::add(&mut self.unread, path, error);
@@ -104,10 +142,24 @@ impl Files {
 
     /// Whether there is such a folder; no, with a note, if that cannot be told.
     pub(crate) fn is_folder(&mut self, path: &Path) -> bool {
+        self.looks += 1;
         is_folder(path).unwrap_or_else(|error| {
             self.cannot_read(path, &error);
             false
         })
+    }
+
+    /// Whether there is such a file, of any kind; no, with a note, if that cannot be told.
+    pub(crate) fn is_file(&mut self, path: &Path) -> bool {
+        self.may_look()
+            && fs::symlink_metadata(path).map(|metadata| !metadata.is_dir()).unwrap_or_else(
+                |error| {
+                    if !is_absent(&error) {
+                        self.cannot_read(path, &error);
+                    }
+                    false
+                },
+            )
     }
 
     /// The notes, and how many more there would be.
@@ -123,10 +175,13 @@ impl Files {
 
     /// The text of a file; `None` if there is no such file, or, with a note, if it cannot be read.
     pub(crate) fn text(&mut self, path: &Path) -> Option<String> {
-        accessed();
-        match fs::read(path) {
+        if !self.may_look() {
+            return None;
+        }
+        match regular::read(path) {
             // Copies of such files may be padded with zero bytes.
             Ok(bytes) => {
+                self.bytes += bytes.len();
                 let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
                 Some(String::from_utf8_lossy(bytes).trim().to_owned())
             }
@@ -167,17 +222,36 @@ impl Files {
         self.parsed(path, |text| CpuSet::parse_list(text).map_err(|error| error.to_string()))
     }
 
-    /// A set of CPUs that the kernel writes as a mask and, since 2.6.26, as a list too.
+    /// A set of CPUs that the kernel writes as a mask and, since 2.6.26, as a list too: the first that is not empty.
     pub(crate) fn set(&mut self, folder: &Path, mask: &str, list: &str) -> Option<CpuSet> {
         let parse = |text: &str| CpuSet::parse_mask(text).map_err(|error| error.to_string());
-        self.parsed(&folder.join(mask), parse).or_else(|| self.list(&folder.join(list)))
+        let set = self.parsed(&folder.join(mask), parse);
+        if set.as_ref().is_some_and(|set| !set.is_empty()) {
+            return set;
+        }
+        self.list(&folder.join(list)).or(set)
+    }
+
+    /// As [`set`](Self::set), of sets that hold `cpu`.
+    pub(crate) fn set_with(
+        &mut self,
+        cpu: usize,
+        folder: &Path,
+        mask: &str,
+        list: &str,
+    ) -> Option<CpuSet> {
+        let parse = |text: &str| CpuSet::parse_mask(text).map_err(|error| error.to_string());
+        let holds = |set: &CpuSet| set.contains(cpu);
+        let set = self.parsed(&folder.join(mask), parse).filter(holds);
+        set.or_else(|| self.list(&folder.join(list)).filter(holds))
     }
 
     /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
     pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
-        accessed();
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let entries = match entries {
+        if !self.may_look() {
+            return Vec::new();
+        }
+        let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) => {
                 if !is_absent(&error) {
@@ -186,14 +260,23 @@ impl Files {
                 return Vec::new();
             }
         };
-        let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
-        let digits = |name: &str| {
+        let number = |name: &str| -> Option<usize> {
             name.strip_prefix(prefix)
                 .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()))?
                 .parse()
                 .ok()
         };
-        let mut numbers: Vec<usize> = names.filter_map(|name| digits(&name)).collect();
+        let mut numbers: Vec<usize> = Vec::new();
+        for entry in entries.take(MOST_LOOKS + 1 - self.looks) {
+            self.looks += 1;
+            match entry {
+                Ok(entry) => numbers.extend(entry.file_name().to_str().and_then(number)),
+                Err(error) => {
+                    self.cannot_read(folder, &error);
+                    return Vec::new();
+                }
+            }
+        }
         numbers.sort_unstable();
         numbers
     }

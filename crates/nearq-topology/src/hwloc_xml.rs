@@ -4,11 +4,16 @@
 //! CPUs of whatever it is attached to; of several nodes with the same CPUs (slow and fast memory) the first
 //! one in number gets them.
 
-use crate::assemble::{Draft, number};
+mod limits;
+
+use crate::assemble::{Draft, cache_level, number};
 use crate::error::quoted;
-use crate::{Cache, CacheKind, CpuSet, Group, MAX_CPU, Node, Topology, TopologyError};
+use crate::{CacheKind, CpuSet, MAX_CPU, MAX_NODES, Node, Topology, TopologyError};
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::collections::BTreeMap;
+
+/// Of more kinds of cores than this the rest is left out.
+const MOST_KINDS: usize = 64;
 
 /// A distance matrix holds latencies if this bit of its kind is set.
 const KIND_LATENCY: u64 = 4;
@@ -17,8 +22,9 @@ impl Topology {
     /// Reads an hwloc XML file, as `lstopo machine.xml` writes it, from its text.
     ///
     /// # Errors
-    /// If it is not XML, not hwloc's format of version 2 or later, contradicts itself, or has no CPU or more
-    /// than [`MAX_CPUS`](crate::MAX_CPUS).
+    /// If it is not XML, not hwloc's format of version 2 or later, contradicts itself, has no CPU or more
+    /// than [`MAX_CPUS`](crate::MAX_CPUS), or is larger than any machine's: more than 16 MiB, half a million parts, 64
+    /// attributes of one element or 256 elements in each other. Entities and name spaces are refused.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -38,10 +44,19 @@ impl Topology {
 }
 
 fn read(text: &str) -> Result<Draft, String> {
+    limits::check(text)?;
     // hwloc's files name a document type, which the parser refuses by default.
-    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-    let document =
-        Document::parse_with_options(text, options).map_err(|error| error.to_string())?;
+    let options = ParsingOptions {
+        allow_dtd: true,
+        nodes_limit: limits::MOST_PARTS,
+        ..ParsingOptions::default()
+    };
+    let document = Document::parse_with_options(text, options).map_err(|error| match error {
+        roxmltree::Error::NodesLimitReached => {
+            format!("it has more than {} parts, the most that are read", limits::MOST_PARTS)
+        }
+        error => quoted_error(&error),
+    })?;
     let root = document.root_element();
     if root.tag_name().name() != "topology" {
         return Err(format!(
@@ -69,15 +84,21 @@ fn read(text: &str) -> Result<Draft, String> {
     if draft.possible.is_empty() {
         draft.possible = seen.clone();
     }
-    draft.present = draft.possible.clone();
     draft.online = seen;
-    for kind in document.descendants().filter(|element| element.has_tag_name("cpukind")) {
+    let kinds = document.descendants().filter(|element| element.has_tag_name("cpukind"));
+    for kind in kinds.take(MOST_KINDS) {
         cpu_kind(&mut draft, kind)?;
     }
     for matrix in document.descendants().filter(|element| element.has_tag_name("distances2")) {
         distances(&mut draft, matrix, &nodes_by_gp)?;
     }
     Ok(draft)
+}
+
+/// What the parser says is wrong, without the whole of a long text that it may quote.
+fn quoted_error(error: &roxmltree::Error) -> String {
+    let text = error.to_string();
+    if text.chars().count() > 200 { quoted(&text) } else { text }
 }
 
 /// One object of the machine.
@@ -90,17 +111,20 @@ fn object(
     let Some(kind) = element.attribute("type") else {
         return Err("an object has no type".into());
     };
-    let cpus = attribute(element, "cpuset", mask)?.unwrap_or_default();
+    let cpus = attribute(element, "cpuset", mask)?;
     let id = attribute(element, "os_index", number::<usize>)?;
+    let is_listed = cpus.is_some();
+    let cpus = cpus.unwrap_or_default();
     match kind {
         "Machine" => draft.possible = attribute(element, "complete_cpuset", mask)?.unwrap_or(cpus),
-        "Package" => draft.packages.push(Group { id, cpus }),
-        "Die" => draft.dies.push(Group { id, cpus }),
+        "Package" => draft.packages.add_whole(cpus, id),
+        "Die" => draft.dies.add_whole(cpus, id),
         "Group" if element.attribute("subtype") == Some("Cluster") => {
-            draft.clusters.push(Group { id, cpus })
+            draft.clusters.add_whole(cpus, id)
         }
         "NUMANode" => {
-            let id = id.ok_or("a NUMANode has no os_index")?;
+            let id = id.filter(|id| *id < MAX_NODES);
+            let id = id.ok_or_else(|| format!("a NUMANode has no os_index below {MAX_NODES}"))?;
             if draft.nodes.iter().any(|node| node.id == id) {
                 return Err(format!("two NUMANodes have the os_index {id}"));
             }
@@ -108,9 +132,10 @@ fn object(
                 nodes_by_gp.insert(gp, id);
             }
             let memory = attribute(element, "local_memory", number)?;
+            draft.unlisted.extend((!is_listed).then_some(id));
             draft.nodes.push(Node { id, cpus, memory });
         }
-        "Core" => draft.cores.push(cpus),
+        "Core" => draft.cores.add_whole(cpus, id),
         "PU" => {
             let id = id.filter(|id| *id < MAX_CPU);
             seen.insert(id.ok_or_else(|| format!("a PU has no os_index below {MAX_CPU}"))?);
@@ -125,16 +150,16 @@ fn object(
 }
 
 fn cache(draft: &mut Draft, element: Element<'_, '_>, cpus: CpuSet) -> Result<(), String> {
-    let level = attribute(element, "depth", number)?.ok_or("a cache has no depth")?;
+    let level = attribute(element, "depth", cache_level)?.ok_or("a cache has no depth")?;
     let kind = match element.attribute("cache_type") {
         Some("0") => CacheKind::Unified,
         Some("1") => CacheKind::Data,
         Some("2") => CacheKind::Instruction,
-        other => return Err(format!("{:?} is no cache_type", other.unwrap_or_default())),
+        other => return Err(format!("{} is no cache_type", quoted(other.unwrap_or_default()))),
     };
     let size = attribute(element, "cache_size", number)?.filter(|size: &u64| *size > 0);
     let line = attribute(element, "cache_linesize", number)?.filter(|line: &u32| *line > 0);
-    draft.caches.push(Cache { level, kind, size, line, cpus });
+    draft.caches.shared(level, kind).add_whole(cpus, (size, line));
     Ok(())
 }
 
@@ -170,7 +195,7 @@ fn distances(
         .collect::<Option<_>>()
         .ok_or("the distances are between nodes that do not exist")?;
     let values = numbers(element, "u64values")?;
-    if values.len() != ids.len() * ids.len() {
+    if ids.len() > MAX_NODES || values.len() != ids.len() * ids.len() {
         return Err(format!("{} distances are given between {} nodes", values.len(), ids.len()));
     }
     // The assembled machine has its nodes in order of their numbers.
@@ -279,8 +304,13 @@ mod tests {
         for (inside, part) in [
             ("<object/>", "no type"),
             (r#"<object type="PU"/>"#, "no os_index"),
+            (r#"<object type="NUMANode" os_index="1024"/>"#, "no os_index below 1024"),
             (r#"<object type="PU" os_index="65536"/>"#, "no os_index below 65536"),
             (r#"<object type="Core" cpuset="0xg"/>"#, "cpuset: \"0xg\": not a hexadecimal number"),
+            (
+                r#"<object type="L3Cache" depth="16" cache_type="0"/>"#,
+                "depth: 16 is no level of a cache, from 1 to 15",
+            ),
             (r#"<object type="L3Cache" depth="3" cache_type="7"/>"#, "\"7\" is no cache_type"),
             (
                 r#"<object type="NUMANode" os_index="0"/><object type="NUMANode" os_index="0"/>"#,

@@ -3,13 +3,12 @@
 //! Works for kernels from 2.6 on, so most things are looked for in two places. What is missing is left out of
 //! the draft; `assemble` fills the gaps and says so.
 
-use crate::assemble::{Draft, number};
+use crate::assemble::{Claims, Draft, cache_level, number};
 use crate::error::quoted;
 use crate::files::{CPU_FOLDER, Files, NODE_FOLDER, Roots};
 use crate::topology::STANDS;
 use crate::unread::{self, Unread};
-use crate::{Cache, CacheKind, CpuSet, Group, MAX_CPU, MAX_CPUS, Node, Topology, TopologyError};
-use std::collections::BTreeMap;
+use crate::{CacheKind, CpuSet, MAX_CPU, MAX_CPUS, MAX_NODES, Node, Topology, TopologyError};
 use std::path::{Path, PathBuf};
 
 impl Topology {
@@ -21,7 +20,8 @@ impl Topology {
     ///
     /// # Errors
     /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`]. Where it shows none because it cannot be
-    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]).
+    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). And if there is far more to read than any
+    /// machine has: a million files and folders, or 256 MiB. What is no regular file, or has more than 16 MiB, is not read.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -33,31 +33,47 @@ impl Topology {
     /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_sysfs(root: &Path) -> Result<Self, TopologyError> {
+        Self::from_sysfs_of(root, &CpuSet::new())
+    }
+
+    /// As [`from_sysfs`](Self::from_sysfs), of a machine of which the kernel says that these CPUs are online: they are, whatever a file says.
+    /// In a container, the files that list CPUs may be made up to look like a smaller machine.
+    ///
+    /// ```
+    /// use nearq_topology::{CpuSet, Topology};
+    /// use std::path::Path;
+    ///
+    /// let here = Topology::from_sysfs_of(Path::new("/"), &CpuSet::single(0))?;
+    /// assert!(here.online().contains(0));
+    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`from_sysfs`](Self::from_sysfs).
+    pub fn from_sysfs_of(root: &Path, online: &CpuSet) -> Result<Self, TopologyError> {
         let roots = Roots::find(root)?;
         let cpu_root = roots.sys.join(CPU_FOLDER);
         let draft = Draft { place: cpu_root.display().to_string(), ..Draft::default() };
-        let mut reader =
-            Reader { roots, cpu_root, files: Files::default(), draft, lonely: CpuSet::new() };
-        reader.cpus();
-        for cpu in &reader.draft.possible.clone() {
-            reader.cpu(cpu);
+        let mut reader = Reader { roots, cpu_root, files: Files::default(), draft };
+        reader.cpus(online);
+        if reader.draft.possible.len() <= MAX_CPUS {
+            for cpu in &reader.draft.possible.clone() {
+                reader.cpu(cpu);
+            }
+            reader.nodes();
+            reader.kinds();
+            reader.model();
         }
-        if !reader.lonely.is_empty() {
-            let cpus = &reader.lonely;
-            reader.draft.note(format!(
-                "some caches of CPUs {cpus} do not say who shares them: they count as the CPU's own"
-            ));
-        }
-        reader.nodes();
-        reader.kinds();
-        reader.model();
         let Reader { mut files, mut draft, .. } = reader;
+        if let Some(reason) = files.too_much() {
+            return Err(TopologyError::TooLarge { path: root.into(), reason });
+        }
         if let Some(unread) = files.unread.first()
             && draft.possible.is_empty()
         {
             return Err(TopologyError::Unreadable {
                 path: unread.path().into(),
-                source: std::io::Error::from_raw_os_error(unread.errno()),
+                source: unread.error(),
             });
         }
         draft.unread = std::mem::take(&mut files.unread);
@@ -95,7 +111,7 @@ impl Topology {
         if same && !self.outdated && !self.unread.iter().any(Unread::may_pass) {
             return Ok(None);
         }
-        let new = Self::from_sysfs(root)?;
+        let new = Self::from_sysfs_of(root, online)?;
         if self.stands_in() || unread::is_as_whole(&new.unread, &self.unread) {
             return Ok((new != *self).then_some(new));
         }
@@ -116,43 +132,33 @@ impl Topology {
     }
 }
 
+/// The most caches that are read of one CPU.
+const MOST_CACHES: usize = 16;
+
 struct Reader {
     roots: Roots,
     cpu_root: PathBuf,
     files: Files,
     draft: Draft,
-    /// CPUs with a cache that does not say who shares it.
-    lonely: CpuSet,
 }
 
 impl Reader {
-    /// Possible, present and online CPUs.
-    fn cpus(&mut self) {
-        let folders: CpuSet = self
-            .files
-            .numbered(&self.cpu_root, "cpu")
-            .into_iter()
-            .filter(|cpu| *cpu < MAX_CPU)
-            .collect();
+    /// The CPUs that are plugged in, those that are online, and the slots for more. `running`: CPUs that are online for certain.
+    fn cpus(&mut self, running: &CpuSet) {
         let mut list =
             |name: &str| self.files.list(&self.cpu_root.join(name)).filter(|set| !set.is_empty());
         let (possible, present, online) = (list("possible"), list("present"), list("online"));
-        let present = present.unwrap_or_else(|| folders.clone());
-        let mut possible = possible.unwrap_or_else(|| {
+        // A kernel has a folder for each CPU that is plugged in.
+        let present = present.unwrap_or_else(|| {
+            let folders = self.files.numbered(&self.cpu_root, "cpu");
+            let folders: CpuSet = folders.into_iter().filter(|cpu| *cpu < MAX_CPU).collect();
             self.draft.notes.push(format!(
-                "the machine does not list its possible CPUs: the {} present ones are used",
-                present.len()
+                "the machine does not list the CPUs that are plugged in: the {} that have a folder are used",
+                folders.len()
             ));
-            &present | &folders
+            folders
         });
-        if possible.len() > MAX_CPUS && !present.is_empty() && present.len() <= MAX_CPUS {
-            self.draft.notes.push(format!(
-                "{} CPUs are possible, more than the {MAX_CPUS} that are supported: only the {} present ones are used",
-                possible.len(),
-                present.len()
-            ));
-            possible = present.clone();
-        }
+        let present = &present | running;
         // An older kernel says it CPU by CPU; CPU 0 often cannot go offline and has no such file.
         let online = online.unwrap_or_else(|| {
             let mut shut = |cpu: &usize| {
@@ -164,7 +170,16 @@ impl Reader {
             );
             open
         });
-        (self.draft.possible, self.draft.present, self.draft.online) = (possible, present, online);
+        let hidden = running - &online;
+        if !hidden.is_empty() {
+            self.draft.notes.push(format!(
+                "{} leaves out CPUs {hidden}, which the kernel lets this process use: it is a container's own list",
+                self.cpu_root.join("online").display()
+            ));
+        }
+        self.draft.slots = possible.unwrap_or_default();
+        self.draft.online = &online | running;
+        self.draft.possible = present;
     }
 
     /// What one CPU's folder tells: its core, its groups, its caches.
@@ -183,9 +198,7 @@ impl Reader {
     fn groups(&mut self, cpu: usize, folder: &Path) {
         let files = &mut self.files;
         // A set that leaves out its own CPU cannot be believed.
-        let mut set = |mask: &str, list: &str| {
-            files.set(folder, mask, list).filter(|cpus| cpus.contains(cpu))
-        };
+        let mut set = |mask: &str, list: &str| files.set_with(cpu, folder, mask, list);
         let core = set("core_cpus", "core_cpus_list")
             .or_else(|| set("thread_siblings", "thread_siblings_list"));
         let package = set("package_cpus", "package_cpus_list")
@@ -202,24 +215,30 @@ impl Reader {
         };
         let (package_id, die_id, cluster_id) =
             (id("physical_package_id"), id("die_id"), id("cluster_id"));
-        if let Some(cpus) = core
-            && self.draft.cores.last() != Some(&cpus)
-        {
-            self.draft.cores.push(cpus);
-        }
-        add_group(&mut self.draft.packages, package_id, package);
-        if die_id.is_some() {
-            add_group(&mut self.draft.dies, die_id, die);
-        }
-        if cluster_id.is_some() {
-            add_group(&mut self.draft.clusters, cluster_id, cluster);
-        }
+        let by = CpuSet::single(cpu);
+        let add = |claims: &mut Claims<Option<usize>>, cpus: Option<CpuSet>, id: Option<usize>| {
+            if let Some(cpus) = cpus {
+                claims.add(cpus, &by, || id);
+            }
+        };
+        add(&mut self.draft.cores, core, None);
+        add(&mut self.draft.packages, package, package_id);
+        add(&mut self.draft.dies, die.filter(|_| die_id.is_some()), die_id);
+        add(&mut self.draft.clusters, cluster.filter(|_| cluster_id.is_some()), cluster_id);
     }
 
     fn caches(&mut self, cpu: usize, folder: &Path) {
-        for index in self.files.numbered(folder, "index") {
+        let by = CpuSet::single(cpu);
+        let indexes = self.files.numbered(folder, "index");
+        if indexes.len() > MOST_CACHES {
+            let (folder, count) = (folder.display(), indexes.len());
+            self.files.note(format!(
+                "{folder} has {count} caches: only the first {MOST_CACHES} are used"
+            ));
+        }
+        for index in indexes.into_iter().take(MOST_CACHES) {
             let folder = folder.join(format!("index{index}"));
-            let Some(level) = self.files.number::<u32>(&folder.join("level")) else {
+            let Some(level) = self.files.parsed(&folder.join("level"), cache_level) else {
                 continue;
             };
             let kind = self.files.parsed(&folder.join("type"), |text| match text {
@@ -229,55 +248,75 @@ impl Reader {
                 _ => Err(format!("{} is none of Data, Instruction and Unified", quoted(text))),
             });
             let Some(kind) = kind else { continue };
-            let shared = self.files.set(&folder, "shared_cpu_map", "shared_cpu_list");
-            let cpus = shared.filter(|cpus| cpus.contains(cpu)).unwrap_or_else(|| {
-                self.lonely.insert(cpu);
-                CpuSet::single(cpu)
-            });
-            let known = self.draft.caches.iter().rev().take(4096);
-            if known
-                .into_iter()
-                .any(|cache| (cache.level, cache.kind) == (level, kind) && cache.cpus == cpus)
-            {
-                continue;
+            let shared = self.files.set_with(cpu, &folder, "shared_cpu_map", "shared_cpu_list");
+            let files = &mut self.files;
+            let mut shape = || {
+                let size = files.parsed(&folder.join("size"), size).filter(|size| *size > 0);
+                let line = files.number::<u32>(&folder.join("coherency_line_size"));
+                (size, line.filter(|line| *line > 0))
+            };
+            match shared {
+                Some(cpus) => self.draft.caches.shared(level, kind).add(cpus, &by, shape),
+                None => self.draft.caches.add_alone(level, kind, cpu, shape()),
             }
-            let size = self.files.parsed(&folder.join("size"), size).filter(|size| *size > 0);
-            let line = self
-                .files
-                .number::<u32>(&folder.join("coherency_line_size"))
-                .filter(|line| *line > 0);
-            self.draft.caches.push(Cache { level, kind, size, line, cpus });
         }
     }
 
     /// Nodes, their memory and distances.
     fn nodes(&mut self) {
         let root = self.roots.sys.join(NODE_FOLDER);
-        let ids = self.files.numbered(&root, "node");
-        let mut placed = CpuSet::new();
+        let mut ids = self.files.numbered(&root, "node");
+        if ids.last().is_some_and(|last| *last >= MAX_NODES) {
+            ids.retain(|id| *id < MAX_NODES);
+            self.draft.note(format!(
+                "nodes of numbers from {MAX_NODES} on are left out: no kernel has them"
+            ));
+        }
         for id in &ids {
             let folder = root.join(format!("node{id}"));
-            let cpus = self.files.set(&folder, "cpumap", "cpulist").unwrap_or_default();
+            let cpus = self.files.set(&folder, "cpumap", "cpulist");
             let memory =
                 self.files.text(&folder.join("meminfo")).and_then(|text| total_memory(&text));
-            placed = &placed | &cpus;
-            self.draft.nodes.push(Node { id: *id, cpus, memory });
+            self.draft.unlisted.extend(cpus.is_none().then_some(*id));
+            self.draft.nodes.push(Node { id: *id, cpus: cpus.unwrap_or_default(), memory });
         }
-        // The lists name online CPUs only; offline ones still have a link to their node.
-        for cpu in &(&self.draft.possible - &placed) {
-            let links = self.files.numbered(&self.cpu_root.join(format!("cpu{cpu}")), "node");
-            if let Some(node) =
-                links.first().and_then(|id| self.draft.nodes.iter_mut().find(|node| node.id == *id))
-            {
-                node.cpus.insert(cpu);
-            }
-        }
+        self.follow_links();
         let row = |text: &str| text.split_whitespace().map(number).collect::<Result<Vec<u32>, _>>();
         let rows: Option<Vec<Vec<u32>>> = ids
             .iter()
             .map(|id| self.files.parsed(&root.join(format!("node{id}/distance")), row))
             .collect();
         self.draft.distances = rows.unwrap_or_default();
+    }
+
+    /// A CPU that no node lists, or several, is on the node that its own folder links to: the lists name online CPUs only, and offline ones
+    /// still have the link.
+    fn follow_links(&mut self) {
+        let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
+        for node in &self.draft.nodes {
+            several = &several | &(&once & &node.cpus);
+            once = &once | &node.cpus;
+        }
+        let mut moved = CpuSet::new();
+        for cpu in &(&(&self.draft.possible - &once) | &(&several & &self.draft.possible)) {
+            let links = self.files.numbered(&self.cpu_root.join(format!("cpu{cpu}")), "node");
+            let [link] = links.as_slice() else { continue };
+            if !self.draft.nodes.iter().any(|node| node.id == *link) {
+                continue;
+            }
+            for node in &mut self.draft.nodes {
+                if node.id == *link {
+                    node.cpus.insert(cpu);
+                } else if node.cpus.remove(cpu) {
+                    moved.insert(cpu);
+                }
+            }
+        }
+        if !moved.is_empty() {
+            self.draft.note(format!(
+                "several nodes list CPUs {moved}: each is put on the node that its own folder names"
+            ));
+        }
     }
 
     /// The kinds of cores that a hybrid machine has a performance counter unit for.
@@ -295,23 +334,15 @@ impl Reader {
 
     fn model(&mut self) {
         let text = self.files.text(&self.roots.proc.join("cpuinfo")).unwrap_or_default();
-        let fields: BTreeMap<&str, &str> = text
-            .lines()
-            .rev()
-            .filter_map(|line| line.split_once(':'))
-            .map(|(key, value)| (key.trim(), value.trim()))
-            .collect();
         let names = ["model name", "cpu model", "cpu", "Processor", "family", "Model", "Hardware"];
-        let name = names.iter().find_map(|key| fields.get(key).filter(|value| !value.is_empty()));
-        self.draft.model = name.map(|name| (*name).to_owned());
-    }
-}
-
-/// Adds a group unless it is there: CPUs that name the same set, or the same number if they name no set.
-fn add_group(groups: &mut Vec<Group>, id: Option<usize>, cpus: Option<CpuSet>) {
-    let Some(cpus) = cpus else { return };
-    if !groups.iter().any(|group| group.cpus == cpus) {
-        groups.push(Group { id, cpus });
+        let mut found = [None; 7];
+        for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            if let Some(at) = names.iter().position(|name| *name == key.trim()) {
+                found[at] = found[at].or(Some(value.trim()).filter(|value| !value.is_empty()));
+            }
+        }
+        let name = found.into_iter().flatten().next();
+        self.draft.model = name.map(str::to_owned);
     }
 }
 

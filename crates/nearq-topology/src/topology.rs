@@ -8,6 +8,9 @@ use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError}
 /// The most CPUs that a machine may have.
 pub const MAX_CPUS: usize = 4096;
 
+/// The most nodes that a machine may have, and one more than the largest number of one: the most of any kernel.
+pub const MAX_NODES: usize = 1024;
+
 /// The distance from a node to itself, in the firmware's units (SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
@@ -38,7 +41,7 @@ pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     pub(crate) possible: CpuSet,
-    pub(crate) present: CpuSet,
+    pub(crate) slots: CpuSet,
     pub(crate) online: CpuSet,
     /// In order of `id`.
     pub(crate) cpus: Vec<Cpu>,
@@ -62,14 +65,14 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The CPUs that the machine may ever have; everything here is about these.
+    /// The CPUs that are plugged in, online or not; everything here is about these.
     pub fn possible(&self) -> &CpuSet {
         &self.possible
     }
 
-    /// The CPUs that are plugged in.
-    pub fn present(&self) -> &CpuSet {
-        &self.present
+    /// The numbers of CPUs that are not plugged in and may be one day. Nothing else here knows of them.
+    pub fn slots(&self) -> &CpuSet {
+        &self.slots
     }
 
     /// The CPUs that were online when the machine was read.
@@ -299,14 +302,15 @@ impl Topology {
         let mut draft = Draft {
             place: "the set of CPUs".into(),
             possible: cpus.clone(),
-            present: cpus.clone(),
             online: cpus.clone(),
             notes: vec![format!("{what}: CPUs {cpus} {STANDS_IN}")],
             ..Draft::default()
         };
         draft.nodes.push(Node { id: 0, cpus: cpus.clone(), memory: None });
-        draft.packages.push(Group { id: None, cpus: cpus.clone() });
-        draft.cores.extend(cpus.iter().map(CpuSet::single));
+        draft.packages.add_whole(cpus.clone(), None);
+        for cpu in cpus {
+            draft.cores.add_whole(CpuSet::single(cpu), None);
+        }
         draft.unread.extend(error.unread());
         // Read again each time: where nothing can be read that costs nothing.
         Ok(Self { outdated: true, ..draft.finish()? })

@@ -13,19 +13,31 @@ use std::path::{Path, PathBuf};
 pub struct Unread {
     path: PathBuf,
     errno: i32,
+    /// What the first error said.
+    reason: String,
     count: usize,
 }
 
-/// "Input or output error", for an error that has no number.
-const EIO: i32 = 5;
-
-/// Errors that may be over in a moment, as Linux numbers them: interrupted, input or output, try again, no memory, busy, no such device (one
-/// that goes while it is read), too many open files of the system and of the process, stale. Others last: no permission, a filter.
-const PASSING: [i32; 9] = [4, EIO, 11, 12, 16, 19, 23, 24, 116];
+/// Errors that may be over in a moment; a device may go while it is read. Others last: no permission, a filter.
+const PASSING: [i32; 9] = [
+    libc::EINTR,
+    libc::EIO,
+    libc::EAGAIN,
+    libc::ENOMEM,
+    libc::EBUSY,
+    libc::ENODEV,
+    libc::ENFILE,
+    libc::EMFILE,
+    libc::ESTALE,
+];
 
 /// The number of an error.
 pub(crate) fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(EIO)
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::InvalidInput => libc::EINVAL,
+        io::ErrorKind::FileTooLarge => libc::EFBIG,
+        _ => libc::EIO,
+    })
 }
 
 /// Whether an error says that there is no such file, and not that it cannot be read.
@@ -35,7 +47,16 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 
 impl Unread {
     pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
-        Self { path: path.into(), errno: errno(error), count: 1 }
+        Self { path: path.into(), errno: errno(error), reason: error.to_string(), count: 1 }
+    }
+
+    /// The first error.
+    pub(crate) fn error(&self) -> io::Error {
+        let plain = io::Error::from_raw_os_error(self.errno);
+        if plain.to_string() == self.reason {
+            return plain;
+        }
+        io::Error::new(plain.kind(), self.reason.clone())
     }
 
     /// The first of them.
@@ -61,7 +82,7 @@ impl Unread {
 
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), io::Error::from_raw_os_error(self.errno))?;
+        write!(f, "{}: {}", self.path.display(), self.reason)?;
         if self.count > 1 {
             write!(f, " (and {} more)", self.count - 1)?;
         }

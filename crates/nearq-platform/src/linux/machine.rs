@@ -3,11 +3,15 @@
 //! If `/sys` cannot be read (not mounted, no file descriptors, a filter on system calls), the kernel still tells a process on which CPUs it
 //! may run. These CPUs, under one cache on one node, then stand in for the machine: so no work is kept from any of them. The stand-in is
 //! marked as not whole ([`Topology::is_whole`]), one warning tells of it, and each later look tries to read the machine again.
+//!
+//! If the kernel does not tell either (a filter on system calls), `/proc/self/status` does; without that, the process counts as one that may
+//! use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds. One warning
+//! tells of that too.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
 
-use nearq_topology::{CpuSet, Limits, Topology, TopologyError};
+use nearq_topology::{CpuSet, Limits, MAX_CPUS, Topology, TopologyError};
 
 use super::platform::Linux;
 use super::thread::{self, Thread};
@@ -16,19 +20,26 @@ use crate::{Look, Machine, Platform as _, Refused};
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);
 
+/// Whether the warning that the process's CPUs cannot be read was given since they were last read.
+static SAID_CPUS: AtomicBool = AtomicBool::new(false);
+
 /// The machine of this process, read anew.
 pub(super) fn read() -> Result<Machine, String> {
-    let machine = read_below(Path::new("/"), affinity())?;
-    say(&machine.topology);
+    let affinity = affinity();
+    say(&SAID_CPUS, affinity.as_ref().err().map(without_affinity));
+    let machine = read_below(Path::new("/"), affinity)?;
+    say(&SAID, machine.topology.warning());
     Ok(machine)
 }
 
 /// What has changed since it was read.
 pub(super) fn look_again(topology: &Topology, limits: &Limits) -> Result<Look, String> {
-    let affinity = affinity().map_err(|refused| refused.to_string())?;
-    let look = look_below(Path::new("/"), topology, limits, affinity)?;
+    let root = Path::new("/");
+    let affinity = affinity();
+    say(&SAID_CPUS, affinity.as_ref().err().map(without_affinity));
+    let look = look_below(root, topology, limits, affinity.unwrap_or_else(|_| told_by_proc(root)))?;
     if let Some(topology) = &look.topology {
-        say(topology);
+        say(&SAID, topology.warning());
     }
     Ok(look)
 }
@@ -38,14 +49,47 @@ fn affinity() -> Result<CpuSet, Refused> {
     thread::affinity(Thread::first()).or_else(|_| thread::affinity(Thread::current()))
 }
 
+/// The CPUs that the process may run on, as far as they are online, by `/proc/self/status`; empty if that does not tell.
+fn told_by_proc(root: &Path) -> CpuSet {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let allowed = list.and_then(|list| CpuSet::parse_list(list).ok()).unwrap_or_default();
+    // The system call leaves out CPUs that are offline, this list does not.
+    match Limits::read(root, CpuSet::new()).online {
+        online if allowed.intersects(&online) => allowed.intersection(&online),
+        _ => allowed,
+    }
+}
+
+fn without_affinity(refused: &Refused) -> String {
+    format!(
+        "{refused}: /proc/self/status, the online CPUs and the cpuset say which this process uses"
+    )
+}
+
 fn read_below(root: &Path, affinity: Result<CpuSet, Refused>) -> Result<Machine, String> {
-    let (topology, affinity) = match (Topology::from_sysfs(root), affinity) {
-        (Ok(topology), Ok(affinity)) => (topology, affinity),
-        (Err(error), Ok(affinity)) => (stand_in(&affinity, &error)?, affinity),
-        (Ok(_), Err(refused)) => return Err(refused.to_string()),
-        (Err(error), Err(refused)) => return Err(format!("{error}; {refused}")),
+    let refused = affinity.as_ref().err().map(ToString::to_string);
+    let affinity = affinity.unwrap_or_else(|_| told_by_proc(root));
+    let topology = match Topology::from_sysfs_of(root, &affinity) {
+        Ok(topology) => topology,
+        Err(error) if affinity.is_empty() && refused.is_some() => stand_in(&counted(), &error)?,
+        Err(error) => stand_in(&affinity, &error)?,
     };
-    Ok(Machine { topology, limits: Limits::read(root, affinity) })
+    let limits = or_all(Limits::read(root, affinity), &topology);
+    Ok(Machine { topology, limits })
+}
+
+/// Where nothing tells what the process may use, that is the whole machine.
+fn or_all(mut limits: Limits, topology: &Topology) -> Limits {
+    if limits.effective().is_empty() {
+        limits.affinity = topology.online().clone();
+    }
+    limits
+}
+
+/// As many CPUs as the C library finds, which tries several ways.
+fn counted() -> CpuSet {
+    CpuSet::all(std::thread::available_parallelism().map_or(1, usize::from).min(MAX_CPUS))
 }
 
 /// What stands in for a machine that cannot be read because of `error`. A machine that can be read but is too large is an error.
@@ -62,7 +106,7 @@ fn look_below(
     limits: &Limits,
     affinity: CpuSet,
 ) -> Result<Look, String> {
-    let limits = limits.reread(root, affinity);
+    let limits = or_all(limits.reread(root, affinity), topology);
     let topology = match topology.reread(root, &limits.online) {
         Ok(topology) => topology,
         // What was known stays. But a stand-in grows with the CPUs that the process may use.
@@ -74,12 +118,12 @@ fn look_below(
     Ok(Look { topology, limits })
 }
 
-/// Warns of what could not be read, in one line; again only if the machine was whole in between.
-fn say(topology: &Topology) {
+/// Warns of what could not be read, in one line; again only if it could be in between.
+fn say(said: &AtomicBool, line: Option<String>) {
     // Relaxed: it only decides which of several threads gives the warning.
-    match topology.warning() {
-        None => SAID.store(false, Ordering::Relaxed),
-        Some(line) if !SAID.swap(true, Ordering::Relaxed) => {
+    match line {
+        None => said.store(false, Ordering::Relaxed),
+        Some(line) if !said.swap(true, Ordering::Relaxed) => {
             Linux::warn(&format!("the machine cannot be read whole: {line}"));
         }
         Some(_) => {}
@@ -115,11 +159,67 @@ mod tests {
         assert!(more.topology.is_some_and(|topology| !topology.is_whole()));
     }
 
+    fn refused() -> Result<CpuSet, Refused> {
+        Err(Refused::new("read the CPUs of thread 7", libc::EPERM, ""))
+    }
+
     #[test]
-    fn where_nothing_tells_of_cpus_that_is_said_with_both_reasons() {
-        let refused = || Err(Refused::new("read the CPUs of thread 7", libc::EPERM, ""));
-        let error = read_below(Path::new("/nonexistent"), refused()).unwrap_err();
-        assert!(error.contains("/nonexistent") && error.contains("thread 7"), "{error}");
+    #[cfg_attr(miri, ignore = "files")]
+    fn where_the_kernel_does_not_tell_of_cpus_files_do_and_then_the_c_library() {
+        let root = std::env::temp_dir().join(format!("nearq-no-affinity-{}", std::process::id()));
+        let file = |name: &str, text: &str| {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let allowed = || {
+            let machine = read_below(&root, refused()).expect("a machine");
+            assert!(machine.limits.effective().is_subset(machine.topology.online()));
+            machine.limits.effective().to_list()
+        };
+        // Neither.
+        std::fs::create_dir_all(&root).unwrap();
+        assert_eq!(allowed(), counted().to_list());
+        // /sys alone.
+        file("sys/devices/system/cpu/present", "0-7");
+        file("sys/devices/system/cpu/online", "0-5");
+        assert_eq!(allowed(), "0-5");
+        // /proc tells what the kernel would, of CPUs that are offline too.
+        file("proc/self/status", "Name:\tx\nCpus_allowed_list:\t2-3,7\n");
+        assert_eq!(allowed(), "2-3");
+        // /proc alone.
+        std::fs::remove_dir_all(root.join("sys")).unwrap();
+        assert_eq!(allowed(), "2-3,7");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "files")]
+    fn a_containers_own_list_of_online_cpus_does_not_keep_work_from_those_that_may_be_used() {
+        let root = std::env::temp_dir().join(format!("nearq-own-list-{}", std::process::id()));
+        let cpu_root = root.join("sys/devices/system/cpu");
+        for cpu in 0..4 {
+            let folder = cpu_root.join(format!("cpu{cpu}/topology"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("core_cpus_list"), if cpu < 2 { "0-1" } else { "2-3" })
+                .unwrap();
+        }
+        std::fs::write(cpu_root.join("present"), "0-3").unwrap();
+        std::fs::write(cpu_root.join("online"), "0-1").unwrap();
+        let machine = read_below(&root, Ok(cpus("2-3"))).expect("a machine");
+        let Machine { topology, limits } = &machine;
+        assert_eq!((limits.effective(), limits.parallelism()), (cpus("2-3"), 2));
+        assert_eq!((topology.online(), topology.core_of(2)), (&cpus("0-3"), topology.core_of(3)));
+        let notes = [topology.notes(), limits.notes()].concat();
+        let said = notes.iter().filter(|note| note.contains("leaves out CPUs 2-3")).count();
+        assert_eq!(said, 2, "{notes:?}");
+        let look = look_below(&root, topology, limits, cpus("2-3")).unwrap();
+        assert_eq!((look.topology, &look.limits), (None, limits));
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_machine_that_is_too_large_or_of_no_cpus_is_an_error() {
         let error = read_below(Path::new("/nonexistent"), Ok(CpuSet::new())).unwrap_err();
         assert!(error.contains("/nonexistent") && error.contains("no CPU found"), "{error}");
         let large = TopologyError::TooManyCpus { count: 5000 };

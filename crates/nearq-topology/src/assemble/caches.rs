@@ -1,39 +1,130 @@
-//! Last-level cache domains and cores: the part of assembling that fills most gaps.
+//! Caches, last-level cache domains and cores: the part of assembling that fills most gaps.
 
-use super::Draft;
+use super::claims::Claims;
+use super::{Draft, MOST_NOTES, number};
 use crate::{Cache, CacheKind, CpuSet, Group, Llc};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What CPUs of one last-level cache domain agree on: the cache or, without one, the package that stands in
 /// for it, and the node.
 type Domain = (Option<usize>, Option<usize>, Option<usize>);
 
+/// What is said of the caches of a machine.
+#[derive(Debug, Default)]
+pub(crate) struct CacheClaims {
+    /// By level and kind, the sets of CPUs that share one, with its size and its length of a line.
+    shared: BTreeMap<(u32, CacheKind), Claims<Shape>>,
+    /// The caches of CPUs that do not say with which others they share them.
+    alone: BTreeMap<(u32, CacheKind), BTreeMap<usize, Shape>>,
+}
+
+/// The highest level that a cache may have. Machines have four at most.
+const MAX_LEVEL: u32 = 15;
+
+/// The level of a cache that a reader found in a text, or why not.
+pub(crate) fn cache_level(text: &str) -> Result<u32, String> {
+    let level = number(text)?;
+    let is_one = (1..=MAX_LEVEL).contains(&level);
+    if is_one {
+        Ok(level)
+    } else {
+        Err(format!("{level} is no level of a cache, from 1 to {MAX_LEVEL}"))
+    }
+}
+
+/// Size and length of a line, where known.
+type Shape = (Option<u64>, Option<u32>);
+
+impl CacheClaims {
+    /// The caches of a level and kind that CPUs share.
+    pub(crate) fn shared(&mut self, level: u32, kind: CacheKind) -> &mut Claims<Shape> {
+        self.shared.entry((level, kind)).or_default()
+    }
+
+    /// A CPU has a cache, and does not say which others do.
+    pub(crate) fn add_alone(&mut self, level: u32, kind: CacheKind, cpu: usize, shape: Shape) {
+        self.alone.entry((level, kind)).or_default().insert(cpu, shape);
+    }
+}
+
 impl Draft {
-    /// Highest level first; the same cache reported twice is one.
-    pub(super) fn settle_caches(&mut self) {
-        for cache in &mut self.caches {
-            cache.cpus = &cache.cpus & &self.possible;
+    /// The caches that CPUs agree on, the highest level first. One of which a CPU does not say with which others it shares it, and they do not
+    /// say it either, is shared at least by the CPUs that share its core and its lower caches.
+    pub(super) fn settle_caches(&mut self, cores: &[Group]) -> Vec<Cache> {
+        let CacheClaims { mut shared, mut alone } = std::mem::take(&mut self.caches);
+        let silent = alone.values().flat_map(|cpus| cpus.keys().copied()).collect();
+        let speakers = shared.values().fold(silent, |all, claims| &all | &claims.speakers());
+        let mut caches = Vec::new();
+        let mut guessed = CpuSet::new();
+        // What each CPU shares so far.
+        let mut around: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        for core in cores {
+            around.extend(core.cpus.iter().map(|cpu| (cpu, core.cpus.clone())));
         }
-        self.caches.retain(|cache| !cache.cpus.is_empty());
-        let key = |cache: &Cache| (std::cmp::Reverse(cache.level), cache.kind);
-        self.caches.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.cpus.cmp(&b.cpus)));
-        self.caches.dedup_by(|b, a| key(a) == key(b) && a.cpus == b.cpus);
+        let mut keys: Vec<(u32, CacheKind)> = shared.keys().chain(alone.keys()).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for (level, kind) in keys {
+            let alone = alone.remove(&(level, kind)).unwrap_or_default();
+            // Those of this kind that do not say with which others contradict nobody.
+            let speakers = &speakers - &alone.keys().copied().collect();
+            let agreed =
+                shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &speakers);
+            if !agreed.dropped.is_empty() {
+                self.note(format!(
+                    "what CPUs {} say of their L{level} {kind} caches contradicts what most of the others say: it is not used",
+                    agreed.dropped
+                ));
+            }
+            let mut sets = agreed.sets;
+            let mut taken = sets.iter().fold(CpuSet::new(), |taken, (cpus, _)| &taken | cpus);
+            for (cpu, shape) in alone {
+                if taken.contains(cpu) || !self.possible.contains(cpu) {
+                    continue;
+                }
+                let own = CpuSet::single(cpu);
+                let cpus = around.get(&cpu).unwrap_or(&own) - &taken;
+                taken = &taken | &cpus;
+                guessed = &guessed | &cpus;
+                sets.push((cpus, shape));
+            }
+            for (cpus, (size, line)) in sets {
+                for cpu in &cpus {
+                    let known = around.entry(cpu).or_default();
+                    if cpus.len() > known.len() {
+                        known.clone_from(&cpus);
+                    }
+                }
+                caches.push(Cache { level, kind, size, line, cpus });
+            }
+        }
+        if !guessed.is_empty() {
+            self.note(format!(
+                "some caches of CPUs {guessed} do not say which CPUs share them: those of a core and of a lower cache do"
+            ));
+        }
+        caches.sort_by_key(|cache| (Reverse(cache.level), cache.kind, cache.cpus.first()));
+        caches
     }
 
     pub(super) fn settle_llcs(
         &mut self,
+        caches: &[Cache],
+        cores: &[Group],
         packages: &[Group],
         node_of: &[Option<usize>],
     ) -> Vec<Llc> {
         let mut llc_cache: BTreeMap<usize, usize> = BTreeMap::new();
-        for (index, cache) in self.caches.iter().enumerate() {
+        let mut known = CpuSet::new();
+        for (index, cache) in caches.iter().enumerate() {
             if cache.kind != CacheKind::Instruction {
-                for cpu in &cache.cpus {
-                    llc_cache.entry(cpu).or_insert(index);
-                }
+                llc_cache.extend((&cache.cpus - &known).iter().map(|cpu| (cpu, index)));
+                known = &known | &cache.cpus;
             }
         }
-        let known: CpuSet = llc_cache.keys().copied().collect();
+        self.join_siblings(&mut llc_cache, caches, cores, node_of);
+        known = llc_cache.keys().copied().collect();
         let package_of = self.index(packages.iter().map(|package| &package.cpus));
         let uncached = &self.online - &known;
         if !uncached.is_empty() {
@@ -50,18 +141,7 @@ impl Draft {
             let stand_in = if cache.is_none() { package_of[cpu] } else { None };
             domains.entry((cache, stand_in, node_of[cpu])).or_default().insert(cpu);
         }
-        for (index, cache) in self.caches.iter().enumerate() {
-            let parts =
-                domains.range((Some(index), None, None)..=(Some(index), None, Some(usize::MAX)));
-            let parts = parts.count();
-            if parts > 1 {
-                let (level, cpus) = (cache.level, &cache.cpus);
-                let text = format!(
-                    "the L{level} cache of CPUs {cpus} spans {parts} nodes: it is cut at the nodes"
-                );
-                self.notes.push(text);
-            }
-        }
+        self.note_cut_caches(caches, &domains);
         let mut llcs: Vec<Llc> = domains
             .into_iter()
             .map(|((cache, _, node), cpus)| Llc { cpus, cache, node, cores: Vec::new() })
@@ -69,6 +149,58 @@ impl Draft {
         self.place_strangers(&mut llcs, node_of);
         llcs.sort_by_key(|llc| llc.cpus.first());
         llcs
+    }
+
+    /// The CPUs of a core share all its caches: where they are said to have several last-level caches, or some to have none, all get the one
+    /// of the highest level, and of those the one of most CPUs.
+    fn join_siblings(
+        &mut self,
+        llc_cache: &mut BTreeMap<usize, usize>,
+        caches: &[Cache],
+        cores: &[Group],
+        node_of: &[Option<usize>],
+    ) {
+        let mut joined = CpuSet::new();
+        for core in cores {
+            let own: Vec<usize> =
+                core.cpus.iter().filter_map(|cpu| llc_cache.get(&cpu).copied()).collect();
+            let size =
+                |index: &usize| (caches[*index].level, caches[*index].cpus.len(), Reverse(*index));
+            let Some(best) = own.iter().copied().max_by_key(size) else { continue };
+            let stays = |cpu: &usize| llc_cache.get(cpu) == Some(&best);
+            let there = core.cpus.iter().find(stays).and_then(|cpu| node_of[cpu]);
+            let moved: CpuSet = core
+                .cpus
+                .iter()
+                .filter(|cpu| !stays(cpu) && node_of[*cpu] == there && self.online.contains(*cpu))
+                .collect();
+            llc_cache.extend(moved.iter().map(|cpu| (cpu, best)));
+            joined = &joined | &moved;
+        }
+        if !joined.is_empty() {
+            self.note(format!(
+                "CPUs {joined} are said to share cores but not caches: they count to the caches of their cores"
+            ));
+        }
+    }
+
+    /// Names the caches that are cut at nodes.
+    fn note_cut_caches(&mut self, caches: &[Cache], domains: &BTreeMap<Domain, CpuSet>) {
+        let parts = |index: usize| {
+            let range = (Some(index), None, None)..=(Some(index), None, Some(usize::MAX));
+            domains.range(range).count()
+        };
+        let cut = caches.iter().enumerate().map(|(index, cache)| (cache, parts(index)));
+        let cut: Vec<(&Cache, usize)> = cut.filter(|(_, parts)| *parts > 1).collect();
+        for (cache, parts) in cut.iter().take(MOST_NOTES) {
+            let (level, cpus) = (cache.level, &cache.cpus);
+            self.note(format!(
+                "the L{level} cache of CPUs {cpus} spans {parts} nodes: it is cut at the nodes"
+            ));
+        }
+        if cut.len() > MOST_NOTES {
+            self.note(format!("so are {} more caches", cut.len() - MOST_NOTES));
+        }
     }
 
     /// Gives an LLC domain to the CPUs whose caches are not known because they are offline.
@@ -95,11 +227,12 @@ impl Draft {
         }
     }
 
-    pub(super) fn settle_cores(&mut self, llc_of: &[Option<usize>]) -> Vec<CpuSet> {
-        let cores = self.settle_groups("cores", |draft| {
-            let cores = std::mem::take(&mut draft.cores);
-            cores.into_iter().map(|cpus| Group { id: None, cpus }).collect()
-        });
+    /// The cores, cut at last-level cache domains; a CPU of unknown core is one.
+    pub(super) fn settle_cores(
+        &mut self,
+        cores: Vec<Group>,
+        llc_of: &[Option<usize>],
+    ) -> Vec<CpuSet> {
         let mut whole = Vec::new();
         let mut rest = self.possible.clone();
         let mut cut = CpuSet::new();

@@ -1,17 +1,24 @@
 //! From what a reader found to a [`Topology`]: fills gaps, says so, and makes the groups nest.
 //!
 //! Every reader collects a [`Draft`] of overlapping, incomplete and perhaps contradictory sets. Here they
-//! become partitions of the possible CPUs with `core ⊆ LLC domain ⊆ node`:
+//! become partitions of the machine's CPUs with `core ⊆ LLC domain ⊆ node`:
 //!
-//! 1. groups of one kind that overlap: the first one keeps the CPUs;
-//! 2. nodes: none known means one node; a CPU of unknown node joins the only node there is;
-//! 3. packages: none known means one package;
-//! 4. LLC domains: for each CPU its highest-level data or unified cache, else its package, cut at nodes;
-//! 5. CPUs of unknown place (offline since boot) join the one LLC domain that they could be in, or one of
+//! 1. groups of one kind that overlap: what most of their CPUs say counts (`claims`);
+//! 2. caches, likewise; one whose sharing is not known is shared by the CPUs of a core and of a lower cache;
+//! 3. nodes: none known means one node; a CPU on several is on the smallest; one of unknown node is where the others
+//!    of its core, its cache or its package are, else on the only node there is or the first that could have it;
+//! 4. packages: none known means one package;
+//! 5. LLC domains: for each CPU its highest-level data or unified cache, the same for a whole core, else its package, cut at nodes;
+//! 6. CPUs of unknown place (offline since boot) join the one LLC domain that they could be in, or one of
 //!    their own if there are several;
-//! 6. cores: SMT groups, cut at LLC domains; a CPU of unknown core is a core.
+//! 7. cores: SMT groups, cut at LLC domains; a CPU of unknown core is a core.
 
 mod caches;
+mod claims;
+mod nodes;
+
+pub(crate) use caches::{CacheClaims, cache_level};
+pub(crate) use claims::Claims;
 
 use crate::error::quoted;
 use crate::topology::DISTANCES_UNKNOWN;
@@ -20,22 +27,32 @@ use crate::{
     Cache, Core, Cpu, CpuSet, Group, LOCAL_DISTANCE, Llc, MAX_CPUS, Node, REMOTE_DISTANCE,
 };
 use crate::{Topology, TopologyError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More notes of one kind help nobody.
+const MOST_NOTES: usize = 8;
+
+/// The most characters of a name that the machine gives.
+const MOST_NAME: usize = 200;
 
 /// What a reader found. Empty means not found.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     /// Where it was looked for, for messages.
     pub place: String,
+    /// The CPUs that are there, online or not.
     pub possible: CpuSet,
-    pub present: CpuSet,
+    /// CPUs that may be plugged in.
+    pub slots: CpuSet,
     pub online: CpuSet,
-    pub cores: Vec<CpuSet>,
-    pub clusters: Vec<Group>,
-    pub dies: Vec<Group>,
-    pub packages: Vec<Group>,
-    pub caches: Vec<Cache>,
+    pub cores: Claims<Option<usize>>,
+    pub clusters: Claims<Option<usize>>,
+    pub dies: Claims<Option<usize>>,
+    pub packages: Claims<Option<usize>>,
+    pub caches: CacheClaims,
     pub nodes: Vec<Node>,
+    /// The numbers of nodes that do not say which CPUs they have.
+    pub unlisted: Vec<usize>,
     /// A row for each of `nodes`, in the same order.
     pub distances: Vec<Vec<u32>>,
     pub capacities: BTreeMap<usize, u32>,
@@ -44,6 +61,17 @@ pub(crate) struct Draft {
     pub notes: Vec<String>,
     /// What is there and could not be read.
     pub unread: Vec<Unread>,
+}
+
+/// What is settled of a machine, to be built together.
+struct Parts {
+    distances: Vec<Vec<u32>>,
+    packages: Vec<Group>,
+    dies: Vec<Group>,
+    clusters: Vec<Group>,
+    caches: Vec<Cache>,
+    llcs: Vec<Llc>,
+    cores: Vec<CpuSet>,
 }
 
 impl Draft {
@@ -63,23 +91,26 @@ impl Draft {
         if count > MAX_CPUS {
             return Err(TopologyError::TooManyCpus { count });
         }
-        self.present = &self.present & &self.possible;
+        self.slots = &self.slots - &self.possible;
         self.online = &self.online & &self.possible;
-        self.settle_nodes();
+        let cores = self.settle_groups("cores", |draft| &mut draft.cores);
+        let packages = self.settle_groups("packages", |draft| &mut draft.packages);
+        let caches = self.settle_caches(&cores);
+        self.settle_nodes(&cores, &caches, &packages)?;
         let distances = self.settle_distances();
-        let packages = self.settle_packages();
-        let mut dies = self.settle_groups("dies", |draft| std::mem::take(&mut draft.dies));
+        let packages = self.settle_packages(packages);
+        let mut dies = self.settle_groups("dies", |draft| &mut draft.dies);
         // A die that is the whole package says nothing.
-        if dies.iter().all(|die| packages.iter().any(|package| package.cpus == die.cpus)) {
+        let whole: BTreeSet<&CpuSet> = packages.iter().map(|package| &package.cpus).collect();
+        if dies.iter().all(|die| whole.contains(&die.cpus)) {
             dies.clear();
         }
-        let clusters = self.settle_groups("clusters", |draft| std::mem::take(&mut draft.clusters));
-        self.settle_caches();
+        let clusters = self.settle_groups("clusters", |draft| &mut draft.clusters);
         let node_of = self.index(self.nodes.iter().map(|node| &node.cpus));
-        let llcs = self.settle_llcs(&packages, &node_of);
+        let llcs = self.settle_llcs(&caches, &cores, &packages, &node_of);
         let llc_of = self.index(llcs.iter().map(|llc| &llc.cpus));
-        let cores = self.settle_cores(&llc_of);
-        Ok(self.build(distances, packages, dies, clusters, llcs, cores))
+        let cores = self.settle_cores(cores, &llc_of);
+        Ok(self.build(Parts { distances, packages, dies, clusters, caches, llcs, cores }))
     }
 
     /// For each CPU number, which of the disjoint `sets` it is in.
@@ -91,37 +122,6 @@ impl Draft {
             }
         }
         index
-    }
-
-    fn settle_nodes(&mut self) {
-        self.nodes.sort_by_key(|node| node.id);
-        let mut taken = CpuSet::new();
-        let mut overlap = CpuSet::new();
-        for node in &mut self.nodes {
-            node.cpus = &node.cpus & &self.possible;
-            overlap = &overlap | &(&node.cpus & &taken);
-            node.cpus = &node.cpus - &taken;
-            taken = &taken | &node.cpus;
-        }
-        if !overlap.is_empty() {
-            self.note(format!(
-                "CPUs {overlap} are said to be on several nodes; the first one is used"
-            ));
-        }
-        let unknown = &self.possible - &taken;
-        if self.nodes.is_empty() {
-            self.note("the machine does not describe its NUMA nodes: all CPUs are put on one node");
-            self.nodes.push(Node { id: 0, cpus: unknown, memory: None });
-            self.distances.clear();
-        } else if !unknown.is_empty() {
-            // A node of memory alone has no CPUs because it never has any, unless it is the only one.
-            let single = self.nodes.len() == 1;
-            let mut homes = self.nodes.iter_mut().filter(|node| single || !node.cpus.is_empty());
-            match (homes.next(), homes.next()) {
-                (Some(only), None) => only.cpus = &only.cpus | &unknown,
-                _ => self.note(format!("the node of CPUs {unknown} is not known")),
-            }
-        }
     }
 
     fn settle_distances(&mut self) -> Vec<Vec<u32>> {
@@ -144,9 +144,7 @@ impl Draft {
         (0..count).map(|a| (0..count).map(|b| cell(a, b)).collect()).collect()
     }
 
-    fn settle_packages(&mut self) -> Vec<Group> {
-        let mut packages =
-            self.settle_groups("packages", |draft| std::mem::take(&mut draft.packages));
+    fn settle_packages(&mut self, mut packages: Vec<Group>) -> Vec<Group> {
         let known = packages.iter().fold(CpuSet::new(), |known, package| &known | &package.cpus);
         let unknown = &self.possible - &known;
         if packages.is_empty() {
@@ -165,39 +163,26 @@ impl Draft {
     }
 
     /// Groups that do not overlap, in order of their first CPU.
-    fn settle_groups(&mut self, what: &str, take: fn(&mut Self) -> Vec<Group>) -> Vec<Group> {
-        let mut groups = take(self);
-        for group in &mut groups {
-            group.cpus = &group.cpus & &self.possible;
-        }
-        groups.sort_by(|a, b| a.cpus.cmp(&b.cpus));
-        groups.dedup_by(|b, a| a.cpus == b.cpus);
-        let mut taken = CpuSet::new();
-        let mut overlap = CpuSet::new();
-        for group in &mut groups {
-            overlap = &overlap | &(&group.cpus & &taken);
-            group.cpus = &group.cpus - &taken;
-            taken = &taken | &group.cpus;
-        }
-        groups.retain(|group| !group.cpus.is_empty());
-        groups.sort_by_key(|group| group.cpus.first());
-        if !overlap.is_empty() {
+    fn settle_groups(
+        &mut self,
+        what: &str,
+        of: fn(&mut Self) -> &mut Claims<Option<usize>>,
+    ) -> Vec<Group> {
+        let claims = std::mem::take(of(self));
+        let speakers = claims.speakers();
+        let agreed = claims.agree(&self.possible, &speakers);
+        if !agreed.dropped.is_empty() {
+            let (overlap, dropped) = (&agreed.overlap, &agreed.dropped);
             self.note(format!(
-                "CPUs {overlap} are said to be in several {what}; one of them is used"
+                "CPUs {overlap} are said to be in several {what}: what most of the CPUs there say is used, and not what CPUs {dropped} say"
             ));
         }
-        groups
+        agreed.sets.into_iter().map(|(cpus, id)| Group { id, cpus }).collect()
     }
 
-    fn build(
-        self,
-        distances: Vec<Vec<u32>>,
-        packages: Vec<Group>,
-        dies: Vec<Group>,
-        clusters: Vec<Group>,
-        mut llcs: Vec<Llc>,
-        core_sets: Vec<CpuSet>,
-    ) -> Topology {
+    fn build(self, parts: Parts) -> Topology {
+        let Parts { distances, packages, dies, clusters, caches, mut llcs, cores: core_sets } =
+            parts;
         let node_of = self.index(self.nodes.iter().map(|node| &node.cpus));
         let package_of = self.index(packages.iter().map(|group| &group.cpus));
         let die_of = self.index(dies.iter().map(|group| &group.cpus));
@@ -205,7 +190,7 @@ impl Draft {
         let llc_of = self.index(llcs.iter().map(|llc| &llc.cpus));
         let core_of = self.index(core_sets.iter());
         let kind_of = |cpu: usize| {
-            self.kinds.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(kind, _)| kind.clone())
+            self.kinds.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(kind, _)| shortened(kind))
         };
         let within = "every possible CPU was given a core and a last-level cache";
         let cpus: Vec<Cpu> = self
@@ -241,7 +226,7 @@ impl Draft {
         }
         Topology {
             possible: self.possible,
-            present: self.present,
+            slots: self.slots,
             online: self.online,
             cpus,
             places,
@@ -252,13 +237,20 @@ impl Draft {
             packages,
             nodes: self.nodes,
             distances,
-            caches: self.caches,
-            model: self.model.map(|name| name.split_whitespace().collect::<Vec<_>>().join(" ")),
+            caches,
+            model: self
+                .model
+                .map(|name| shortened(&name).split_whitespace().collect::<Vec<_>>().join(" ")),
             notes: self.notes,
             unread: self.unread,
             outdated: false,
         }
     }
+}
+
+/// A name that the machine gives, cut to a length that can be shown.
+fn shortened(name: &str) -> String {
+    name.chars().take(MOST_NAME).collect()
 }
 
 /// Whether `rows` can be the distances between `count` nodes.

@@ -235,7 +235,16 @@ impl Extend<usize> for CpuSet {
 
 impl Ord for CpuSet {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.iter().cmp(other.iter())
+        let length = self.words.len().max(other.words.len());
+        let Some(at) = (0..length).find(|at| self.word(*at) != other.word(*at)) else {
+            return Ordering::Equal;
+        };
+        // The smallest CPU that only one of them has: it is next there, and something larger or nothing in the other.
+        let bit = (self.word(at) ^ other.word(at)).trailing_zeros();
+        let has = self.word(at) >> bit & 1 == 1;
+        let lacking = if has { other } else { self };
+        let goes_on = lacking.word(at) >> bit != 0 || lacking.words.len() > at + 1;
+        if has == goes_on { Ordering::Less } else { Ordering::Greater }
     }
 }
 

@@ -36,7 +36,8 @@ impl CpuSet {
     /// empty set.
     ///
     /// # Errors
-    /// If an item is not a number or a range, a range runs backwards, or a CPU is not below [`MAX_CPU`].
+    /// If an item is not a number or a range, a range runs backwards, a CPU is not below [`MAX_CPU`], or the ranges together are longer than
+    /// that.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -48,6 +49,7 @@ impl CpuSet {
     /// ```
     pub fn parse_list(text: &str) -> Result<Self, ParseError> {
         let mut set = Self::new();
+        let mut named = 0;
         if text.trim().is_empty() {
             return Ok(set);
         }
@@ -84,6 +86,11 @@ impl CpuSet {
                 return Err(fail(
                     "in \":USED/GROUP\", GROUP must be at least 1 and USED at most GROUP",
                 ));
+            }
+            // A short text of many long ranges would take a long time.
+            named += last - first + 1;
+            if named > MAX_CPU {
+                return Err(fail(&format!("the ranges name more than {MAX_CPU} CPUs")));
             }
             set.extend((first..=last).filter(|cpu| (cpu - first) % group < used));
         }
@@ -199,6 +206,7 @@ mod tests {
             ("0-3:4", "USED/GROUP"),
             ("0-3:2/0", "at least 1"),
             ("0-3:5/4", "at most GROUP"),
+            ("0-65535,0-1", "the ranges name more than 65536 CPUs"),
         ] {
             assert!(list_error(text).contains(part), "{text}: {}", list_error(text));
         }

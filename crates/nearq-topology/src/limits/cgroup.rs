@@ -12,10 +12,15 @@
 //!
 //! A quota of a parent limits all below it, so the smallest of all counts. The cpuset is that of the nearest
 //! group that has one.
+//!
+//! A hierarchy may be mounted several times, and something else may be mounted over one of them. Of those that nothing covers the one that
+//! shows most parents counts, if the group is there; else the next.
 
 use super::Quota;
 use crate::CpuSet;
 use crate::files::{Files, Roots};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What the control groups impose.
@@ -28,6 +33,8 @@ pub(super) struct Found {
 /// One mounted hierarchy.
 #[derive(Debug, PartialEq)]
 struct Mount {
+    /// Whether something else is mounted over it.
+    is_covered: bool,
     /// The group that is the mount's root.
     root: String,
     point: String,
@@ -86,21 +93,71 @@ pub(super) fn read(roots: &Roots, files: &mut Files) -> Found {
 fn mounts(roots: &Roots, files: &mut Files) -> Vec<Mount> {
     let is_ours = |mount: &Mount| matches!(mount.kind.as_str(), "cgroup" | "cgroup2" | "cpuset");
     if let Some(text) = files.text(&roots.proc.join("self/mountinfo")) {
-        return text.lines().filter_map(mount_of_mountinfo).filter(is_ours).collect();
+        let all: Vec<(Ids, Mount)> = text.lines().filter_map(mount_of_mountinfo).collect();
+        let covered = covered(&all);
+        let mounts = all
+            .into_iter()
+            .map(|(ids, mount)| Mount { is_covered: covered.contains(&ids.own), ..mount });
+        return mounts.filter(is_ours).collect();
     }
     let text = files.text(&roots.proc.join("mounts")).unwrap_or_default();
     text.lines().filter_map(mount_of_mounts).filter(is_ours).collect()
 }
 
+/// The numbers of a mount and of the one that it is mounted in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ids {
+    own: u64,
+    parent: u64,
+}
+
 /// `36 35 98:0 /root /point rw,noatime shared:1 - cgroup cgroup rw,cpu,cpuacct`
-fn mount_of_mountinfo(line: &str) -> Option<Mount> {
+fn mount_of_mountinfo(line: &str) -> Option<(Ids, Mount)> {
     let (left, right) = line.split_once(" - ")?;
-    let mut left = left.split(' ').skip(3);
-    let (root, point) = (unescaped(left.next()?), unescaped(left.next()?));
+    let mut left = left.split(' ');
+    let ids = Ids { own: left.next()?.parse().ok()?, parent: left.next()?.parse().ok()? };
+    let (root, point) = (unescaped(left.nth(1)?), unescaped(left.next()?));
     let mut right = right.split(' ');
     let kind = right.next()?.to_owned();
     let options = right.nth(1).unwrap_or_default().split(',').map(str::to_owned).collect();
-    Some(Mount { root, point, kind, options })
+    Some((ids, Mount { is_covered: false, root, point, kind, options }))
+}
+
+/// The numbers of the mounts that cannot be reached: something is mounted on their root, or beside them on a folder above, or they are
+/// mounted in such a one.
+fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
+    let point = |mount: &Mount| mount.point.trim_end_matches('/').to_owned();
+    let points: BTreeMap<u64, String> =
+        all.iter().map(|(ids, mount)| (ids.own, point(mount))).collect();
+    // The points of the mounts in each mount.
+    let mut within: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
+    for (ids, mount) in all.iter().filter(|(ids, _)| ids.own != ids.parent) {
+        within.entry(ids.parent).or_default().insert(point(mount), ids.own);
+    }
+    let has_cover = |ids: &Ids, at: &str| {
+        let on_it = within.get(&ids.own).is_some_and(|inner| inner.contains_key(at));
+        let beside = within.get(&ids.parent).is_some_and(|others| {
+            let floor = points.get(&ids.parent).map_or(0, String::len);
+            let above = at.char_indices().filter(|(end, c)| *c == '/' && *end > floor);
+            above.into_iter().any(|(end, _)| others.contains_key(&at[..end]))
+        });
+        on_it || beside
+    };
+    let mut covered: BTreeSet<u64> = BTreeSet::new();
+    let mut open: Vec<u64> = all
+        .iter()
+        .filter(|(ids, mount)| has_cover(ids, &point(mount)))
+        .map(|(ids, _)| ids.own)
+        .collect();
+    // What is mounted in a covered one, but the one that covers it.
+    while let Some(mount) = open.pop() {
+        if covered.insert(mount) {
+            let own = points.get(&mount);
+            let inner = within.get(&mount).into_iter().flatten();
+            open.extend(inner.filter(|(at, _)| Some(*at) != own).map(|(_, inner)| *inner));
+        }
+    }
+    covered
 }
 
 /// `none /cgroup/memory cgroup rw,relatime,memory 0 0`
@@ -108,7 +165,7 @@ fn mount_of_mounts(line: &str) -> Option<Mount> {
     let mut fields = line.split(' ').skip(1);
     let (point, kind) = (unescaped(fields.next()?), fields.next()?.to_owned());
     let options = fields.next().unwrap_or_default().split(',').map(str::to_owned).collect();
-    Some(Mount { root: "/".into(), point, kind, options })
+    Some(Mount { is_covered: false, root: "/".into(), point, kind, options })
 }
 
 /// The kernel writes white space and backslashes in these files as three octal digits.
@@ -155,32 +212,38 @@ fn groups(
     files: &mut Files,
 ) -> Option<Vec<PathBuf>> {
     let under = |mount: &Mount| base.join(mount.point.trim_start_matches('/'));
-    let mut best: Option<(usize, PathBuf, Vec<String>)> = None;
-    let mut hidden = None;
+    let mut below: Vec<(&Mount, Vec<String>)> = Vec::new();
+    let mut hidden = Vec::new();
     for mount in mounts {
         match place(path, &mount.root) {
-            // The mount that shows most parents.
-            Place::Below(rest) if best.as_ref().is_none_or(|(length, ..)| *length < rest.len()) => {
-                best = Some((rest.len(), under(mount), rest));
-            }
-            Place::Hidden => hidden = Some(under(mount)),
-            Place::Below(_) | Place::Outside => {}
+            Place::Below(rest) => below.push((mount, rest)),
+            Place::Hidden => hidden.push(*mount),
+            Place::Outside => {}
         }
     }
-    if let Some((_, point, rest)) = best {
-        let chain = (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/")));
-        let chain: Vec<PathBuf> = chain.collect();
-        let there: Vec<PathBuf> =
-            chain.iter().filter(|folder| files.is_folder(folder)).cloned().collect();
-        if there.len() < chain.len() {
-            files.note(format!(
-                "{} is not there: only the limits of its visible parents are known",
-                chain[0].display()
-            ));
+    below.sort_by_key(|(mount, rest)| (mount.is_covered, Reverse(rest.len())));
+    hidden.sort_by_key(|mount| mount.is_covered);
+    let chains = below.iter().map(|(mount, rest)| -> Vec<PathBuf> {
+        let point = under(mount);
+        (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/"))).collect()
+    });
+    // The first in which the group is there; else the first in which a parent is.
+    let mut parents = None;
+    for chain in chains {
+        if is_group(&chain[0], files) {
+            return Some(chain);
         }
-        return Some(there);
+        let from = chain.iter().position(|folder| is_group(folder, files));
+        parents = parents.or(from.map(|from| (chain[0].clone(), chain[from..].to_vec())));
     }
-    if let Some(point) = hidden {
+    if let Some((group, parents)) = parents {
+        files.note(format!(
+            "{} is not there: only the limits of its visible parents are known",
+            group.display()
+        ));
+        return Some(parents);
+    }
+    if let Some(point) = hidden.into_iter().map(under).find(|point| is_group(point, files)) {
         files.note(format!(
             "the {name} group {path} is below {} by a name that is not told: only the limits there are known",
             point.display()
@@ -193,6 +256,17 @@ fn groups(
     }
     None
 }
+
+/// Whether a folder is a control group, and not one of what is mounted over it.
+fn is_group(folder: &Path, files: &mut Files) -> bool {
+    // The first is in every group; copies of a machine may have the others alone.
+    let names = ["cgroup.procs", "tasks", "cpu.max", "cpu.cfs_quota_us"];
+    names.iter().chain(&CPUSETS).any(|name| files.is_file(&folder.join(name)))
+}
+
+/// The CPUs of a group: what is in force, in version 2 and 1; then what was asked for, which also old kernels have.
+const CPUSETS: [&str; 4] =
+    ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
 
 /// Where the group `path` is in a mount whose root is the group `root`.
 fn place(path: &str, root: &str) -> Place {
@@ -246,11 +320,8 @@ fn cpu_max(text: &str) -> Result<Option<f64>, String> {
 }
 
 fn cpuset(groups: &[PathBuf], files: &mut Files, found: &mut Found) {
-    // What is in force, in version 2 and 1; then what was asked for, which also old kernels have.
-    const NAMES: [&str; 4] =
-        ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
     for group in groups {
-        let set = NAMES
+        let set = CPUSETS
             .iter()
             .find_map(|name| files.list(&group.join(name)).filter(|set| !set.is_empty()));
         if let Some(set) = set {
@@ -290,7 +361,8 @@ mod tests {
     fn mountinfo_lines() {
         let line =
             r"36 35 98:0 /a /sys/fs/my\040cgroup rw,noatime shared:1 - cgroup none rw,cpu,cpuacct";
-        let mount = mount_of_mountinfo(line).unwrap();
+        let (ids, mount) = mount_of_mountinfo(line).unwrap();
+        assert_eq!(ids, Ids { own: 36, parent: 35 });
         assert_eq!(
             (mount.root.as_str(), mount.point.as_str(), mount.kind.as_str()),
             ("/a", "/sys/fs/my cgroup", "cgroup")

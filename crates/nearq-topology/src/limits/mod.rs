@@ -50,7 +50,8 @@ impl Limits {
     }
 
     /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
-    /// `/` on a live machine. `affinity` is the mask that the process was started with, empty if not known.
+    /// `/` on a live machine. `affinity` is the mask that the kernel says the process has, empty if not known. What files say is not believed
+    /// where the mask says otherwise.
     ///
     /// Nothing here fails: what cannot be read is a limit that is not known, and [`notes`](Self::notes) says so; where a file is there and
     /// cannot be read, [`unread`](Self::unread) does too.
@@ -64,9 +65,9 @@ impl Limits {
     /// assert!(limits.parallelism() >= 1);
     /// ```
     pub fn read(root: &Path, affinity: CpuSet) -> Self {
-        let roots = Roots::find(root).unwrap_or_else(|_| Roots::below(root));
+        let roots = roots_of(root);
         let mut files = Files::default();
-        let path = roots.sys.join(CPU_FOLDER).join("online");
+        let path = online_file(&roots);
         let online = files.list(&path).unwrap_or_default();
         if online.is_empty() {
             files.note(format!("{} does not say which CPUs are online", path.display()));
@@ -80,9 +81,29 @@ impl Limits {
             unread: std::mem::take(&mut files.unread),
             notes: files.into_notes(),
         };
+        limits.trust_affinity(&path);
         let (_, ignored) = limits.settle();
         limits.notes.extend(ignored);
         limits
+    }
+
+    /// The mask is the kernel's answer: its CPUs are online and in the cpuset, whatever files say. Those may be made up for a container, or be
+    /// those of another group.
+    fn trust_affinity(&mut self, online: &Path) {
+        let hidden = &self.affinity - &self.online;
+        if !hidden.is_empty() && !self.online.is_empty() {
+            self.notes.push(format!(
+                "{} leaves out CPUs {hidden}, which the kernel lets this process use: it is a container's own list",
+                online.display()
+            ));
+            self.online = &self.online | &hidden;
+        }
+        if let Some(cpuset) = self.cpuset.take_if(|cpuset| !self.affinity.is_subset(cpuset)) {
+            self.notes.push(format!(
+                "the cpuset ({cpuset}) leaves out CPUs {}, which the kernel lets this process use: it is not used",
+                &self.affinity - &cpuset
+            ));
+        }
     }
 
     /// Reads the limits again: `self` is what was read before. Where something cannot be read now that could be then, the cpuset and the
@@ -95,7 +116,9 @@ impl Limits {
             return new;
         }
         let online = if new.online.is_empty() { &self.online } else { &new.online };
-        Self { affinity: new.affinity, online: online.clone(), ..self.clone() }
+        let mut kept = Self { affinity: new.affinity, online: online.clone(), ..self.clone() };
+        kept.trust_affinity(&online_file(&roots_of(root)));
+        kept
     }
 
     /// What is there and could not be read, by error number. Where it is not empty, there may be limits that are not known.
@@ -180,6 +203,15 @@ impl Limits {
         ));
         lines
     }
+}
+
+fn roots_of(root: &Path) -> Roots {
+    Roots::find(root).unwrap_or_else(|_| Roots::below(root))
+}
+
+/// The list of the CPUs that are online.
+fn online_file(roots: &Roots) -> PathBuf {
+    roots.sys.join(CPU_FOLDER).join("online")
 }
 
 #[cfg(test)]

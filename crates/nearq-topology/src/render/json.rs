@@ -8,8 +8,8 @@ use std::fmt::{Display, Write as _};
 ///
 /// | key | holds |
 /// |---|---|
-/// | `model`, `possible`, `present`, `online` | a string or null; arrays of CPU numbers |
-/// | `cpus` | for each possible CPU `cpu`, `core`, `llc`, `node`, `package`, `die`, `cluster`, `online`, `capacity`, `kind`, and `allowed` (to the process; null without limits) |
+/// | `model`, `possible`, `present`, `online` | a string or null; arrays of CPU numbers: those there may ever be, those plugged in, those in use |
+/// | `cpus` | for each CPU that is plugged in `cpu`, `core`, `llc`, `node`, `package`, `die`, `cluster`, `online`, `capacity`, `kind`, and `allowed` (to the process; null without limits) |
 /// | `cores`, `llcs`, `packages`, `dies`, `clusters`, `caches` | arrays of objects with `cpus` and what is known of them; sizes in bytes |
 /// | `nodes` | for each node `id`, `cpus`, `memory` in bytes |
 /// | `distances` | a row for each node |
@@ -23,8 +23,8 @@ pub fn json(view: &View<'_>) -> String {
     let effective = view.limits.map(Limits::effective);
     let members = [
         ("model", optional(machine.model_name().map(string))),
-        ("possible", set(machine.possible())),
-        ("present", set(machine.present())),
+        ("possible", set(&(machine.possible() | machine.slots()))),
+        ("present", set(machine.possible())),
         ("online", set(machine.online())),
         (
             "cpus",

@@ -1,7 +1,8 @@
 //! The grammar of synthetic descriptions: items, their names and attributes, and what may stand inside what.
 
 use crate::assemble::number;
-use crate::{CacheKind, MAX_CPUS, TopologyError};
+use crate::error::quoted;
+use crate::{CacheKind, MAX_CPUS, MAX_NODES, TopologyError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -77,7 +78,7 @@ pub(super) fn level(text: &str, attached: bool) -> Result<Level<'_>, String> {
     let arity = match count {
         Some(count) => number(count)?,
         None if attached => 1,
-        None => return Err(format!("a count is missing, as in \"{name}:2\"")),
+        None => return Err(format!("a count is missing, as in {}", quoted(&format!("{name}:2")))),
     };
     if arity == 0 {
         return Err("a count must be at least 1".into());
@@ -139,19 +140,23 @@ fn bytes(text: &str) -> Result<u64, String> {
         "tib" => 1 << 40,
         _ => {
             return Err(format!(
-                "{unit:?} is no unit of memory; the units are kB, kiB, MB, MiB, GB, GiB, TB and TiB"
+                "{} is no unit of memory; the units are kB, kiB, MB, MiB, GB, GiB, TB and TiB",
+                quoted(unit)
             ));
         }
     };
     number::<u64>(value)?
         .checked_mul(factor)
-        .ok_or_else(|| format!("{text:?} is more memory than can be counted"))
+        .ok_or_else(|| format!("{} is more memory than can be counted", quoted(text)))
 }
 
 pub(super) fn count(levels: &mut Vec<Level<'_>>) -> Result<(), TopologyError> {
     let mut total = 1_usize;
     for level in levels.iter_mut() {
         let here = total.saturating_mul(level.arity);
+        if level.kind == Kind::Node && here > MAX_NODES {
+            return Err(TopologyError::TooManyNodes { count: here });
+        }
         if here > MAX_CPUS {
             return Err(TopologyError::TooManyCpus { count: here });
         }
@@ -193,7 +198,7 @@ pub(super) fn check<'a>(levels: &[Level<'a>]) -> Result<(), (&'a str, String)> {
                 (a, b) => rank(a) > rank(b),
             };
             if wrong {
-                return Err((level.text, format!("cannot be inside \"{}\"", outer.text)));
+                return Err((level.text, format!("cannot be inside {}", quoted(outer.text))));
             }
         }
         if level.indexes.is_some() && !matches!(level.kind, Kind::Cpu | Kind::Node) {

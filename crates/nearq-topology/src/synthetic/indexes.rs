@@ -1,15 +1,16 @@
 //! The numbers that the operating system gives to CPUs and nodes: `indexes=...` of a synthetic description.
 
 use super::grammar::{Level, kind};
-use crate::MAX_CPU;
 use crate::assemble::number;
+use crate::error::quoted;
 use std::collections::BTreeSet;
 
-/// The operating system's numbers of `count` things: all of them, or the things to go through, fastest first.
+/// The operating system's numbers of `count` things, all below `end`: all of them, or the things to go through, fastest first.
 pub(super) fn indexes(
     text: &str,
     levels: &[Level<'_>],
     count: usize,
+    end: usize,
 ) -> Result<Vec<usize>, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let numbers: Vec<usize> = text.split(',').map(number).collect::<Result<_, _>>()?;
@@ -17,8 +18,8 @@ pub(super) fn indexes(
         if numbers.len() != count || distinct.len() != count {
             return Err(format!("{} distinct numbers are given for {count}", distinct.len()));
         }
-        if numbers.iter().any(|number| *number >= MAX_CPU) {
-            return Err(format!("numbers must be below {}", MAX_CPU));
+        if numbers.iter().any(|number| *number >= end) {
+            return Err(format!("numbers must be below {end}"));
         }
         return Ok(numbers);
     }
@@ -26,10 +27,10 @@ pub(super) fn indexes(
     let mut loops = Vec::new();
     for name in text.split(':') {
         let found = kind(name).and_then(|kind| levels.iter().find(|level| level.kind == kind));
-        let found =
-            found.ok_or_else(|| format!("{name:?} in indexes is not a part of this machine"))?;
+        let found = found
+            .ok_or_else(|| format!("{} in indexes is not a part of this machine", quoted(name)))?;
         if !count.is_multiple_of(found.total) || loops.contains(&found.total) && found.total != 1 {
-            return Err(format!("{name:?} in indexes cannot be gone through"));
+            return Err(format!("{} in indexes cannot be gone through", quoted(name)));
         }
         loops.push(found.total);
     }

@@ -8,7 +8,7 @@ mod grammar;
 mod indexes;
 
 use crate::assemble::Draft;
-use crate::{Cache, CpuSet, Group, Node, Topology, TopologyError};
+use crate::{CpuSet, MAX_CPU, MAX_NODES, Node, Topology, TopologyError};
 use grammar::{Kind, Level, check, count, items, level};
 use indexes::indexes;
 
@@ -26,7 +26,8 @@ impl Topology {
     /// format: see [`Topology::with_distances`].
     ///
     /// # Errors
-    /// If an item is not understood or out of place, or there are more than [`MAX_CPUS`](crate::MAX_CPUS) CPUs.
+    /// If an item is not understood or out of place, or there are more than [`MAX_CPUS`](crate::MAX_CPUS) CPUs
+    /// or [`MAX_NODES`](crate::MAX_NODES) nodes.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -44,7 +45,12 @@ impl Topology {
             reason,
         };
         let mut levels = Vec::new();
-        for (item, attached) in items(text).map_err(|reason| fail(text, reason))? {
+        let items = items(text).map_err(|reason| fail(text, reason))?;
+        if items.len() > MOST_ITEMS {
+            let reason = format!("{} items: more than the {MOST_ITEMS} that are read", items.len());
+            return Err(fail(text, reason));
+        }
+        for (item, attached) in items {
             levels.push(level(item, attached).map_err(|reason| fail(item, reason))?);
         }
         count(&mut levels)?;
@@ -53,16 +59,20 @@ impl Topology {
     }
 }
 
+/// The most items of a description.
+const MOST_ITEMS: usize = 64;
+
 fn draft<'a>(levels: &[Level<'a>]) -> Result<Draft, (&'a str, String)> {
     let last = levels.last().expect("a description has a level of CPUs");
     let count = last.total;
     let numbers = match last.indexes {
-        Some(text) => indexes(text, levels, count).map_err(|reason| (last.text, reason))?,
+        Some(text) => {
+            indexes(text, levels, count, MAX_CPU).map_err(|reason| (last.text, reason))?
+        }
         None => (0..count).collect(),
     };
     let mut draft = Draft { place: "the description".into(), ..Draft::default() };
     draft.possible = numbers.iter().copied().collect();
-    draft.present = draft.possible.clone();
     draft.online = draft.possible.clone();
     let mut holder = 1;
     for level in levels {
@@ -75,26 +85,18 @@ fn draft<'a>(levels: &[Level<'a>]) -> Result<Draft, (&'a str, String)> {
         };
         match level.kind {
             Kind::Machine | Kind::Cpu | Kind::Group => {}
-            Kind::Package => {
-                draft.packages = (0..sets).map(|i| Group { id: Some(i), cpus: set(i) }).collect()
-            }
-            Kind::Die => {
-                draft.dies = (0..sets).map(|i| Group { id: Some(i), cpus: set(i) }).collect()
-            }
-            Kind::Cluster => {
-                draft.clusters = (0..sets).map(|i| Group { id: Some(i), cpus: set(i) }).collect()
-            }
-            Kind::Core => draft.cores = (0..sets).map(set).collect(),
+            Kind::Package => (0..sets).for_each(|i| draft.packages.add_whole(set(i), Some(i))),
+            Kind::Die => (0..sets).for_each(|i| draft.dies.add_whole(set(i), Some(i))),
+            Kind::Cluster => (0..sets).for_each(|i| draft.clusters.add_whole(set(i), Some(i))),
+            Kind::Core => (0..sets).for_each(|i| draft.cores.add_whole(set(i), Some(i))),
             Kind::Cache(cache, kind) => {
-                let one =
-                    |i| Cache { level: cache, kind, size: level.bytes, line: None, cpus: set(i) };
-                draft.caches.extend((0..sets).map(one));
+                let caches = draft.caches.shared(cache, kind);
+                (0..sets).for_each(|i| caches.add_whole(set(i), (level.bytes, None)));
             }
             Kind::Node => {
                 let ids = match level.indexes {
-                    Some(text) => {
-                        indexes(text, levels, level.total).map_err(|reason| (level.text, reason))?
-                    }
+                    Some(text) => indexes(text, levels, level.total, MAX_NODES)
+                        .map_err(|reason| (level.text, reason))?,
                     None => (0..level.total).collect(),
                 };
                 let one = |(i, id): (usize, usize)| {
@@ -193,6 +195,12 @@ mod tests {
             ("core:-1", "not a number"),
             ("core:99999999999999999999999", "not a number in range"),
             ("core:4097", "4097 CPUs: more than the 4096"),
+            ("node:1025 core:1", "1025 nodes: more than the 1024"),
+            ("pack:1024 [node:2] core:1", "2048 nodes: more than the 1024"),
+            ("node:9999999 core:9999999", "9999999 nodes: more than the 1024"),
+            ("[node:9999999] core:2", "9999999 nodes: more than the 1024"),
+            (&"group:1 ".repeat(65), "65 items: more than the 64"),
+            ("numa:2(indexes=0,1024) core:2", "below 1024"),
             ("pack:4096 core:4096 pu:4096", "more than the 4096"),
             ("core:2 pack:2", "cannot be inside \"core:2\""),
             ("pu:2 core:2", "cannot be inside"),

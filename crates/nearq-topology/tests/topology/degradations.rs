@@ -1,7 +1,7 @@
 //! Reading a `/sys` in which something is missing, broken or contradictory.
 
 use crate::common::{Folder, cases};
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology, render};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -113,7 +113,7 @@ fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
     assert_eq!((machine.cores().len(), llcs(&machine)), (3, vec!["0-1,3".to_owned()]));
     assert_eq!((machine.packages().len(), machine.nodes().len()), (1, 1));
     for part in [
-        "possible CPUs",
+        "the CPUs that are plugged in: the 3 that have a folder are used",
         "online CPUs",
         "NUMA nodes",
         "packages",
@@ -126,13 +126,42 @@ fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
 }
 
 #[test]
+fn slots_for_cpus_that_are_not_plugged_in_count_nowhere() {
+    let folder = Folder::machine("slots");
+    folder.file(&format!("{CPUS}/possible"), "0-127\n");
+    let machine = read(&folder);
+    assert_eq!(machine.notes(), [""; 0]);
+    assert_eq!((machine.cpus().len(), machine.cores().len(), machine.llcs().len()), (8, 4, 2));
+    assert_eq!(
+        (machine.possible().to_list(), machine.slots().to_list()),
+        ("0-7".into(), "8-127".into())
+    );
+    assert!(machine.cpu(8).is_none());
+    for scope in Scope::ALL {
+        let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
+        assert!(pods.pods.iter().all(|pod| pod.cpus.is_subset(machine.possible())), "{scope}");
+    }
+    let text = render::text(&render::View::new(&machine));
+    assert!(text.contains("4 cores, 8 CPUs\n"), "{text}");
+    let json = render::json(&render::View::new(&machine));
+    assert_eq!(json.matches("127").count(), 1, "{json}");
+    // Offline ones are plugged in, and count.
+    folder.file(&format!("{CPUS}/present"), "0-8\n");
+    assert_eq!((read(&folder).cpus().len(), read(&folder).slots().len()), (9, 119));
+    // More slots than CPUs are supported are no matter.
+    folder.file(&format!("{CPUS}/possible"), "0-8191\n");
+    assert_eq!(read(&folder).cpus().len(), 9);
+}
+
+#[test]
 fn offline_cpus_keep_their_node_and_join_its_only_cache() {
     let folder = Folder::machine("offline");
-    folder.file(&format!("{CPUS}/online"), "0-5,7\n").file(&format!("{CPUS}/possible"), "0-9\n");
+    folder.file(&format!("{CPUS}/online"), "0-5,7\n");
     for (node, map) in [(0, "33\n"), (1, "8c\n")] {
         folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), map);
     }
     // As in the kernel: no topology and no caches while offline, but the link to the node stays.
+    folder.file(&format!("{CPUS}/present"), "0-9\n");
     folder.remove(&format!("{CPUS}/cpu6/topology")).remove(&format!("{CPUS}/cpu6/cache"));
     folder.file(&format!("{CPUS}/cpu6/node1/uevent"), "");
     for (cpu, map) in [(2, "04\n"), (3, "88\n"), (7, "88\n")] {
@@ -234,21 +263,146 @@ fn sets_without_their_own_cpu_are_not_believed() {
         .file(&format!("{CPUS}/cpu1/cache/index0/shared_cpu_map"), "00\n");
     let machine = read(&folder);
     assert_eq!(cores(&machine), ["0,4", "1", "2,6", "3,7", "5"]);
-    noted(&machine, "some caches of CPUs 1 do not say who shares them");
+    // CPU 5 says it of its cache.
+    assert_eq!(machine.caches().len(), 2 + 4 + 4);
+    folder.file(&format!("{CPUS}/cpu5/cache/index0/shared_cpu_map"), "00\n");
+    noted(&read(&folder), "some caches of CPUs 1,5 do not say which CPUs share them");
+}
+
+#[test]
+fn a_cache_that_does_not_say_which_cpus_share_it_is_at_least_that_of_a_core() {
+    let folder = Folder::machine("empty-map");
+    for cpu in 0..8 {
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), "00\n");
+    }
+    let machine = read(&folder);
+    assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"]);
+    assert_eq!(llcs(&machine), ["0,4", "1,5", "2,6", "3,7"]);
+    noted(&machine, "some caches of CPUs 0-7 do not say which CPUs share them");
+    // It is shared at least as far as a lower one.
+    for cpu in 0..8 {
+        let map = if cpu % 4 < 2 { "33\n" } else { "cc\n" };
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index0/shared_cpu_map"), map);
+    }
+    assert_eq!(llcs(&read(&folder)), ["0-1,4-5", "2-3,6-7"]);
+    // One CPU that does not say it is where the others say it is; the list counts where the mask is empty.
+    let folder = Folder::machine("one-empty-map");
+    folder.file(&format!("{CPUS}/cpu0/cache/index2/shared_cpu_map"), "00\n");
+    assert_eq!((llcs(&read(&folder)).len(), read(&folder).notes().len()), (2, 0));
+    for cpu in 0..8 {
+        let list = if cpu % 4 < 2 { "0-1,4-5\n" } else { "2-3,6-7\n" };
+        folder
+            .file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), "00\n")
+            .file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_list"), list);
+    }
+    assert_eq!((llcs(&read(&folder)).len(), read(&folder).notes().len()), (2, 0));
+}
+
+#[test]
+fn siblings_of_a_core_share_its_caches_whatever_those_say() {
+    let folder = Folder::machine("cut-core");
+    for (cpu, map) in [(1, "02\n"), (5, "20\n")] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), map);
+    }
+    for (cpu, map) in [(0, "11\n"), (4, "11\n")] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), map);
+    }
+    let machine = read(&folder);
+    assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"]);
+    assert_eq!(llcs(&machine), ["0,4", "1,5", "2-3,6-7"]);
+    noted(&machine, "CPUs 5 are said to share cores but not caches");
+}
+
+#[test]
+fn one_cpu_that_says_something_else_than_all_others_is_not_followed() {
+    for (name, file, map) in [
+        ("core", "topology/core_cpus", "ff\n"),
+        ("core-alone", "topology/core_cpus", "01\n"),
+        ("package", "topology/package_cpus", "ff\n"),
+        ("package-alone", "topology/package_cpus", "01\n"),
+        ("cache", "cache/index2/shared_cpu_map", "ff\n"),
+        ("cache-alone", "cache/index2/shared_cpu_map", "01\n"),
+        ("level", "cache/index2/level", "9\n"),
+    ] {
+        let folder = Folder::machine(&format!("outvoted-{name}"));
+        folder.file(&format!("{CPUS}/cpu0/{file}"), map);
+        let machine = read(&folder);
+        assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7"], "{name}");
+        assert_eq!(
+            lists(machine.packages().iter().map(|group| &group.cpus)),
+            ["0-1,4-5", "2-3,6-7"],
+            "{name}"
+        );
+        // Where one of two siblings says that they are none, nobody can tell.
+        if name != "core-alone" {
+            assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"], "{name}");
+            let said = machine.notes().iter().any(|note| note.contains("CPUs 0 say"));
+            assert!(said, "{name}: {:?}", machine.notes());
+        }
+    }
+}
+
+#[test]
+fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_fewest() {
+    let nodes = |folder: &Folder| lists(read(folder).nodes().iter().map(|node| &node.cpus));
+    for (node, wrong) in [(0, "ff\n"), (1, "dd\n")] {
+        let folder = Folder::machine(&format!("overlap-{node}"));
+        folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), wrong);
+        assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"], "{node}");
+        noted(&read(&folder), "are said to be on several nodes");
+    }
+    let folder = Folder::machine("overlap-link");
+    folder.file("sys/devices/system/node/node0/cpumap", "3b\n");
+    folder.file(&format!("{CPUS}/cpu3/node0/uevent"), "");
+    assert_eq!(nodes(&folder), ["0-1,3-5", "2,6-7"]);
+    noted(
+        &read(&folder),
+        "several nodes list CPUs 3: each is put on the node that its own folder names",
+    );
+}
+
+#[test]
+fn every_cpu_that_is_online_has_a_node() {
+    let node = "sys/devices/system/node/node";
+    let nodes = |folder: &Folder| {
+        let machine = read(folder);
+        assert!(machine.cpus().iter().all(|cpu| cpu.node.is_some()), "{:?}", machine.notes());
+        lists(machine.nodes().iter().map(|node| &node.cpus))
+    };
+    // No node says which it has.
+    let folder = Folder::machine("no-lists");
+    folder.remove(&format!("{node}0/cpumap")).remove(&format!("{node}1/cpumap"));
+    assert_eq!(nodes(&folder), ["0-7", ""]);
+    noted(&read(&folder), "the node of CPUs 0-7 is not known: they are put on node 0");
+    for node in [0, 1] {
+        folder.file(&format!("sys/devices/system/node/node{node}/cpulist"), "\n");
+    }
+    assert_eq!(nodes(&folder).concat(), "0-7");
+    // One does not: it has those of the packages that no other has.
+    let folder = Folder::machine("one-list");
+    folder.remove(&format!("{node}0/cpumap"));
+    assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);
+    // One leaves out a CPU, whose core is there.
+    let folder = Folder::machine("one-missing");
+    folder.file(&format!("{node}1/cpumap"), "8c\n");
+    assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);
+    noted(&read(&folder), "no node lists CPUs 6");
 }
 
 #[test]
 fn groups_that_overlap_or_cross_are_made_to_nest() {
     let folder = Folder::machine("crossing");
-    // Cores across packages, and CPU 4 in two cores; CPU 3 on both nodes.
+    // A core across packages; CPU 3 is on both nodes, and its folder says on which.
+    for cpu in [0, 2] {
+        folder.file(&format!("{CPUS}/cpu{cpu}/topology/core_cpus"), "05\n");
+    }
     folder
-        .file(&format!("{CPUS}/cpu0/topology/core_cpus"), "15\n")
-        .file("sys/devices/system/node/node0/cpumap", "3b\n");
+        .file("sys/devices/system/node/node0/cpumap", "3b\n")
+        .file(&format!("{CPUS}/cpu3/node0/uevent"), "");
     let machine = read(&folder);
     assert_eq!(lists(machine.nodes().iter().map(|node| &node.cpus)), ["0-1,3-5", "2,6-7"]);
     assert_eq!(llcs(&machine), ["0-1,4-5", "2,6-7", "3"]);
-    assert_eq!(cores(&machine), ["0,4", "1,5", "2", "3", "6", "7"]);
-    noted(&machine, "CPUs 3 are said to be on several nodes");
+    assert_eq!(cores(&machine), ["0", "1,5", "2", "3", "4", "6", "7"]);
     noted(&machine, "the L3 cache of CPUs 2-3,6-7 spans 2 nodes");
     noted(&machine, "said to be in several cores");
     noted(&machine, "such cores are cut");

@@ -29,7 +29,7 @@ fn version_1(root: &str, controllers: &str) -> String {
 }
 
 fn read(folder: &Folder) -> Limits {
-    Limits::read(&folder.path, CpuSet::all(8))
+    Limits::read(&folder.path, CpuSet::new())
 }
 
 fn quota(limits: &Limits, folder: &Folder) -> Option<(f64, String)> {
@@ -221,10 +221,95 @@ fn without_any_files_only_the_mask_counts_and_that_is_said() {
 }
 
 #[test]
-fn a_cpuset_that_would_leave_nothing_is_not_used_and_that_is_said() {
+fn what_the_kernel_lets_the_process_use_counts_whatever_files_say() {
     let folder = machine("empty", "0::/\n", &[&version_2("/")]);
     folder.file(&format!("{GROUPS}/cpuset.cpus.effective"), "6-7\n");
-    let limits = Limits::read(&folder.path, CpuSet::all(2));
-    assert_eq!(limits.effective().to_list(), "0-1");
-    noted(&limits, "the cpuset (6-7) would leave no CPU of 0-1");
+    let effective = |folder: &Folder, affinity: &str| {
+        let limits = Limits::read(&folder.path, affinity.parse().expect("a list"));
+        (limits.effective().to_list(), limits)
+    };
+    let (cpus, limits) = effective(&folder, "0-1");
+    assert_eq!((cpus.as_str(), &limits.cpuset), ("0-1", &None));
+    noted(&limits, "the cpuset (6-7) leaves out CPUs 0-1");
+    // A container's own list of CPUs, which always begins at 0.
+    folder.file("sys/devices/system/cpu/online", "0-1\n");
+    let (cpus, limits) = effective(&folder, "6-7");
+    assert_eq!((cpus.as_str(), limits.parallelism(), limits.notes().len()), ("6-7", 2, 1));
+    noted(&limits, "online leaves out CPUs 6-7");
+    let (cpus, limits) = effective(&folder, "0,6");
+    assert_eq!((cpus.as_str(), limits.parallelism()), ("0,6", 2));
+    // Where they say more, they say nothing.
+    let (cpus, limits) = effective(&folder, "");
+    assert_eq!(
+        (cpus.as_str(), limits.notes()),
+        ("0-1", &["the cpuset (6-7) would leave no CPU of 0-1: it is not used".to_owned()][..])
+    );
+}
+
+/// What the process's group is limited to, where a hierarchy is mounted at two points, `first` before `second`.
+fn mounted_twice(name: &str, lines: [&str; 3], limited: &str) {
+    let folder = machine(name, "0::/job\n", &lines);
+    folder.file(&format!("{limited}/cgroup.procs"), "1\n");
+    folder.file(&format!("{limited}/job/cgroup.procs"), "1\n");
+    folder.file(&format!("{limited}/job/cpu.max"), "150000 100000\n");
+    let limits = read(&folder);
+    assert_eq!(quota(&limits, &folder), Some((1.5, format!("{limited}/job/cpu.max"))), "{name}");
+    assert_eq!(limits.notes(), [""; 0], "{name}");
+}
+
+#[test]
+fn of_a_hierarchy_that_is_mounted_twice_the_mount_that_is_not_covered_counts() {
+    const CGROUP: &str = "- cgroup2 cgroup2 rw";
+    const OTHER: &str = "- tmpfs tmpfs rw";
+    let line = |ids: &str, point: &str, kind: &str| format!("{ids} 0:28 / {point} rw {kind}");
+    let first = line("31 23", "/sys/fs/cgroup", CGROUP);
+    let second = line("32 23", "/mnt/groups", CGROUP);
+    // Over its root; over a folder above; over the mount that it is in.
+    let on_it = line("33 31", "/sys/fs/cgroup", OTHER);
+    let above = line("33 23", "/sys/fs", OTHER);
+    let in_it = line("31 22", "/sys/fs/cgroup", CGROUP);
+    let covered = line("33 22", "/sys", OTHER).replace("33 22", "33 21");
+    for (name, lines) in
+        [("on-it", [&first, &second, &on_it]), ("above", [&first, &second, &above])]
+    {
+        mounted_twice(&format!("twice-{name}"), lines.map(String::as_str), "mnt/groups");
+    }
+    let sys = line("22 21", "/sys", "- sysfs sysfs rw");
+    let root_and_cover = format!("{sys}\n{}", covered.replace("33 21", "33 22"));
+    mounted_twice("twice-within", [&root_and_cover, &in_it, &second], "mnt/groups");
+    // What covers it looks like a group without limits: one that is empty, of another hierarchy.
+    let folder = machine(
+        "twice-other",
+        "0::/job\n",
+        &[&first, &second, &on_it.replace(OTHER, CGROUP).replace(" / /sys", " /elsewhere /sys")],
+    );
+    folder
+        .file(&format!("{GROUPS}/job/cpu.max"), "max 100000\n")
+        .file("mnt/groups/job/cpu.max", "150000 100000\n");
+    assert_eq!(read(&folder).parallelism(), 2);
+    // Nothing says that it is covered, but the group is not there.
+    mounted_twice("twice-silent", [&first, &second, ""], "mnt/groups");
+    // Other mounts at a point with the same begin, or in it, cover nothing.
+    let beside = line("33 23", "/sys/fs/cgroup-old", OTHER);
+    let inside = line("34 31", "/sys/fs/cgroup/job/deep", OTHER);
+    mounted_twice("twice-beside", [&first, &beside, &inside], GROUPS);
+}
+
+#[test]
+fn of_version_1_too_the_mount_that_works_counts() {
+    let cpu = "32 23 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
+    let again = "33 23 0:29 / /mnt/cpu rw - cgroup cgroup rw,cpu";
+    let over = "34 32 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,memory";
+    let folder = machine("v1-twice", "2:cpu:/\n", &[cpu, again, over]);
+    folder
+        .file(&format!("{GROUPS}/cpu/cgroup.procs"), "1\n")
+        .file("mnt/cpu/cpu.cfs_quota_us", "250000\n")
+        .file("mnt/cpu/cpu.cfs_period_us", "100000\n");
+    assert_eq!(quota(&read(&folder), &folder), Some((2.5, "mnt/cpu/cpu.cfs_quota_us".to_owned())));
+    // The root of a name space, from outside.
+    let outer = "32 23 0:28 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+    let other = outer.replace("32 23", "33 23").replace("/sys/fs/cgroup", "/mnt/outer");
+    let folder = machine("outer-twice", "0::/\n", &[outer, &other]);
+    folder.file("mnt/outer/cpu.max", "300000 100000\n").file(&format!("{GROUPS}/empty"), "");
+    assert_eq!(read(&folder).parallelism(), 3);
 }

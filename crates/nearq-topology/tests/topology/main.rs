@@ -5,6 +5,7 @@ mod common;
 mod skipped;
 
 mod degradations;
+mod hostile;
 mod limits;
 mod machines;
 mod properties;

@@ -207,25 +207,27 @@ fn limits_that_cannot_be_read_any_more_stay() {
         .file("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
         .file(&format!("{group}/cpu.max"), "150000 100000\n")
         .file(&format!("{group}/cpuset.cpus.effective"), "0-3\n");
-    let limits = Limits::read(&folder.path, set("0-7"));
+    let limits = Limits::read(&folder.path, set("0-3"));
     assert_eq!((limits.parallelism(), limits.unread().len()), (2, 0));
-    assert_eq!(limits.reread(&folder.path, set("0-7")), limits);
+    assert_eq!(limits.reread(&folder.path, set("0-3")), limits);
     damage(&folder, "proc/self/cgroup", EIO);
-    let kept = limits.reread(&folder.path, set("1-7"));
+    let kept = limits.reread(&folder.path, set("1-3"));
     assert_eq!(
         (&kept.quota, &kept.cpuset, &kept.affinity),
-        (&limits.quota, &limits.cpuset, &set("1-7"))
+        (&limits.quota, &limits.cpuset, &set("1-3"))
     );
+    // What is kept gives way to what the kernel says now.
+    assert_eq!(limits.reread(&folder.path, set("1-5")).effective(), set("1-5"));
     assert_eq!(
-        Limits::read(&folder.path, set("0-7")).parallelism(),
-        8,
-        "alone it would have no limits"
+        Limits::read(&folder.path, set("0-3")).parallelism(),
+        4,
+        "alone it would have no quota"
     );
     damage(&folder, &format!("{CPUS}/online"), EIO);
-    assert_eq!(limits.reread(&folder.path, set("0-7")), limits);
+    assert_eq!(limits.reread(&folder.path, set("0-3")), limits);
     folder.remove("proc/self/cgroup").remove(&format!("{CPUS}/online"));
     folder.file("proc/self/cgroup", "0::/\n").file(&format!("{CPUS}/online"), "0-6\n");
-    let followed = limits.reread(&folder.path, set("0-7"));
+    let followed = limits.reread(&folder.path, set("0-6"));
     assert_eq!((followed.quota, followed.cpuset, followed.online), (None, None, set("0-6")));
 }
 

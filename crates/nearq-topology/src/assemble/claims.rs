@@ -1,0 +1,151 @@
+//! Which CPUs are together, where every CPU says so for itself and some may be wrong.
+//!
+//! A set of CPUs is claimed by those that say that they are together as this set. The sets that most of their CPUs claim come first, and
+//! later ones get the CPUs that are left. A set that more of its CPUs contradict than claim is only used for those that claim it, and not at
+//! all where nothing better was claimed.
+
+use crate::CpuSet;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A set of CPUs that are said to be together.
+#[derive(Clone, Debug)]
+struct Claim<T> {
+    /// The CPUs that say so.
+    by: CpuSet,
+    /// What is said of them besides; the first to say so counts.
+    what: T,
+}
+
+/// Sets of CPUs of one kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims<T> {
+    sets: BTreeMap<CpuSet, Claim<T>>,
+}
+
+impl<T> Default for Claims<T> {
+    fn default() -> Self {
+        Self { sets: BTreeMap::new() }
+    }
+}
+
+/// The sets that were agreed on.
+#[derive(Debug)]
+pub(crate) struct Agreed<T> {
+    /// They do not overlap, and are in order of their first CPU.
+    pub sets: Vec<(CpuSet, T)>,
+    /// The CPUs that are in several of the sets claimed.
+    pub overlap: CpuSet,
+    /// The CPUs of which what they say was not followed.
+    pub dropped: CpuSet,
+}
+
+impl<T> Claims<T> {
+    /// CPUs say that they are together with all of `cpus`.
+    pub(crate) fn add(&mut self, cpus: CpuSet, by: &CpuSet, what: impl FnOnce() -> T) {
+        let claim =
+            self.sets.entry(cpus).or_insert_with(|| Claim { by: CpuSet::new(), what: what() });
+        claim.by = &claim.by | by;
+    }
+
+    /// The machine says that these are together, of all of them at once.
+    pub(crate) fn add_whole(&mut self, cpus: CpuSet, what: T) {
+        let by = cpus.clone();
+        self.add(cpus, &by, || what);
+    }
+
+    /// The CPUs that say something.
+    pub(crate) fn speakers(&self) -> CpuSet {
+        self.sets.values().fold(CpuSet::new(), |all, claim| &all | &claim.by)
+    }
+
+    /// What they agree on, within `possible`. `speakers` are the CPUs whose silence about a set they are in contradicts it.
+    pub(crate) fn agree(self, possible: &CpuSet, speakers: &CpuSet) -> Agreed<T> {
+        let mut within = Self::default();
+        for (cpus, claim) in self.sets {
+            within.add(&cpus & possible, &claim.by, || claim.what);
+        }
+        let mut ranked: Vec<_> = within
+            .sets
+            .into_iter()
+            .filter(|(cpus, _)| !cpus.is_empty())
+            .map(|(cpus, claim)| {
+                let votes = (&cpus & &claim.by).len();
+                let against = (&(&cpus & speakers) - &claim.by).len();
+                (votes as isize - against as isize, votes, cpus, claim)
+            })
+            .collect();
+        // Sorted by the set before, which decides where the votes do not.
+        ranked.sort_by_key(|(net, votes, ..)| Reverse((*net, *votes)));
+        let mut agreed =
+            Agreed { sets: Vec::new(), overlap: CpuSet::new(), dropped: CpuSet::new() };
+        let mut taken = CpuSet::new();
+        for (net, _, cpus, claim) in ranked {
+            agreed.overlap = &agreed.overlap | &(&cpus & &taken);
+            let mut rest = &cpus - &taken;
+            if net < 0 {
+                rest = if agreed.sets.is_empty() { CpuSet::new() } else { &rest & &claim.by };
+            }
+            if rest != cpus {
+                agreed.dropped = &agreed.dropped | &claim.by;
+            }
+            if !rest.is_empty() {
+                taken = &taken | &rest;
+                agreed.sets.push((rest, claim.what));
+            }
+        }
+        agreed.sets.sort_by_key(|(cpus, _)| cpus.first());
+        agreed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// What comes of the sets that CPUs claim, each with the CPUs that claim it.
+    fn agree(claims: &[(&str, &str)]) -> (Vec<String>, String) {
+        let mut all = Claims::default();
+        for (cpus, by) in claims {
+            all.add(set(cpus), &set(by), || ());
+        }
+        let speakers = all.speakers();
+        let agreed = all.agree(&CpuSet::all(64), &speakers);
+        (agreed.sets.iter().map(|(cpus, ())| cpus.to_list()).collect(), agreed.dropped.to_list())
+    }
+
+    #[test]
+    fn one_wrong_claim_does_not_outvote_the_others() {
+        for (claims, sets, dropped) in [
+            // Too large, and first in order.
+            (
+                &[("0-7", "0"), ("0-1", "1"), ("2-3", "2-3"), ("4-7", "4-7")][..],
+                &["0-1", "2-3", "4-7"][..],
+                "0",
+            ),
+            // Too small.
+            (&[("0", "0"), ("0-7", "1-7")], &["0-7"], "0"),
+            // Both siblings are wrong.
+            (
+                &[("0-7", "0-1"), ("2-3", "2-3"), ("4-5", "4-5"), ("6-7", "6-7")],
+                &["0-1", "2-3", "4-5", "6-7"],
+                "0-1",
+            ),
+            // CPUs of which nothing is known contradict nothing.
+            (&[("0-3", "0")], &["0-3"], ""),
+            // Everybody contradicts everybody.
+            (&[("0-2", "0"), ("0-3", "1"), ("0-4", "2"), ("1-4", "3"), ("0-5", "4")], &[], "0-4"),
+        ] {
+            let (found, not_followed) = agree(claims);
+            assert_eq!(
+                (found, not_followed.as_str()),
+                (sets.iter().map(|s| s.to_string()).collect(), dropped),
+                "{claims:?}"
+            );
+        }
+    }
+}
