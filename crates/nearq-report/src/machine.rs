@@ -100,10 +100,7 @@ impl Machine {
     /// A simulated machine, all of whose CPUs that are online may be used.
     pub fn simulated(machine: nearq_sim::Machine) -> Self {
         let topology = machine.topology().clone();
-        let usable = match topology.online() {
-            online if online.is_empty() => topology.possible().clone(),
-            online => online.clone(),
-        };
+        let usable = topology.online().clone();
         let simulated = Some(machine.clone());
         Self { simulated, name: machine.name().into(), ..Self::of(topology, usable) }
     }

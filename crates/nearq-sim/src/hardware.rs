@@ -35,10 +35,9 @@ impl Hardware {
         let mut places = vec![Place::default(); numbers];
         let mut siblings = vec![Vec::new(); numbers];
         let mut capacities = vec![FULL_CAPACITY; numbers];
-        // A CPU of unknown node counts as one of the first that has CPUs: it needs some place.
-        let some = topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0);
+        let unknown = node_of_unknown(&topology);
         for cpu in topology.cpus() {
-            let node = cpu.node.unwrap_or(some) as u32;
+            let node = cpu.node.unwrap_or(unknown) as u32;
             places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
             let core = &topology.cores()[cpu.core].cpus;
             siblings[cpu.id] =
@@ -115,6 +114,11 @@ impl Hardware {
             self.costs.same_core
         }
     }
+}
+
+/// Index of the node that a CPU of unknown node counts to, as it needs some place: the first that has CPUs.
+pub(crate) fn node_of_unknown(topology: &Topology) -> usize {
+    topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0)
 }
 
 /// A cost for each pair of nodes, row by row: `own` on one node, `same_package` between nodes of one package,

@@ -1,6 +1,7 @@
 //! Whole experiments on simulated machines.
 
 mod dispatch;
+mod machines;
 mod sensitivity;
 mod soak;
 

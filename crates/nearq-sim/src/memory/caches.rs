@@ -14,6 +14,7 @@ use nearq_topology::{CacheKind, Topology};
 
 use super::PAGE;
 use crate::costs::Costs;
+use crate::hardware::node_of_unknown;
 
 /// A last-level cache's history is kept in so many pieces, if each is a page at least.
 const PIECES: u64 = 256;
@@ -71,13 +72,14 @@ pub(super) struct Caches {
 impl Caches {
     pub(super) fn new(topology: &Topology, costs: &Costs) -> Self {
         let mut caches = Caches { seats: Vec::new(), caches: Vec::new(), llcs: 0 };
+        let unknown = node_of_unknown(topology);
         for (index, llc) in topology.llcs().iter().enumerate() {
             let cache = llc.cache.map(|cache| &topology.caches()[cache]);
             // A cache that spans nodes is a domain on each: with its share of the whole.
             let share = |size: u64, all: usize| size * llc.cpus.len() as u64 / all.max(1) as u64;
             let size = cache.and_then(|cache| Some(share(cache.size?, cache.cpus.len())));
             let size = size.unwrap_or(costs.llc_size);
-            let node = llc.node.unwrap_or(0) as u32;
+            let node = llc.node.unwrap_or(unknown) as u32;
             caches.add(size, index as u32, node, llc.cpus.first().unwrap_or(0));
         }
         caches.llcs = caches.caches.len();
@@ -90,7 +92,7 @@ impl Caches {
                 Some(index) => (index, topology.caches()[index].size),
                 None => (topology.caches().len() + cpu.core, None),
             };
-            let (llc, node) = (cpu.llc as u32, cpu.node.unwrap_or(0) as u32);
+            let (llc, node) = (cpu.llc as u32, cpu.node.unwrap_or(unknown) as u32);
             let private = *made[place].get_or_insert_with(|| {
                 caches.add(size.unwrap_or(costs.l2_size), llc, node, cpu.id)
             });

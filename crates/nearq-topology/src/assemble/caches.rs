@@ -42,6 +42,13 @@ impl CacheClaims {
         self.shared.entry((level, kind)).or_default()
     }
 
+    /// The sizes of all.
+    pub(super) fn sizes(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+        let shared = self.shared.values_mut().flat_map(Claims::whats_mut);
+        let alone = self.alone.values_mut().flat_map(BTreeMap::values_mut);
+        shared.chain(alone).map(|(size, _)| size)
+    }
+
     /// A CPU has a cache, and does not say which others do.
     pub(crate) fn add_alone(&mut self, level: u32, kind: CacheKind, cpu: usize, shape: Shape) {
         self.alone.entry((level, kind)).or_default().insert(cpu, shape);

@@ -54,6 +54,11 @@ impl<T> Claims<T> {
         self.add(cpus, &by, || what);
     }
 
+    /// What is said of the sets besides.
+    pub(crate) fn whats_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.sets.values_mut().map(|claim| &mut claim.what)
+    }
+
     /// The CPUs that say something.
     pub(crate) fn speakers(&self) -> CpuSet {
         self.sets.values().fold(CpuSet::new(), |all, claim| &all | &claim.by)

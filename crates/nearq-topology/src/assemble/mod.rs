@@ -35,6 +35,15 @@ const MOST_NOTES: usize = 8;
 /// The most characters of a name that the machine gives.
 const MOST_NAME: usize = 200;
 
+/// No cache and no node is larger, in bytes: what says so is not believed, and nobody adds such numbers up.
+const MAX_SIZE: u64 = 1 << 50;
+
+/// No two nodes are farther apart, in the firmware's units, of which the kernel has 255.
+const MAX_DISTANCE: u32 = 65535;
+
+/// The capacity of the fastest CPU is 1024.
+const MAX_CAPACITY: u32 = 65535;
+
 /// What a reader found. Empty means not found.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
@@ -91,8 +100,13 @@ impl Draft {
         if count > MAX_CPUS {
             return Err(TopologyError::TooManyCpus { count });
         }
+        self.leave_out_nonsense();
         self.slots = &self.slots - &self.possible;
         self.online = &self.online & &self.possible;
+        if self.online.is_empty() {
+            self.note("the machine says that none of its CPUs is online: all are taken to be");
+            self.online = self.possible.clone();
+        }
         let cores = self.settle_groups("cores", |draft| &mut draft.cores);
         let packages = self.settle_groups("packages", |draft| &mut draft.packages);
         let caches = self.settle_caches(&cores);
@@ -111,6 +125,21 @@ impl Draft {
         let llc_of = self.index(llcs.iter().map(|llc| &llc.cpus));
         let cores = self.settle_cores(cores, &llc_of);
         Ok(self.build(Parts { distances, packages, dies, clusters, caches, llcs, cores }))
+    }
+
+    /// Leaves out numbers that nothing can have.
+    fn leave_out_nonsense(&mut self) {
+        let memory = self.nodes.iter_mut().map(|node| &mut node.memory);
+        let sizes = self.caches.sizes().chain(memory);
+        let wrong = sizes.filter_map(|size| size.take_if(|size| *size > MAX_SIZE)).count();
+        let capacities = self.capacities.len();
+        self.capacities.retain(|_, capacity| (1..=MAX_CAPACITY).contains(capacity));
+        let wrong = wrong + capacities - self.capacities.len();
+        if wrong > 0 {
+            self.note(format!(
+                "{wrong} sizes and capacities are 0 or larger than any can be: they are left out"
+            ));
+        }
     }
 
     /// For each CPU number, which of the disjoint `sets` it is in.
@@ -269,6 +298,11 @@ pub(crate) fn check_distances(rows: &[Vec<u32>], count: usize) -> Result<(), Str
             if *distance < LOCAL_DISTANCE {
                 return Err(format!(
                     "{distance} from node {a} to node {b} is less than {LOCAL_DISTANCE}"
+                ));
+            }
+            if *distance > MAX_DISTANCE {
+                return Err(format!(
+                    "{distance} from node {a} to node {b} is more than {MAX_DISTANCE}"
                 ));
             }
         }

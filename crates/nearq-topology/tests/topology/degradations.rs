@@ -193,6 +193,7 @@ fn distances_that_contradict_are_not_used() {
         ("long", "10 21 21\n", "has 3 distances for 2 nodes"),
         ("self", "11 21\n", "11 from node 0 to itself is not 10"),
         ("near", "10 3\n", "less than 10"),
+        ("far", "10 65536\n", "more than 65535"),
         ("words", "ten 21\n", "\"ten\" is not a number"),
     ] {
         let folder = Folder::machine(&format!("distances-{name}"));
@@ -228,6 +229,23 @@ fn garbage_is_ignored_and_named() {
     ] {
         noted(&machine, part);
     }
+}
+
+#[test]
+fn numbers_that_nothing_can_have_are_left_out() {
+    let folder = Folder::machine("nonsense");
+    folder
+        .file(&format!("{CPUS}/cpu0/cache/index2/size"), "17179869183G\n")
+        .file(&format!("{CPUS}/cpu0/cpu_capacity"), "0\n")
+        .file(&format!("{CPUS}/cpu1/cpu_capacity"), "4294967295\n")
+        .file(&format!("{CPUS}/cpu2/cpu_capacity"), "1024\n")
+        .file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 18014398509481983 kB\n");
+    let machine = read(&folder);
+    assert_eq!((machine.caches()[0].size, machine.caches()[1].size), (None, Some(16 << 20)));
+    assert_eq!(machine.nodes().iter().filter_map(|node| node.memory).sum::<u64>(), 4096 * 1024);
+    let capacities: Vec<_> = machine.cpus().iter().filter_map(|cpu| cpu.capacity).collect();
+    assert_eq!(capacities, [1024]);
+    noted(&machine, "4 sizes and capacities are 0 or larger than any can be");
 }
 
 #[test]
@@ -359,6 +377,14 @@ fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_
         &read(&folder),
         "several nodes list CPUs 3: each is put on the node that its own folder names",
     );
+}
+
+#[test]
+fn a_machine_of_which_no_cpu_is_online_is_one_of_which_all_are() {
+    let folder = Folder::machine("none-online");
+    folder.file(&format!("{CPUS}/online"), "64-65\n");
+    assert_eq!(read(&folder).online().to_list(), "0-7");
+    noted(&read(&folder), "says that none of its CPUs is online");
 }
 
 #[test]
