@@ -39,6 +39,59 @@ fn an_affinity_mask_is_seen() {
     assert_eq!(json["limits"]["parallelism"], 1);
 }
 
+/// What `nearq topo --json` prints, and says besides, where `mounts` was carried out before in a mount namespace; `None`, with a line that says
+/// so, where there can be none.
+fn with_mounts(what: &str, mounts: &str) -> Option<(Value, String)> {
+    let script = format!("{{ {mounts}; }} 2>/dev/null || exit 77; exec \"$0\" topo --json");
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script, crate::PROGRAM])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let json = serde_json::from_slice(&output.stdout).expect("JSON");
+            Some((json, errors(&output)))
+        }
+        Ok(output) if output.status.code() != Some(77) && !errors(&output).contains("unshare") => {
+            panic!("{what}: {}", errors(&output))
+        }
+        _ => {
+            skipped(what, "no mount namespace may be made", "run the tests as root");
+            None
+        }
+    }
+}
+
+#[test]
+fn without_sys_the_process_may_use_what_it_may_use_with_it_and_that_is_said_once() {
+    let expected = topo_json(&[])["limits"]["effective"].clone();
+    let Some((json, said)) = with_mounts("a system without /sys", "mount -t tmpfs none /sys")
+    else {
+        return;
+    };
+    assert_eq!(json["limits"]["effective"], expected);
+    assert_eq!((length(&json, "nodes"), length(&json, "llcs")), (1, 1));
+    assert!(said.lines().count() == 1 && said.contains("/sys/devices/system/cpu"), "{said}");
+}
+
+#[test]
+fn a_list_of_online_cpus_that_a_container_made_up_keeps_none_from_the_process() {
+    let expected = topo_json(&[]);
+    let file = Folder::new("made-up-list");
+    std::fs::write(file.path("online"), "0\n").unwrap();
+    let mount = format!(
+        "mount --make-rprivate / && mount --bind {} /sys/devices/system/cpu/online",
+        file.path("online")
+    );
+    let Some((json, said)) = with_mounts("a list of CPUs that a container made up", &mount) else {
+        return;
+    };
+    for key in ["effective", "parallelism", "online"] {
+        assert_eq!(json["limits"][key], expected["limits"][key], "{key}");
+    }
+    assert_eq!((&json["cpus"], &json["pods"]), (&expected["cpus"], &expected["pods"]));
+    assert_eq!(said, "");
+}
+
 #[test]
 fn a_synthetic_machine_has_every_array_and_no_limits() {
     let json = topo_json(&["--on", "pack:2 numa:2 l3:2 core:4 pu:2"]);

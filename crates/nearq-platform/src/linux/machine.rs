@@ -5,7 +5,7 @@
 //! marked as not whole ([`Topology::is_whole`]), one warning tells of it, and each later look tries to read the machine again.
 //!
 //! If the kernel does not tell either (a filter on system calls), `/proc/self/status` does; without that, the process counts as one that may
-//! use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds. One warning
+//! use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds. The warning
 //! tells of that too.
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +20,12 @@ use crate::{Look, Machine, Platform as _, Refused};
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// Whether the warning that the process's CPUs cannot be read was given since they were last read.
-static SAID_CPUS: AtomicBool = AtomicBool::new(false);
-
 /// The machine of this process, read anew.
 pub(super) fn read() -> Result<Machine, String> {
     let affinity = affinity();
-    say(&SAID_CPUS, affinity.as_ref().err().map(without_affinity));
+    let refused = affinity.as_ref().err().map(without_affinity);
     let machine = read_below(Path::new("/"), affinity)?;
-    say(&SAID, machine.topology.warning());
+    say(refused, &machine.topology);
     Ok(machine)
 }
 
@@ -36,11 +33,9 @@ pub(super) fn read() -> Result<Machine, String> {
 pub(super) fn look_again(topology: &Topology, limits: &Limits) -> Result<Look, String> {
     let root = Path::new("/");
     let affinity = affinity();
-    say(&SAID_CPUS, affinity.as_ref().err().map(without_affinity));
+    let refused = affinity.as_ref().err().map(without_affinity);
     let look = look_below(root, topology, limits, affinity.unwrap_or_else(|_| told_by_proc(root)))?;
-    if let Some(topology) = &look.topology {
-        say(&SAID, topology.warning());
-    }
+    say(refused, look.topology.as_ref().unwrap_or(topology));
     Ok(look)
 }
 
@@ -118,15 +113,14 @@ fn look_below(
     Ok(Look { topology, limits })
 }
 
-/// Warns of what could not be read, in one line; again only if it could be in between.
-fn say(said: &AtomicBool, line: Option<String>) {
+/// Warns of what could not be read, in one line; again only if all could be in between.
+fn say(refused: Option<String>, topology: &Topology) {
+    let reasons: Vec<String> = refused.into_iter().chain(topology.warning()).collect();
     // Relaxed: it only decides which of several threads gives the warning.
-    match line {
-        None => said.store(false, Ordering::Relaxed),
-        Some(line) if !said.swap(true, Ordering::Relaxed) => {
-            Linux::warn(&format!("the machine cannot be read whole: {line}"));
-        }
-        Some(_) => {}
+    if reasons.is_empty() {
+        SAID.store(false, Ordering::Relaxed);
+    } else if !SAID.swap(true, Ordering::Relaxed) {
+        Linux::warn(&format!("the machine cannot be read whole: {}", reasons.join("; ")));
     }
 }
 

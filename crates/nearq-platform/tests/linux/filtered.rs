@@ -62,3 +62,22 @@ fn what_a_filter_refuses_a_thread_of_itself_is_not_put_down_to_users_or_privileg
         is_the_filters(&Linux::set_scheduling(me, SchedPolicy::Idle, nice, None).unwrap_err());
     });
 }
+
+#[test]
+fn a_machine_is_known_where_a_filter_does_not_let_the_kernel_tell_of_cpus() {
+    in_thread(ThreadSpec::default(), || {
+        let before = Linux::machine().expect("readable");
+        if !refuse(&[libc::SYS_sched_getaffinity]) {
+            let why = "the kernel has no filters on system calls";
+            return skipped(
+                "a machine without affinity",
+                why,
+                "a kernel with CONFIG_SECCOMP_FILTER",
+            );
+        }
+        Linux::affinity(Linux::current_thread()).expect_err("the filter refuses it");
+        let machine = Linux::machine().expect("/proc and /sys tell");
+        assert_eq!(machine.limits.effective(), before.limits.effective());
+        assert_eq!(machine.topology, before.topology);
+    });
+}
