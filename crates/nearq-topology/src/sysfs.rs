@@ -9,6 +9,7 @@ use crate::files::{CPU_FOLDER, Files, NODE_FOLDER, Roots};
 use crate::topology::STANDS;
 use crate::unread::{self, Unread};
 use crate::{CacheKind, CpuSet, MAX_CPU, MAX_CPUS, MAX_NODES, Node, Topology, TopologyError};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 impl Topology {
@@ -293,9 +294,11 @@ impl Reader {
     /// still have the link.
     fn follow_links(&mut self) {
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
-        for node in &self.draft.nodes {
-            several = &several | &(&once & &node.cpus);
-            once = &once | &node.cpus;
+        // Nodes that list the same are one in truth, as where the kernel was told to make up nodes.
+        let lists: BTreeSet<&CpuSet> = self.draft.nodes.iter().map(|node| &node.cpus).collect();
+        for cpus in lists {
+            several = &several | &(&once & cpus);
+            once = &once | cpus;
         }
         let mut moved = CpuSet::new();
         for cpu in &(&(&self.draft.possible - &once) | &(&several & &self.draft.possible)) {

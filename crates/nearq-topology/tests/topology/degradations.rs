@@ -377,6 +377,18 @@ fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_
         &read(&folder),
         "several nodes list CPUs 3: each is put on the node that its own folder names",
     );
+    // Where all list the same, the first has all: links would cut caches.
+    let folder = Folder::machine("overlap-same");
+    for node in [0, 1] {
+        folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), "ff\n");
+    }
+    for cpu in 0..8 {
+        folder.file(&format!("{CPUS}/cpu{cpu}/node{}/uevent", cpu % 2), "");
+    }
+    assert_eq!(
+        (nodes(&folder), llcs(&read(&folder)).len()),
+        (vec!["0-7".into(), String::new()], 2)
+    );
 }
 
 #[test]

@@ -1,0 +1,174 @@
+#!/usr/bin/python3
+"""Compares what nearq and hwloc's lstopo read machines as: machines.py FOLDER NEARQ DIFFERENCES
+
+FOLDER holds archives of /sys trees and XML files, however deep. Each machine's packages, nodes, last-level caches, cores and CPUs are counted
+by both. A line of DIFFERENCES is `MACHINE FACT NEARQ LSTOPO REASON...`; `refused` stands for a machine that one of them does not read. A difference
+without a line fails, and so does a line without its difference. Then an experiment begins on each machine: it ends, or is refused.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+FACTS = ["packages", "nodes", "caches", "cores", "CPUs"]
+
+
+def machines(folder):
+    """The archives and XML files, each with a name that tells them apart."""
+    for place, folders, files in sorted(os.walk(folder)):
+        folders[:] = sorted(each for each in folders if each != "apt")
+        for file in sorted(files):
+            path = os.path.join(place, file)
+            origin = os.path.relpath(path, folder).split(os.sep)[0]
+            if file.endswith((".tar.bz2", ".tar.gz")):
+                yield f"{origin}/{file.rsplit('.tar.', 1)[0]}", path, "sysfs"
+            elif file.endswith(".xml"):
+                yield f"{origin}/{file}", path, "xml"
+
+
+def unpacked(archive, folder):
+    """The folders of an archive that hold a machine."""
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True, stderr=subprocess.DEVNULL)
+    for place, folders, _ in os.walk(folder):
+        if os.path.isdir(os.path.join(place, "sys/devices/system/cpu")):
+            folders.clear()
+            yield place
+
+
+def last_level(caches, cpus):
+    """How many caches are the highest of some CPU; `caches` are (level, CPUs)."""
+    found = set()
+    for cpu in cpus:
+        own = [cache for cache in caches if cpu in cache[1]]
+        if own:
+            found.add(max(own, key=lambda cache: cache[0]))
+    return len(found)
+
+
+def by_nearq(nearq, name):
+    run = subprocess.run([nearq, "topo", "--json", "--on", name], capture_output=True, text=True, timeout=60)
+    if run.returncode == 2:
+        return None, run.stderr.strip()
+    if run.returncode != 0:
+        raise SystemExit(f"nearq topo --on {name}: ended with {run.returncode}: {run.stderr}")
+    machine = json.loads(run.stdout)
+    online = set(machine["online"])
+    there = lambda parts: sum(1 for part in parts if online & set(part["cpus"]))
+    caches = {(each["level"], frozenset(each["cpus"])) for each in machine["caches"] if each["kind"] != "instruction"}
+    caches = {(level, cpus & online) for level, cpus in caches}
+    counts = [there(machine["packages"]), len(machine["nodes"]), last_level(caches, online), there(machine["cores"]), len(online)]
+    return dict(zip(FACTS, counts)), ""
+
+
+def by_lstopo(path, kind):
+    options = ["--input", path, "--if", {"sysfs": "fsroot", "xml": "xml"}[kind], "--disallowed", "--of", "xml"]
+    # What this machine's own CPUs say is not asked for.
+    environment = {**os.environ, "HWLOC_COMPONENTS": "-x86", "HWLOC_HIDE_ERRORS": "2"}
+    run = subprocess.run(["lstopo-no-graphics", *options], capture_output=True, text=True, timeout=60, env=environment)
+    try:
+        root = ElementTree.fromstring(run.stdout)
+    except ElementTree.ParseError:
+        return None
+    counts = {kind: 0 for kind in ["Package", "NUMANode", "Core", "PU"]}
+    caches, cpus = set(), set()
+
+    def visit(element, above):
+        kind = element.get("type", "")
+        counts[kind] = counts.get(kind, 0) + 1
+        if kind.startswith("L") and kind.endswith("Cache") and element.get("cache_type") != "2":
+            above = above + [(int(element.get("depth")), element)]
+        if kind == "PU":
+            cpus.add(element)
+            if above:
+                caches.add(max(above, key=lambda cache: cache[0])[1])
+        for child in element.findall("object"):
+            visit(child, above)
+
+    for element in root.findall("object"):
+        visit(element, [])
+    # What a machine does not tell of is one package, and a core of each CPU.
+    cores = counts["Core"] or len(cpus)
+    return dict(zip(FACTS, [counts["Package"] or 1, counts["NUMANode"] or 1, len(caches), cores, len(cpus)]))
+
+
+def begins(nearq, name):
+    """Whether an experiment ends, or is refused with a reason."""
+    try:
+        run = subprocess.run([nearq, "bench", "blocking", "--quick", "--items", "20", "--on", name], capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return "does not end"
+    if run.returncode == 0 or (run.returncode == 2 and run.stderr.startswith("nearq: ")):
+        return None
+    return f"ended with {run.returncode}: {run.stderr.strip()[:300]}"
+
+
+def known_differences(path):
+    known = {}
+    for line in open(path):
+        if line.strip() and not line.startswith("#"):
+            machine, fact, ours, theirs, reason = line.split(None, 4)
+            known[machine, fact] = (ours, theirs, reason.strip())
+    return known
+
+
+def main(folder, nearq, differences):
+    known = known_differences(differences)
+    compared, explained, wrong, seen = {}, 0, [], set()
+
+    def differs(machine, fact, ours, theirs):
+        nonlocal explained
+        seen.add((machine, fact))
+        line = known.get((machine, fact))
+        if line and line[:2] == (str(ours), str(theirs)):
+            explained += 1
+        else:
+            wrong.append(f"{machine} {fact} {ours} {theirs} (not explained)")
+
+    def compare(machine, path, kind):
+        origin = machine.split("/")[0] + " " + kind
+        name = f"sysfs:{path}" if kind == "sysfs" else path
+        ours, reason = by_nearq(nearq, name)
+        theirs = by_lstopo(path, kind)
+        if ours is None or theirs is None:
+            if (ours is None) != (theirs is None):
+                differs(machine, "machine", "refused" if ours is None else "read", "refused" if theirs is None else "read")
+            if ours is None:
+                print(f"{machine}: {reason}")
+                return
+        compared[origin] = compared.get(origin, 0) + 1
+        for fact in FACTS if theirs else []:
+            if ours[fact] != theirs[fact]:
+                differs(machine, fact, ours[fact], theirs[fact])
+        failure = begins(nearq, name)
+        if failure:
+            wrong.append(f"{machine}: {failure}")
+
+    names = set()
+    for machine, path, kind in machines(folder):
+        names.add(machine.split("/")[0])
+        if kind == "xml":
+            compare(machine, path, kind)
+            continue
+        scratch = tempfile.mkdtemp(prefix="nearq-machine-")
+        try:
+            for place in unpacked(path, scratch):
+                compare(machine, place, kind)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    # Of an origin that could not be had nothing is expected.
+    stale = [key for key in known if key not in seen and key[0].split("/")[0] in names]
+    wrong += [f"{machine} {fact}: no longer differs" for machine, fact in stale]
+    for origin, count in sorted(compared.items()):
+        print(f"{origin}: {count} machines")
+    print(f"{sum(compared.values())} machines, {explained} differences explained, {len(wrong)} things wrong")
+    for line in wrong:
+        print(f"  {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
