@@ -15,7 +15,11 @@ pub struct Simulated<R> {
     pub accesses: u64,
 }
 
-/// Runs `program` on the simulated `machine` with a seed; it may take `limit` of virtual time.
+/// The capacity of the fastest CPU that there is.
+const FULL_CAPACITY: u32 = 1024;
+
+/// Runs `program` on the simulated `machine` with a seed; it may take `limit` of virtual time, and longer by as much as the slowest CPU is
+/// slower than the fastest can be.
 ///
 /// # Panics
 /// If the machine is the real one.
@@ -26,6 +30,9 @@ pub fn simulate<R: 'static>(
     program: impl FnOnce() -> R + 'static,
 ) -> Result<Simulated<R>, Error> {
     let simulation = machine.simulation(seed).expect("the machine is a simulated one");
+    let capacities = machine.topology().cpus().iter().filter_map(|cpu| cpu.capacity);
+    let slowest = capacities.fold(FULL_CAPACITY, u32::min).max(1);
+    let limit = limit.saturating_mul(FULL_CAPACITY.div_ceil(slowest));
     let entered = allocator::enter();
     let outcome = simulation.time_limit(limit).run(program);
     drop(entered);

@@ -93,7 +93,7 @@ impl Draw {
             );
             self.file(&format!("{folder}/topology/cluster_id"), &format!("{}", index / 2));
             if self.wrong > 0 && self.random.bool() {
-                let capacity = *self.random.choice(&[0, 100, 400, 1024]).expect("one of them");
+                let capacity = *self.random.choice(&[0, 1, 400, 1024]).expect("one of them");
                 self.file(&format!("{folder}/cpu_capacity"), &format!("{capacity}"));
             }
             for (number, size) in sharing.into_iter().enumerate().take(self.random.usize(2..5)) {
