@@ -287,8 +287,30 @@ impl<P: Platform> RawMutex<P> {
 
     /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it has left nothing
     /// behind that others would wait for. It sleeps by `sleep`, while the word has the value, and does not get the lock if that says
-    /// that the time is over. Where the thread vanishes after it was woken, another one that waits without a queue may sleep on.
-    pub fn lock_unqueued_by(&self, sleep: impl FnMut(&P::AtomicU32, u32) -> Wait) -> bool {
+    /// that the time is over. Where the thread vanishes after it was woken, another one that waits without a queue may sleep on: a `sleep`
+    /// that unwinds wakes one on the word first ([`Platform::wake`]).
+    ///
+    /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so no safe code may change it.
+    ///
+    /// ```
+    /// use nearq_platform::Wait;
+    ///
+    /// let lock = nearq_lock::RawMutex::new();
+    /// assert!(lock.lock_unqueued_by(|_word, _value| unreachable!()));
+    /// assert!(!lock.lock_unqueued_by(|_word, _value| Wait::TimedOut));
+    /// ```
+    ///
+    /// ```compile_fail
+    /// use core::sync::atomic::Ordering;
+    /// use nearq_platform::Wait;
+    ///
+    /// let lock = nearq_lock::RawMutex::new();
+    /// lock.lock_unqueued_by(|word, _value| {
+    ///     word.store(u32::MAX, Ordering::Relaxed);
+    ///     Wait::TimedOut
+    /// });
+    /// ```
+    pub fn lock_unqueued_by(&self, sleep: impl FnMut(*const P::AtomicU32, u32) -> Wait) -> bool {
         if self.try_lock() {
             return true;
         }

@@ -259,14 +259,14 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Waits without a place in a queue: sleeps on the word.
     #[cold]
     pub(crate) fn wait_without_queue(&self, deadline: Option<Instant>) -> bool {
-        self.wait_without_queue_by(|word, value| P::wait(word, value, deadline))
+        self.wait_without_queue_by(|_, value| P::wait(self.word, value, deadline))
     }
 
     /// Likewise; how it sleeps is the caller's affair. It may never come back from there: what is left behind is `ASLEEP`, which makes
     /// the next unlock wake nobody.
     pub(crate) fn wait_without_queue_by(
         &self,
-        mut sleep: impl FnMut(&P::AtomicU32, u32) -> Wait,
+        mut sleep: impl FnMut(*const P::AtomicU32, u32) -> Wait,
     ) -> bool {
         // Who has not slept has not been told of others.
         let mut take = LOCKED;

@@ -149,8 +149,11 @@ pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
 /// Sleeps while a word has that value, for a moment, or until the deadline. A thread that is cancelled meanwhile ends here.
 ///
 /// Not inlined, so that it can be found in the compiled library.
+///
+/// # Safety
+/// The word exists. Nothing in the caller's frames is to be put in order.
 #[inline(never)]
-pub(crate) unsafe fn sleep(word: &AtomicU32, value: u32, deadline: Option<&Instant>) -> Wait {
+pub(crate) unsafe fn sleep(word: *const AtomicU32, value: u32, deadline: Option<&Instant>) -> Wait {
     let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
     if left.is_zero() {
         return Wait::TimedOut;
@@ -162,7 +165,7 @@ pub(crate) unsafe fn sleep(word: &AtomicU32, value: u32, deadline: Option<&Insta
     unsafe {
         let errno = *libc::__errno_location();
         pthread_setcanceltype(ASYNCHRONOUS, ptr::null_mut());
-        syscall(libc::SYS_futex, word.as_ptr(), wait, value, &raw const time);
+        syscall(libc::SYS_futex, word, wait, value, &raw const time);
         pthread_setcanceltype(DEFERRED, ptr::null_mut());
         *libc::__errno_location() = errno;
     }
