@@ -328,6 +328,9 @@ impl<P: Platform> RawCondvar<P> {
     /// As [`notify_one`](Self::notify_one). `then` is called when the condition variable has been touched for the last time, and before a
     /// thread that is notified here can know it. For a caller that notifies other threads besides, any of which may destroy the condition
     /// variable once it is notified.
+    ///
+    /// # Panics
+    /// If `then` does. Threads are notified as if it had not.
     pub fn notify_one_after(&self, then: impl FnOnce()) -> bool {
         let Some(found) = look::<P>(&self.ring) else {
             then();
@@ -337,11 +340,9 @@ impl<P: Platform> RawCondvar<P> {
         let mut ring = Ring::lock(&self.ring, found, &room.table);
         let claimed = ring.claim_first();
         ring.unlock();
+        let notified = Notified { room, claimed: claimed.into_iter() };
         then();
-        if let Some(number) = claimed {
-            // SAFETY: just claimed.
-            unsafe { Self::move_to_mutex(room, number) };
-        }
+        drop(notified);
         claimed.is_some()
     }
 
@@ -353,6 +354,9 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// As [`notify_all`](Self::notify_all). `then` is called as by [`notify_one_after`](Self::notify_one_after).
+    ///
+    /// # Panics
+    /// Likewise.
     pub fn notify_all_after(&self, then: impl FnOnce()) -> usize {
         let Some(found) = look::<P>(&self.ring) else {
             then();
@@ -364,12 +368,10 @@ impl<P: Platform> RawCondvar<P> {
         let claimed = ring.claim_all(&gate);
         ring.unlock();
         past_the_gate::<P>(&gate);
-        then();
         let count = claimed.count;
-        for number in claimed {
-            // SAFETY: just claimed.
-            unsafe { Self::move_to_mutex(room, number) };
-        }
+        let notified = Notified { room, claimed };
+        then();
+        drop(notified);
         count
     }
 
@@ -388,6 +390,21 @@ impl<P: Platform> RawCondvar<P> {
         }
         // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.
         Turns::of_record(unsafe { &*word }, room, number).queue_another_up(number);
+    }
+}
+
+/// Records that the caller has claimed. They are queued up when this is dropped, also by unwinding.
+struct Notified<'a, P: Platform, I: Iterator<Item = u32>> {
+    room: &'a Room<P>,
+    claimed: I,
+}
+
+impl<P: Platform, I: Iterator<Item = u32>> Drop for Notified<'_, P, I> {
+    fn drop(&mut self) {
+        for number in &mut self.claimed {
+            // SAFETY: claimed, and given out once.
+            unsafe { RawCondvar::move_to_mutex(self.room, number) };
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! On Linux; small enough under Miri to run there as well.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,44 @@ fn each_who_waits_is_notified_once_and_nobody_twice() {
         assert_eq!((condvar.notify_all(), condvar.notify_one()), (0, false));
         threads.into_iter().for_each(Linux::join);
         assert_eq!(*mutex.lock(), 0);
+    }
+}
+
+/// A caller's closure that panics takes no notification from the threads that were to get it.
+#[test]
+fn those_who_were_to_be_notified_are_although_a_closure_panics() {
+    type Notify = fn(&RawCondvar);
+    let ways: [Notify; 2] = [
+        |condvar| _ = condvar.notify_one_after(|| resume_unwind(Box::new(()))),
+        |condvar| _ = condvar.notify_all_after(|| resume_unwind(Box::new(()))),
+    ];
+    for (notify, count) in ways.into_iter().zip([1, 3]) {
+        let shared = Arc::new((RawMutex::new(), RawCondvar::new(), Mutex::new(0)));
+        let threads: Vec<_> = (0..count)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                spawn(move || {
+                    shared.0.lock();
+                    *shared.2.lock() += 1;
+                    // SAFETY: taken above.
+                    unsafe { shared.1.wait(&shared.0, None) };
+                    // SAFETY: `wait` took it again.
+                    unsafe { shared.0.unlock() };
+                    *shared.2.lock() -= 1;
+                })
+            })
+            .collect();
+        drop(wait_for_count(&shared.2, count));
+        shared.0.lock();
+        assert!(catch_unwind(AssertUnwindSafe(|| notify(&shared.1))).is_err());
+        // SAFETY: taken above.
+        unsafe { shared.0.unlock() };
+        let late = Linux::now() + Duration::from_secs(20);
+        while *shared.2.lock() != 0 {
+            assert!(Linux::now() < late, "a thread that was notified sleeps on");
+            Linux::sleep(Duration::from_millis(1));
+        }
+        threads.into_iter().for_each(Linux::join);
     }
 }
 
