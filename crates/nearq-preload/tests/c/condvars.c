@@ -1,7 +1,6 @@
 /* Each function of condition variables, with mutexes of each kind. What is printed must not depend on whose they are. */
 
 #include "check.h"
-#include <sys/syscall.h>
 
 struct pair {
     pthread_mutex_t mutex;
@@ -156,62 +155,6 @@ static void holders(void)
         SAY(pthread_mutex_lock(&pair.mutex));
         SAY(pthread_mutex_unlock(&pair.mutex));
         SAY(pthread_mutex_unlock(&pair.mutex));
-    }
-}
-
-/* ---- on which clock a thread sleeps ---- */
-
-static volatile pid_t sleeper;
-
-static void *sleep_by(void *what)
-{
-    struct timespec real = after(CLOCK_REALTIME, 900000), monotonic = after(CLOCK_MONOTONIC, 900000);
-    SAME(pthread_mutex_lock(&pair.mutex), 0);
-    sleeper = gettid();
-    while (!pair.value) {
-        int outcome = what ? pthread_cond_clockwait(&pair.condvar, &pair.mutex, CLOCK_MONOTONIC, &monotonic)
-                           : pthread_cond_timedwait(&pair.condvar, &pair.mutex, &real);
-        SAME(outcome, 0);
-    }
-    SAME(pthread_mutex_unlock(&pair.mutex), 0);
-    return NULL;
-}
-
-/* What the kernel says: whether the call is a sleep by the real-time clock. -1 if it does not say. */
-static int sleeps_by_real_time(void)
-{
-    enum { BY_REAL_TIME = 256 };
-    char path[64], line[200] = "";
-    struct timespec late = after(CLOCK_MONOTONIC, 20000);
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)sleeper);
-    for (;; sched_yield()) {
-        FILE *file = fopen(path, "r");
-        if (!file || !fgets(line, sizeof line, file))
-            return -1;
-        fclose(file);
-        long number = -1;
-        unsigned long word, operation;
-        if (sscanf(line, "%ld %lx %lx", &number, &word, &operation) == 3 && number == SYS_futex)
-            return (operation & BY_REAL_TIME) != 0;
-        SAME(has_come(CLOCK_MONOTONIC, late), 0);
-    }
-}
-
-static void clocks(void)
-{
-    for (int monotonic = 0; monotonic < 2; monotonic++) {
-        make(PTHREAD_MUTEX_NORMAL, 0, 0, 0, CLOCK_REALTIME);
-        sleeper = 0;
-        pthread_t thread = start(sleep_by, (void *)(intptr_t)monotonic);
-        while (!sleeper)
-            sched_yield();
-        /* It gives the mutex back when it sleeps by the other one. */
-        SAME(pthread_mutex_lock(&pair.mutex), 0);
-        SAY(sleeps_by_real_time());
-        pair.value = 1;
-        SAME(pthread_cond_signal(&pair.condvar), 0);
-        SAME(pthread_mutex_unlock(&pair.mutex), 0);
-        join(thread);
     }
 }
 
@@ -385,7 +328,6 @@ int main(void)
     c11();
     queue_of_few_places();
     old_version();
-    clocks();
     notified_after_long();
     return 0;
 }

@@ -16,6 +16,9 @@ use crate::skipped::skipped;
 /// How long a program may take that takes seconds.
 const PATIENCE: &str = "300";
 
+/// How those wait that find a mutex held.
+const MODES: [&str; 4] = ["off", "plain", "numa", "auto"];
+
 /// What a program that ran printed.
 struct Ran {
     printed: String,
@@ -110,7 +113,7 @@ fn prints_in_each_mode(name: &str, argument: &str, text: &str, times: usize) {
         return;
     }
     let program = folder().join(name);
-    for mode in ["off", "plain", "numa", "auto"] {
+    for mode in MODES {
         let with = run(&program, &[argument], true, &[("NEARQ_LOCK", mode)]);
         assert_eq!(with.printed.matches(text).count(), times, "{mode}: {}", with.printed);
     }
@@ -124,6 +127,30 @@ fn mutexes_of_every_kind_are_as_the_c_librarys() {
 #[test]
 fn condition_variables_are_as_the_c_librarys() {
     same_with_and_without("condvars");
+}
+
+#[test]
+fn a_thread_sleeps_until_its_deadline_on_the_clock_that_the_program_named() {
+    let Some(program) = compile("clocks.c", "clocks", &[]) else { return };
+    for mode in MODES {
+        let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
+        if with.printed.contains("not told") {
+            let why = "/proc/self/task/*/syscall cannot be read";
+            let how = "run the tests where the kernel says in which call a thread is";
+            return skipped("on which clock threads sleep", why, how);
+        }
+        assert_eq!(with.printed.matches(" sleeps on its clock\n").count(), 9, "{}", with.printed);
+    }
+}
+
+#[test]
+fn the_smallest_stacks_are_large_enough() {
+    same_with_and_without("small_stacks");
+}
+
+#[test]
+fn a_handler_that_takes_a_mutex_returns_to_the_wait_that_it_has_interrupted() {
+    same_with_and_without("handlers");
 }
 
 #[test]
