@@ -2,7 +2,7 @@
 //!
 //! `mtx_init` stays the C library's: it writes the kind, and zeros. `mtx_timedlock` and `cnd_timedwait` go by the real-time clock.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::ptr;
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
@@ -12,6 +12,7 @@ use crate::exports::{
     pthread_cond_timedwait, pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_lock,
     pthread_mutex_timedlock, pthread_mutex_trylock, pthread_mutex_unlock,
 };
+use crate::real;
 
 const SUCCESS: c_int = 0;
 const BUSY: c_int = 1;
@@ -32,7 +33,10 @@ fn word(error: c_int) -> c_int {
 
 /// Exports C11's functions by POSIX's.
 macro_rules! export {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {
+        /// All of them have to be ours, as those of `exports.rs`.
+        pub(crate) const ALL: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
+        $(
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $out {
@@ -40,7 +44,8 @@ macro_rules! export {
             let outcome = unsafe { $body };
             Outcome::from_error(outcome)
         }
-    )*};
+        )*
+    };
 }
 
 /// What a function of C11 returns.

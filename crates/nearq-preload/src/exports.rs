@@ -3,8 +3,18 @@
 //! A thread may be cancelled in any of them, if it is of the asynchronous type. So they are `extern "C-unwind"`: it unwinds through their
 //! frames, which have nothing to drop. What may panic is called by `extern "C"` functions in between, so that a panic ends there, and
 //! of the deferred type (`cancel.rs`).
+//!
+//! # All or none
+//! The functions of a list that has a name here, and all of `c11.rs`, have to be ours for all of the program, or nothing is replaced
+//! (`real::first_of_others`). With another object's function, threads would wait for ever: for a mutex that is the C library's to some of its
+//! users; for a cancellation of which nobody wakes them; behind a thread that has jumped out of its wait; in the child of a fork, for threads
+//! of the parent, if a library asks to be told of forks before us.
+//!
+//! Those in the list without a name may be another object's. Where a thread is created without us, threads wait without a place in a queue
+//! until one waits for a condition, and the control socket waits for the next thread. Where a class is given without us, it is seen
+//! when the thread finds a mutex held.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 
 use libc::{
     clockid_t, pid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
@@ -20,6 +30,10 @@ use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real
 
 /// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
+    ($list:ident: $($name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {
+        pub(crate) const $list: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
+        export! { $($name($($arg: $type),*), ours: $ours, theirs: $theirs;)* }
+    };
     ($($name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {$(
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -51,6 +65,7 @@ macro_rules! export {
 // ---- mutexes --------------------------------------------------------------------------------------------------------------
 
 export! {
+    MUTEXES:
     pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
         // All that is not the kind is zero then, as we want it.
         ours: real::mutex_init::call(mutex, attributes),
@@ -94,6 +109,7 @@ export! {
 // ---- condition variables --------------------------------------------------------------------------------------------------
 
 export! {
+    CONDVARS:
     pthread_cond_init(condvar: *mut pthread_cond_t, attributes: *const pthread_condattr_t),
         ours: condvar::init(condvar, attributes),
         theirs: real::cond_init::call(condvar, attributes);
@@ -219,6 +235,10 @@ export! {
             real::set_scheduler::call(thread, policy, parameter)
         },
         theirs: real::set_scheduler::call(thread, policy, parameter);
+}
+
+export! {
+    WATCHED:
     pthread_cancel(thread: pthread_t),
         ours: cancel::cancel(thread),
         theirs: real::cancel::call(thread);
@@ -230,7 +250,9 @@ export! {
 
 /// Exports functions that jump. A thread that waits leaves its wait first (`leaving.rs`).
 macro_rules! export_jump {
-    ($($name:ident = $real:ident;)*) => {$(
+    ($($name:ident = $real:ident;)*) => {
+        pub(crate) const JUMPS: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
+        $(
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C-unwind" fn $name(buffer: *mut c_void, value: c_int) -> ! {
@@ -242,7 +264,8 @@ macro_rules! export_jump {
                 real::$real::call(buffer, value)
             }
         }
-    )*};
+        )*
+    };
 }
 
 export_jump! {

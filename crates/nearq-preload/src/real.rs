@@ -16,6 +16,8 @@ use libc::{
     pthread_mutexattr_t, pthread_t, sched_param, timespec,
 };
 
+use crate::{c11, exports};
+
 /// The version of `pthread_cond_*` that programs of this century use, where there are two.
 #[cfg(target_arch = "x86_64")]
 const CONDVAR: Option<&CStr> = Some(c"GLIBC_2.3.2");
@@ -109,33 +111,17 @@ fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// What has to be ours for all of the program, or for none of it: everything by which mutexes and condition variables are used.
-const ALL_OR_NONE: [&CStr; 24] = [
-    c"pthread_mutex_init",
-    c"pthread_mutex_destroy",
-    c"pthread_mutex_lock",
-    c"pthread_mutex_trylock",
-    c"pthread_mutex_timedlock",
-    c"pthread_mutex_clocklock",
-    c"pthread_mutex_unlock",
-    c"pthread_cond_init",
-    c"pthread_cond_destroy",
-    c"pthread_cond_signal",
-    c"pthread_cond_broadcast",
-    c"pthread_cond_wait",
-    c"pthread_cond_timedwait",
-    c"pthread_cond_clockwait",
-    c"mtx_lock",
-    c"mtx_trylock",
-    c"mtx_timedlock",
-    c"mtx_unlock",
-    c"mtx_destroy",
-    c"cnd_init",
-    c"cnd_signal",
-    c"cnd_broadcast",
-    c"cnd_wait",
-    c"cnd_timedwait",
-];
+/// What has to be ours for all of the program, or for none of it (`exports.rs`).
+const ALL_OR_NONE: [&[&CStr]; 5] =
+    [exports::MUTEXES, exports::CONDVARS, c11::ALL, exports::WATCHED, exports::JUMPS];
+
+/// A function's name, of a text that ends in a zero byte.
+pub(crate) const fn symbol(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends in its only zero byte"),
+    }
+}
 
 unsafe extern "C" {
     fn dladdr1(
@@ -166,7 +152,7 @@ fn object_of(address: *const c_void) -> Option<(libc::Dl_info, bool)> {
 /// The first of the functions that the program would find in another object than this library, and that object's name.
 pub(crate) fn first_of_others() -> Option<(&'static CStr, &'static CStr)> {
     let (own, _) = object_of(find as *const c_void)?;
-    ALL_OR_NONE.into_iter().find_map(|name| {
+    ALL_OR_NONE.into_iter().flatten().copied().find_map(|name| {
         // SAFETY: text that ends in a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         let (info, defined) = object_of(found)?;

@@ -289,6 +289,45 @@ fn nothing_is_replaced_where_a_function_is_the_programs_own() {
     assert!(run(&taken.expect("there is a compiler"), &[], true, &[]).has_report("taken"));
 }
 
+/// With the program's own functions that cancel and jump, threads would wait for ever.
+#[test]
+fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
+    let names = ["__register_atfork", "_longjmp", "__pthread_mutex_unlock", "mtx_trylock"];
+    let names = names.map(|name| (name, "its_own_name.c", format!("-DNAME={name}")));
+    let with_parts = [
+        ("pthread_cancel", "its_own_others.c", "-DOWN_CANCEL".to_owned()),
+        ("siglongjmp", "its_own_others.c", "-DOWN_JUMP".to_owned()),
+    ];
+    for (name, source, argument) in with_parts.into_iter().chain(names) {
+        let arguments = ["-rdynamic", "-fno-builtin", "-ldl", &argument];
+        let Some(program) = compile(source, &format!("own-{name}"), &arguments) else { return };
+        let with = run(&program, &[], true, &[]);
+        let said = format!("the preload replaces nothing in this program: {name} is that of");
+        assert_eq!(with.complained.matches(&said).count(), 1, "{name}: {}", with.complained);
+    }
+    // Or that of a library in front.
+    let shared = ["-shared", "-fPIC"];
+    let first = compile("slow_cancel.c", "libfirst.so", &shared).expect("there is a compiler");
+    let program = compile("its_own_name.c", "own-nothing", &["-DNAME=nothing"]);
+    let both = format!("{}:{}", first.display(), library().display());
+    let only_it = [("LD_PRELOAD", &*both), ("NEARQ_PRELOAD_ONLY", "own-nothing")];
+    let with = run(&program.expect("there is a compiler"), &[], false, &only_it);
+    let said = format!("pthread_cancel is that of {}\n", first.display());
+    assert_eq!(with.complained.matches(&said).count(), 1, "{}", with.complained);
+}
+
+/// What creates threads may be another object's.
+#[test]
+fn threads_that_are_created_without_the_preload_wait_too() {
+    let arguments = ["-rdynamic", "-ldl", "-DOWN_CREATE"];
+    let Some(program) = compile("its_own_others.c", "own-create", &arguments) else { return };
+    for mode in MODES {
+        let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
+        assert_eq!(with.printed, "count == 80000 = 1\n");
+        assert!(with.has_report("own-create"), "{}", with.complained);
+    }
+}
+
 /// The loader leaves a library out of a set-user-ID program that the environment names by its path; one that the program itself names
 /// is loaded, and must see for itself.
 #[test]

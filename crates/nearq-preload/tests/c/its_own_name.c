@@ -1,0 +1,19 @@
+/* A program with a function of its own that has the name NAME, and that nobody calls. */
+
+#include <stdio.h>
+
+#define TEXT_OF(name) #name
+#define TEXT(name) TEXT_OF(name)
+
+void NAME(void);
+
+void NAME(void)
+{
+    puts("called");
+}
+
+int main(void)
+{
+    puts(TEXT(NAME));
+    return 0;
+}
