@@ -10,9 +10,10 @@
 # runs without the preload, and with it in each mode of waiting. With `quick` only the tests listed in suites/quick are built and run,
 # and each of them must be there and build.
 #
-# A test that passes without the preload and does not with it runs again twice on both sides, alone; unless it fails always with the
-# preload and never without, eight times more. It counts where it never failed without the preload and twice or more with it. Then
-# the outcome is 1, unless suites/exceptions has the test and docs/locks.md the reason. Each test's last output is in FOLDER/output.
+# A test that fails with the preload runs again on both sides, 10 times, then 30 and 100 times in all as long as nothing is certain.
+# suites/verdict.sh says whether it is worse with the preload, and how that is decided. Then the outcome is 1, unless suites/exceptions has
+# the test and docs/locks.md the reason. Both ratios are printed in any case. A test that fails three times without the preload, before all
+# others, says nothing and is left out. Each test's last output is in FOLDER/output.
 #
 # Tests that set the machine's clock are left out: all that runs beside them would see it.
 set -uo pipefail
@@ -137,7 +138,8 @@ source_of() {
     esac
 }
 
-# All tests: SUITE/NAME. glibc's modules are no tests, what is linked statically heeds no preload, and times have one width here.
+# All tests: SUITE/NAME. glibc's modules are no tests, nor is tst-cancelx1, which its own Makefiles leave out. What is linked statically
+# heeds no preload, and times have one width here.
 all_tests() {
     local test
     names | while read -r test; do
@@ -149,7 +151,7 @@ names() {
     (cd "$folder/posix/tree" && find . -path '*conformance/interfaces/pthread_*' -name '[0-9]*-*.c' ! -name '*-buildonly.c') \
         | sed -nE 's,^.*/interfaces/(pthread_(mutex|cond|.*cancel|cleanup).*)\.c$,posix/\1,p' | sort
     (cd "$folder/glibc/tree" && ls nptl/tst-*.c sysdeps/pthread/tst-*.c) \
-        | sed -nE '/-(static|time64|common|skeleton.*)\.c$|mod[^/]*\.c$|aux\.c$|cancel-self-cleanup/d
+        | sed -nE '/-(static|time64|common|skeleton.*)\.c$|mod[^/]*\.c$|aux\.c$|cancel-self-cleanup|cancelx1\.c$/d
             s,^.*/(tst-.*)\.c$,glibc/\1,p' | sort -u
 }
 
@@ -190,6 +192,7 @@ attempt() {
     */tst-umask1) arguments=("$here/file") ;;
     esac
     cd "$here" || return
+    : >Makefile # what tests open that run beside one
     # In a session of its own, of which nothing is left: a test that is ended leaves its children.
     setsid timeout --kill-after=5 "$limit" env TMPDIR="$here" "${with[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 </dev/null &
     session=$!
@@ -217,37 +220,43 @@ outcome() {
     cat "$scratch/outcomes/$2/$1"
 }
 
-# failures COUNT SUITE/NAME MODE: how many of so many runs fail.
-failures() {
-    local failed=0
-    for _ in $(seq "$1"); do
-        [ "$(attempt "$2" "$3" 2>/dev/null)" = passed ] || failed=$((failed + 1))
-    done
-    echo "$failed"
+# fails SUITE/NAME MODE: says so if it does.
+fails() {
+    [ "$(attempt "$1" "$2" 2>/dev/null)" = passed ] || echo "$2"
 }
 
-# again SUITE/NAME MODE: runs a test again that failed with the preload; says what it is, and fails if that counts.
+# again SUITE/NAME MODE: runs a test again that failed with the preload, on both sides beside each other; says what it is, and fails if
+# that counts.
 again() {
-    local runs=3 with without why
-    without=$(failures 2 "$1" without)
-    with=$((1 + $(failures 2 "$1" "$2")))
-    if [ "$without" = 0 ] && [ "$with" != 3 ]; then
-        runs=11
-        without=$(failures 8 "$1" without)
-        with=$((with + $(failures 8 "$1" "$2")))
-    fi
-    why="$1, $2: $(outcome "$1" "$2"); fails $with of $runs times with the preload, $without of $runs without"
-    if [ "$without" != 0 ]; then
-        echo "flaky on both sides: $why"
-    elif [ "$with" = 1 ]; then
-        echo "failed once: $why"
-    elif is_exception "$1" "$2"; then
-        echo "exception: $why: $(reason "$1")"
-    else
-        echo "wrong: $why"
-        tail -n 5 "$folder/output/$2/$1" | sed 's/^/    /'
-        return 1
-    fi
+    local runs=0 more with=0 without=0 verdict=again failed why said=$folder/output/$2/$1
+    cp "$said" "$scratch/first"
+    for more in 10 20 70; do
+        [ "$verdict" = again ] || break
+        failed=$(for _ in $(seq "$more"); do printf '%s\n' "$2" without; done | xargs -P "$jobs" -I '{}' bash -c 'fails "$1" "$2"' - "$1" '{}')
+        with=$((with + $(grep -cx "$2" <<<"$failed")))
+        without=$((without + $(grep -cx without <<<"$failed")))
+        runs=$((runs + more))
+        verdict=$("$beside/verdict.sh" "$with" "$without" "$runs")
+    done
+    why="$1, $2: $(outcome "$1" "$2"); then fails $with of $runs times with the preload, $without of $runs without"
+    case $verdict in
+    flaky) echo "flaky on both sides: $why" ;;
+    once) echo "failed once: $why" ;;
+    *)
+        if is_exception "$1" "$2"; then
+            echo "exception: $why: $(reason "$1")"
+        else
+            echo "wrong: $why"
+            tail -n 5 "$scratch/first" | sed 's/^/    /'
+            return 1
+        fi
+        ;;
+    esac
+}
+
+# says_nothing SUITE/NAME: it fails without the preload, three times of three.
+says_nothing() {
+    [ "$(outcome "$1" without)" != passed ] && [ -n "$(fails "$1" without)" ] && [ -n "$(fails "$1" without)" ]
 }
 
 # The file suites/exceptions: SUITE/NAME MODE[,MODE...] REASON.
@@ -260,7 +269,7 @@ is_exception() {
 }
 
 export folder library scratch compiler limit
-export -f for_glibc source_of build attempt first
+export -f for_glibc source_of build attempt first fails
 
 # ---- all of it ------------------------------------------------------------------------------------------------------------
 
@@ -319,13 +328,13 @@ for suite in posix glibc; do
 done
 echo
 [ ! -e "$scratch/not-built" ] || echo "do not build outside of their tree: $(tr '\n' ' ' <"$scratch/not-built")"
-while read -r test; do
-    [ "$(outcome "$test" without)" = passed ] || echo "does not pass without the preload: $test: $(outcome "$test" without)"
-done <"$scratch/built"
 
 wrong=0
 while read -r test; do
-    [ "$(outcome "$test" without)" = passed ] || continue
+    if says_nothing "$test"; then
+        echo "does not pass without the preload: $test: $(outcome "$test" without)"
+        continue
+    fi
     for mode in "${modes[@]:1}"; do
         if [ "$(outcome "$test" "$mode")" != passed ]; then
             again "$test" "$mode" || wrong=1

@@ -1,4 +1,4 @@
-//! Programs in C under the preload.
+//! Programs in C under the preload, and how third-party tests are judged.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 #![cfg(not(miri))]
@@ -9,3 +9,4 @@ mod skipped;
 
 mod control;
 mod preload;
+mod suites;
