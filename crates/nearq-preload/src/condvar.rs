@@ -24,8 +24,7 @@
 //! what ends before for any reason returns to the program, which looks and waits again.
 //!
 //! # Forks
-//! In a child, those that waited are not there. `epoch` is that of the process whose threads use the condition variable
-//! (`Linux::fork_epoch`), times two; odd while it is made fit for this one, by the first that comes.
+//! In a child, those that waited are not there. The first thread that comes makes the condition variable fit for the child (`epoch.rs`).
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -37,12 +36,10 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
 use nearq_platform::{Instant, Linux, Platform};
 
+use crate::epoch::Epoch;
 use crate::leaving::InWait;
 use crate::mutex::{Held, Kind, Mutex};
 use crate::{cancel, clock, layout, mixed, process, real, stand_in};
-
-/// How long one sleeps until another thread has done some steps.
-const RENEWAL: Duration = Duration::from_micros(50);
 
 /// How long one waits that looks by itself.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -51,8 +48,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 #[repr(C)]
 struct Condvar {
     raw: RawCondvar,
-    /// The process, times two.
-    epoch: AtomicU32,
+    epoch: Epoch,
     /// By which clock deadlines go that do not name one.
     clock: AtomicU32,
     /// Where the C library may say that it is shared: zero.
@@ -95,59 +91,27 @@ impl Condvar {
     unsafe fn of<'a>(condvar: *mut pthread_cond_t) -> &'a Self {
         // SAFETY: as large and aligned, as asserted above; all fields are atomics.
         let view = unsafe { &*condvar.cast::<Self>() };
-        let now = Self::epoch_now();
-        if !view.is_of(now) {
-            view.renew(now);
+        if !view.epoch.is_now() {
+            view.renew();
         }
         view
     }
 
-    /// The `epoch` of what this process has used.
-    #[inline]
-    fn epoch_now() -> u32 {
-        (Linux::fork_epoch() as u32) << 1
-    }
-
-    /// Whether it is that process's.
-    #[inline]
-    fn is_of(&self, now: u32) -> bool {
-        // Acquire: pairs with the release of who has renewed it.
-        self.epoch.load(Ordering::Acquire) == now
-    }
-
     /// The first use in the child of a fork. The caller may end here, if it is of the asynchronous type.
     #[cold]
-    fn renew(&self, now: u32) {
+    fn renew(&self) {
         let before = cancel::defer();
-        self.renew_deferred(now);
+        self.renew_deferred();
         // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
         unsafe { cancel::undo(before) };
     }
 
     #[inline(never)]
-    extern "C" fn renew_deferred(&self, now: u32) {
-        loop {
-            // Acquire: as in `of`.
-            let epoch = self.epoch.load(Ordering::Acquire);
-            if epoch == now {
-                return;
-            }
-            if epoch == now | 1 {
-                // Another thread is at it, which may be less urgent than the caller and need its CPU.
-                Linux::sleep(RENEWAL);
-                continue;
-            }
-            // Relaxed: decides who does it; the others wait for the release below.
-            let step =
-                self.epoch.compare_exchange(epoch, now | 1, Ordering::Relaxed, Ordering::Relaxed);
-            if step.is_ok() {
-                // SAFETY: all others wait for us in `of`.
-                unsafe { (&raw const self.raw).cast_mut().write(RawCondvar::new()) };
-                // Release: pairs with the acquires above.
-                self.epoch.store(now, Ordering::Release);
-                return;
-            }
-        }
+    extern "C" fn renew_deferred(&self) {
+        // SAFETY: all others wait for us in `of`.
+        self.epoch.make_fit(|| unsafe {
+            (&raw const self.raw).cast_mut().write(RawCondvar::new());
+        });
     }
 
     /// The one of the C library's, made if it is not there. The caller may end here, if it is of the asynchronous type.
@@ -208,7 +172,7 @@ pub(crate) unsafe fn init(
     unsafe {
         condvar.cast::<Condvar>().write(Condvar {
             raw: RawCondvar::new(),
-            epoch: AtomicU32::new(Condvar::epoch_now()),
+            epoch: Epoch::new(),
             clock: AtomicU32::new(clock as u32),
             _others: [0; 7],
             stand_in: AtomicPtr::new(ptr::null_mut()),
@@ -290,7 +254,7 @@ unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
     }
     // SAFETY: not shared; as large and aligned, as asserted above; all fields are atomics.
     let view = unsafe { &*condvar.cast::<Condvar>() };
-    view.is_of(Condvar::epoch_now())
+    view.epoch.is_now()
         // Acquire: pairs with who made it.
         && view.stand_in.load(Ordering::Acquire).is_null()
         && !view.raw.is_waited_for()
@@ -429,42 +393,5 @@ unsafe fn wait_for_a_moment(mutex: &Mutex, held: &Held, deadline: Option<&Instan
     Linux::sleep(left);
     if !held.is_kept() {
         mutex.take_word();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::mem::MaybeUninit;
-
-    use super::*;
-
-    /// For how many milliseconds the caller has had a CPU.
-    fn cpu_time() -> i64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the clock exists everywhere, and the time is ours.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
-    }
-
-    #[test]
-    fn one_that_is_made_fit_for_a_child_leaves_the_cpu_to_who_does_it() {
-        let mut condvar = MaybeUninit::<pthread_cond_t>::zeroed();
-        let condvar = condvar.as_mut_ptr();
-        // SAFETY: ours; zeros are a new one.
-        let epoch = unsafe { &(*condvar.cast::<Condvar>()).epoch };
-        let now = Condvar::epoch_now();
-        epoch.store(now | 1, Ordering::Relaxed);
-        let address = condvar.expose_provenance();
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(move || {
-                // SAFETY: ours, and there until the scope ends.
-                unsafe { Condvar::of(ptr::with_exposed_provenance_mut(address)) };
-                cpu_time()
-            });
-            Linux::sleep(Duration::from_millis(300));
-            epoch.store(now, Ordering::Release);
-            let used = waits.join().expect("it comes past");
-            assert!(used < 90, "{used} ms of 300");
-        });
     }
 }

@@ -63,6 +63,7 @@ mod cancel;
 mod clock;
 mod condvar;
 mod control;
+mod epoch;
 mod exports;
 mod layout;
 mod leaving;

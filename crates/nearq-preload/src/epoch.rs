@@ -1,0 +1,139 @@
+//! The word by which a thing is made fit for the child of a fork, by the first thread that comes.
+//!
+//! # Protocol
+//! The word is the epoch of the process whose threads use the thing (`Linux::fork_epoch`), times two; odd while a thread makes the thing fit
+//! for this process. The thread that makes the step from another process's epoch to odd does that, and stores the even epoch afterwards
+//! (release). A thread that finds the even epoch (acquire) finds the thing made fit. Others sleep until then.
+//!
+//! The model below fails where one of these orderings is weakened, and where two threads could make the step.
+
+use core::time::Duration;
+
+use nearq_platform::{Atomic, Linux, Ordering, Platform};
+
+/// How long one sleeps until another thread has done some steps.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// For which process a thing is fit. Zero is the first one.
+#[repr(transparent)]
+pub(crate) struct Epoch<P: Platform = Linux> {
+    word: P::AtomicU32,
+}
+
+impl<P: Platform> Epoch<P> {
+    /// Of a new thing of this process.
+    pub(crate) fn new() -> Self {
+        Epoch { word: P::AtomicU32::new(Self::now()) }
+    }
+
+    /// The word of what this process has used.
+    #[inline]
+    fn now() -> u32 {
+        (P::fork_epoch() as u32) << 1
+    }
+
+    /// Whether the thing is fit for this process.
+    #[inline]
+    pub(crate) fn is_now(&self) -> bool {
+        // Acquire: pairs with the release of the thread that has renewed it.
+        self.word.load(Ordering::Acquire) == Self::now()
+    }
+
+    /// The first use in the child of a fork: one thread calls `renew`, which makes the thing fit, and all return afterwards.
+    pub(crate) fn make_fit(&self, renew: impl FnOnce()) {
+        let now = Self::now();
+        loop {
+            // Acquire: as in `is_now`.
+            let found = self.word.load(Ordering::Acquire);
+            if found == now {
+                return;
+            }
+            if found == now | 1 {
+                // Another thread is at it, which may be less urgent than the caller and need its CPU.
+                P::sleep(MOMENT);
+                continue;
+            }
+            // Relaxed: decides which thread does it; the others wait for the release below.
+            let step =
+                self.word.compare_exchange(found, now | 1, Ordering::Relaxed, Ordering::Relaxed);
+            if step.is_ok() {
+                break;
+            }
+        }
+        renew();
+        // Release: pairs with the acquires above.
+        self.word.store(now, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nearq_model::Loom;
+    use nearq_platform::{PlatformCell, ThreadSpec};
+
+    use super::*;
+
+    /// For how many milliseconds the caller has had a CPU.
+    fn cpu_time() -> i64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists everywhere, and the time is ours.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    }
+
+    #[test]
+    fn the_cpu_is_left_to_the_thread_that_makes_it_fit() {
+        let now = Epoch::<Linux>::now();
+        let epoch = Epoch::<Linux> { word: Atomic::new(now | 1) };
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                epoch.make_fit(|| unreachable!("another thread is at it"));
+                cpu_time()
+            });
+            Linux::sleep(Duration::from_millis(300));
+            epoch.word.store(now, Ordering::Release);
+            let used = waits.join().expect("it comes past");
+            assert!(used < 90, "{used} ms of 300");
+        });
+    }
+
+    /// A thing that the model checker watches, and how often it was renewed.
+    struct Thing {
+        epoch: Epoch<Loom>,
+        renewed: <Loom as Platform>::Cell<u32>,
+    }
+
+    // SAFETY: written by one thread before others look; that is tested.
+    unsafe impl Sync for Thing {}
+
+    impl Thing {
+        fn be_used(&self) {
+            if !self.epoch.is_now() {
+                // SAFETY: one thread calls it, and others look afterwards; that is tested.
+                self.epoch.make_fit(|| self.renewed.with_mut(|renewed| unsafe { *renewed += 1 }));
+            }
+            // SAFETY: not written any more; that is tested.
+            assert_eq!(self.renewed.with(|renewed| unsafe { *renewed }), 1);
+        }
+    }
+
+    #[test]
+    fn one_thread_makes_it_fit_before_any_uses_it() {
+        // Of another process, and of one that had begun and was not there any more.
+        for before in [2, 3] {
+            loom::model(move || {
+                let now = Epoch::<Loom>::now();
+                assert!(now >> 1 != before >> 1, "this process is another one");
+                let epoch = Epoch { word: Atomic::new(before) };
+                let thing = Arc::new(Thing { epoch, renewed: PlatformCell::new(0) });
+                let theirs = Arc::clone(&thing);
+                let other = Loom::spawn(ThreadSpec::default(), move || theirs.be_used());
+                thing.be_used();
+                Loom::join(other.expect("the model spawns"));
+                thing.be_used();
+            });
+        }
+    }
+}
