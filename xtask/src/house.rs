@@ -68,7 +68,7 @@ const PLAN: [Room; 21] = [
         &["nearq-command", "nearq-experiments", "nearq-processes", "nearq-report"],
         &[],
     ),
-    ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &[]),
+    ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &["nearq-model"]),
     (
         "nearq-scx",
         &["nearq-command", "nearq-home", "nearq-processes", "nearq-scx-policy", "nearq-topology"],

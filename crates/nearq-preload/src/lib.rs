@@ -65,6 +65,7 @@ mod condvar;
 mod control;
 mod epoch;
 mod exports;
+mod groups;
 mod layout;
 mod leaving;
 mod mixed;

@@ -27,7 +27,8 @@
 //!
 //! # Who waits for a condition with it
 //! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only.
-//! Such a mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is.
+//! Such a mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is. There is no model of it: it has no order of
+//! its own, but that of the mutex, of which `nearq-lock` has models. `tests/c/mutexes.c` destroys mutexes with which threads wait.
 //!
 //! # Unlocking is the last touch
 //! The step of the word that frees the mutex is the last access to it: the next holder may destroy it.

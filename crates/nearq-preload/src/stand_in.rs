@@ -1,47 +1,30 @@
 //! Condition variables of the C library's, for programs' condition variables that are used with mutexes that are not ours.
 //!
-//! In groups that are never given back; each has a bit for each of its condition variables, set while somebody has it. Whoever sets
-//! the bit has it (acquire), whoever has it clears the bit (release). New groups are pushed in front of the others (release), and found
-//! from there (acquire).
+//! They are kept in groups (`groups.rs`, which has a model). One is initialised by the thread that takes it, before another thread can know of
+//! it, and ended before it is given back.
 //!
 //! Where there is no memory for a group, one of two that are there from the beginning stands in, for any number of condition variables
 //! that go by its clock ([`common`]). To notify by one of those wakes all that wait there, which to the
-//! threads that wait for something else is a wake-up for no reason.
+//! threads that wait for something else is a wake-up for no reason. `tests/c/no_memory.c` has programs use them; there is no model of them, as
+//! one that is there is only ever given to the C library.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::alloc::{self, Layout};
 
 use libc::{clockid_t, pthread_cond_t};
 use nearq_platform::{Linux, Platform};
 
+use crate::groups::Groups;
 use crate::real;
 
-struct Group {
-    had: AtomicU64,
-    condvars: [UnsafeCell<MaybeUninit<pthread_cond_t>>; 64],
-    next: *const Group,
-}
-
-// SAFETY: `next` does not change; who has a condition variable's bit has the condition variable.
-unsafe impl Sync for Group {}
-
-static GROUPS: AtomicPtr<Group> = AtomicPtr::new(ptr::null_mut());
-
-/// All groups.
-fn groups() -> impl Iterator<Item = &'static Group> {
-    let first = GROUPS.load(Ordering::Acquire).cast_const();
-    // SAFETY: groups are never given back.
-    core::iter::successors(unsafe { first.as_ref() }, |group| unsafe { group.next.as_ref() })
-}
+static CONDVARS: Groups<pthread_cond_t, 64> = Groups::new();
 
 /// A new condition variable that goes by `clock`.
 pub(crate) fn take(clock: clockid_t) -> *mut pthread_cond_t {
-    let found = groups().find_map(Group::take).or_else(Group::add);
-    let Some(condvar) = found else { return common(clock) };
+    let Some(place) = CONDVARS.take() else { return common(clock) };
+    let condvar = place.get().cast();
     initialise(condvar, clock);
     condvar
 }
@@ -122,72 +105,20 @@ pub(crate) fn give_back(condvar: *mut pthread_cond_t) {
     }
     // SAFETY: it was taken, and initialised.
     unsafe { real::cond_destroy::call(condvar) };
-    for group in groups() {
-        let place = group.condvars.iter().position(|one| one.get().cast() == condvar);
-        if let Some(place) = place {
-            group.had.fetch_and(!(1 << place), Ordering::Release);
-            return;
-        }
-    }
-}
-
-impl Group {
-    fn take(&self) -> Option<*mut pthread_cond_t> {
-        // Relaxed: decided by the step below.
-        let mut had = self.had.load(Ordering::Relaxed);
-        while had != u64::MAX {
-            let place = had.trailing_ones();
-            let before = self.had.fetch_or(1 << place, Ordering::Acquire);
-            if before & 1 << place == 0 {
-                return Some(self.condvars[place as usize].get().cast());
-            }
-            had = before;
-        }
-        None
-    }
-
-    /// The first condition variable of a new group; none if there is no memory.
-    #[cold]
-    fn add() -> Option<*mut pthread_cond_t> {
-        #[allow(clippy::cast_ptr_alignment, reason = "the layout says how it is aligned")]
-        // SAFETY: not of size zero.
-        let group = unsafe { alloc::alloc(Layout::new::<Group>()) }.cast::<Group>();
-        if group.is_null() {
-            return None;
-        }
-        let new = Group {
-            had: AtomicU64::new(1),
-            condvars: [const { UnsafeCell::new(MaybeUninit::zeroed()) }; 64],
-            next: ptr::null(),
-        };
-        // SAFETY: allocated for it, and nobody else knows of it.
-        unsafe { group.write(new) };
-        // Relaxed: decided by the step below.
-        let mut first = GROUPS.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: ours, until it is pushed.
-            unsafe { (*group).next = first };
-            match GROUPS.compare_exchange_weak(first, group, Ordering::AcqRel, Ordering::Relaxed) {
-                // SAFETY: never given back.
-                Ok(_) => return Some(unsafe { &*group }.condvars[0].get().cast()),
-                Err(found) => first = found,
-            }
-        }
-    }
+    CONDVARS.give_back(condvar.cast());
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use core::ptr;
 
     use super::*;
 
     #[test]
-    fn there_are_as_many_as_are_wanted_and_they_are_used_again() {
+    fn one_that_is_given_back_is_used_again_and_those_of_the_last_resort_are_not() {
         real::find_all();
-        let taken: BTreeSet<_> = (0..256).map(|_| take(libc::CLOCK_MONOTONIC).addr()).collect();
-        assert_eq!(taken.len(), 256);
-        let one = *taken.first().unwrap();
+        let [one, other] = [(); 2].map(|()| take(libc::CLOCK_MONOTONIC).addr());
+        assert!(one != other);
         give_back(ptr::with_exposed_provenance_mut(one));
         assert_eq!(take(libc::CLOCK_REALTIME).addr(), one);
         // Those of the last resort, which are never given back.

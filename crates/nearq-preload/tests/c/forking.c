@@ -143,6 +143,55 @@ static void in_child(int depth)
     _exit(0);
 }
 
+/* ---- while another thread notifies at a condition variable for several processes, after it has waited there with a mutex of its own ---- */
+
+static pthread_cond_t shared;
+
+static void wait_in_vain(void)
+{
+    pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    struct timespec past = { 1, 0 };
+    SAME(pthread_mutex_lock(&own), 0);
+    SAME(pthread_cond_timedwait(&shared, &own, &past), ETIMEDOUT);
+    SAME(pthread_mutex_unlock(&own), 0);
+}
+
+static void *notify_often(void *unused)
+{
+    wait_in_vain();
+    __atomic_store_n(&told, 2, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+        SAME(pthread_cond_signal(&shared), 0);
+    return unused;
+}
+
+static void at_a_shared_condition(void)
+{
+    int well = 0;
+    pthread_condattr_t attributes;
+    SAME(pthread_condattr_init(&attributes), 0);
+    SAME(pthread_condattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED), 0);
+    SAME(pthread_cond_init(&shared, &attributes), 0);
+    __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
+    pthread_t thread = start(notify_often, NULL);
+    while (__atomic_load_n(&told, __ATOMIC_SEQ_CST) != 2)
+        doze();
+    for (int round = 0; round < 12; round++) {
+        doze();
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(20);
+            SAME(pthread_cond_init(&shared, &attributes), 0);
+            wait_in_vain();
+            _exit(0);
+        }
+        well += ended_well(pid);
+    }
+    SAY(well);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    SAME(join_in_time(thread), NULL);
+}
+
 int main(int count, char **arguments)
 {
     (void)arguments;
@@ -173,5 +222,6 @@ int main(int count, char **arguments)
     for (int i = 0; i < 7; i++)
         join(threads[i]);
     SAY(counts[0] == counts[1]);
+    at_a_shared_condition();
     return 0;
 }

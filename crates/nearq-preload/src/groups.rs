@@ -1,0 +1,165 @@
+//! Things that are made in groups, and that one thread at a time has. Groups are never given back to the system.
+//!
+//! # Protocol
+//! Each group has a bit for each of its things, set while a thread has it. The thread that sets the bit has the thing (acquire), until it
+//! clears the bit (release). New groups are pushed in front of the others (release), and found from there (acquire).
+//!
+//! The model below fails where one of these orderings is weakened.
+
+use core::array;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
+use std::alloc::{self, Layout};
+
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+
+/// A thing, or the place for one.
+type Place<T, P> = <P as Platform>::Cell<MaybeUninit<T>>;
+
+struct Group<T: 'static, const EACH: usize, P: Platform> {
+    had: P::AtomicU64,
+    things: [Place<T, P>; EACH],
+    /// Does not change once the group is pushed.
+    next: P::Cell<*const Self>,
+}
+
+/// Things by groups of so many, at most 64.
+pub(crate) struct Groups<T: 'static, const EACH: usize, P: Platform = Linux> {
+    first: P::AtomicPtr<Group<T, EACH, P>>,
+}
+
+// SAFETY: `next` does not change, and the thread that has a thing's bit has the thing.
+unsafe impl<T: Send, const EACH: usize, P: Platform> Sync for Groups<T, EACH, P> {}
+
+impl<T, const EACH: usize> Groups<T, EACH> {
+    pub(crate) const fn new() -> Self {
+        Groups { first: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
+    fn all(&self) -> impl Iterator<Item = &'static Group<T, EACH, P>> {
+        let first = self.first.load(Ordering::Acquire).cast_const();
+        // SAFETY: groups are never given back.
+        core::iter::successors(unsafe { first.as_ref() }, |group| unsafe {
+            group.next.with(|next| *next).as_ref()
+        })
+    }
+
+    /// A place that nobody has, until it is given back; none if there is no memory for more.
+    pub(crate) fn take(&self) -> Option<&'static Place<T, P>> {
+        self.all().find_map(Group::take).or_else(|| self.add())
+    }
+
+    /// The caller has the place no more.
+    pub(crate) fn give_back(&self, thing: *const Place<T, P>) {
+        for group in self.all() {
+            if let Some(place) = group.things.iter().position(|one| ptr::eq(one, thing)) {
+                group.had.fetch_and(!(1 << place), Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// The first place of a new group; none if there is no memory.
+    #[cold]
+    fn add(&self) -> Option<&'static Place<T, P>> {
+        // SAFETY: not of size zero.
+        let group =
+            unsafe { alloc::alloc(Layout::new::<Group<T, EACH, P>>()) }.cast::<Group<T, EACH, P>>();
+        if group.is_null() {
+            return None;
+        }
+        let new = Group {
+            had: P::AtomicU64::new(1),
+            things: array::from_fn(|_| P::Cell::new(MaybeUninit::uninit())),
+            next: P::Cell::new(ptr::null()),
+        };
+        // SAFETY: allocated for it, and nobody else knows of it.
+        unsafe { group.write(new) };
+        // SAFETY: never given back.
+        let new = unsafe { &*group };
+        // Relaxed: decided by the step below.
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: ours, until it is pushed.
+            new.next.with_mut(|next| unsafe { *next = first });
+            // Release: also of the groups behind it, as the step reads what the pushes of those have written.
+            match self.first.compare_exchange(first, group, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(&new.things[0]),
+                Err(found) => first = found,
+            }
+        }
+    }
+}
+
+impl<T, const EACH: usize, P: Platform> Group<T, EACH, P> {
+    /// The bits of all things.
+    const ALL: u64 = u64::MAX >> (64 - EACH);
+
+    fn take(&self) -> Option<&Place<T, P>> {
+        // Relaxed: decided by the step below.
+        let mut had = self.had.load(Ordering::Relaxed);
+        while had != Self::ALL {
+            let place = had.trailing_ones();
+            let before = self.had.fetch_or(1 << place, Ordering::Acquire);
+            if before & 1 << place == 0 {
+                return Some(&self.things[place as usize]);
+            }
+            had = before;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nearq_model::Loom;
+    use nearq_platform::ThreadSpec;
+
+    use super::*;
+
+    type Few = Groups<u32, 1, Loom>;
+
+    /// Has a thing as its own for a while.
+    fn have_one(things: &Few, number: u32) {
+        let thing = things.take().expect("there is memory");
+        // SAFETY: the caller has it, and nobody else; that is tested.
+        thing.with_mut(|place| unsafe { (*place).write(number) });
+        // SAFETY: likewise.
+        assert_eq!(thing.with(|place| unsafe { (*place).assume_init() }), number);
+        things.give_back(thing);
+    }
+
+    #[test]
+    fn a_thing_is_had_by_one_thread_at_a_time() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let things = Arc::new(Few { first: Atomic::new(ptr::null_mut()) });
+            let others = [1, 2].map(|number| {
+                let theirs = Arc::clone(&things);
+                let main = move || have_one(&theirs, number);
+                Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
+            });
+            have_one(&things, 3);
+            others.into_iter().for_each(Loom::join);
+            assert!((1..=3).contains(&things.all().count()));
+        });
+    }
+
+    #[test]
+    fn there_are_as_many_as_are_wanted_and_they_are_used_again() {
+        static MANY: Groups<u32, 64> = Groups::new();
+        let taken: Vec<_> = (0..256).map(|_| MANY.take().expect("there is memory")).collect();
+        assert_eq!(MANY.all().count(), 4);
+        for (index, one) in taken.iter().enumerate() {
+            assert!(!taken[..index].iter().any(|other| ptr::eq(*other, *one)));
+        }
+        MANY.give_back(taken[77]);
+        assert!(ptr::eq(MANY.take().expect("one was given back"), taken[77]));
+    }
+}
