@@ -1,9 +1,9 @@
 //! The word by which a thing is made fit for the child of a fork, by the first thread that comes.
 //!
 //! # Protocol
-//! The word is the epoch of the process whose threads use the thing (`Linux::fork_epoch`), times two; odd while a thread makes the thing fit
-//! for this process. The thread that makes the step from another process's epoch to odd does that, and stores the even epoch afterwards
-//! (release). A thread that finds the even epoch (acquire) finds the thing made fit. Others sleep until then.
+//! The word is the epoch of the process whose threads use the thing (`Linux::fork_epoch`), times two; odd while a thread makes the thing
+//! fit for this process. The thread that makes the step from another process's epoch to odd does that, and stores the even epoch
+//! afterwards (release). A thread that finds the even epoch (acquire) finds the thing made fit. Others sleep until then.
 //!
 //! The model below fails where one of these orderings is weakened, and where two threads could make the step.
 

@@ -6,9 +6,9 @@
 //!
 //! # All or none
 //! The functions of a list that has a name here, and all of `c11.rs`, have to be ours for all of the program, or nothing is replaced
-//! (`real::first_of_others`). With another object's function, threads would wait for ever: for a mutex that is the C library's to some of its
-//! users; for a cancellation of which nobody wakes them; behind a thread that has jumped out of its wait; in the child of a fork, for threads
-//! of the parent, if a library asks to be told of forks before us.
+//! (`real::first_of_others`). With another object's function, threads would wait for ever: for a mutex that is the C library's to some of
+//! its users; for a cancellation of which nobody wakes them; behind a thread that has jumped out of its wait; in the child of a fork, for
+//! threads of the parent, if a library asks to be told of forks before us.
 //!
 //! Those in the list without a name may be another object's. Where a thread is created without us, threads wait without a place in a queue
 //! until one waits for a condition, and the control socket waits for the next thread. Where a class is given without us, it is seen

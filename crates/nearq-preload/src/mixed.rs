@@ -9,9 +9,9 @@
 //!
 //! In the child of a fork the gate may be held by a thread that is not there: it begins anew (`forked`).
 //!
-//! There is no model of this: the gate and the condition variable are the C library's, and `USED` needs no order of its own (`is_used`). It is
-//! tested by programs in `tests/c`: notified in all ways, after long, and held twice (`condvars.c`), cancelled (`cancelling.c`), left by a
-//! jump (`jumping.c`), and in the child of a fork (`forking.c`).
+//! There is no model of this: the gate and the condition variable are the C library's, and `USED` needs no order of its own (`is_used`).
+//! It is tested by programs in `tests/c`: notified in all ways, after long, and held twice (`condvars.c`), cancelled (`cancelling.c`),
+//! left by a jump (`jumping.c`), and in the child of a fork (`forking.c`).
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;

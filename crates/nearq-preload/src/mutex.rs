@@ -5,11 +5,11 @@
 //! by whatever initialiser, wrote it there.
 //!
 //! # The holder
-//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by who has taken
-//! the word, and cleared before the word is given back. Who reads it finds itself only if it wrote that itself; so `Relaxed` is enough.
-//! So the child of a fork can give back what the thread that forked took in the parent, which POSIX wants and glibc refuses, and not what
-//! other threads took there: their thread pointers may be those of the child's threads, their names are nobody's. The thread pointer
-//! is kept beside the name because it is had without a call: most who ask find by it that they are not the holder.
+//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by who has
+//! taken the word, and cleared before the word is given back. Who reads it finds itself only if it wrote that itself; so `Relaxed` is
+//! enough. So the child of a fork can give back what the thread that forked took in the parent, which POSIX wants and glibc refuses, and
+//! not what other threads took there: their thread pointers may be those of the child's threads, their names are nobody's. The thread
+//! pointer is kept beside the name because it is had without a call: most who ask find by it that they are not the holder.
 //!
 //! The others belong to nobody: as with the C library's, any thread may give them back, and who holds one and takes it again waits until
 //! another thread does. So no word is ever taken in a thread's own name (`RawMutex::disown`), or debug builds of ours would not
@@ -26,8 +26,8 @@
 //! waking others.
 //!
 //! # Who waits for a condition with it
-//! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only.
-//! Such a mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is. There is no model of it: it has no order of
+//! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only. Such a
+//! mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is. There is no model of it: it has no order of
 //! its own, but that of the mutex, of which `nearq-lock` has models. `tests/c/mutexes.c` destroys mutexes with which threads wait.
 //!
 //! # Unlocking is the last touch

@@ -11,8 +11,9 @@
 //! Nothing is replaced where the program, or another library that comes before us, has one of the functions itself: some of a mutex's
 //! callers would be its, some ours. A sanitizer that is linked into the program is such a case; it also looks the others up by their
 //! versions, which finds the C library's. The same holds for functions that we only watch, where a thread would wait for ever without
-//! (`exports.rs`). It is asked once, with the decision, by what `dlsym(RTLD_DEFAULT, ...)` gives for each of them, and it is said. What the program looks up elsewhere afterwards (`RTLD_DEEPBIND`, the C library's own handle) cannot be seen, and such
-//! programs are not to be run with us (docs/locks.md).
+//! (`exports.rs`). It is asked once, with the decision, by what `dlsym(RTLD_DEFAULT, ...)` gives for each of them, and it is said. What
+//! the program looks up elsewhere afterwards (`RTLD_DEEPBIND`, the C library's own handle) cannot be seen, and such programs are not to be
+//! run with us (docs/locks.md).
 //!
 //! # The first thread
 //! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before, nobody can wait. It reads what machine

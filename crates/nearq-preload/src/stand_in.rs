@@ -1,12 +1,12 @@
 //! Condition variables of the C library's, for programs' condition variables that are used with mutexes that are not ours.
 //!
-//! They are kept in groups (`groups.rs`, which has a model). One is initialised by the thread that takes it, before another thread can know of
-//! it, and ended before it is given back.
+//! They are kept in groups (`groups.rs`, which has a model). One is initialised by the thread that takes it, before another thread can
+//! know of it, and ended before it is given back.
 //!
 //! Where there is no memory for a group, one of two that are there from the beginning stands in, for any number of condition variables
-//! that go by its clock ([`common`]). To notify by one of those wakes all that wait there, which to the
-//! threads that wait for something else is a wake-up for no reason. `tests/c/no_memory.c` has programs use them; there is no model of them, as
-//! one that is there is only ever given to the C library.
+//! that go by its clock ([`common`]). To notify by one of those wakes all that wait there, which to the threads that wait for something
+//! else is a wake-up for no reason. `tests/c/no_memory.c` has programs use them; there is no model of them, as one that is there is only
+//! ever given to the C library.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

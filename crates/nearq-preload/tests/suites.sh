@@ -232,7 +232,8 @@ again() {
     cp "$said" "$scratch/first"
     for more in 10 20 70; do
         [ "$verdict" = again ] || break
-        failed=$(for _ in $(seq "$more"); do printf '%s\n' "$2" without; done | xargs -P "$jobs" -I '{}' bash -c 'fails "$1" "$2"' - "$1" '{}')
+        failed=$(for _ in $(seq "$more"); do printf '%s\n' "$2" without; done \
+            | xargs -P "$jobs" -I '{}' bash -c 'fails "$1" "$2"' - "$1" '{}')
         with=$((with + $(grep -cx "$2" <<<"$failed")))
         without=$((without + $(grep -cx without <<<"$failed")))
         runs=$((runs + more))

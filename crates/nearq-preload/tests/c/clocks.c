@@ -6,7 +6,8 @@
 #include <sys/syscall.h>
 
 /* Each way to wait with a deadline: its function, and on which clock it is. */
-enum { TIMEDLOCK, CLOCKLOCK_REAL, CLOCKLOCK_MONOTONIC, MTX, TIMEDWAIT_REAL, TIMEDWAIT_MONOTONIC, CLOCKWAIT_REAL, CLOCKWAIT_MONOTONIC, CND, WAYS };
+enum { TIMEDLOCK, CLOCKLOCK_REAL, CLOCKLOCK_MONOTONIC, MTX,
+       TIMEDWAIT_REAL, TIMEDWAIT_MONOTONIC, CLOCKWAIT_REAL, CLOCKWAIT_MONOTONIC, CND, WAYS };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t by_real_time = PTHREAD_COND_INITIALIZER, by_monotonic;

@@ -143,7 +143,7 @@ static void in_child(int depth)
     _exit(0);
 }
 
-/* ---- while another thread notifies at a condition variable for several processes, after it has waited there with a mutex of its own ---- */
+/* ---- while another thread notifies at a condition variable for several processes, where it has waited with a mutex of its own ---- */
 
 static pthread_cond_t shared;
 
