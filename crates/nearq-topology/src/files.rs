@@ -1,6 +1,6 @@
 //! Reading the small text files of `/sys` and `/proc` below some root, noting what could not be read.
 //!
-//! The root may be a folder that somebody made. So regular files alone are read, each up to a size, and there is a limit on all that is looked
+//! The root may be a folder that a stranger made. So regular files alone are read, each up to a size, and there is a limit on all that is looked
 //! at below one root: behind it, nothing more is found, and [`Files::too_much`] says why.
 
 use crate::error::quoted;

@@ -175,7 +175,6 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
             costs: vec!["wake_up".into()],
             quick: true,
             runs: Some(1),
-            ..Default::default()
         };
         experiments::sensitivity(&options, &Progress::hidden())
     }),

@@ -74,7 +74,7 @@ impl Draft {
         keys.dedup();
         for (level, kind) in keys {
             let alone = alone.remove(&(level, kind)).unwrap_or_default();
-            // Those of this kind that do not say with which others contradict nobody.
+            // CPUs that do not say with which others they share this one contradict no claim.
             let speakers = &speakers - &alone.keys().copied().collect();
             let agreed =
                 shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &speakers);
@@ -141,7 +141,7 @@ impl Draft {
                 "the machine does not describe the caches{whose}: each package is taken for one last-level cache"
             ));
         }
-        // Whoever agrees on cache (or its stand-in) and node is one domain.
+        // CPUs that agree on cache (or its stand-in) and node are one domain.
         let mut domains: BTreeMap<Domain, CpuSet> = BTreeMap::new();
         for cpu in &(&known | &uncached) {
             let cache = llc_cache.get(&cpu).copied();

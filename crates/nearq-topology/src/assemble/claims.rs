@@ -142,13 +142,13 @@ mod tests {
             ),
             // CPUs of which nothing is known contradict nothing.
             (&[("0-3", "0")], &["0-3"], ""),
-            // Everybody contradicts everybody.
+            // All contradict each other.
             (&[("0-2", "0"), ("0-3", "1"), ("0-4", "2"), ("1-4", "3"), ("0-5", "4")], &[], "0-4"),
         ] {
             let (found, not_followed) = agree(claims);
             assert_eq!(
                 (found, not_followed.as_str()),
-                (sets.iter().map(|s| s.to_string()).collect(), dropped),
+                (sets.iter().map(ToString::to_string).collect(), dropped),
                 "{claims:?}"
             );
         }

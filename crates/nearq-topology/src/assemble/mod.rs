@@ -29,13 +29,13 @@ use crate::{
 use crate::{Topology, TopologyError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More notes of one kind help nobody.
+/// More notes of one kind are only counted.
 const MOST_NOTES: usize = 8;
 
 /// The most characters of a name that the machine gives.
 const MOST_NAME: usize = 200;
 
-/// No cache and no node is larger, in bytes: what says so is not believed, and nobody adds such numbers up.
+/// No cache and no node is larger, in bytes: what says so is not believed. A sum of such sizes fits.
 const MAX_SIZE: u64 = 1 << 50;
 
 /// No two nodes are farther apart, in the firmware's units, of which the kernel has 255.

@@ -95,7 +95,7 @@ impl Draft {
         let online = &unknown & &self.online;
         if !online.is_empty() {
             let place = self.nodes.iter().position(is_unlisted);
-            let place = place.or_else(|| self.nodes.iter().position(|node| may(node)));
+            let place = place.or_else(|| self.nodes.iter().position(may));
             let node = &mut self.nodes[place.unwrap_or(0)];
             node.cpus = &node.cpus | &online;
             let id = node.id;

@@ -351,7 +351,7 @@ fn one_cpu_that_says_something_else_than_all_others_is_not_followed() {
             ["0-1,4-5", "2-3,6-7"],
             "{name}"
         );
-        // Where one of two siblings says that they are none, nobody can tell.
+        // Where one of two siblings says that they are none, either may be right.
         if name != "core-alone" {
             assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"], "{name}");
             let said = machine.notes().iter().any(|note| note.contains("CPUs 0 say"));

@@ -1,4 +1,4 @@
-//! Files that somebody made to keep a reader waiting, to fill its memory, or to have it work for minutes: each is refused, in a moment.
+//! Files made to keep a reader waiting, to fill its memory, or to have it work for minutes: each is refused, in a moment.
 
 use crate::common::Folder;
 use nearq_topology::{Scope, Topology, render};
