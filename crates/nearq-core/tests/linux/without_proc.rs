@@ -2,11 +2,13 @@
 //! the program is told once.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Runtime, blocking};
+use nearq_core::{JoinHandle, Runtime, Workqueue, blocking};
 
-use crate::common::{Gate, PATIENCE, name_of, skipped};
+use crate::common::{Gate, PATIENCE, command, name_of, part, said, skipped};
 
 #[test]
 fn detection_degrades_to_hints_and_that_is_said_once() {
@@ -37,11 +39,54 @@ fn detection_degrades_to_hints_and_that_is_said_once() {
     assert!(said.contains("/proc"), "{said}");
 }
 
+/// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if nobody could tell.
+fn meet(queue: &Workqueue) {
+    let all = queue.runtime().parallelism() + 4;
+    let (gate, entered) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let items: Vec<_> = (0..all)
+        .map(|_| {
+            let (gate, entered) = (gate.clone(), Arc::clone(&entered));
+            queue.spawn(move || {
+                if entered.fetch_add(1, Ordering::SeqCst) + 1 == all {
+                    gate.open();
+                }
+                gate.wait();
+            })
+        })
+        .collect();
+    let begin = Instant::now();
+    while !items.iter().all(JoinHandle::is_finished) && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let entered = entered.load(Ordering::SeqCst);
+    gate.open();
+    assert_eq!(entered, all, "all of them start though nothing is known of threads");
+    items.into_iter().for_each(|item| item.join().unwrap());
+}
+
+/// A program that has used up its file descriptors cannot read what its threads do either.
 #[test]
-#[ignore = "run by the test above, in a process without /proc"]
+fn items_that_wait_for_each_other_meet_without_file_descriptors() {
+    if part().is_none() {
+        let test = items_that_wait_for_each_other_meet_without_file_descriptors;
+        let output = command(test, "alone").output().unwrap();
+        return assert!(output.status.success(), "{}", said(&output));
+    }
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue("blind").build_in().unwrap();
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limits are there for the time of the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
+    assert!(std::fs::File::open("/proc/self/stat").is_err());
+    meet(&queue);
+}
+
+#[test]
+#[ignore = "run by the first test, in a process without /proc"]
 fn a_program_without_proc() {
     let runtime = Runtime::builder().build().expect("the machine is known without /proc");
     let queue = runtime.workqueue("blind").build_in().unwrap();
+    meet(&queue);
     for hint in [false, true] {
         let gate = Gate::default();
         let sleepers: Vec<_> = (0..runtime.parallelism())
