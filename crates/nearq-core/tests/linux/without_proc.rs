@@ -41,7 +41,7 @@ fn detection_degrades_to_hints_and_that_is_said_once() {
 
 /// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if nobody could tell.
 fn meet(queue: &Workqueue) {
-    let all = queue.runtime().parallelism() + 4;
+    let all = queue.runtime().parallelism() + 16;
     let (gate, entered) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let items: Vec<_> = (0..all)
         .map(|_| {
