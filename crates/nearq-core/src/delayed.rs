@@ -131,7 +131,9 @@ impl<P: Platform> Delay<P> {
                 disarm();
                 forget(&held);
             }
-            queue.into_iter().for_each(|queue| held.keep(queue));
+            if let Some(queue) = queue {
+                held.keep(queue);
+            }
         }
         delay.unlock(held, None)
     }

@@ -49,6 +49,9 @@ const IDLE: u64 = NONE << SHIFT;
 /// Foreign code, which may take long.
 pub(crate) type Foreign = Box<dyn FnOnce() + Send>;
 
+/// See [`TimerTable::end_if_over`].
+type EndIfOver<P> = unsafe fn(NonNull<TimerNode<P>>, &mut dyn FnMut()) -> Option<Foreign>;
+
 /// What a node's owner does when the timer calls; one static table per type of owner.
 ///
 /// Both are called on the timer's thread, or, at the runtime's end, by who ends the runtime where that thread could never
@@ -59,7 +62,7 @@ pub(crate) struct TimerTable<P: Platform> {
     /// another thread, without a hold of the node.
     pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>) -> Option<Foreign>,
     /// Whatever the node waits for may be gone: if so, it is disarmed by the closure, which is called where the node may be armed or disarmed.
-    pub(crate) end_if_over: unsafe fn(NonNull<TimerNode<P>>, &mut dyn FnMut()) -> Option<Foreign>,
+    pub(crate) end_if_over: EndIfOver<P>,
     /// The timer holds the node no more, and does not touch it again. Called once for each hold that was taken. The second
     /// argument: a deadline was wanted, and is dropped because the runtime ends.
     pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),
