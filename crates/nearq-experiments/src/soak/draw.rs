@@ -110,9 +110,10 @@ fn make_harder(plan: &mut Plan, cpus: usize) {
     let refused = dice.one_in(4).then(|| (dice.micros(0..=5000), dice.micros(1000..=1_000_000)));
     plan.hardships = Hardships {
         hooks: dice.one_in(3).then(|| dice.micros(0..=20_000)),
-        threads: dice.one_in(6).then(|| match plan.needs_one_worker() {
-            true => 1 + dice.below(4) as u32,
-            false => FEWEST_THREADS + dice.below(64) as u32,
+        threads: dice.one_in(6).then(|| {
+            let (fewest, more) =
+                if plan.needs_one_worker() { (1, 4) } else { (FEWEST_THREADS, 64) };
+            fewest + dice.below(more) as u32
         }),
         refused,
         drops_panic: dice.one_in(3),

@@ -355,8 +355,12 @@ impl Body {
                     matches!(handle, Handle::Drop)
                 }
                 Step::Cancel { sync, .. } => !sync,
-                Step::Compute(_) | Step::Sleep(_) | Step::Block(_) | Step::Yield => true,
-                Step::Queue { .. } | Step::Delay { .. } => true,
+                Step::Compute(_)
+                | Step::Sleep(_)
+                | Step::Block(_)
+                | Step::Yield
+                | Step::Queue { .. }
+                | Step::Delay { .. } => true,
                 _ => false,
             };
             goes_on && step.starts_what_waits_for_nothing()
@@ -374,7 +378,7 @@ impl Step {
             Step::Set { members, .. } => {
                 let closure = |member: &Member| match member {
                     Member::Closure(body) => within(body),
-                    _ => true,
+                    Member::Future(_) => true,
                 };
                 members.iter().all(closure)
             }
