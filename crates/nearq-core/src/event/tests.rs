@@ -3,7 +3,6 @@
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
 use core::mem::ManuallyDrop;
-use core::sync::atomic::AtomicU32;
 use core::task::{RawWaker, RawWakerVTable, Waker};
 use std::sync::Arc;
 use std::task::Wake;
@@ -34,13 +33,16 @@ impl<P: Platform> Bell<P> {
     }
 }
 
+/// What may be counted in a static.
+pub(crate) type Count = <Linux as Platform>::AtomicU32;
+
 /// A waker each of whose copies counts, and panics, when it is dropped.
-pub(crate) fn bomb(dropped: &'static AtomicU32) -> ManuallyDrop<Waker> {
+pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
     const TABLE: RawWakerVTable =
         RawWakerVTable::new(|data| RawWaker::new(data, &TABLE), explode, |_| {}, explode);
     fn explode(data: *const ()) {
         // SAFETY: from the reference below.
-        unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+        unsafe { &*data.cast::<Count>() }.fetch_add(1, Ordering::Relaxed);
         std::panic::resume_unwind(Box::new("on purpose"));
     }
     let raw = RawWaker::new(core::ptr::from_ref(dropped).cast(), &TABLE);
@@ -294,7 +296,7 @@ fn a_waker_that_panics_harms_nobody() {
 /// A waker is replaced, its future leaves, or the event ends before the future.
 #[test]
 fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
-    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    static DROPPED: Count = Count::new(0);
     let stage = Arc::into_inner(Stage::<Linux>::new()).expect("the only one");
     let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
     let mut listeners = [(); 3].map(|()| Listener::new());

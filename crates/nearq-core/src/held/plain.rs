@@ -3,7 +3,6 @@
 //!
 //! The queue is a real one, on a runtime that starts no threads; the test does what workers and the timer do.
 
-use core::sync::atomic::AtomicPtr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -284,7 +283,7 @@ fn left_to_the_locks_holder() {
 /// The last handle of a cancelled item goes while a worker has the lock: the value goes when that is given back, and may take long and panic.
 #[test]
 fn the_last_handle_goes_while_a_worker_has_the_lock() {
-    struct Bomb(Arc<AtomicPtr<Item<Linux>>>, Count);
+    struct Bomb(Arc<<Linux as Platform>::AtomicPtr<Item<Linux>>>, Count);
     impl Drop for Bomb {
         fn drop(&mut self) {
             // SAFETY: the item, whose value is being dropped.
@@ -295,7 +294,7 @@ fn the_last_handle_goes_while_a_worker_has_the_lock() {
         }
     }
     let bench = Bench::new(8);
-    let (place, count) = (Arc::default(), Count::new(Atomic::new(0)));
+    let (place, count) = (Arc::new(Atomic::new(core::ptr::null_mut())), Count::new(Atomic::new(0)));
     let bomb = Bomb(Arc::clone(&place), Arc::clone(&count));
     let work = Work::new(move |_: &Work| {
         let _ = &bomb;

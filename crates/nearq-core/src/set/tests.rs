@@ -3,7 +3,6 @@
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
-use core::sync::atomic::AtomicU32;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -12,6 +11,7 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform};
 
 use super::Members;
+use crate::event::tests::Count;
 use crate::item::tests::{model, spawn};
 use crate::task::tests::{Desk, Sent, execute};
 
@@ -224,7 +224,7 @@ fn cancelled_members_are_given_out_and_freed() {
 /// The waker goes with the set, and not with the last member, wherever that is freed.
 #[test]
 fn a_waker_goes_with_the_set_and_its_panic_goes_no_further() {
-    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    static DROPPED: Count = Count::new(0);
     let (waker, other) = (crate::event::tests::bomb(&DROPPED), Waker::from(ringer::<Linux>()));
     let mut members = Members::<u32, Linux>::new();
     let sent = add(&mut members, 1);

@@ -16,6 +16,7 @@ use super::new;
 use crate::admission::Entry;
 use crate::attributes::{Attributes, Kind};
 use crate::domain::Bounds;
+use crate::event::tests::Count;
 use crate::item::{Item, Started};
 use crate::join::JoinHandle;
 use crate::outcome::JoinError;
@@ -268,7 +269,7 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
 
 #[test]
 fn a_waker_that_panics_when_it_is_replaced_harms_nobody() {
-    static DROPPED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+    static DROPPED: Count = Count::new(0);
     let (waker, bell) = (crate::event::tests::bomb(&DROPPED), Bell::<Linux>::new());
     let (Sent(item), mut handle) = queued(|| 7);
     assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());

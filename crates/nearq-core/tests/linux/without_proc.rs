@@ -61,7 +61,9 @@ fn meet(queue: &Workqueue) {
     let entered = entered.load(Ordering::SeqCst);
     gate.open();
     assert_eq!(entered, all, "all of them start though nothing is known of threads");
-    items.into_iter().for_each(|item| item.join().unwrap());
+    for item in items {
+        item.join().unwrap();
+    }
 }
 
 /// A program that has used up its file descriptors cannot read what its threads do either.

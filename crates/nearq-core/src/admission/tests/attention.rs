@@ -1,7 +1,6 @@
 //! Several executions that end at once, of which one looks for all.
 
 use core::pin::pin;
-use core::sync::atomic::AtomicU32;
 use core::task::{Context, Poll, Waker};
 use std::task::Wake;
 
