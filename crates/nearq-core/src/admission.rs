@@ -220,13 +220,6 @@ impl<P: Platform> Admission<P> {
         }
     }
 
-    /// How many items have been let in, over all links; who compares the number must not miss four billion.
-    pub(crate) fn entered(&self) -> u64 {
-        // SeqCst: as in `completed`. As many have entered the links that are retired.
-        let before = self.completed_before.load(Ordering::SeqCst);
-        before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
-    }
-
     /// Asks a worker to look after the limit.
     pub(crate) fn kick(&self) {
         let link = self.main_link.load(Ordering::Acquire);

@@ -1,8 +1,8 @@
 //! Terminals that are less than usual: one that does not know its size, and one that can only print.
 
 use crate::common::{errors, nearq};
-use crate::steering::{Answers, serve};
 use crate::served::Served;
+use crate::steering::{Answers, serve};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};

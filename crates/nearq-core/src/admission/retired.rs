@@ -63,6 +63,13 @@ impl<P: Platform> Admission<P> {
         before + self.links().map(Link::completed).sum::<u64>()
     }
 
+    /// How many items have been let in, over all links; a thread that compares the number must not miss four billion.
+    pub(crate) fn entered(&self) -> u64 {
+        // SeqCst: as in `completed`. As many have entered the links that are retired.
+        let before = self.completed_before.load(Ordering::SeqCst);
+        before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
+    }
+
     /// Retires the oldest links, as far as nothing is left on them and `is_used` does not have them. By the thread that has the queue's
     /// configuration.
     pub(crate) fn retire_links(&self, is_used: impl Fn(&Link<P>) -> bool) {
