@@ -49,7 +49,7 @@ impl<W: fmt::Write> Converted<W> {
     fn end_line(&mut self) -> fmt::Result {
         let line = mem::take(&mut self.line);
         if let Some(told) = line.strip_prefix("# HELP ") {
-            self.help = told.split_once(' ').map_or("", |(_, help)| help).to_owned();
+            told.split_once(' ').map_or("", |(_, help)| help).clone_into(&mut self.help);
         } else if let Some((family, kind)) =
             line.strip_prefix("# TYPE ").and_then(|told| told.split_once(' '))
         {

@@ -293,7 +293,7 @@ impl<P: Platform> RawMutex<P> {
     /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so no safe code may change it.
     ///
     /// ```
-    /// use nearq_platform::Wait;
+    /// use nearq_lock::platform::Wait;
     ///
     /// let lock = nearq_lock::RawMutex::new();
     /// assert!(lock.lock_unqueued_by(|_word, _value| unreachable!()));
@@ -302,7 +302,7 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// ```compile_fail
     /// use core::sync::atomic::Ordering;
-    /// use nearq_platform::Wait;
+    /// use nearq_lock::platform::Wait;
     ///
     /// let lock = nearq_lock::RawMutex::new();
     /// lock.lock_unqueued_by(|word, _value| {

@@ -41,12 +41,13 @@ impl Topology {
     /// In a container, the files that list CPUs may be made up to look like a smaller machine.
     ///
     /// ```
-    /// use nearq_topology::{CpuSet, Topology};
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Topology};
     /// use std::path::Path;
     ///
     /// let here = Topology::from_sysfs_of(Path::new("/"), &CpuSet::single(0))?;
     /// assert!(here.online().contains(0));
-    /// # Ok::<(), nearq_topology::TopologyError>(())
+    /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     ///
     /// # Errors

@@ -230,6 +230,7 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
                     runs: Some(1),
                     duration: Some(Duration::from_millis(10)),
                     quick: true,
+                    goals: false,
                 };
                 match make(common) {
                     Ok(_) => run += 1,

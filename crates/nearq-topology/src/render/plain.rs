@@ -22,7 +22,8 @@ pub fn is_unsafe(c: char) -> bool {
 /// The text as a part of a line.
 ///
 /// ```
-/// assert_eq!(nearq_topology::render::plain("a\x1b[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+/// # mod nearq { pub use nearq_topology as topology; }
+/// assert_eq!(nearq::topology::render::plain("a\x1b[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
 /// ```
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { INSTEAD } else { c }).collect()
@@ -41,7 +42,8 @@ pub fn page(text: &str) -> Cow<'_, str> {
 /// JSON in which each of these characters is written as `\uXXXX`; it means the same.
 ///
 /// ```
-/// assert_eq!(nearq_topology::render::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
+/// # mod nearq { pub use nearq_topology as topology; }
+/// assert_eq!(nearq::topology::render::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
 /// ```
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     // Between strings, JSON has no controls but line breaks and tabs; within them, line breaks and tabs are escaped already.
