@@ -277,7 +277,7 @@ impl Stage {
                     set.spawn(move || {
                         let _captured = captured;
                         let actor = Actor { within: Some(number), ..Actor::default() };
-                        stage.run(unit, &body, actor, |_| body.panics);
+                        stage.run(unit, &body, actor, false, |_| body.panics);
                         Joined::Closure(unit)
                     });
                     self.ledger.end_call(call, true);

@@ -489,15 +489,16 @@ impl Stage {
         let actor = Actor { within, item: Some((number, work)), ..Actor::default() };
         let panics =
             |before: u64| plan.panics_every != 0 && (before + 1).is_multiple_of(plan.panics_every);
-        self.run(number, &plan.body, actor, panics);
+        self.run(number, &plan.body, actor, false, panics);
     }
 
-    /// One execution of a unit.
+    /// One execution of a unit. If `bursts`, the caller panics right after it.
     pub(super) fn run(
         self: &Arc<Self>,
         unit: Unit,
         body: &Body,
         actor: Actor<'_>,
+        bursts: bool,
         panics: impl FnOnce(u64) -> bool,
     ) {
         let cpu = Sim::current_cpu();
@@ -507,7 +508,7 @@ impl Stage {
             self.step(step, actor, &mut Vec::new());
         }
         let panics = panics(execution.number);
-        self.ledger.end_execution(unit, execution, panics);
+        self.ledger.end_execution(unit, execution, panics || bursts);
         note(format_args!("{} {}", self.name(unit), if panics { "panics" } else { "ends" }));
         if panics {
             // Not `panic!`: its hook would print a report of what is meant to be.

@@ -193,7 +193,7 @@ impl Stage {
         let closure = move || {
             let _captured = (captured.used(), luggage);
             let actor = Actor { within: Some(number), ..Actor::default() };
-            stage.run(unit, &body, actor, |_| body.panics);
+            stage.run(unit, &body, actor, false, |_| body.panics);
             unit
         };
         let handle = if self.plan.is_drained(number) {
@@ -329,7 +329,8 @@ impl Stage {
                 for (body, ran) in bodies.iter().zip(&ran) {
                     let unit = self.ledger.add_closure();
                     let captured = Captured::new(&self.ledger, self.name(unit));
-                    let captured = captured.that_panics(self.plan.hardships.drops_panic);
+                    let bursts = self.plan.hardships.drops_panic;
+                    let captured = captured.that_panics(bursts);
                     if body.panics {
                         panicking.push(panic_text(unit));
                     } else {
@@ -343,7 +344,7 @@ impl Stage {
                             ran.fetch_add(1, Ordering::Relaxed);
                             body.panics
                         };
-                        self.run(unit, body, actor, end);
+                        self.run(unit, body, actor, bursts, end);
                     });
                     self.ledger.end_call(call, true);
                     note(format_args!("closure {unit} spawned in a scope of queue-{number}"));
