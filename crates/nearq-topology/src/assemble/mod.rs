@@ -28,6 +28,7 @@ use crate::{
 };
 use crate::{Topology, TopologyError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// More notes of one kind are only counted.
 const MOST_NOTES: usize = 8;
@@ -41,8 +42,8 @@ const MAX_SIZE: u64 = 1 << 50;
 /// No two nodes are farther apart, in the firmware's units, of which the kernel has 255.
 const MAX_DISTANCE: u32 = 65535;
 
-/// The capacity of the fastest CPU is 1024.
-const MAX_CAPACITY: u32 = 65535;
+/// The capacities that a CPU can have: that of the fastest is 1024, and no CPU is a fiftieth as fast as another one of its machine.
+const CAPACITIES: RangeInclusive<u32> = 20..=65535;
 
 /// What a reader found. Empty means not found.
 #[derive(Debug, Default)]
@@ -133,11 +134,11 @@ impl Draft {
         let sizes = self.caches.sizes().chain(memory);
         let wrong = sizes.filter_map(|size| size.take_if(|size| *size > MAX_SIZE)).count();
         let capacities = self.capacities.len();
-        self.capacities.retain(|_, capacity| (1..=MAX_CAPACITY).contains(capacity));
+        self.capacities.retain(|_, capacity| CAPACITIES.contains(capacity));
         let wrong = wrong + capacities - self.capacities.len();
         if wrong > 0 {
             self.note(format!(
-                "{wrong} sizes and capacities are 0 or larger than any can be: they are left out"
+                "{wrong} sizes and capacities are none that anything can have: they are left out"
             ));
         }
     }

@@ -236,7 +236,7 @@ fn numbers_that_nothing_can_have_are_left_out() {
     let folder = Folder::machine("nonsense");
     folder
         .file(&format!("{CPUS}/cpu0/cache/index2/size"), "17179869183G\n")
-        .file(&format!("{CPUS}/cpu0/cpu_capacity"), "0\n")
+        .file(&format!("{CPUS}/cpu0/cpu_capacity"), "19\n")
         .file(&format!("{CPUS}/cpu1/cpu_capacity"), "4294967295\n")
         .file(&format!("{CPUS}/cpu2/cpu_capacity"), "1024\n")
         .file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 18014398509481983 kB\n");
@@ -245,7 +245,7 @@ fn numbers_that_nothing_can_have_are_left_out() {
     assert_eq!(machine.nodes().iter().filter_map(|node| node.memory).sum::<u64>(), 4096 * 1024);
     let capacities: Vec<_> = machine.cpus().iter().filter_map(|cpu| cpu.capacity).collect();
     assert_eq!(capacities, [1024]);
-    noted(&machine, "4 sizes and capacities are 0 or larger than any can be");
+    noted(&machine, "4 sizes and capacities are none that anything can have");
 }
 
 #[test]
