@@ -160,6 +160,10 @@ impl Reader {
             ));
             folders
         });
+        if present.is_empty() && online.is_none() {
+            // No file tells of any CPU: nothing was read.
+            return;
+        }
         let present = &present | running;
         // An older kernel says it CPU by CPU; CPU 0 often cannot go offline and has no such file.
         let online = online.unwrap_or_else(|| {
