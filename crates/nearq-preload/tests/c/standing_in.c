@@ -6,12 +6,15 @@
 static pthread_mutex_t mutex;
 static pthread_cond_t *condvar;
 static int is_urgent;
+/* Protected by the mutex: the thread is about to wait, and has begun once the mutex can be had. */
+static int begun;
 
 static void *wait_and_give_back(void *all)
 {
     struct sched_param wanted = { 10 };
     is_urgent = pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted) == 0;
     SAME(pthread_mutex_lock(&mutex), 0);
+    begun = 1;
     SAME(pthread_cond_wait(condvar, &mutex), 0);
     SAME(pthread_mutex_unlock(&mutex), 0);
     SAME(munmap(condvar, 4096), 0);
@@ -37,9 +40,13 @@ int main(void)
         SAME(condvar != MAP_FAILED, 1);
         SAME(pthread_cond_init(condvar, NULL), 0);
         pthread_t waits = start(wait_and_give_back, NULL);
-        rest(5);
-        SAME(pthread_mutex_lock(&mutex), 0);
-        SAME(pthread_mutex_unlock(&mutex), 0);
+        for (int waiting = 0; !waiting;) {
+            rest(1);
+            SAME(pthread_mutex_lock(&mutex), 0);
+            waiting = begun;
+            SAME(pthread_mutex_unlock(&mutex), 0);
+        }
+        begun = 0;
         SAME(i % 2 ? pthread_cond_signal(condvar) : pthread_cond_broadcast(condvar), 0);
         SAME(join_in_time(waits), NULL);
     }
