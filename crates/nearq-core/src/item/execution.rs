@@ -107,12 +107,13 @@ impl<P: Platform> Item<P> {
     #[inline]
     pub(crate) unsafe fn end(item: NonNull<Self>) -> bool {
         // SAFETY: RUNNING keeps it alive.
-        let finished = unsafe { item.as_ref() }.finish();
-        if finished != Finished::Deferred {
+        match unsafe { item.as_ref() }.finish() {
+            Finished::Done => {}
+            Finished::Deferred => return true,
             // SAFETY: it is said so.
-            unsafe { crate::run::free_if_over(finished, item) };
+            over => unsafe { crate::run::free_if_over(over, item) },
         }
-        finished == Finished::Deferred
+        false
     }
 
     #[cold]
