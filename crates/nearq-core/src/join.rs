@@ -84,8 +84,11 @@ impl<T, P: Platform> JoinHandle<T, P> {
     ///
     /// If the system has refused the runtime's threads, this tries now and then to start them.
     pub fn is_finished(&self) -> bool {
-        P::retry_now();
-        self.has_ended()
+        let ended = self.has_ended();
+        if !ended {
+            P::retry_now();
+        }
+        ended
     }
 
     fn has_ended(&self) -> bool {

@@ -414,7 +414,7 @@ impl<P: Platform> Link<P> {
     }
 
     /// Puts an item that is admitted onto the pool. The caller has its `PENDING`, and its target is this link.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, item: core::ptr::NonNull<Item<P>>) {
         self.pool.push(item);
     }

@@ -209,8 +209,11 @@ impl<P: Platform> Work<P> {
     ///
     /// If the system has refused the runtime's threads, this tries now and then to start them.
     pub fn is_pending(&self) -> bool {
-        P::retry_now();
-        self.header().is_pending()
+        let pending = self.header().is_pending();
+        if pending {
+            P::retry_now();
+        }
+        pending
     }
 
     /// Whether it is being executed. Old by the time the caller looks at it.
