@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::sources;
 
-/// Files and folders all of whose documentation is read by those who have `nearq`.
+/// Files and folders all of whose documentation is read by users of `nearq`.
 const OF_USERS: [&str; 8] = [
     "nearq/src",
     "nearq-core/src",

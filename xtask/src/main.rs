@@ -22,8 +22,8 @@ const USAGE: &str = "\
 usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
   licences   every package that is built has a licence that is allowed
-  house      crates use each other only as the house's plan allows; examples name the crate that the reader has; the `Debug` of
-             every error reads as its `Display`
+  house      crates use each other only as the plan in house.rs allows; examples import `nearq`, not the crates inside; the `Debug`
+             form of every error reads as its `Display` form
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted

@@ -14,7 +14,7 @@ use uzers::{get_effective_uid, get_user_by_uid};
 use crate::attach;
 use crate::output::{self, Failure};
 
-/// How long one is waited for, and all together: who lists processes wants a list.
+/// How long the command waits for one process, and for all together: a list is to come although some processes are slow.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 

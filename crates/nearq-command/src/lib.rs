@@ -1,4 +1,4 @@
-//! The manners of a command: what `nearq` and `nearq-scx` do alike whatever they are asked for.
+//! What `nearq`, `nearq-bench` and `nearq-scx` do alike, whatever they are asked for.
 //!
 //! | file | does |
 //! |---|---|

@@ -512,8 +512,8 @@ impl<P: Platform> Admission<P> {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Nothing is held back, on a pool or running, and nobody drains, freezes or waits: what there was and who did are the parent's. By
-    /// who holds the queue's configuration, in the child of a fork, after the links.
+    /// Nothing is held back, on a pool or running, and no thread drains, freezes or waits: all that is the parent's. By the thread that has
+    /// the queue's configuration, in the child of a fork, after the links.
     pub(crate) fn after_fork_in_child(&self, limit: usize, shut: bool) {
         let limit = limit as u64;
         let completed = self.completed();
@@ -555,7 +555,8 @@ impl<P: Platform> Admission<P> {
         self.revoke();
     }
 
-    /// Says what the limit is while the queue is not frozen; before [`set_limit`](Self::set_limit). By who holds the queue's configuration.
+    /// Says what the limit is while the queue is not frozen; before [`set_limit`](Self::set_limit). By the thread that has the queue's
+    /// configuration.
     pub(crate) fn set_thawed_limit(&self, limit: usize) {
         // Relaxed: see `begin_waiting`.
         self.thawed.store(limit as u64, Ordering::Relaxed);

@@ -154,8 +154,8 @@ impl<P: Platform> Bell<P> {
         left
     }
 
-    /// Takes the waker back that was left last. The caller is the one listener, and listens no more: whoever drops the bell has no foreign
-    /// code to drop with it.
+    /// Takes the waker back that was left last. The caller is the one listener, and listens no more: then the thread that drops the bell has no
+    /// foreign code to drop with it.
     pub(crate) fn leave_none(&self) {
         if self.step(POLLED, CHANGING) {
             // SAFETY: in CHANGING the place belongs to the listener.

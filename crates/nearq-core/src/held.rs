@@ -395,8 +395,8 @@ impl<P: Platform> Held<'_, P> {
         debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
     }
 
-    /// Does what was left to the holder, and gives the lock back. For who has no handle: says whether the item is to be freed, or the caller
-    /// has got the last handle.
+    /// Does what was left to the holder, and gives the lock back. For a thread that has no handle: says whether the item is to be freed,
+    /// or the caller has got the last handle.
     pub(crate) fn unlock_by_worker(self) -> Finished {
         let item = self.item;
         // Foreign code, which is called when the item is not touched any more.

@@ -2,9 +2,9 @@
 //!
 //! # Which one
 //! One that is shared between processes is the C library's, all of it (`layout.rs` says how it is told). In all others the bytes are ours.
-//! Such a one does not know its mutexes before the first wait, and need not: who waits with a mutex of ours waits at `raw`; the first that
-//! comes with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all that come with such a
-//! mutex wait there. Who notifies notifies both, as far as they are there. The thread that makes it initialises it before the step that
+//! Such a condition variable does not know its mutexes before the first wait. A thread with a mutex of ours waits at `raw`. The first thread
+//! with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all threads with such a mutex wait
+//! there. A notification goes to both, as far as they are there. The thread that makes it initialises it before the step that
 //! puts its address here (release), and a thread that finds the address (acquire) does nothing with it but call the C library: so that
 //! step has no model. `tests/c/standing_in.c`, `condvars.c` and `cancelling.c` use it.
 //!

@@ -5,13 +5,13 @@
 //! by whatever initialiser, wrote it there.
 //!
 //! # The holder
-//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by who has
-//! taken the word, and cleared before the word is given back. Who reads it finds itself only if it wrote that itself; so `Relaxed` is
+//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by the thread
+//! that has taken the word, and cleared before the word is given back. A thread that reads its own name wrote it itself; so `Relaxed` is
 //! enough. So the child of a fork can give back what the thread that forked took in the parent, which POSIX wants and glibc refuses, and
 //! not what other threads took there: their thread pointers may be those of the child's threads, their names are nobody's. The thread
-//! pointer is kept beside the name because it is had without a call: most who ask find by it that they are not the holder.
+//! pointer is kept beside the name because it is had without a call: most threads that ask find by it that they are not the holder.
 //!
-//! The others belong to nobody: as with the C library's, any thread may give them back, and who holds one and takes it again waits until
+//! The others belong to nobody: as with the C library's, any thread may give them back, and a thread that holds one and takes it again waits until
 //! another thread does. So no word is ever taken in a thread's own name (`RawMutex::disown`), or debug builds of ours would not
 //! let programs do that.
 //!

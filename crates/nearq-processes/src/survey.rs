@@ -125,7 +125,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
             if !found.is_empty() {
                 survey.keepers.push(pid);
             }
-            // Whoever makes a table can write any number into it.
+            // The process that makes a table can write any number into it.
             let may_keep = |other| {
                 own.get(&other).is_some_and(|user| keepers_user == 0 || *user == keepers_user)
             };

@@ -1,7 +1,7 @@
 //! Folders and files of one's own, which for what is loaded is root: nobody else has put them there, or can hold or change them.
 //!
-//! Each is opened without following a link, and what was opened is looked at. A lock of a file is had by all that can open it: so a
-//! file that is locked is closed to all others.
+//! Each is opened without following a link, and then checked. Every user that can open a file can lock it: so a file that is locked can be
+//! opened by its owner alone.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io;
@@ -43,7 +43,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
 /// Opens a folder of that user, in which nobody else can write, and which nobody else can replace.
 pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     let refused = |why: &str| {
-        Failure::input(format!("{}: {why}; look who has made it, and remove it", path.display()))
+        Failure::input(format!("{}: {why}; find out which user made it, and remove it", path.display()))
     };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {

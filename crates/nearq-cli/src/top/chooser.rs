@@ -130,7 +130,7 @@ pub(super) fn choose(
     }
 }
 
-/// Who is there. All are asked side by side: one that is stopped does not answer.
+/// The processes that there are. All are asked side by side: one that is stopped does not answer.
 fn candidates() -> Vec<Candidate> {
     let found = find::processes();
     let answers = attach::ask_all(&found, PATIENCE, Instant::now() + PATIENCE);

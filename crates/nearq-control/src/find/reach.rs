@@ -3,7 +3,7 @@
 //! The directory is opened without following a link at its end, and what was opened is looked at: whose it is, and that nobody else can
 //! write there. The socket is opened in it, again without following a link, and looked at; what is connected to is what was opened
 //! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root
-//! alone. Who listens is asked of the kernel ([`Socket::listener`]).
+//! alone. The kernel says which process listens ([`Socket::listener`]).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -120,11 +120,11 @@ impl Socket {
         SocketAddrUnix::new(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Who listens at the other end of a connection to this socket, if that is certain.
+    /// The process that listens at the other end of a connection to this socket, if that is certain.
     ///
-    /// The kernel says who listened first: a number, and a user. Another process may have that number by now, while a child of the
-    /// first one still answers. So the process must live, and its user be the one who listened, or root have listened, who may become
-    /// any user. A kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before
+    /// The kernel says which process listened first: its number, and its user. Another process may have that number by now, while a child
+    /// of the first one still answers. So the process must live, and its user be the user that listened, or root have listened, which may
+    /// become any user. A kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before
     /// the socket did.
     pub(super) fn listener(&self, stream: &impl AsFd) -> Option<(Peer, Process)> {
         let peer = Linux::peer(stream).ok().filter(|peer| peer.pid != 0)?;

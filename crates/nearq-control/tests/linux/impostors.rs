@@ -15,7 +15,7 @@ use crate::process::{Actor, NOBODY, say, skipped_for_want_of_root, wait_for_the_
 use nearq_control::client::{Client, ConnectError};
 use nearq_control::find;
 
-/// Another user, who is not [`NOBODY`].
+/// A user other than [`NOBODY`].
 const SOMEBODY: u32 = 12_345;
 
 fn own_directory() -> PathBuf {

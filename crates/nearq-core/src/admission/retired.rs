@@ -31,7 +31,7 @@ impl<P: Platform> Admission<P> {
     /// The domain's links, without those that are retired.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
         let end = self.first_retired();
-        // SeqCst: who closes the limit sees every link whose issuer saw it open.
+        // SeqCst: a thread that closes the limit sees every link whose issuer saw it open.
         let mut next = self.first_link.load(Ordering::SeqCst);
         core::iter::from_fn(move || {
             if core::ptr::eq(next, end) {

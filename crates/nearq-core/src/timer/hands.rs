@@ -52,7 +52,7 @@ impl<P: Platform> Hands<P> {
         }
     }
 
-    /// Expires what is due, so many at most that new requests need not wait for long.
+    /// Expires nodes that are due: [`BATCH`] at most, so that new requests do not wait for long.
     pub(super) fn expire(&mut self, now: u64) {
         for _ in 0..BATCH {
             let Some(node) = self.wheel.take_due(now) else { return };

@@ -122,7 +122,7 @@ static int sleeps_on_its_clock(const struct sleeper *of)
     return 0;
 }
 
-/* Two threads that wait in the same way, one after the other: those who wait for a mutex sleep at different places. */
+/* Two threads that wait in the same way, one after the other: threads that wait for a mutex sleep at different places. */
 static int both_sleep(int way)
 {
     static struct sleeper sleepers[2];
