@@ -7,7 +7,8 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
-use std::process;
+
+use tempfile::NamedTempFile;
 
 /// What is said of a file, named by an option, that cannot be written.
 pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
@@ -25,7 +26,7 @@ pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
 pub fn probe(path: &Path) -> io::Result<()> {
     match Place::of(path)? {
         Place::Itself => Ok(()),
-        Place::Name { new, .. } => Draft::new(&new).map(drop),
+        Place::Name { name, .. } => draft_beside(&name).map(drop),
     }
 }
 
@@ -36,17 +37,17 @@ pub fn probe(path: &Path) -> io::Result<()> {
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     match Place::of(path)? {
         Place::Itself => OpenOptions::new().write(true).open(path)?.write_all(text),
-        Place::Name { name, new, before } => {
-            let draft = Draft::new(&new)?;
-            (&draft.file).write_all(text)?;
+        Place::Name { name, before } => {
+            let mut draft = draft_beside(&name)?;
+            draft.write_all(text)?;
             if let Some((permissions, user, group)) = before {
                 // Another user's file stays that user's, where the caller may leave it so.
-                let _ = fchown(&draft.file, Some(user), Some(group));
-                draft.file.set_permissions(permissions)?;
+                let _ = fchown(draft.as_file(), Some(user), Some(group));
+                draft.as_file().set_permissions(permissions)?;
             }
             // A disk may be full only now.
-            draft.file.sync_all()?;
-            fs::rename(&new, name)
+            draft.as_file().sync_all()?;
+            draft.persist(name).map(drop).map_err(|refused| refused.error)
         }
     }
 }
@@ -55,8 +56,8 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 enum Place {
     /// Into what is there.
     Itself,
-    /// Into `new`, which becomes `name`; there was a file of that name with these permissions, user and group.
-    Name { name: PathBuf, new: PathBuf, before: Option<(Permissions, u32, u32)> },
+    /// Into a draft, which becomes `name`; there was a file of that name with these permissions, user and group.
+    Name { name: PathBuf, before: Option<(Permissions, u32, u32)> },
 }
 
 impl Place {
@@ -72,35 +73,26 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
             Err(error) => return Err(error),
         };
-        let new = name.with_file_name(format!(".nearq-{}.new", process::id()));
-        Ok(Self::Name { name, new, before })
+        Ok(Self::Name { name, before })
     }
 }
 
-/// A file that is removed unless it got another name.
-struct Draft {
-    path: PathBuf,
-    file: File,
-}
-
-impl Draft {
-    fn new(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        Ok(Self { path: path.to_owned(), file })
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // It is not there any more where all went well.
-        let _ = fs::remove_file(&self.path);
-    }
+/// A file in the folder of another, of a name that no other has; removed unless it gets that one's name.
+fn draft_beside(name: &Path) -> io::Result<NamedTempFile<File>> {
+    let folder = match name.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let open = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+    tempfile::Builder::new().prefix(".nearq-").suffix(".new").make_in(folder, open)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::process;
+    use std::thread;
 
     /// An empty folder, removed at the end.
     struct Folder(PathBuf);
@@ -150,6 +142,35 @@ mod tests {
         assert_eq!(folder.names(), [""; 0]);
         assert!(probe(&folder.0).is_err(), "a folder is no file");
         assert!(probe(&folder.0.join("none/file")).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_process_of_the_same_number_has_left_is_in_no_way() {
+        let folder = Folder::new("left");
+        // In a container, each run may have the number 1.
+        let left = folder.0.join(format!(".nearq-{}.new", process::id()));
+        fs::write(&left, "a part").unwrap();
+        write(&folder.0.join("file"), b"new").unwrap();
+        assert_eq!(fs::read_to_string(folder.0.join("file")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(left).unwrap(), "a part");
+    }
+
+    #[test]
+    fn threads_write_files_of_one_folder_at_once() {
+        let folder = Folder::new("at-once");
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let path = folder.0.join(thread.to_string());
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        probe(&path).unwrap();
+                        write(&path, round.to_string().as_bytes()).unwrap();
+                        assert_eq!(fs::read_to_string(&path).unwrap(), round.to_string());
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.names(), ["0", "1", "2", "3"]);
     }
 
     #[test]
