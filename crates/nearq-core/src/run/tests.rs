@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nearq_model::Loom;
+use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
@@ -30,7 +30,7 @@ fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>,
 
 #[test]
 fn one_item_and_the_end() {
-    model(2, || {
+    model(bound(1, 2), || {
         let (runtime, queue) = small(1);
         assert_eq!(queue.spawn(|| 5).join().expect("no panic"), 5);
         drop(queue);

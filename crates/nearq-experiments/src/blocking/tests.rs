@@ -7,9 +7,9 @@ fn short(machine: &str) -> BlockingOptions {
         Common { machine: machine.into(), runs: Some(2), goals: true, ..Common::default() };
     BlockingOptions {
         common,
-        items: Some(120),
+        items: Some(bound(60, 120)),
         sleep_ms: Some(2),
-        every: Some(40),
+        every: Some(bound(20, 40)),
         ..BlockingOptions::default()
     }
 }

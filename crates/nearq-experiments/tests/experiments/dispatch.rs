@@ -5,7 +5,7 @@ use nearq_report::{Progress, Report, metric};
 
 fn run(machine: &str) -> Report {
     let common = Common { machine: machine.into(), runs: Some(2), ..Common::default() };
-    let options = DispatchOptions { common, idle_samples: Some(3), items: Some(20) };
+    let options = DispatchOptions { common, idle_samples: Some(3), items: Some(10) };
     dispatch(&options, &Progress::hidden()).expect("nothing is lost")
 }
 

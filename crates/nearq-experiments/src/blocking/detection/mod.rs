@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn every_case_has_its_latencies_and_the_monitors_cost() {
         let options = BlockingOptions {
-            common: crate::Common { runs: Some(1), ..crate::Common::default() },
+            common: crate::Common { runs: Some(1), quick: true, ..crate::Common::default() },
             items: Some(3),
             ..BlockingOptions::default()
         };

@@ -197,7 +197,7 @@ fn one_is_called_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
 
 #[test]
 fn one_that_is_called_away_takes_no_notification_along() {
-    one_is_called_and_one_is_notified(1, bound(Some(20_000), None));
+    one_is_called_and_one_is_notified(1, bound(Some(8_000), None));
 }
 
 #[test]
