@@ -4,6 +4,8 @@
 # tool installed, and what several steps need to know of this machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=.ci/packages.sh
+source .ci/packages.sh
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 mkdir -p "$target"
@@ -12,20 +14,9 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # Each step compiles once; what cargo would keep to compile a changed file faster costs time and disk here.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# skip WHAT WHY HOW: the line that says what is not checked on this machine.
-skip() {
-    echo "skipped: $1: $2; to have it: $3"
-}
-
 # Asks rustup for something, quietly and not for ever. There may be no rustup.
 rustup_has() {
     command -v rustup >/dev/null && timeout 300 rustup "$@" >/dev/null 2>&1
-}
-
-# Installs Debian packages, where that is possible; fails where it is not.
-install() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y --no-install-recommends "$@"; } >/dev/null 2>&1
 }
 
 # Whether there is clippy; asks rustup for it.

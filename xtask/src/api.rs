@@ -134,15 +134,20 @@ impl Documented {
         number.parse::<u64>().ok().map(Value::from)
     }
 
+    /// What an item, by its path, has in it; `None` where its crate is not one of ours.
+    fn named_by(&self, path: &str) -> Option<Named> {
+        let id = self.id(path)?;
+        let document = &self.0[path.split("::").next()?];
+        let mut named = Named::default();
+        named_by(document, &document["index"][id.to_string()], &mut named);
+        Some(named)
+    }
+
     /// What the signatures of what is exported name, and is neither exported nor allowed.
     fn missing(&self, exported: &BTreeSet<String>) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for item in exported {
-            let krate = item.split("::").next().unwrap_or_default();
-            let Some(id) = self.id(item) else { continue };
-            let document = &self.0[krate];
-            let mut named = Named::default();
-            named_by(document, &document["index"][id.to_string()], &mut named);
+            let Some(named) = self.named_by(item) else { continue };
             for name in named.paths {
                 let ours = name.split("::").next().is_some_and(|krate| self.0.contains_key(krate));
                 let allowed = ALLOWED.iter().any(|(allowed, _)| *allowed == name);
@@ -158,11 +163,7 @@ impl Documented {
     fn examples(&self, exported: &BTreeSet<String>) -> Vec<String> {
         let mut lines = Vec::new();
         for item in exported {
-            let krate = item.split("::").next().unwrap_or_default();
-            let Some(id) = self.id(item) else { continue };
-            let document = &self.0[krate];
-            let mut named = Named::default();
-            named_by(document, &document["index"][id.to_string()], &mut named);
+            let Some(named) = self.named_by(item) else { continue };
             for docs in named.docs {
                 let foreign = examples::foreign_in(&docs, FACADE).into_iter();
                 lines.extend(foreign.map(|line| format!("{item}: `{line}`")));

@@ -12,17 +12,11 @@ trap 'kill "${started[@]}" 2>/dev/null; wait; rm -rf "$here"' EXIT
 export XDG_RUNTIME_DIR=$here PATH=$built:$PATH
 mkdir "$here/exported"
 
-# has PROGRAM PACKAGE
-has() {
-    command -v "$1" >/dev/null && return
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y --no-install-recommends "$2"; } >/dev/null 2>&1
-    fi
-    command -v "$1" >/dev/null && return
-    echo "skipped: metrics in Prometheus: there is no $1; to have it: apt-get install $2"
-    return 1
-}
-has prometheus prometheus && has promtool prometheus && has prometheus-node-exporter prometheus-node-exporter || exit 0
+# shellcheck source=.ci/packages.sh
+source "$(dirname "$page")/../.ci/packages.sh"
+for program in prometheus promtool prometheus-node-exporter; do
+    has "$program" "${program/promtool/prometheus}" "metrics in Prometheus" || exit 0
+done
 
 wrong() {
     echo "wrong: $1"

@@ -11,20 +11,8 @@ trap 'stop; rm -rf "$here"' EXIT
 wrong=0
 server=
 
-skip() {
-    echo "skipped: $1 under the preload: $2; to have it: $3"
-}
-
-# has PROGRAM PACKAGE
-has() {
-    command -v "$1" >/dev/null && return
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        { timeout 120 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y --no-install-recommends "$2"; } >/dev/null 2>&1
-    fi
-    command -v "$1" >/dev/null && return
-    skip "$1" "it is not installed" "apt-get install $2"
-    return 1
-}
+# shellcheck source=.ci/packages.sh
+source "$(dirname "$(readlink -f "$0")")/../../../.ci/packages.sh"
 
 # preloaded SECONDS COMMAND...: in time, and with the report kept apart.
 preloaded() {
@@ -80,16 +68,16 @@ round_trip() {
     outcome "$name" $?
 }
 
-has xz xz-utils && round_trip "xz, 2 threads" "xz -T2 -1 --block-size=2MiB -c" "xz -dc -T2"
-has pigz pigz && round_trip "pigz, 4 threads" "pigz -p4 -c" "pigz -dc"
-has pbzip2 pbzip2 && round_trip "pbzip2, 4 threads" "pbzip2 -p4 -1 -c" "pbzip2 -dc -p4"
+has xz xz-utils "xz under the preload" && round_trip "xz, 2 threads" "xz -T2 -1 --block-size=2MiB -c" "xz -dc -T2"
+has pigz pigz "pigz under the preload" && round_trip "pigz, 4 threads" "pigz -p4 -c" "pigz -dc"
+has pbzip2 pbzip2 "pbzip2 under the preload" && round_trip "pbzip2, 4 threads" "pbzip2 -p4 -1 -c" "pbzip2 -dc -p4"
 
 preloaded 120 sort --parallel=4 -S 8M "$here/data" -o "$here/sorted" && sort -c "$here/sorted"
 outcome "sort, 4 threads" $?
 
 # ---- torture --------------------------------------------------------------------------------------------------------------
 
-if has stress-ng stress-ng; then
+if has stress-ng stress-ng "stress-ng under the preload"; then
     preloaded 120 stress-ng --mutex 4 --timeout 5s >/dev/null
     outcome "stress-ng --mutex 4" $?
 fi
@@ -115,7 +103,7 @@ redis() {
     redis-cli -s "$at" shutdown nosave
     wait "$server"
 }
-if has redis-server redis-server && has redis-benchmark redis-tools; then
+if has redis-server redis-server "redis-server under the preload" && has redis-benchmark redis-tools "redis-benchmark under the preload"; then
     redis
     outcome "redis-server, 2 threads, under redis-benchmark" $?
     stop
@@ -151,7 +139,7 @@ memcached_works() {
     serve 300 memcached -t 4 -s "$at" "${user[@]}"
     until_there "$at" && preloaded 200 python3 "$here/memcached.py" "$at"
 }
-if has memcached memcached && has python3 python3; then
+if has memcached memcached "memcached under the preload" && has python3 python3 "python3 under the preload"; then
     memcached_works
     outcome "memcached, 4 threads" $?
     stop
@@ -197,11 +185,11 @@ threads = [threading.Thread(target=read) for _ in range(4)]
 [t.start() for t in threads]; [t.join() for t in threads]
 assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 PYTHON
-if has python3 python3; then
+if has python3 python3 "python3 under the preload"; then
     preloaded 300 python3 "$here/threads.py" "$here"
     outcome "python3: threads, queues, events, pools, forks, sqlite" $?
 fi
-if has sqlite3 sqlite3; then
+if has sqlite3 sqlite3 "sqlite3 under the preload"; then
     answer=$(preloaded 100 sqlite3 "$here/other" 'pragma threads=4; create table t as with recursive n(i) as (select 1 union all select i+1 from n where i<300000) select abs(random()) r, i from n; create index x on t(r); select sum(i) from t; pragma integrity_check;' | tr '\n' ' ')
     [ "$answer" = "4 45000150000 ok " ]
     outcome "sqlite3, sorting by several threads" $?
@@ -242,7 +230,7 @@ public class Threads {
     }
 }
 JAVA
-if has java default-jre-headless; then
+if has java default-jre-headless "java under the preload"; then
     # The compiler in front of it is not in every installation.
     if command -v javac >/dev/null; then
         [ "$(cd "$here" && preloaded 250 java Threads.java)" = "true 160000 2400 true" ]
@@ -250,7 +238,7 @@ if has java default-jre-headless; then
     else
         preloaded 60 java -version 2>/dev/null
         outcome "java -version" $?
-        skip "java: monitors, locks, conditions, collection" "there is no javac" "apt-get install default-jdk-headless"
+        skip "java: monitors, locks, conditions, collection under the preload" "there is no javac" "apt-get install default-jdk-headless"
     fi
 fi
 
@@ -284,7 +272,7 @@ if command -v go >/dev/null && command -v cc >/dev/null; then
         && [ "$(preloaded 100 "$here/with-c")" = 160000 ]
     outcome "a Go program with C" $?
 else
-    skip "a Go program with C" "there is no go, or no cc" "apt-get install golang gcc"
+    skip "a Go program with C under the preload" "there is no go, or no cc" "apt-get install golang gcc"
 fi
 
 # ---- other allocators -----------------------------------------------------------------------------------------------------
@@ -297,7 +285,7 @@ for allocator in jemalloc.so.2:libjemalloc2 tcmalloc_minimal.so.4:libtcmalloc-mi
         preloaded 300 env PYTHONMALLOC=malloc python3 "$here/threads.py" "$here"
         outcome "python3 with lib$name" $?
     else
-        skip "lib$name" "it is not installed" "apt-get install ${allocator##*:}"
+        skip "lib$name under the preload" "it is not installed" "apt-get install ${allocator##*:}"
     fi
     also=
 done

@@ -38,7 +38,7 @@ use crate::options::{Common, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
-use nearq_report::{Collector, Environment, Report, Watch, metric};
+use nearq_report::{Collector, Environment, Report, Row, Watch, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use ours::Nearq;
@@ -145,6 +145,29 @@ struct Facts<'f> {
     show_goals: bool,
 }
 
+impl Facts<'_> {
+    /// The report of these rows, on that machine.
+    fn report(
+        &self,
+        options: &BlockingOptions,
+        machine: &str,
+        rows: Vec<Row>,
+        environment: Environment,
+    ) -> Report {
+        let mut report = Report {
+            experiment: "blocking",
+            machine: machine.to_owned(),
+            parameters: self.parameters(options),
+            text: self.text(&rows, &environment),
+            environment,
+            rows,
+            svg: String::new(),
+        };
+        report.svg = render::picture(&report);
+        report
+    }
+}
+
 /// Runs the experiment.
 pub fn blocking(options: &BlockingOptions, progress: &Progress) -> Result<Report, Error> {
     let machine = options.common.on()?;
@@ -214,13 +237,7 @@ fn here(
         goals: &goals,
         show_goals: options.common.goals,
     };
-    let parameters = facts.parameters(options);
-    let text = facts.text(&rows, &environment);
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report);
-    Ok(report)
+    Ok(facts.report(options, machine.name(), rows, environment))
 }
 
 /// Everybody once, and the ideal.
@@ -333,13 +350,7 @@ fn simulated(
         goals: &goals,
         show_goals: options.common.goals,
     };
-    let parameters = facts.parameters(options);
-    let text = facts.text(&rows, &environment);
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report);
-    Ok(report)
+    Ok(facts.report(options, machine.name(), rows, environment))
 }
 
 /// One run of ours on a fresh simulated machine.

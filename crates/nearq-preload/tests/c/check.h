@@ -46,6 +46,12 @@ static inline void *join(pthread_t thread)
     return result;
 }
 
+/* For pthread_cleanup_push: a thread that is cancelled in a wait has the mutex. */
+static inline void release_mutex(void *mutex)
+{
+    SAME(pthread_mutex_unlock(mutex), 0);
+}
+
 static inline struct timespec now(clockid_t clock)
 {
     struct timespec time;

@@ -39,16 +39,10 @@ int pthread_cancel(pthread_t thread)
 
 static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
 
-static void give_back(void *unused)
-{
-    (void)unused;
-    SAME(pthread_mutex_unlock(&mutex), 0);
-}
-
 static void *wait_for_ever(void *unused)
 {
     SAME(pthread_mutex_lock(&mutex), 0);
-    pthread_cleanup_push(give_back, NULL);
+    pthread_cleanup_push(release_mutex, &mutex);
     __atomic_add_fetch(&ready, 1, __ATOMIC_SEQ_CST);
     for (;;)
         SAME(pthread_cond_wait(&never, &mutex), 0);

@@ -30,16 +30,10 @@ static void *use_all(void *unused)
     return unused;
 }
 
-static void give_back(void *unused)
-{
-    (void)unused;
-    SAME(pthread_mutex_unlock(&mutex), 0);
-}
-
 static void *wait_for_ever(void *unused)
 {
     SAME(pthread_mutex_lock(&mutex), 0);
-    pthread_cleanup_push(give_back, NULL);
+    pthread_cleanup_push(release_mutex, &mutex);
     waiting++;
     for (;;)
         SAME(pthread_cond_wait(&never, &mutex), 0);
