@@ -95,10 +95,20 @@ fn read(text: &str) -> Result<Draft, String> {
     Ok(draft)
 }
 
-/// What the parser says is wrong, without the whole of a long text that it may quote.
+/// What the parser says is wrong: on one line, without the whole of a long text that it may quote, and without what would steer a terminal.
 fn quoted_error(error: &roxmltree::Error) -> String {
     let text = error.to_string();
-    if text.chars().count() > 200 { quoted(&text) } else { text }
+    if text.chars().count() > 200 {
+        return quoted(&text);
+    }
+    let mut shown = String::new();
+    for character in text.chars() {
+        match character {
+            '\'' | '"' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// One object of the machine.

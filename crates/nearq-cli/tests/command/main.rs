@@ -5,6 +5,7 @@ mod common;
 #[path = "../../../nearq-command/tests/guest/mod.rs"]
 mod guest;
 mod invented;
+mod listed;
 mod served;
 
 mod experiments;
@@ -12,6 +13,7 @@ mod homes;
 mod hostile;
 mod inspect;
 mod inspect_running;
+mod job_lists;
 mod lost_output;
 mod refusals;
 mod run;

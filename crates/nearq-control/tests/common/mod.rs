@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+pub(crate) mod answering;
 pub(crate) mod speaking;
 
 use std::collections::BTreeMap;

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use crate::common::answering;
 use crate::common::speaking::check;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// The files, by name.
-fn corpus() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/calls");
+/// The files of a target, by name.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut paths: Vec<_> =
         fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     paths.sort();
@@ -18,12 +19,19 @@ fn corpus() -> Vec<Vec<u8>> {
 
 #[test]
 fn every_file_of_the_corpus_is_answered_as_it_should_be() {
-    let corpus = corpus();
+    let corpus = corpus("calls");
     assert!(corpus.len() >= 20, "{} files", corpus.len());
     for sent in corpus {
         check(&sent, &[sent.len()]);
         check(&sent, &[1, 7, 300]);
     }
+}
+
+#[test]
+fn every_answer_of_the_corpus_is_understood_or_refused() {
+    let answers = corpus("answers");
+    assert!(answers.len() >= 15, "{} files", answers.len());
+    answers.iter().for_each(|answer| answering::check(answer));
 }
 
 /// A change of what is sent.
@@ -99,7 +107,7 @@ proptest! {
         changes in prop::collection::vec(change(), 0..6),
         lengths in prop::collection::vec(1_usize..5000, 1..4),
     ) {
-        let corpus = corpus();
+        let corpus = corpus("calls");
         let first = file.index(corpus.len());
         let sent = changes
             .iter()

@@ -226,7 +226,7 @@ mod modelled {
     #[test]
     fn woken_while_it_is_polled() {
         check(
-            3,
+            bound(2, 3),
             |_, shared| shared.fire(),
             |_, _, _| {},
             |result| assert!(matches!(result, Ok(1 | 2))),

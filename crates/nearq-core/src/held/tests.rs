@@ -313,7 +313,7 @@ fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
 
 #[test]
 fn an_item_that_queues_itself_cannot_escape() {
-    model(2, || {
+    model_within(1, 2, || {
         let stub = Stub::new(2, 2);
         let known = Known::new();
         let queue = Arc::downgrade(&stub.queue);

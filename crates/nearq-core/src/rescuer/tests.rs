@@ -260,7 +260,7 @@ mod modelled {
 
     #[test]
     fn a_call_meets_a_rescuer_that_begins_or_goes_back_to_sleep() {
-        model_in_part(4_000, 2, || {
+        model_in_part(2_000, 2, || {
             let stub = Stub::new();
             for number in 0..2 {
                 let handle = stub.queue.spawn(move || number);
@@ -274,7 +274,7 @@ mod modelled {
 
     #[test]
     fn a_call_meets_the_end() {
-        model_in_part(4_000, 2, || {
+        model_in_part(2_000, 2, || {
             let stub = Stub::new();
             let handle = stub.queue.spawn(|| 5);
             stub.call();

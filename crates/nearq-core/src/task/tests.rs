@@ -427,7 +427,7 @@ mod modelled {
 
     #[test]
     fn cancelled_by_two_while_it_starts() {
-        model_in_part(4_000, 2, || {
+        model_in_part(2_000, 2, || {
             let desk = Desk::<Loom>::new();
             let (item, handle) = desk.queued(|| 7);
             let handle = Arc::new(handle);

@@ -1,9 +1,11 @@
 //! Machines and limits as they are read from files and descriptions, and how they are shown.
 
+mod checked;
 mod common;
 #[path = "../skipped/mod.rs"]
 mod skipped;
 
+mod corpus;
 mod degradations;
 mod hostile;
 mod limits;

@@ -1,0 +1,104 @@
+//! What must hold of every machine that is made of a stranger's files, for the fuzzer and for the tests beside it.
+
+use std::fs;
+use std::path::{Component, Path};
+
+use nearq_topology::{CpuSet, Scope, Topology, TopologyError, render};
+
+/// More CPUs take seconds to be looked at pair by pair.
+const FEW: usize = 300;
+
+/// Reads an export of hwloc.
+pub(crate) fn xml(bytes: &[u8]) {
+    check(Topology::from_hwloc_xml(&String::from_utf8_lossy(bytes)));
+}
+
+/// Makes a folder of the files that the text tells of, and reads that. A line `= PATH` begins a file, and the lines behind it are what is in
+/// it. A path that would lead out of the folder is left out.
+pub(crate) fn sysfs(bytes: &[u8], folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder.join("sys/devices/system/cpu")).expect("a temporary folder");
+    let text = String::from_utf8_lossy(bytes);
+    for file in text.split("\n= ").take(200) {
+        let (path, inside) = file.split_once('\n').unwrap_or((file, ""));
+        let path = Path::new(path.strip_prefix("= ").unwrap_or(path));
+        let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
+        if !stays || path.as_os_str().is_empty() {
+            continue;
+        }
+        let path = folder.join(path);
+        // Another file may be where this one's folder is to be.
+        let made = fs::create_dir_all(path.parent().expect("it is in the folder"));
+        let _ = made.and_then(|()| fs::write(&path, inside.trim_end_matches('\n')));
+    }
+    check(Topology::from_sysfs(folder));
+}
+
+fn check(machine: Result<Topology, TopologyError>) {
+    let machine = match machine {
+        Ok(machine) => machine,
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!text.is_empty() && text.len() < 10_000 && !text.contains('\n'), "{text}");
+            return;
+        }
+    };
+    assert!(!machine.cpus().is_empty());
+    assert!(machine.cpus().iter().all(|cpu| machine.possible().contains(cpu.id)));
+    let text = render::text(&render::View::new(&machine));
+    assert!(!text.is_empty());
+    for note in machine.notes().iter().cloned().chain(machine.warning()) {
+        assert!(!note.is_empty() && !note.contains('\n'), "{note}");
+    }
+    if machine.possible().len() > FEW {
+        return;
+    }
+    scopes(&machine);
+    distances(&machine);
+    let view = render::View::new(&machine);
+    let svg = render::svg(&view);
+    assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
+    let json = render::json(&view);
+    assert!(json.starts_with('{') && json.trim_end().ends_with('}'), "{json}");
+}
+
+/// The pods of a scope have each CPU once, and those of a finer one are parts of them.
+fn scopes(machine: &Topology) {
+    for size in [1, 8] {
+        let all = Scope::ALL.map(|scope| machine.pods(scope, size));
+        for pods in &all {
+            let mut seen = CpuSet::new();
+            for (index, pod) in pods.pods.iter().enumerate() {
+                assert!(!pod.cpus.is_empty() && !pod.cpus.intersects(&seen), "{}", pods.scope);
+                assert!(pod.cpus.iter().all(|cpu| pods.pod_of(cpu) == Some(index)));
+                seen = &seen | &pod.cpus;
+                let mut others = pods.nearest(index).to_vec();
+                others.push(index);
+                others.sort_unstable();
+                assert!(others.into_iter().eq(0..pods.pods.len()), "{}", pods.scope);
+            }
+            assert_eq!(&seen, machine.possible(), "{}", pods.scope);
+        }
+        for (finer, coarser) in all.iter().zip(&all[1..]) {
+            for pod in &finer.pods {
+                let around = coarser.pod_of(pod.cpus.first().expect("it has some"));
+                let around = &coarser.pods[around.expect("each CPU has one")];
+                assert!(pod.cpus.is_subset(&around.cpus), "{} {}", finer.scope, coarser.scope);
+            }
+        }
+    }
+}
+
+/// What is in one core is nearer than what is in one cache, and that nearer than what is on another node. Between nodes the firmware's table
+/// may have another number for each direction.
+fn distances(machine: &Topology) {
+    let cpus = machine.cpus();
+    for (one, other) in cpus.iter().zip(cpus.iter().rev()) {
+        let (a, b) = (one.id, other.id);
+        let weight = machine.cpu_distance(a, b).weight();
+        assert_eq!(weight == 0, a == b, "{a} {b}");
+        assert_eq!(weight <= 1, machine.core_of(a) == machine.core_of(b), "{a} {b}");
+        assert_eq!(weight <= 3, machine.llc_of(a) == machine.llc_of(b), "{a} {b}");
+        assert_eq!(weight < 10, machine.node_of(a) == machine.node_of(b), "{a} {b}");
+    }
+}
