@@ -269,7 +269,7 @@ pub(crate) struct Blocking {
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     every: Option<usize>,
 
-    /// For so many milliseconds, 1 to 10000; 20 if not given
+    /// How long it is blocked, in milliseconds, 1 to 10000; 20 if not given
     #[arg(long, value_name = "MS", value_parser = number, allow_negative_numbers = true)]
     sleep_ms: Option<usize>,
 

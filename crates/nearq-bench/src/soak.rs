@@ -10,7 +10,7 @@ pub(crate) const EXAMPLES: &str = "\
 A seed stands for a machine, a program that queues, joins, changes and drops things in several threads, faults (threads
 refused, preempted for long, woken for no reason, timers late, CPUs offline, limits that shrink) and a schedule. While it
 runs, and after it, everything that the runtime promises is checked. A seed that fails does so in the same way each
-time; the trace says who did what and when. Lines with a star are the program's own.
+time; the trace says which thread did what, and when. Lines with a star are the program's own.
 
 Examples:
   nearq sim soak

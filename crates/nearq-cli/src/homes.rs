@@ -25,7 +25,7 @@ const LEGEND: &str = "\
 Nodes:
   NODE     the system's number of it
   CPUS     its CPUs that may be used
-  BUSY     how many of them were busy, on average, whoever had them
+  BUSY     how many of them were busy on average, with any process
   WAITING  how many tasks waited for one
   HOMES    processes that are at home there; AWAY: so many of them ran elsewhere
   MEMORY   what those processes have there; ELSEWHERE: what they have on others
@@ -40,15 +40,15 @@ Processes:
            used         it got the least loaded after it had run for some time
            given        nearq started it there
            inherited    it has its parent's
-           bound        it may run on that node only, whoever said so
+           bound        it may run on that node only, by its own choice or another's
            -            it has no home (with --all)
            ..., out     let out for now, as its home is crowded
            ..., own     it has chosen other CPUs itself since
   COMMAND  its command line
 
 Homes are those that `nearq run` and `nearq run --tree` keep now; where all CPUs
-are of one node, they keep none. Of other users' processes nothing is said but
-how many there are; root sees all. Command lines are cut to 4096 bytes.
+are of one node, they keep none without `--scope cache`. Other users' processes
+are only counted; root sees all. Command lines are cut to 4096 bytes.
 
 Examples:
   nearq homes
@@ -145,7 +145,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     if survey.keepers.is_empty() {
         text += "\nno `nearq run` keeps homes now";
         text += if nodes.is_single() {
-            "; on one node, only one with `--scope cache` does\n"
+            "; on one node, only one with `--scope cache` does, where there are several caches\n"
         } else {
             "\n"
         };

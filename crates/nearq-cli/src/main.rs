@@ -41,7 +41,7 @@ Examples:
   nearq bench dispatch         what queueing an item costs, beside other pools
   nearq run gzip -9 ::: *.log  a command for each of many inputs, each job at home on a node
   nearq run --tree -- make -j  each program that is executed chooses its home node
-  nearq homes                  who lives where now
+  nearq homes                  which processes are at home on which node
   nearq ps                     the processes that can be looked into
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
@@ -49,19 +49,19 @@ Examples:
   nearq tune PID QUEUE         which scope is best for a queue
   nearq topo --help            all that `topo` can be told, with examples
 
-Exit status: 0; 1 if a run failed; 2 for input that cannot be used.";
+Exit status: 0; 1 on failure; 2 for arguments or input that cannot be used. `nearq run` has more: see its help.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
-    /// Run a command for each of many inputs, so many at a time, each at home on the node with the least load
+    /// Run a command for each of many inputs, several at a time, each at home on the NUMA node with the least load
     Run(run::Options),
-    /// Show who lives where now: for each node what is there, then the processes with homes
+    /// Show which processes are at home on which NUMA node: first the load and memory of each node, then the processes
     Homes(homes::Options),
     /// List the processes that can be looked into
     Ps(ps::Options),
-    /// Show all there is of a process, once: scopes, pools, queues, what runs
+    /// Show the whole state of a process, once: scopes, pools, queues, and what runs
     Dump(dump::Options),
     /// Watch the queues of a running process, and change their settings
     Top(top::Options),

@@ -20,7 +20,7 @@ const PAGE: usize = 64 * 1024;
 const LONGEST: u64 = 3600;
 
 const LEGEND: &str = "\
-Counters are exact and count since the process began. How long items waited and
+Counters are exact; a queue's counts begin when it is made. How long items waited and
 ran is there only while items are timed: with --time, or while `nearq top` or
 `nearq tune` look on. Everything has the labels `pid` and `command` (the
 program's name), so that several processes can be stored together.
@@ -39,11 +39,11 @@ pub(crate) struct Options {
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: u32,
 
-    /// Have items timed for so long before: at most 20000 a second
+    /// First time items for this many seconds, at most 20000 items a second
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<u64>,
 
-    /// The format: that in which files of metrics are read, or OpenMetrics
+    /// The output format: the text format of Prometheus, or OpenMetrics
     #[arg(long, value_enum, default_value_t = Format::Prometheus)]
     format: Format,
 }

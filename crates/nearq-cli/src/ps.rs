@@ -21,14 +21,15 @@ const LIST_PATIENCE: Duration = Duration::from_secs(10);
 const LEGEND: &str = "\
 Columns:
   PID      the process, for the other commands
-  USER     whose it is; root sees those of all users
+  USER     its owner; this column and other users' processes are for root only
   ACCESS   what it allows its user, by NEARQ_CONTROL: read (to look) or full (to
            look and change); root may always do both
   QUEUES   workqueues; - where there are mutexes only
   WORKERS  worker threads
   COMMAND  its command line; or, in parentheses, why it does not answer
 
-A process can be looked into from its first worker on, unless it runs with
+Under libnearq_preload.so a process can be looked into once it has created a
+thread, with NEARQ_CONTROL=read or full; any other once it has a worker, unless it runs with
 NEARQ_CONTROL=off.
 
 Examples:

@@ -43,7 +43,7 @@ const OWN: u8 = 125;
 
 const MORE: &str = "\
 COMMAND is run once for each input, without a shell; --shell has /bin/sh run it
-as one line. In its words stand, as in GNU parallel:
+as one line. These placeholders in it are replaced, as in GNU parallel:
   {}    the input               {#}   the job's number, from 1
   {.}   without its extension   {%}   the place that it runs in, 1 to N
   {/}   without its folders     {1}   the first of the job's inputs, {2} the
@@ -78,7 +78,7 @@ The columns of --summary, and the names in --json:
   BACK    brought_home     how often it was brought back
   END     exit, signal     exit status, or the signal's name; `stopped` where
                            the whole was ended
-RSS is at least what nearq itself has, a few MiB: so the kernel counts.
+RSS is never less than what nearq itself uses, a few MiB: the kernel counts that too.
 The job log has GNU parallel's nine columns, then these behind a `#`, so that
 `parallel --retry-failed` still reads it.
 
@@ -91,13 +91,13 @@ Examples:
   nearq run --dry-run --input hosts.txt ping -c 1
   nearq run --tree -- make -j20
 
-With --tree there are no jobs: COMMAND is run as it is, by a library that its
-programs are loaded with, and nearq ends as it ends. docs/tree.md says more.
+With --tree there are no jobs: COMMAND runs once, and a small library in its
+programs chooses their homes; nearq ends as it ends. docs/tree.md says more.
 
 Exit status: 0; the number of jobs that failed, up to 100, and 101 for more;
 125 if nearq itself could not go on (outputs or a log that cannot be written,
 inputs that cannot be read, a limit under which no job starts); 126 if COMMAND
-cannot be executed and 127 if there is none; 2 also for arguments that cannot be
+cannot be executed, 127 if it is not found; 2 also for arguments that cannot be
 used: then nothing has run. Ended by SIGINT, SIGTERM, SIGHUP or SIGQUIT, it ends
 its jobs, says what did not run, and then ends by that signal.";
 
@@ -136,7 +136,7 @@ pub(crate) struct Options {
     )]
     jobs: Option<Width>,
 
-    /// Where jobs are at home: each on a NUMA node, or near a last-level cache
+    /// What a home is: the CPUs of a NUMA node, or those of a last-level cache
     #[arg(long, value_name = "numa|cache", default_value = "numa", hide_possible_values = true)]
     scope: Scope,
 
@@ -190,7 +190,7 @@ pub(crate) struct Options {
     #[arg(long)]
     shell: bool,
 
-    /// Give jobs the terminal as their standard input, one at a time: for what asks for a password or is an editor
+    /// Give jobs the terminal as their standard input, one at a time: for programs that ask for a password, and for editors
     #[arg(
         long,
         visible_short_alias = 'o',
@@ -207,7 +207,7 @@ pub(crate) struct Options {
     #[arg(short, long)]
     ungroup: bool,
 
-    /// When a job fails: never mind, start no more (soon), or end the others as well (now)
+    /// When a job fails: go on (never), start no more jobs (soon), or end the running ones as well (now)
     #[arg(long, alias = "halt-on-error", value_name = "now|soon|never", default_value = "never")]
     halt: Halt,
 
@@ -231,7 +231,7 @@ pub(crate) struct Options {
     #[arg(long, alias = "dryrun")]
     dry_run: bool,
 
-    /// How reluctant jobs are let out of their home; --weight help lists what there is
+    /// How reluctantly jobs are let out of their home; --weight help lists the names
     #[arg(long, value_name = "NAME=N")]
     weight: Vec<Weight>,
 
@@ -423,6 +423,11 @@ impl Options {
         if self.command.is_empty() {
             return Err(Failure::input(
                 "no command: give one, as in `nearq run --tree -- make -j20`",
+            ));
+        }
+        if self.command.iter().any(|word| word == ":::") {
+            return Err(Failure::input(
+                "--tree runs one command and has no inputs: leave out the ::: and what follows it, or leave out --tree",
             ));
         }
         Ok(tree::Tree {

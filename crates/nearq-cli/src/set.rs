@@ -15,7 +15,7 @@ it: '#3'); without it, settings of the process are changed. All changes are
 made, or none. Prints what is in effect then for each key, as `nearq get` does.
 
 Values are those of the kernel's files:
-  0 or 1                    switches; also off and on, no and yes
+  0 or 1                    switches; also off and on, no and yes, false and true
   0-3,8                     CPUs: a list; nothing, or `all`, for all of them
   0xff  000000ff,ffffffff   a mask: with 0x, or in groups of 8 digits
   default  cache  ...       scopes, by their exact names

@@ -84,7 +84,7 @@ pub(crate) struct Options {
     #[arg(long)]
     no_timing: bool,
 
-    /// The column to sort by: its name in lower case (`cpu` for CPU%, `moves` for CMW/RPR)
+    /// The column to sort by, in lower case (`name` for WORKQUEUE, `items` for ITEMS/S, `cpu` for CPU%, `moves` for CMW/RPR); not HISTORY
     #[arg(long, value_name = "COLUMN", default_value = "items", value_parser = column)]
     sort: Column,
 
@@ -92,7 +92,7 @@ pub(crate) struct Options {
     #[arg(long)]
     reverse: bool,
 
-    /// Show queues whose name matches a regular expression; text that is none is looked for as it stands
+    /// Show queues whose name matches a regular expression; text that is not a valid one is searched for literally
     #[arg(long, value_name = "REGEX", default_value = "")]
     filter: String,
 }
@@ -113,7 +113,7 @@ Keys:
 Examples:
   nearq top                              the only process, or a list to choose from
   nearq top 4711 --sort depth            the queues with the most items waiting at the top
-  nearq top 4711 --once --filter '^kc'   a table of the queues that begin so, for a script
+  nearq top 4711 --once --filter '^kc'   a table of the queues whose names begin with kc, for a script
   nearq top 4711 --json -i 10 >>log      a line of JSON each ten seconds
   NO_COLOR=1 nearq top                   without colours
 

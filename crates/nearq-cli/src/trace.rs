@@ -45,9 +45,9 @@ Columns:
   took      wait: from queueing to start; run: from start to end
   function  the item's function; of a long name, the end
 
-A line that begins with `--` says that events were lost, or how many items are told: one of so many. The process tells of some
-20,000 items a second at most, all who look at it taken together; which items are told is decided when they are queued. With
---every it is one of so many at the least.
+A line that begins with `--` says that events were lost, or what share of the items is reported. The process reports some
+20,000 items a second at most, to all its observers together; which ones is decided when they are queued. With
+--every N it is at most one item in N.
 
 --json prints an object a line: at_ns (of CLOCK_MONOTONIC), event, queue, queue_id, item (a number that the events of an item
 share), function, cpu, thread, thread_name, pool, wait_ns of a start, run_ns of an end; and {\"event\":\"share\"} with dropped (events
@@ -79,7 +79,7 @@ pub(crate) struct Options {
     #[arg(value_name = "QUEUE")]
     queue: Option<String>,
 
-    /// Tell of one item of so many, a power of two: 1, 2, 4, ...
+    /// Report at most one item in N, a power of two: 1, 2, 4, ...
     #[arg(long, value_name = "N", value_parser = power, allow_negative_numbers = true)]
     every: Option<u32>,
 

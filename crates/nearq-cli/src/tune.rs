@@ -41,23 +41,23 @@ const SECONDS: [f64; 2] = [0.05, 3600.0];
 const MOST_ROUNDS: usize = 50;
 
 const LEGEND: &str = "\
-Every scope whose pods are different on this machine, on the CPUs that the queue may use, is set for a few seconds, with workers that
-may leave their pod and with such that may not (+strict); in every round each once, in random order. What is set now is one of
+A scope groups CPUs into pods. Each scope whose pods differ on the CPUs that the queue may use is set for a few seconds, with workers that
+may leave their pod and with workers that may not (+strict), once a round, in random order. What is set now is one of
 them. For a while after each change nothing is measured (--settle).
 
 Columns:
   (first)      the scope; (now) is the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
-  better by    than the one in effect, by the goal; each round for itself, the middle of them
+  better by    gain over the one in effect, by the goal: the median of the rounds' gains
   items/s      items completed in a second
   CPU us/item  CPU time of the queue's workers for an item
   wait us p50  from queueing to start: half of the items waited no longer
   wait us p99  99 of 100 items waited no longer; times are told in classes 6 % wide
 
 One is recommended if it is better beyond luck (exact test of Mann and Whitney, one-sided, at 5 %, divided among those that were
-tried), and by 2 % of throughput or 10 % of latency at least. Else it is said that none is, or why that cannot be told.
+tried), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is better, or why it cannot tell.
 
 Whatever ends the command, what was set before is set again: the process itself takes changes back when the connection closes. With
---apply the recommended one stays. The process must allow changes: NEARQ_CONTROL=full, or be asked by root.
+--apply the recommended one stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
 
 Examples:
   nearq tune 4711 crypt

@@ -285,12 +285,12 @@ nearq_topology::debug_as_display!(Refusal);
 
 impl std::error::Error for Refusal {}
 
-/// Some of the names, and how many others there are.
+/// Some of the names, and how many more there are.
 pub fn some_of<T: AsRef<str>>(names: &[T]) -> String {
     let shown: Vec<&str> = names.iter().take(MOST_NAMED).map(AsRef::as_ref).collect();
     let others = match names.len() - shown.len() {
         0 => String::new(),
-        others => format!(" and {others} others"),
+        others => format!(" and {others} more"),
     };
     shown.join(", ") + &others
 }
@@ -308,12 +308,12 @@ mod tests {
         assert_eq!(refusal(0), "there is no queue `x`: the process has none");
         assert_eq!(refusal(2), "there is no queue `x`; there are q1, q2");
         assert!(refusal(12).ends_with("q11, q12"));
-        assert!(refusal(200).ends_with("q12 and 188 others: nearq dump PID lists them"));
+        assert!(refusal(200).ends_with("q12 and 188 more: nearq dump PID lists them"));
         let many = || vec!["#1".to_owned(); 1 << 17];
         let key = Refusal::NoSuchKey { key: "x".into(), keys: many() };
         let queue = Refusal::Ambiguous { queue: "x".into(), numbers: many() };
         for refusal in [key, queue].map(|refusal| refusal.to_string()) {
-            assert!(refusal.ends_with("#1 and 131060 others") && refusal.len() < 200, "{refusal}");
+            assert!(refusal.ends_with("#1 and 131060 more") && refusal.len() < 200, "{refusal}");
         }
     }
 }

@@ -26,6 +26,33 @@ const NOT_HERE: [(&str, &str); 3] = [
     ("::::+", "give files of inputs with --input FILE"),
 ];
 
+/// The first placeholder in a word that GNU parallel has and this has not. It would be passed on as it is, and each job would get the same.
+fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
+    let begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
+    begins
+        .filter_map(|(begin, _)| {
+            let end = begin + word[begin..].iter().position(|&byte| byte == b'}')?;
+            is_foreign(&word[begin + 1..end]).then_some(&word[begin..=end])
+        })
+        .next()
+}
+
+/// Whether the text between braces is such a placeholder: `..`, `/..`, `+/`, the same of one input, one from the end, or Perl.
+fn is_foreign(inside: &[u8]) -> bool {
+    if let [b'=', .., b'='] = inside {
+        return true;
+    }
+    let (from_end, inside) = match inside {
+        [b'-', rest @ ..] => (true, rest),
+        all => (false, all),
+    };
+    let digits = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let part = &inside[digits..];
+    let ours: [&[u8]; 5] = [b"", b".", b"/", b"//", b"/."];
+    let theirs: [&[u8]; 8] = [b"..", b"...", b"/..", b"/...", b"+/", b"+.", b"+..", b"+..."];
+    theirs.contains(&part) && !from_end || from_end && digits > 0 && ours.contains(&part)
+}
+
 impl Words {
     pub(crate) fn of(words: &[OsString]) -> Result<Self, String> {
         if let Some((word, instead)) =
@@ -39,6 +66,13 @@ impl Words {
             return Err("no command: give one, as in `nearq run gzip -9 ::: *.log`; \
                         `nearq run sh -c` runs each input as a line of a shell"
                 .into());
+        }
+        if let Some(foreign) = command.iter().find_map(|word| foreign_placeholder(word)) {
+            return Err(format!(
+                "`{}` is not known here: placeholders are {{}} {{.}} {{/}} {{//}} {{/.}}, such as {{1}} and {{1.}}, {{#}} and {{%}}; take \
+                 other parts of an input with --shell, as in x={{}}; echo \"${{x%.tar.gz}}\"",
+                String::from_utf8_lossy(foreign)
+            ));
         }
         Ok(Self { command, lists: parts.map(|list| list.iter().map(bytes).collect()).collect() })
     }
@@ -130,7 +164,7 @@ pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
         _ => None,
     };
     byte.ok_or_else(|| {
-        "give one byte, as in -d , or one of \\n \\t \\0 \\xHH; where inputs are parted by more, let `sed` make lines of them".into()
+        "give one byte, as in `-d ,`, or one of \\n \\t \\0 \\xHH; where the separator is longer, let `sed` make lines of the inputs".into()
     })
 }
 

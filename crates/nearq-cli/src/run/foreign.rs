@@ -6,27 +6,27 @@ use crate::output::Failure;
 
 /// Their names, and what to do instead.
 const FOREIGN: &[(&[&str], &str)] = &[
+    (&["-i", "--replace", "-J"], "write {} in the command where the input shall stand"),
     (
-        &["-i", "--replace", "-J", "--rpl", "--parens", "--plus"],
-        "write {} in the command where the input shall stand",
+        &["--rpl", "--parens", "--plus"],
+        "placeholders are {} {.} {/} {//} {/.}, {1}, {#} and {%}; take other parts of an input with --shell, as in \
+         x={}; echo \"${x%.tar.gz}\"",
     ),
     (
         &["-L", "-l", "--max-lines"],
         "each line is an input, and -n N gives each job N of them; blanks do not part inputs",
     ),
     (
-        &[
-            "-m",
-            "-X",
-            "--xargs",
-            "-s",
-            "--max-chars",
-            "-x",
-            "--exit",
-            "--max-line-length-allowed",
-            "--show-limits",
-        ],
+        &["-m", "-X", "--xargs", "-s", "--max-chars"],
         "give -n N with a large N: a job gets so many inputs, or as many as fit into a command",
+    ),
+    (
+        &["-x", "--exit"],
+        "leave it out: a job whose inputs do not fit into a command fails, and says so",
+    ),
+    (
+        &["--show-limits", "--max-line-length-allowed"],
+        "`getconf ARG_MAX` prints the most bytes that a command may have; nearq gives no job more",
     ),
     (
         &["-E", "-e", "--eof", "--eof-str"],
@@ -52,8 +52,9 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--timeout"], "put it before the command, as in `nearq run timeout 10 COMMAND`"),
     (&["--delay"], "let each job wait, as in `nearq run --shell 'sleep 1; COMMAND {}'`"),
     (&["--nice"], "put it before nearq, as in `nice -n 10 nearq run COMMAND`; jobs inherit it"),
+    (&["--trim", "--trc"], "take blanks off before: `sed 's/^ *//; s/ *$//'` before `nearq run`"),
     (
-        &["-C", "--colsep", "--header", "--trim", "--trc"],
+        &["-C", "--colsep", "--header"],
         "give each column as an input of its own: `tr , '\\n'` before `nearq run -n 2` makes {1} and {2} of two columns",
     ),
     (
@@ -160,7 +161,7 @@ fn refusal(argument: &str, similar: Option<&str>) -> String {
     }
     let similar = similar.map(|similar| format!("; there is {similar}")).unwrap_or_default();
     format!(
-        "'{argument}' is no option of `nearq run`{similar}; `nearq run --help` lists them, and those of the command stand behind it"
+        "'{argument}' is not an option of `nearq run`{similar}; `nearq run --help` lists them; options of the command go after its name"
     )
 }
 

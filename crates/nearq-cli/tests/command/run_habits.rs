@@ -76,6 +76,9 @@ fn what_is_not_here_says_what_to_do_instead() {
         ("--will-cite", "leave it out"),
         ("--nice=3", "nice -n"),
         ("--delay=3", "sleep"),
+        ("--trim=lr", "sed"),
+        ("--show-limits", "getconf"),
+        ("--plus", "--shell"),
         ("--process-slot-var=X", "{%}"),
         ("-z", "nearq run --help"),
         ("--jbos", "--jobs"),
@@ -85,6 +88,16 @@ fn what_is_not_here_says_what_to_do_instead() {
         let line = refuses(&["run", option, "echo", ":::", "a"]);
         assert!(line.contains(part) && !line.contains("as a value"), "{option}: {line}");
     }
+    for word in ["{..}", "x{/..}.bak", "{+/}", "{-1}", "{-2/}", "{2..}", "{= s/a/b/ =}"] {
+        let line = refuses(&["run", "echo", word, ":::", "a"]);
+        assert!(line.contains("placeholders are {}"), "{word}: {line}");
+    }
+    for word in ["{1..3}", "{-}", "{print $1}", "{=", "{", "a{0}", "{-x}"] {
+        let output = nearq().args(["run", "echo", word, ":::", "a"]).output().unwrap();
+        assert_eq!(output.stdout, format!("{word} a\n").as_bytes());
+    }
+    let line = refuses(&["run", "--tree", "echo", ":::", "a"]);
+    assert!(line.contains("has no inputs"), "{line}");
     let line = refuses(&["run", "-I{}", "echo", ":::", "a"]);
     assert!(line.contains("there is no {}"), "{line}");
     let output = nearq().args(["run", "--", "--tag", "echo", ":::", "a"]).output().unwrap();

@@ -28,7 +28,7 @@ impl FromStr for Halt {
             "never" => Ok(Self::Never),
             "soon" => Ok(Self::Soon),
             "now" => Ok(Self::Now),
-            _ => Err(format!("there are {}", Self::NAMES.join(", "))),
+            _ => Err(format!("give one of {}", Self::NAMES.join(", "))),
         }
     }
 }
@@ -148,6 +148,6 @@ mod tests {
         assert_eq!("now".parse(), Ok(Halt::Now));
         assert_eq!("soon,fail=1".parse(), Ok(Halt::Soon));
         assert!("now,fail=30%".parse::<Halt>().is_err());
-        assert_eq!("later".parse::<Halt>(), Err("there are never, soon, now".to_owned()));
+        assert_eq!("later".parse::<Halt>(), Err("give one of never, soon, now".to_owned()));
     }
 }
