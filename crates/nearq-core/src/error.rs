@@ -104,7 +104,7 @@ impl fmt::Display for Error {
             }
             Error::SliceOutOfRange(slice) => write!(
                 f,
-                "a slice is 100 µs to 100 ms (the shorter, the sooner an item runs), not {slice:?}; without one, or with 0, the system's own is used"
+                "a slice is 100 µs to 100 ms, not {slice:?}; without one, or with 0, the system's own is used"
             ),
             Error::MinActive { asked, max_active } => write!(
                 f,

@@ -184,7 +184,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
         (Some("q"), &[("nice", "3"), ("affinity_scope", "l3")], "cache_shard"),
         (Some("q"), &[("affinity_strict", "1"), ("nice", "20")], "19"),
         (Some("q"), &[("affinity_strict", "1"), ("cpumask", "9999")], "this machine has"),
-        (Some("q"), &[("slice_us", "5")], "0.1 ms"),
+        (Some("q"), &[("slice_us", "5")], "100 µs"),
         (Some("q"), &[("max_active", "4"), ("min_active", "5")], "0 to 4"),
         (Some("q"), &[("per_cpu", "1")], "when the queue is made"),
         (Some("percpu"), &[("localize", "1")], "nice, idle, slice_us and max_active"),
