@@ -71,6 +71,8 @@ enum Within {
     Arithmetic(usize),
     /// `${...}`.
     Parameter,
+    /// `[...]` where `/bin/sh` may be a shell that computes what is in it: a subscript, or one pair of those of `[[...]]`.
+    Brackets,
 }
 
 /// Whether each placeholder stands where an input may; otherwise where it stands, in words.
@@ -120,6 +122,9 @@ impl Reader {
             Some(Within::Comment) => "in a comment",
             Some(Within::Arithmetic(_)) => "in arithmetic",
             Some(Within::Parameter) => "in ${...}",
+            Some(Within::Brackets) => {
+                "in [[...]], $[...] or NAME[...], in which some shells compute"
+            }
             _ if self.in_here_document || is_delimiter => "in a here-document, or behind one",
             _ if self.escaped => "behind a \\",
             _ if self.before.ends_with(b"$") => "behind a $",
@@ -130,6 +135,12 @@ impl Reader {
 
     fn read(&mut self, text: &[u8]) {
         for &byte in text {
+            if self.escaped && byte == b'\n' {
+                // The two join lines: a shell reads on as if neither were there.
+                self.escaped = false;
+                self.before.pop();
+                continue;
+            }
             self.step(byte);
             self.before.push(byte);
         }
@@ -146,6 +157,7 @@ impl Reader {
             | (Some(Within::DoubleQuotes), b'"')
             | (Some(Within::Backticks), b'`')
             | (Some(Within::Parameter), b'}')
+            | (Some(Within::Brackets), b']')
             | (Some(Within::Command(0) | Within::Arithmetic(0)), b')') => self.leave(),
             (Some(Within::Comment), b'\n') => {
                 self.leave();
@@ -171,6 +183,19 @@ impl Reader {
                     self.lost = Some("behind $'...', which shells read in different ways");
                 }
                 self.within.push(Within::Quotes);
+            }
+            (_, b'[') if last == Some(b'[') && top != Some(Within::Brackets) => {
+                self.within.extend([Within::Brackets, Within::Brackets]);
+            }
+            (Some(Within::Brackets), b'[') => self.within.push(Within::Brackets),
+            (_, b'[')
+                if last
+                    .is_some_and(|last| last.is_ascii_alphanumeric() || b"_$".contains(&last)) =>
+            {
+                self.within.push(Within::Brackets);
+            }
+            (_, b'(') if last == Some(b'=') => {
+                self.lost = Some("in or behind =(...), a list in some shells");
             }
             (_, b'(') if last == Some(b'(') => {
                 self.lost = Some(
@@ -238,6 +263,9 @@ mod tests {
             "awk '{print $1}' {}",
             "cat <<< {}",
             "echo {1} {2}",
+            "[ {} = a ] && [ -e {} ] || ls *.[ch] {}",
+            "[[ -e a ]]; x[1]=2; y=${x[0]}; cat {}",
+            "cat \\\n{}",
         ] {
             assert_eq!(refusal(line), None, "{line}");
         }
@@ -263,6 +291,19 @@ mod tests {
             ("echo ${}", "behind a $"),
             ("f() { echo ${1}; }; f", "behind a $"),
             ("echo \\{}", "behind a \\"),
+            // In dash these are text or errors, in bash they are computed, and a subscript may have a command in it.
+            ("echo $[ {} ]", "$[...]"),
+            ("x[{}]=5", "NAME[...]"),
+            ("x[1+y[2]+{}]=5", "NAME[...]"),
+            ("x[\"a]\" {}]=5", "NAME[...]"),
+            ("z=([{}]=3)", "=(...)"),
+            ("z+=( {} )", "=(...)"),
+            ("[[ {} -eq 1 ]]", "[[...]]"),
+            ("[[ a -eq x[1] && {} -eq 1 ]]", "[[...]]"),
+            ("echo $(\\\n( {} + 1 ))", "in arithmetic"),
+            ("(\\\n( {} ))", "((...))"),
+            ("echo $\\\n{}", "behind a $"),
+            ("cat <\\\n<EOF\n{}\nEOF", "here-document"),
             ("echo \"$(case a in a) echo \"{}\";; esac)\"", "`case`"),
             // What no placeholder asks for is appended.
             ("echo a # note", "in a comment"),
