@@ -4,7 +4,9 @@ use std::path::Path;
 
 pub(crate) use nearq_command::Failure;
 use nearq_command::file;
-pub(crate) use nearq_command::output::{escaped_json, print, print_json, redraw, try_print};
+pub(crate) use nearq_command::output::{
+    escaped_json, print, print_aside, print_json, redraw, try_print,
+};
 
 /// A machine that there is not, or a measurement that failed.
 pub(crate) fn failed(error: nearq_report::Error) -> Failure {

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use nearq_command::Patient;
 use nearq_command::screen::plain;
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Machine, Platform as _};
@@ -334,8 +335,7 @@ fn preview(
     let refused = |error: io::Error| {
         Failure::with_status(OWN, format!("standard output cannot be written: {error}"))
     };
-    let own = stdout.as_fd().try_clone_to_owned().map_err(refused)?;
-    let mut out = BufWriter::new(File::from(own));
+    let mut out = BufWriter::new(Patient::stdout().map_err(refused)?);
     let mut printed = Ok(());
     let read = jobs::preview(template, inputs, width, homes, |home, command| {
         let mut line = Vec::new();

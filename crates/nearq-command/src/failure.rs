@@ -1,10 +1,10 @@
 //! How a command ends when it cannot go on: one line on standard error, and an exit status.
 
 use std::fmt::{self, Display};
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::output::{flat, page};
+use crate::patient::Patient;
 
 /// The exit status for input that cannot be used, and for a machine that cannot do it.
 pub const INPUT: u8 = 2;
@@ -45,7 +45,7 @@ impl Failure {
     /// Says so on standard error, in the name of the command.
     pub fn report(self, command: &str) -> ExitCode {
         // Where standard error is not read any more, the exit status says the rest.
-        let _ = writeln!(io::stderr(), "{}", self.said(command));
+        Patient::tell(&(self.said(command) + "\n"));
         ExitCode::from(self.status)
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `failure` | how a command ends when it cannot go on: one line and an exit status |
 //! | `output` | what it prints, and what it tells while it goes on |
+//! | `patient` | standard output and standard error, written whole also where they do not wait |
 //! | `file` | files that it writes, whole or not at all |
 //! | `arguments` | arguments, and those that cannot be used, refused in one line |
 //! | `exposition` | the formats of metrics |
@@ -22,8 +23,10 @@ mod failure;
 pub mod file;
 mod help;
 pub mod output;
+mod patient;
 pub mod screen;
 pub mod signals;
 
 pub use failure::{Failure, INPUT, RUN};
 pub use help::{for_width, laid_out};
+pub use patient::Patient;

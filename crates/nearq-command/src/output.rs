@@ -2,13 +2,12 @@
 //! terminal; see [`nearq_topology::render::plain`].
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd as _, BorrowedFd};
 
 pub use nearq_topology::render::{escaped_json, page, plain};
 
 use crate::Failure;
+use crate::patient::Patient;
 
 /// The text in one line: a file's name, an argument or what the kernel says may have line breaks and worse in it.
 pub fn flat(text: &str) -> String {
@@ -17,7 +16,7 @@ pub fn flat(text: &str) -> String {
 
 /// Tells one line of what happens, on standard error, in the name of the command. It need not be read.
 pub fn tell(command: &str, line: impl Display) {
-    let _ = writeln!(io::stderr(), "{command}: {}", flat(&line.to_string()));
+    Patient::tell(&format!("{command}: {}\n", flat(&line.to_string())));
 }
 
 /// Prints to standard output. A reader that went away (`| head`) is no failure.
@@ -41,7 +40,7 @@ pub fn print_json(json: &str) -> Result<(), Failure> {
 /// # Errors
 /// As of [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    write_to(stdout(), bytes).map(drop)
+    write_to(Patient::stdout(), bytes).map(drop)
 }
 
 /// Prints to standard output; says whether there is still a reader.
@@ -49,12 +48,12 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// As of [`print()`].
 pub fn try_print(text: &str) -> Result<bool, Failure> {
-    write_to(stdout(), page(text).as_bytes())
+    write_to(Patient::stdout(), page(text).as_bytes())
 }
 
 /// Prints to standard error what belongs to a result; where that is not read, it is lost.
 pub fn print_aside(text: &str) {
-    let _ = io::stderr().write_all(page(text).as_bytes());
+    Patient::tell(&page(text));
 }
 
 /// Prints a page over the one before, on a terminal that can do that; elsewhere one follows the other. Says whether there is still a
@@ -68,14 +67,7 @@ pub fn redraw(text: &str) -> Result<bool, Failure> {
         // Home, each line to its end, and what is left below.
         text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")).into();
     }
-    write_to(stdout(), text.as_bytes())
-}
-
-/// Standard output without the library's buffer. That one takes a descriptor that cannot be written for one that swallows all.
-fn stdout() -> io::Result<File> {
-    let descriptor = io::stdout();
-    let descriptor: BorrowedFd<'_> = descriptor.as_fd();
-    descriptor.try_clone_to_owned().map(File::from)
+    write_to(Patient::stdout(), text.as_bytes())
 }
 
 /// Writes it all at once; says whether there is still a reader.

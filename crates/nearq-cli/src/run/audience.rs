@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nearq_command::Patient;
 use nearq_command::screen::{is_steered, plain};
 use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
@@ -89,7 +90,9 @@ impl Shown {
     /// Writes to standard error. That it is not read is no error: the exit status says the rest.
     fn tell(&mut self, text: &str) {
         let mut written = Ok(());
-        self.around()(&mut || written = io::stderr().write_all(text.as_bytes()));
+        self.around()(&mut || {
+            written = Patient::of(&io::stderr()).and_then(|mut out| out.write_all(text.as_bytes()));
+        });
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
         {

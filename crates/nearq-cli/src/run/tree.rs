@@ -1,7 +1,6 @@
 //! `nearq run --tree`: one command, of which each program that it executes chooses its home.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -83,7 +82,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
     };
     let report = |summary: &Summary| {
         if options.summary {
-            let _ = io::stderr().write_all(text(nodes, summary).as_bytes());
+            output::print_aside(&text(nodes, summary));
         }
         if let Some(path) = &options.json {
             write(path, &value(nodes, summary));
@@ -96,7 +95,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
 }
 
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "nearq: {text}");
+    output::print_aside(&format!("nearq: {text}\n"));
 }
 
 /// Where the library is: where it is said to be, beside this program, or where it is installed.

@@ -5,12 +5,13 @@
 //! printed; a panic of another thread ends the command), where it is stopped, and where a signal ends it: that is heard like a
 //! key, and then done as if nobody had heard it, so that whoever waits for the command sees which one it was.
 
-use std::io::{self, BufWriter, IsTerminal as _, Stdout};
+use std::io::{self, BufWriter, IsTerminal as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use nearq_command::Patient;
 use nearq_command::screen::{UNKNOWN, is_steered};
 use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::buffer::Buffer;
@@ -66,7 +67,7 @@ impl Drop for Guard {
 
 /// The terminal, while the command has it.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<CrosstermBackend<BufWriter<Patient>>>,
 }
 
 impl Screen {
@@ -96,7 +97,10 @@ impl Screen {
         }));
         let (sender, receiver) = mpsc::channel();
         hear_signals(sender.clone()).map_err(unusable)?;
-        let backend = CrosstermBackend::new(BufWriter::with_capacity(AT_ONCE, io::stdout()));
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(
+            AT_ONCE,
+            Patient::stdout().map_err(unusable)?,
+        ));
         let viewport = Viewport::Fixed(area(size()));
         let terminal = Terminal::with_options(backend, TerminalOptions { viewport });
         let mut screen = Screen { terminal: terminal.map_err(unusable)? };

@@ -1,7 +1,6 @@
 //! A trace under way: where its events go, and what is counted of them.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use nearq_control::client::ClientError;
 use nearq_control::protocol::{TraceBatch, TraceKind};
@@ -145,7 +144,7 @@ impl Session {
             file.finish(&self.names, &self.counts.about(self.pid))?;
         }
         // Nobody reads that either, then.
-        let _ = writeln!(std::io::stderr(), "{}", self.counts.summary());
+        output::print_aside(&format!("{}\n", self.counts.summary()));
         match ended {
             Ended::Asked | Ended::Unread => Ok(()),
             Ended::Lost(None) => Err(Failure::run("the process has ended the trace")),

@@ -3,6 +3,8 @@
 use crate::common::{Folder, errors, nearq};
 use crate::steering::{Answers, machines, questions, serve, subcommands};
 use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::process::{Command, Output, Stdio};
 
 /// Those whose output is another program's.
@@ -113,4 +115,43 @@ fn a_trace_that_has_no_room_ends_with_what_it_has() {
     let text = fs::read_to_string(&path).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&text).expect("the file is whole");
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+}
+
+/// A pipe of one page that does not wait, as an event loop leaves it to the programs that it starts.
+fn hasty() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: the descriptor is ours; no memory is given.
+    unsafe {
+        assert!(libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) >= 4096);
+        assert_eq!(libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK), 0);
+    }
+    (reader, writer)
+}
+
+#[test]
+fn an_output_that_does_not_wait_is_waited_for() {
+    let (mut commands, _folders) = commands("hasty");
+    for (mut command, least) in commands.drain(..).zip(std::iter::repeat(1)).chain([
+        (command_of(&["topo", "--on", "numa:4 core:16", "--json"]), 10_000),
+        (command_of(&["run", "--dry-run", "echo", ":::", &"x".repeat(9000)]), 9000),
+        (command_of(&["run", "--verbose", "true", ":::", &"x".repeat(9000)]), 9000),
+    ]) {
+        let (mut reader, writer) = hasty();
+        command.stdin(Stdio::null()).stderr(writer.try_clone().unwrap()).stdout(writer);
+        let mut child = command.spawn().unwrap();
+        // Its ends of the pipe are in there.
+        drop(command);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let mut told = Vec::new();
+        reader.read_to_end(&mut told).unwrap();
+        let told = String::from_utf8_lossy(&told);
+        assert!(child.wait().unwrap().success(), "{told}");
+        assert!(told.len() >= least && !told.contains("cannot be written"), "{told}");
+    }
+}
+
+fn command_of(arguments: &[&str]) -> Command {
+    let mut command = nearq();
+    command.args(arguments);
+    command
 }

@@ -1,0 +1,83 @@
+//! Standard output and standard error, written whole also where they do not wait.
+//!
+//! A program that shares the descriptor (`ssh`, an event loop, an earlier job) may have made it one that does not wait (`O_NONBLOCK`). Then
+//! the rest of a long text is refused as soon as a pipe is full, and the standard library takes that for an error. And it takes a
+//! descriptor that cannot be written at all for one that swallows everything.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+/// A descriptor of this process that is waited for, and has no buffer.
+#[derive(Debug)]
+pub struct Patient(File);
+
+impl Patient {
+    /// The same open file as this descriptor.
+    ///
+    /// # Errors
+    /// It is closed, or no descriptor is to be had.
+    pub fn of(descriptor: &impl AsFd) -> io::Result<Self> {
+        let descriptor: BorrowedFd<'_> = descriptor.as_fd();
+        Ok(Self(descriptor.try_clone_to_owned()?.into()))
+    }
+
+    /// Standard output.
+    ///
+    /// # Errors
+    /// As of [`Patient::of`].
+    pub fn stdout() -> io::Result<Self> {
+        Self::of(&io::stdout())
+    }
+
+    /// Standard error: what cannot be told there is lost.
+    pub fn tell(text: &str) {
+        let _ = Self::of(&io::stderr()).and_then(|mut error| error.write_all(text.as_bytes()));
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None) {
+                        // A signal: as of a descriptor that waits, the text is written nevertheless.
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::thread;
+
+    #[test]
+    fn a_pipe_that_does_not_wait_has_the_whole_text() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let text = vec![b'x'; 1 << 20];
+        let mut out = Patient::of(&writer).unwrap();
+        drop(writer);
+        let length = text.len();
+        let writes = thread::spawn(move || out.write_all(&text));
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        writes.join().unwrap().unwrap();
+        assert_eq!(read.len(), length);
+    }
+}
