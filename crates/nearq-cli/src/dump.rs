@@ -5,6 +5,8 @@ mod items;
 mod runs;
 mod text;
 
+use std::cell::Cell;
+
 use clap::Args;
 use nearq_command::screen;
 use nearq_control::protocol::{Dump, GetDump};
@@ -99,9 +101,18 @@ struct View {
     width: usize,
     /// CPUs as masks.
     masks: bool,
+    /// What the masks so far have taken: their bytes, and more for each.
+    mask_bytes: Cell<usize>,
     /// What waits was asked for.
     items: bool,
 }
+
+/// The most bytes of masks: a short list may be a mask of thousands of digits. Each counts as this many more, for the time that it takes.
+const MOST_OF_MASKS: usize = 64 << 20;
+const FOR_EACH_MASK: usize = 512;
+
+/// The most places for limits, one for each queue on each node. A queue is told of with the nodes that it is used on.
+const MOST_PLACES: usize = 16 << 20;
 
 /// Carries it out.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -110,8 +121,29 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return output::json(&reply.dump);
     }
-    let view = View { width: screen::width(), masks: options.masks, items: options.items };
-    output::print(&lay_out(&reply.dump, &view))
+    show(&reply.dump, &View::new(screen::width(), options.masks, options.items))
+}
+
+fn show(dump: &Dump, view: &View) -> Result<(), Failure> {
+    let (queues, nodes) = (dump.queues.len(), dump.nodes.len());
+    if queues * nodes > MOST_PLACES {
+        return Err(Failure::run(format!(
+            "the process tells of {queues} queues and {nodes} nodes, more than are laid out; --json prints them all"
+        )));
+    }
+    let text = lay_out(dump, view);
+    if view.mask_bytes.get() >= MOST_OF_MASKS {
+        return Err(Failure::run(
+            "the masks take more than 64 MiB; leave out --masks: lists are short",
+        ));
+    }
+    output::print(&text)
+}
+
+impl View {
+    fn new(width: usize, masks: bool, items: bool) -> Self {
+        Self { width, masks, mask_bytes: Cell::new(0), items }
+    }
 }
 
 /// The whole text. A process without a runtime has no scopes, and nothing but mutexes to show.

@@ -77,7 +77,7 @@ pub fn wrapped(head: &str, words: &[String], width: usize) -> String {
     for (index, word) in words.iter().enumerate() {
         let wide = word.width();
         if index != 0 && column + 1 + wide > width {
-            text = text.trim_end().to_owned();
+            text.truncate(text.trim_end().len());
             text.push('\n');
             text += &" ".repeat(indent);
             column = indent;
@@ -88,7 +88,7 @@ pub fn wrapped(head: &str, words: &[String], width: usize) -> String {
         text += word;
         column += wide;
     }
-    text = text.trim_end().to_owned();
+    text.truncate(text.trim_end().len());
     text.push('\n');
     text
 }

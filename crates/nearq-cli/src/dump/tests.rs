@@ -266,20 +266,20 @@ fn large(queues: u64) -> Dump {
 
 #[test]
 fn two_nodes_with_everything() {
-    let view = View { width: 100, masks: false, items: true };
+    let view = View::new(100, false, true);
     expect("two_nodes.txt", &lay_out(&two_nodes(), &view));
 }
 
 #[test]
 fn two_nodes_in_80_columns_with_masks() {
-    let view = View { width: 80, masks: true, items: false };
+    let view = View::new(80, true, false);
     let dump = Dump { running: Vec::new(), locks: None, ..two_nodes() };
     expect("two_nodes_masks.txt", &lay_out(&dump, &view));
 }
 
 #[test]
 fn many_cpus_stay_readable() {
-    let view = View { width: 100, masks: false, items: false };
+    let view = View::new(100, false, false);
     let text = lay_out(&large(4), &view);
     expect("large.txt", &text);
     let widest = text.lines().map(|line| line.chars().count()).max();
@@ -293,7 +293,7 @@ fn many_cpus_stay_readable() {
 fn without_a_runtime_there_are_the_mutexes() {
     let locks = Locks { mode: "plain".into(), ..Locks::default() };
     let dump = Dump { locks: Some(locks), ..Dump::default() };
-    let view = View { width: 100, masks: false, items: false };
+    let view = View::new(100, false, false);
     assert_eq!(
         lay_out(&dump, &view),
         "no runtime in this process\n\n\
@@ -330,10 +330,30 @@ fn many_queues_take_time_in_proportion() {
     let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
     let begin = used();
     for masks in [false, true] {
-        let text = lay_out(&dump, &View { width: 100, masks, items: true });
+        let text = lay_out(&dump, &View::new(100, masks, true));
         assert!(text.lines().count() > 10_000);
     }
     // In proportion to their square it would be ten times as much.
     let used = used().saturating_sub(begin);
     assert!(used.as_secs() < 6, "{used:?} of CPU time");
+}
+
+/// What a hostile process tells is laid out in little time and memory, or refused.
+#[test]
+fn what_would_be_too_long_is_refused_with_what_to_do() {
+    let refusal = |dump: &Dump, masks| show(dump, &View::new(100, masks, false)).unwrap_err();
+    let mut dump = two_nodes();
+    // A mask of 4 KiB for each.
+    let pool = PoolDump { cpus: "16383".into(), pod_cpus: "16383".into(), ..dump.pools[0].clone() };
+    dump.pools = vec![PoolDump { per_cpu: false, ..pool }; 1 << 14];
+    let failure = refusal(&dump, true).to_string();
+    assert!(failure.contains("64 MiB; leave out --masks"), "{failure}");
+    let mut dump = two_nodes();
+    dump.queues = vec![dump.queues[0].clone(); 1 << 15];
+    dump.nodes = (0..1024).map(|id| MachineNode { id, cpus: String::new() }).collect();
+    let failure = refusal(&dump, false).to_string();
+    assert!(
+        failure.contains("32768 queues and 1024 nodes") && failure.contains("--json"),
+        "{failure}"
+    );
 }

@@ -7,8 +7,8 @@ use nearq_command::screen::{Side, pad, plain, time, wrapped};
 use nearq_control::protocol::{Dump, NodeLimit, PoolDump, QueueDump, ScopeDump};
 use nearq_control::values::{parse_cpus, show_mask};
 
-use super::View;
 use super::runs::{between, follows, runs};
+use super::{FOR_EACH_MASK, MOST_OF_MASKS, View};
 
 /// Columns of a queue's name at least, as in the kernel's tool.
 pub(super) const NAME: usize = 32;
@@ -51,9 +51,17 @@ pub(super) fn names(dump: &Dump) -> BTreeMap<u64, String> {
 impl View {
     /// CPUs as a list, or as the kernel's mask.
     pub(super) fn cpus(&self, list: &str) -> String {
-        match parse_cpus(list) {
-            Ok(Some(cpus)) if self.masks => show_mask(&cpus),
-            _ if list.is_empty() => "-".to_owned(),
+        if list.is_empty() {
+            return "-".to_owned();
+        }
+        // To read a list takes longer than to show it.
+        let as_mask = self.masks && self.mask_bytes.get() < MOST_OF_MASKS;
+        match as_mask.then(|| parse_cpus(list)) {
+            Some(Ok(Some(cpus))) => {
+                let mask = show_mask(&cpus);
+                self.mask_bytes.set(self.mask_bytes.get() + mask.len() + FOR_EACH_MASK);
+                mask
+            }
             _ => plain(list),
         }
     }

@@ -28,13 +28,11 @@ const NOT_HERE: [(&str, &str); 3] = [
 
 /// The first placeholder in a word that GNU parallel has and this has not. It would be passed on as it is, and each job would get the same.
 fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
-    let begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
-    begins
-        .filter_map(|(begin, _)| {
-            let end = begin + word[begin..].iter().position(|&byte| byte == b'}')?;
-            is_foreign(&word[begin + 1..end]).then_some(&word[begin..=end])
-        })
-        .next()
+    let mut begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
+    begins.find_map(|(begin, _)| {
+        let end = begin + word[begin..].iter().position(|&byte| byte == b'}')?;
+        is_foreign(&word[begin + 1..end]).then_some(&word[begin..=end])
+    })
 }
 
 /// Whether the text between braces is such a placeholder: `..`, `/..`, `+/`, the same of one input, one from the end, or Perl.

@@ -1,6 +1,6 @@
 //! Numbers in few characters: rates, percentages, counts; and text that is cut or broken.
 
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// How many there are of something per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
 pub(super) fn rate(value: f64) -> String {
@@ -56,15 +56,13 @@ pub(super) fn tail(text: &str, columns: usize, mark: char) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let mut kept = String::new();
-    for c in text.chars().rev() {
-        let longer: String = [c].into_iter().chain(kept.chars()).collect();
-        if longer.width() + 1 > columns {
-            break;
-        }
-        kept = longer;
+    let Some(mut left) = columns.checked_sub(1) else { return String::new() };
+    let mut from = text.len();
+    for (at, c) in text.char_indices().rev() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
+        (left, from) = (rest, at);
     }
-    if columns == 0 { kept } else { format!("{mark}{kept}") }
+    format!("{mark}{}", &text[from..])
 }
 
 /// Breaks a text at its spaces into lines of at most so many columns.

@@ -79,8 +79,10 @@ fn head(text: &str, columns: usize) -> String {
     let text = plain(text);
     let cut = text.width() > columns;
     let mut shown = String::new();
+    let mut width = 0;
     for c in text.chars() {
-        if cut && shown.width() + c.width().unwrap_or(0) >= columns {
+        width += c.width().unwrap_or(0);
+        if cut && width >= columns {
             shown.push('…');
             break;
         }
@@ -95,8 +97,13 @@ fn tail(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text;
     }
-    let fits = |(at, _): &(usize, char)| text[*at..].width() < columns;
-    let (from, _) = text.char_indices().find(fits).unwrap_or((text.len(), ' '));
+    // From the end on: a name may have thousands of letters. Together they are no wider than each by itself.
+    let mut left = columns - 1;
+    let mut from = text.len();
+    for (at, c) in text.char_indices().rev() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
+        (left, from) = (rest, at);
+    }
     format!("…{}", &text[from..])
 }
 

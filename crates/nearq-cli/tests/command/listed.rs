@@ -83,8 +83,8 @@ fn check_line(template: &Template, group: &[Vec<u8>], number: u64) {
         let values = words.len() - 4;
         let mut line = words[2].clone();
         if values > 0 {
-            let begin: String = (1..=values).map(|n| format!("nearq_{n}=${{{n}}} ")).collect();
-            let begin = begin + "; set --; ";
+            let values = (1..=values).map(|n| format!("nearq_{n}=${{{n}}} "));
+            let begin = values.collect::<Vec<_>>().concat() + "; set --; ";
             assert!(line.starts_with(begin.as_bytes()), "{}", String::from_utf8_lossy(&line));
             line.drain(..begin.len());
         }

@@ -26,7 +26,9 @@ fn every_xml_file_of_the_corpus_is_a_machine_or_is_refused() {
     let whole = |bytes: &[u8]| Topology::from_hwloc_xml(&String::from_utf8_lossy(bytes)).is_ok();
     let machines = files.iter().filter(|(_, bytes)| whole(bytes)).count();
     assert!(machines >= 4 && machines < files.len(), "{machines} of {}", files.len());
-    files.iter().for_each(|(_, bytes)| checked::xml(bytes));
+    for (_, bytes) in &files {
+        checked::xml(bytes);
+    }
 }
 
 #[test]
