@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nearq_control::client::{Client, ClientError};
-use nearq_control::find::Found;
+use nearq_control::find::{self, Found};
 use nearq_control::protocol::{GetProcess, Process, Refusal};
 
 use crate::output::Failure;
@@ -19,6 +19,15 @@ const AT_ONCE: usize = 64;
 /// Connects to the process with that number.
 pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
     Client::connect(pid).map_err(Failure::input)
+}
+
+/// The processes that can be looked into.
+pub(crate) fn processes() -> Result<Vec<Found>, Failure> {
+    find::processes().map_err(|error| {
+        Failure::run(format!(
+            "processes cannot be looked for: {error}; close files, or raise `ulimit -n`"
+        ))
+    })
 }
 
 /// Asks all of them who they are, many side by side: each for so long, and none after the deadline. What they answer is in their order.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nearq_command::screen::{Side, columns, plain};
-use nearq_control::find::{Found, processes};
+use nearq_control::find::Found;
 use nearq_control::protocol::{Access, Process};
 use serde::Serialize;
 use uzers::{get_effective_uid, get_user_by_uid};
@@ -59,7 +59,7 @@ struct Row {
 
 /// Carries it out.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut found = processes();
+    let mut found = attach::processes()?;
     found.sort_by_key(|found| found.pid);
     let answers = attach::ask_all(&found, PATIENCE, Instant::now() + LIST_PATIENCE);
     let rows: Vec<Row> =

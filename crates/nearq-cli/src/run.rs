@@ -261,6 +261,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             "-I{}: there is no {} in the command; write it where the input shall stand, or leave -I{} out: then the input is appended",
         ));
     }
+    if !options.dry_run && !options.ungroup {
+        // Jobs' outputs go there; their input may be lost where that is found out afterwards.
+        Patient::stdout().map_err(|error| {
+            Failure::with_status(OWN, format!("standard output cannot be written: {error}"))
+        })?;
+    }
     let each = Each { inputs: options.max_args, room: template.room() };
     let inputs = options.inputs(words, each)?;
     if options.dry_run {

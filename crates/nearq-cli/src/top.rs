@@ -46,7 +46,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nearq_control::client::Client;
-use nearq_control::find;
 use nearq_control::protocol::{GetProcess, Process};
 use ratatui::crossterm::event::Event;
 
@@ -221,7 +220,7 @@ fn connect(pid: u32) -> Result<(Client, Process), Failure> {
 
 /// The only process that there is; none where there are several.
 fn only_one() -> Result<Option<u32>, Failure> {
-    match find::processes().as_slice() {
+    match attach::processes()?.as_slice() {
         [] => Err(Failure::run(
             "there is no process that can be looked into: none of yours uses nearq, or NEARQ_CONTROL=off",
         )),
@@ -233,7 +232,8 @@ fn only_one() -> Result<Option<u32>, Failure> {
 /// `--once` and `--json`.
 fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Failure> {
     let Some(pid) = options.pid.map_or_else(only_one, |pid| Ok(Some(pid)))? else {
-        let pids: Vec<_> = find::processes().iter().map(|found| found.pid.to_string()).collect();
+        let found = attach::processes()?;
+        let pids: Vec<_> = found.iter().map(|found| found.pid.to_string()).collect();
         let pids = pids.join(", ");
         return Err(Failure::input(format!("there are several processes; give one of {pids}")));
     };

@@ -18,6 +18,8 @@ mod objects;
 mod session;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -121,15 +123,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut session = Session::new(options.pid, output, options.items);
     let (sender, messages) = sync_channel(MOST_UNREAD);
     let interrupts = sender.clone();
+    let asked = Arc::new(AtomicBool::new(false));
+    let by_signal = Arc::clone(&asked);
     signals::on_first(move |_, _| {
-        // Nobody listens any more: it ends anyway.
-        let _ = interrupts.send(Message::Signal);
+        // Before all batches that wait. Relaxed: a flag by itself.
+        by_signal.store(true, Ordering::Relaxed);
+        // It wakes a thread that waits for a batch; where there are some, that one need not be woken.
+        let _ = interrupts.try_send(Message::Signal);
     })?;
     let wanted = protocol::Trace { queue: options.queue.clone(), every: options.every };
     read(client.stream(&wanted).map_err(attach::failure)?, sender)?;
     let deadline = options.seconds.map(|seconds| Instant::now() + seconds);
     let ended = loop {
-        match next(&messages, deadline) {
+        let message = next(&messages, deadline);
+        // Relaxed: as above.
+        if asked.load(Ordering::Relaxed) {
+            break Ended::Asked;
+        }
+        match message {
             None | Some(Message::Signal) => break Ended::Asked,
             Some(Message::Batch(batch)) => {
                 if let Some(ended) = session.batch(batch)? {

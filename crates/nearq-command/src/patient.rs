@@ -2,14 +2,33 @@
 //!
 //! A program that shares the descriptor (`ssh`, an event loop, an earlier job) may have made it one that does not wait (`O_NONBLOCK`). Then
 //! the rest of a long text is refused as soon as a pipe is full, and the standard library takes that for an error. And it takes a
-//! descriptor that cannot be written at all for one that swallows everything.
+//! descriptor that cannot be written at all for one that swallows everything: where one is closed (`>&-`), it opens `/dev/null` before
+//! `main`.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+
+/// Whether standard output was closed when the program began. Written before there is a second thread.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Called by the loader, and so before the standard library opens anything.
+// SAFETY: the section has pointers to functions of this type, and this one needs nothing that is made later.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: numbers only.
+        let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
+        // Relaxed: there is one thread.
+        CLOSED.store(is_closed, Ordering::Relaxed);
+    }
+    look
+};
 
 /// A descriptor of this process that is waited for, and has no buffer.
 #[derive(Debug)]
@@ -30,6 +49,10 @@ impl Patient {
     /// # Errors
     /// As of [`Patient::of`].
     pub fn stdout() -> io::Result<Self> {
+        // Relaxed: written before this thread began.
+        if CLOSED.load(Ordering::Relaxed) {
+            return Err(Errno::BADF.into());
+        }
         Self::of(&io::stdout())
     }
 

@@ -63,6 +63,13 @@ pub enum ConnectError {
         /// Where a socket would be.
         tried: Vec<PathBuf>,
     },
+    /// The caller has too few file descriptors left to find out.
+    NoDescriptors {
+        /// The process.
+        pid: u32,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// It has one, and cannot be reached.
     Unreachable {
         /// The process.
@@ -87,6 +94,12 @@ impl std::fmt::Display for ConnectError {
                 f,
                 "process {pid} belongs to user {user}; only that user and root may look into it"
             ),
+            ConnectError::NoDescriptors { pid, error } => {
+                write!(
+                    f,
+                    "whether process {pid} listens cannot be found out: {error}; close files, or raise `ulimit -n`"
+                )
+            }
             ConnectError::NoSocket { pid, command, tried } => {
                 let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
                 write!(
@@ -120,7 +133,9 @@ nearq_topology::debug_as_display!(ConnectError);
 impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ConnectError::Unreachable { error, .. } => Some(error),
+            ConnectError::Unreachable { error, .. } | ConnectError::NoDescriptors { error, .. } => {
+                Some(error)
+            }
             _ => None,
         }
     }
@@ -163,7 +178,11 @@ impl Candidate {
 
 /// The processes that can be looked into: the caller's own, or, if the caller is root, everybody's; by number. Removes sockets of processes
 /// that are gone from the caller's directories.
-pub fn processes() -> Vec<Found> {
+///
+/// # Errors
+/// The caller has too few file descriptors left to look.
+pub fn processes() -> io::Result<Vec<Found>> {
+    can_open()?;
     let own = geteuid();
     let may_ask = |user: u32| own.is_root() || user == own.as_raw();
     let mut found = BTreeMap::new();
@@ -192,7 +211,17 @@ pub fn processes() -> Vec<Found> {
         });
         found.extend(one.map(|one| (pid, one)));
     }
-    found.into_values().collect()
+    Ok(found.into_values().collect())
+}
+
+/// Whether there are descriptors for a look. Without, each process would seem not to be there, or not to listen.
+fn can_open() -> io::Result<()> {
+    const NEEDED: usize = 12;
+    let mut open = Vec::with_capacity(NEEDED);
+    for _ in 0..NEEDED {
+        open.push(fs::File::open("/proc")?);
+    }
+    Ok(())
 }
 
 /// The process that listens on a socket, if it is the wanted one.
@@ -217,6 +246,7 @@ fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> O
 
 /// Connects to a process, and says where.
 pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBuf), ConnectError> {
+    can_open().map_err(|error| ConnectError::NoDescriptors { pid, error })?;
     let Some(process) = Process::of(pid) else {
         return Err(ConnectError::NoSuchProcess { pid });
     };

@@ -4,7 +4,6 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use nearq_command::screen;
-use nearq_control::find;
 use nearq_control::protocol::Process;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -106,7 +105,7 @@ pub(super) fn choose(
     happened: &Receiver<Happened>,
 ) -> Result<Option<u32>, Failure> {
     let paint = Paint::of_environment();
-    let mut chooser = Chooser { candidates: candidates(), marked: 0 };
+    let mut chooser = Chooser { candidates: candidates()?, marked: 0 };
     loop {
         screen.draw(|area, buffer| chooser.draw(&paint, area, buffer))?;
         let choice = match happened.recv() {
@@ -124,17 +123,17 @@ pub(super) fn choose(
             Choice::Open => {}
             Choice::Chosen(pid) => return Ok(Some(pid)),
             Choice::None => return Ok(None),
-            Choice::Again => chooser = Chooser { candidates: candidates(), marked: 0 },
+            Choice::Again => chooser = Chooser { candidates: candidates()?, marked: 0 },
             Choice::Stop => screen.stop()?,
         }
     }
 }
 
 /// The processes that there are. All are asked side by side: one that is stopped does not answer.
-fn candidates() -> Vec<Candidate> {
-    let found = find::processes();
+fn candidates() -> Result<Vec<Candidate>, Failure> {
+    let found = attach::processes()?;
     let answers = attach::ask_all(&found, PATIENCE, Instant::now() + PATIENCE);
-    found.iter().zip(answers).map(|(found, answer)| (found.pid, answer.ok())).collect()
+    Ok(found.iter().zip(answers).map(|(found, answer)| (found.pid, answer.ok())).collect())
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ use super::names::Names;
 
 /// Items that were queued and have not begun, at most, that are remembered for the end.
 const MOST_WAITING: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
+/// Bytes of the function's name that are remembered of each.
+const LONGEST_NAME: usize = 256;
 /// Threads that are remembered, at most: more than a process has.
 const MOST_THREADS: usize = MOST_WAITING;
 
@@ -42,6 +44,16 @@ pub(super) struct Chrome {
     share: Option<(u64, u64)>,
     last_ns: u64,
     empty: bool,
+}
+
+/// What is kept of an event until its item goes on: of the function's name the beginning, as there may be many.
+fn remembered(event: &TraceEvent) -> TraceEvent {
+    let name = &event.function;
+    let function = match name.get(..name.floor_char_boundary(LONGEST_NAME)) {
+        Some(begin) if begin.len() < name.len() => format!("{begin}…"),
+        _ => name.clone(),
+    };
+    TraceEvent { function, ..*event }
 }
 
 /// An event of the format.
@@ -146,10 +158,10 @@ impl Chrome {
         let full = self.waiting.len() >= MOST_WAITING;
         match self.waiting.entry(event.item) {
             Entry::Occupied(mut known) => {
-                known.insert(event.clone());
+                known.insert(remembered(event));
             }
             Entry::Vacant(place) if !full => {
-                place.insert(event.clone());
+                place.insert(remembered(event));
             }
             Entry::Vacant(_) => {}
         }
@@ -169,7 +181,7 @@ impl Chrome {
         if self.running.len() >= MOST_THREADS {
             self.running.clear();
         }
-        self.running.insert(event.thread, event.clone());
+        self.running.insert(event.thread, remembered(event));
     }
 
     fn ended(&mut self, event: &TraceEvent, names: &Names, text: &mut String) {

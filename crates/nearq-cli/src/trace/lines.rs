@@ -186,4 +186,15 @@ mod tests {
         assert_eq!(duration(999_999), "1000.0 us");
         assert_eq!(duration(12_345_678), "12.35 ms");
     }
+
+    #[test]
+    fn names_without_end_are_cut_in_little_time() {
+        let (names, begin) = (names("q"), std::time::Instant::now());
+        for function in ["f".repeat(1 << 18), "\u{301}".repeat(1 << 17), "語".repeat(1 << 16)] {
+            let event = TraceEvent { function, ..event(TraceKind::End, 0, 1) };
+            assert!(line(&event, 0, &names).trim_end().width() <= 100);
+        }
+        // In time that grows with the square of the length, it took minutes.
+        assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
+    }
 }

@@ -1,5 +1,6 @@
 //! `nearq ps`, `dump`, `get`, `set` and `metrics` asked of a process that is served over a real socket.
 
+use crate::PROGRAM;
 use crate::common::{errors, nearq, refuses, skipped};
 use crate::served::{Served, WICKED, dump, statistics};
 use nearq_control::metrics;
@@ -309,5 +310,17 @@ fn help_explains_every_column() {
         for word in words.iter().chain(&["Examples:"]) {
             assert!(text.contains(word), "nearq {command} --help does not say {word}:\n{text}");
         }
+    }
+}
+
+#[test]
+fn without_descriptors_nothing_is_said_of_processes() {
+    let pid = std::process::id().to_string();
+    for arguments in ["ps", &format!("dump {pid}"), "top --once"] {
+        let line = format!("ulimit -n 6; exec {PROGRAM} {arguments}");
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let told = errors(&output);
+        assert!(!output.status.success(), "{arguments}: {told}");
+        assert!(told.contains("Too many open files") && told.contains("ulimit -n"), "{told}");
     }
 }

@@ -1,5 +1,6 @@
 //! Output that cannot be written: a full disk, a descriptor that cannot be written, a file that may not grow, a reader that went away.
 
+use crate::PROGRAM;
 use crate::common::{Folder, errors, nearq};
 use crate::steering::{Answers, machines, questions, serve, subcommands};
 use std::fs::{self, File, OpenOptions};
@@ -57,6 +58,18 @@ fn a_descriptor_that_cannot_be_written_is_named() {
         let readable = File::open("/dev/null").unwrap();
         let output = command.args(arguments).stdout(readable).output().unwrap();
         is_named(&command, &output);
+    }
+}
+
+#[test]
+fn a_closed_descriptor_is_named() {
+    for (arguments, status) in [("topo", 1), ("knobs", 1), ("--help", 1), ("run echo ::: 1 2", 125)]
+    {
+        let line = format!("exec {PROGRAM} {arguments} >&-");
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {told}");
+        assert!(told.contains("standard output cannot be written: Bad file"), "{told}");
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn play(part: &str, what: &str) {
 }
 
 fn is_listed(pid: u32) -> bool {
-    find::processes().iter().any(|found| found.pid == pid)
+    find::processes().unwrap().iter().any(|found| found.pid == pid)
 }
 
 #[test]

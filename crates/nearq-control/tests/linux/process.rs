@@ -132,7 +132,7 @@ fn the_other_process() {
         ("fork", _) => fork(),
         ("close", _) => close(),
         ("list", _) => {
-            for found in find::processes() {
+            for found in find::processes().unwrap() {
                 say("found", format!("{} {} {}", found.pid, found.user, found.socket.display()));
             }
             say("end", "");
@@ -234,7 +234,8 @@ fn a_process_is_found_asked_and_tidies_up() {
     let mut client = Client::connect(actor.pid()).unwrap();
     let process = client.call(&GetProcess {}).unwrap().process;
     assert_eq!((process.pid, process.control), (actor.pid(), Access::Read));
-    let found = find::processes().into_iter().find(|found| found.pid == actor.pid()).unwrap();
+    let found =
+        find::processes().unwrap().into_iter().find(|found| found.pid == actor.pid()).unwrap();
     assert_eq!(found.user, own_user());
     assert!(found.socket.exists());
     actor.end();
@@ -444,7 +445,12 @@ fn another_user_is_refused_and_root_may_do_all() {
         Client::connect(actor.pid()).unwrap().call(&GetProcess {}).unwrap().process.allowed,
         Access::Full
     );
-    assert!(find::processes().iter().any(|found| found.pid == actor.pid() && found.user == NOBODY));
+    assert!(
+        find::processes()
+            .unwrap()
+            .iter()
+            .any(|found| found.pid == actor.pid() && found.user == NOBODY)
+    );
     // Should somebody open the directory: the kernel says who asks.
     fs::set_permissions(runtime.join("nearq"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
@@ -536,6 +542,6 @@ fn a_process_in_a_container_is_reached_from_outside() {
     let pid: u32 = children.trim().parse().unwrap();
     let process = Client::connect(pid).unwrap().call(&GetProcess {}).unwrap().process;
     assert_eq!(process.pid, 1);
-    let found = find::processes().into_iter().find(|found| found.pid == pid).unwrap();
+    let found = find::processes().unwrap().into_iter().find(|found| found.pid == pid).unwrap();
     assert!(found.socket.starts_with(format!("/proc/{pid}/root")), "{}", found.socket.display());
 }

@@ -155,7 +155,7 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
     assert_eq!((process.pid, process.runtime, process.control), (pid, false, Access::Full));
     assert!(process.command.ends_with("/tuned") && process.queues == 0, "{process:?}");
     assert_eq!((running.sockets(), servers(pid)), (vec![pid.to_string()], 1));
-    assert!(find::processes().iter().any(|found| found.pid == pid));
+    assert!(find::processes().unwrap().iter().any(|found| found.pid == pid));
     let no_queues = refused(client.call(&GetStatistics { timing: false }));
     assert!(matches!(no_queues, Refusal::NotHere { .. }), "{no_queues:?}");
 
@@ -255,7 +255,7 @@ fn a_child_in_the_background_is_found_under_its_own_number() {
     let mut of_child = connect(child);
     let pid = |client: &mut Client| client.call(&GetProcess {}).expect("it answers").process.pid;
     assert_eq!((pid(&mut of_parent), pid(&mut of_child)), (parent, child));
-    let found: Vec<_> = find::processes().into_iter().map(|found| found.pid).collect();
+    let found: Vec<_> = find::processes().unwrap().into_iter().map(|found| found.pid).collect();
     assert!(found.contains(&parent) && found.contains(&child), "{found:?}");
     assert_eq!((servers(parent), servers(child)), (1, 1));
     // Each has its own mutexes, and settings.
@@ -385,7 +385,8 @@ const AS_A_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
 #[test]
 fn as_a_program_with_a_runtime() {
     let Some(way) = std::env::var_os(AS_A_PROGRAM) else { return };
-    let own = || find::processes().into_iter().find(|found| found.pid == std::process::id());
+    let own =
+        || find::processes().unwrap().into_iter().find(|found| found.pid == std::process::id());
     if way == "later" {
         wait_until("the library's server is there", || own().is_some());
     }

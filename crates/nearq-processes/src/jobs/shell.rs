@@ -100,6 +100,8 @@ struct Reader {
     before: Vec<u8>,
     /// The byte before was a `\` that takes the meaning of the next one.
     escaped: bool,
+    /// The byte before was one that had lost its meaning so.
+    was_escaped: bool,
     /// How many `<<` there are; and whether there is a line behind one.
     here_documents: usize,
     in_here_document: bool,
@@ -147,10 +149,14 @@ impl Reader {
     }
 
     fn step(&mut self, byte: u8) {
+        let follows_escaped = std::mem::take(&mut self.was_escaped);
         if std::mem::take(&mut self.escaped) {
+            self.was_escaped = true;
             return;
         }
-        let last = self.before.last().copied();
+        // What was escaped is a part of a word, whatever it is.
+        let last =
+            self.before.last().copied().map(|last| if follows_escaped { b'x' } else { last });
         let top = self.within.last().copied();
         match (top, byte) {
             (Some(Within::Quotes), b'\'')
@@ -300,6 +306,9 @@ mod tests {
             ("z+=( {} )", "=(...)"),
             ("[[ {} -eq 1 ]]", "[[...]]"),
             ("[[ a -eq x[1] && {} -eq 1 ]]", "[[...]]"),
+            // No comments, so the quote is one.
+            ("echo \\ #'\n{} '", "in single quotes"),
+            ("echo a\\\n#'\n {} '", "in single quotes"),
             ("echo $(\\\n( {} + 1 ))", "in arithmetic"),
             ("(\\\n( {} ))", "((...))"),
             ("echo $\\\n{}", "behind a $"),

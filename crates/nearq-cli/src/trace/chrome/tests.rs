@@ -174,3 +174,13 @@ fn what_is_kept_does_not_grow_with_the_trace() {
     }
     assert_eq!((chrome.waiting.len(), chrome.running.len()), (MOST_WAITING, 1));
 }
+
+#[test]
+fn of_long_names_the_beginning_is_kept() {
+    let kept = |function: &str| {
+        let event = TraceEvent { function: function.into(), ..event(TraceKind::Queue, 0, 1, 0, 0) };
+        remembered(&event).function
+    };
+    assert_eq!(kept("pipeline::encrypt"), "pipeline::encrypt");
+    assert_eq!(kept(&"é".repeat(2000)), "é".repeat(128) + "…");
+}
