@@ -43,7 +43,10 @@ pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
 /// Opens a folder of that user, in which nobody else can write, and which nobody else can replace.
 pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     let refused = |why: &str| {
-        Failure::input(format!("{}: {why}; find out which user made it, and remove it", path.display()))
+        Failure::input(format!(
+            "{}: {why}; find out which user made it, and remove it",
+            path.display()
+        ))
     };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
