@@ -409,6 +409,11 @@ impl Options {
     }
 
     fn homes(&self, machine: &Machine, weights: Weights) -> Result<Homes, Failure> {
+        if self.strict && self.home == Home::None {
+            return Err(Failure::input(
+                "--strict: with --home none there is no home to be kept in; leave out one of the two",
+            ));
+        }
         let allowed = machine.limits.effective();
         let nodes = match self.scope {
             Scope::Numa => Nodes::of(&machine.topology, &allowed),

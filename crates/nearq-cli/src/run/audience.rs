@@ -51,6 +51,11 @@ impl Shown {
     pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
         // Jobs that print themselves would print into it.
         let bar = is_steered(&io::stderr()) && options.order() != Order::None;
+        if options.joblog.as_deref().is_some_and(|path| path == "-") {
+            return Err(Failure::input(
+                "--joblog -: the job log is a file; give its name, as in --joblog ./log, or /dev/stderr",
+            ));
+        }
         let joblog = options.joblog.as_deref().map(open).transpose()?;
         if let Some(path) = options.json.as_deref().filter(|path| path.as_os_str() != "-") {
             // Better now than after hours.

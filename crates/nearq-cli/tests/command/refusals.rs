@@ -103,3 +103,20 @@ fn files_that_cannot_be_written() {
     let missing = "/no such folder/file";
     names(&["topo", "--svg", missing], &["--svg /no such folder/file", "cannot be written"]);
 }
+
+/// An option that would have no effect is none that is taken in silence.
+#[test]
+fn options_without_effect() {
+    for (line, parts) in [
+        ("topo --scope smt", ["--svg", "--help"]),
+        ("topo --costs", ["--costs", "--on"]),
+        ("homes --pages --json", ["--pages", "--json"]),
+        ("knobs nice --markdown", ["KEY", "--markdown"]),
+        ("dump 1 --json --masks", ["--json", "--masks"]),
+        ("trace 1 --json --output x", ["--json", "--output"]),
+        ("run --strict --home none true ::: a", ["--strict", "--home none"]),
+        ("run --joblog - true ::: a", ["--joblog", "file"]),
+    ] {
+        names(&line.split(' ').collect::<Vec<_>>(), &parts);
+    }
+}
