@@ -246,9 +246,13 @@ fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> O
 
 /// Connects to a process, and says where.
 pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBuf), ConnectError> {
-    can_open().map_err(|error| ConnectError::NoDescriptors { pid, error })?;
+    // Looked at only where the answer would be no: that needs to be known.
+    let unless_blind = |answer| match can_open() {
+        Ok(()) => answer,
+        Err(error) => ConnectError::NoDescriptors { pid, error },
+    };
     let Some(process) = Process::of(pid) else {
-        return Err(ConnectError::NoSuchProcess { pid });
+        return Err(unless_blind(ConnectError::NoSuchProcess { pid }));
     };
     let user = process.user;
     if !geteuid().is_root() && user != geteuid().as_raw() {
@@ -274,7 +278,7 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
     }
     Err(match refused {
         Some((socket, error)) => ConnectError::Unreachable { pid, socket, error },
-        None => ConnectError::NoSocket { pid, command: process.name, tried },
+        None => unless_blind(ConnectError::NoSocket { pid, command: process.name, tried }),
     })
 }
 
