@@ -4,7 +4,7 @@ use std::env;
 use std::io::IsTerminal;
 
 use terminal_size::{Width, terminal_size_of};
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 pub use nearq_topology::render::plain;
 
@@ -93,6 +93,21 @@ pub fn wrapped(head: &str, words: &[String], width: usize) -> String {
     text
 }
 
+/// The text in so many columns at most: its end, after a mark, where it is longer. Names differ in their ends.
+pub fn tail(text: &str, columns: usize, mark: char) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    // From the end on: a name may have thousands of letters. Together they are no wider than each by itself.
+    let Some(mut left) = columns.checked_sub(1) else { return String::new() };
+    let mut from = text.len();
+    for (at, c) in text.char_indices().rev() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
+        (left, from) = (rest, at);
+    }
+    format!("{mark}{}", &text[from..])
+}
+
 /// A time in the unit in which it is short.
 pub fn time(ns: u64) -> String {
     let value = ns as f64;
@@ -140,5 +155,15 @@ mod tests {
             "  head  [0]=0 [1]=0 [2]=0\n        [3]=0 [4]=0 [5]=0\n"
         );
         assert_eq!(wrapped("  none  ", &[], 26), "  none\n");
+    }
+
+    #[test]
+    fn names_are_cut_at_their_beginning() {
+        assert_eq!(tail("kcryptd/253:0", 13, '~'), "kcryptd/253:0");
+        assert_eq!(tail("kcryptd/253:0", 6, '~'), "~253:0");
+        assert_eq!(tail("ab", 1, '~'), "~");
+        assert_eq!(tail("ab", 0, '~'), "");
+        // Two columns each.
+        assert_eq!(tail("日本語", 5, '~'), "~本語");
     }
 }

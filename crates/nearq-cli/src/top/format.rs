@@ -1,6 +1,6 @@
 //! Numbers in few characters: rates, percentages, counts; and text that is cut or broken.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 /// How many there are of something per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
 pub(super) fn rate(value: f64) -> String {
@@ -51,20 +51,6 @@ pub(super) fn seconds(nanoseconds: u64) -> String {
     if seconds < 99_999.5 { format!("{seconds:.1}") } else { with_letter(seconds) }
 }
 
-/// The text in so many columns: its end, after a mark, where it is longer. Names differ in their ends.
-pub(super) fn tail(text: &str, columns: usize, mark: char) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let Some(mut left) = columns.checked_sub(1) else { return String::new() };
-    let mut from = text.len();
-    for (at, c) in text.char_indices().rev() {
-        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
-        (left, from) = (rest, at);
-    }
-    format!("{mark}{}", &text[from..])
-}
-
 /// Breaks a text at its spaces into lines of at most so many columns.
 pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -103,16 +89,6 @@ mod tests {
         assert_eq!([0.0, 0.123, 0.9999, 31.4].map(percent), ["0.0", "12.3", "100", "3140"]);
         assert_eq!([0, 99_999_999, 123_456_789].map(count), ["0", "99999999", "123M"]);
         assert_eq!([0, 6_149_000_000].map(seconds), ["0.0", "6.1"]);
-    }
-
-    #[test]
-    fn names_are_cut_at_their_beginning() {
-        assert_eq!(tail("kcryptd/253:0", 13, '~'), "kcryptd/253:0");
-        assert_eq!(tail("kcryptd/253:0", 6, '~'), "~253:0");
-        assert_eq!(tail("ab", 1, '~'), "~");
-        assert_eq!(tail("ab", 0, '~'), "");
-        // Two columns each.
-        assert_eq!(tail("日本語", 5, '~'), "~本語");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Events as lines for a terminal: at most 100 columns wide for a day, whatever the names are.
 
-use nearq_command::screen::{Side, pad, plain};
+use nearq_command::screen::{Side, pad, plain, tail};
 use nearq_control::protocol::{TraceEvent, TraceKind};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -39,7 +39,7 @@ pub(super) fn line(event: &TraceEvent, begin: u64, names: &Names) -> String {
         event.cpu,
         head(names.thread(event.thread), THREAD),
         head(&names.queue(event.queue), QUEUE),
-        tail(&event.function, FUNCTION),
+        tail(&plain(&event.function), FUNCTION, '…'),
     )
 }
 
@@ -89,22 +89,6 @@ fn head(text: &str, columns: usize) -> String {
         shown.push(c);
     }
     pad(&shown, columns, Side::Left)
-}
-
-/// The end of a text, in so many columns at most: of a function's path the last words say most.
-fn tail(text: &str, columns: usize) -> String {
-    let text = plain(text);
-    if text.width() <= columns {
-        return text;
-    }
-    // From the end on: a name may have thousands of letters. Together they are no wider than each by itself.
-    let mut left = columns - 1;
-    let mut from = text.len();
-    for (at, c) in text.char_indices().rev() {
-        let Some(rest) = left.checked_sub(c.width().unwrap_or(0)) else { break };
-        (left, from) = (rest, at);
-    }
-    format!("…{}", &text[from..])
 }
 
 #[cfg(test)]
@@ -172,8 +156,8 @@ mod tests {
     #[test]
     fn wide_characters_are_cut_by_columns() {
         assert_eq!(head("列列列列", 6), "列列… ");
-        assert_eq!(tail("列列列列", 6), "…列列");
-        assert_eq!((head("abc", 4), tail("abc", 3)), ("abc ".into(), "abc".into()));
+        assert_eq!(tail("列列列列", 6, '…'), "…列列");
+        assert_eq!((head("abc", 4), tail("abc", 3, '…')), ("abc ".into(), "abc".into()));
     }
 
     #[test]

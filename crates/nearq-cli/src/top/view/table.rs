@@ -4,9 +4,9 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::top::columns;
-use crate::top::format;
 use crate::top::paint::{Canvas, HEADING, MARKED};
 use crate::top::state::State;
+use nearq_command::screen::tail;
 
 /// Draws the table.
 pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
@@ -42,8 +42,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
                 let graph = graph.into_iter().flatten().next().unwrap_or_default();
                 canvas.text(x, y, &graph, paint.graph());
             } else if column.text {
-                let value =
-                    format::tail(&column.value(row, state.totals), *width, paint.glyphs.cut);
+                let value = tail(&column.value(row, state.totals), *width, paint.glyphs.cut);
                 canvas.text(x, y, &value, style);
             } else {
                 canvas.right(x + width, y, &column.value(row, state.totals), style);
