@@ -47,6 +47,6 @@ pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
 pub use room::Room;
-pub use template::{BadCommand, Template};
+pub use template::{BadCommand, Template, foreign_placeholder};
 
 pub use crate::system::die_by;

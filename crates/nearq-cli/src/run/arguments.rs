@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use nearq_home::Weights;
-use nearq_processes::jobs::{Each, Inputs};
+use nearq_processes::jobs::{Each, Inputs, foreign_placeholder};
 
 use super::bytes;
 
@@ -26,30 +26,9 @@ const NOT_HERE: [(&str, &str); 3] = [
     ("::::+", "give files of inputs with --input FILE"),
 ];
 
-/// The first placeholder in a word that GNU parallel has and this has not. It would be passed on as it is, and each job would get the same.
-fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
-    let mut begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
-    begins.find_map(|(begin, _)| {
-        let end = begin + word[begin..].iter().position(|&byte| byte == b'}')?;
-        is_foreign(&word[begin + 1..end]).then_some(&word[begin..=end])
-    })
-}
-
-/// Whether the text between braces is such a placeholder: `..`, `/..`, `+/`, the same of one input, one from the end, or Perl.
-fn is_foreign(inside: &[u8]) -> bool {
-    if let [b'=', .., b'='] = inside {
-        return true;
-    }
-    let (from_end, inside) = match inside {
-        [b'-', rest @ ..] => (true, rest),
-        all => (false, all),
-    };
-    let digits = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let part = &inside[digits..];
-    let ours: [&[u8]; 5] = [b"", b".", b"/", b"//", b"/."];
-    let theirs: [&[u8]; 8] = [b"..", b"...", b"/..", b"/...", b"+/", b"+.", b"+..", b"+..."];
-    theirs.contains(&part) && !from_end || from_end && digits > 0 && ours.contains(&part)
-}
+/// What is said of other placeholders than those that there are.
+pub(super) const PLACEHOLDERS: &str = "placeholders are {} {.} {/} {//} {/.}, such as {1} and {1.}, {#} and {%}; take other parts of an \
+                                       input with --shell, as in x={}; echo \"${x%.tar.gz}\"";
 
 impl Words {
     pub(crate) fn of(words: &[OsString]) -> Result<Self, String> {
@@ -66,11 +45,8 @@ impl Words {
                 .into());
         }
         if let Some(foreign) = command.iter().find_map(|word| foreign_placeholder(word)) {
-            return Err(format!(
-                "`{}` is not known here: placeholders are {{}} {{.}} {{/}} {{//}} {{/.}}, such as {{1}} and {{1.}}, {{#}} and {{%}}; take \
-                 other parts of an input with --shell, as in x={{}}; echo \"${{x%.tar.gz}}\"",
-                String::from_utf8_lossy(foreign)
-            ));
+            let foreign = String::from_utf8_lossy(foreign);
+            return Err(format!("`{foreign}` is not known here: {PLACEHOLDERS}"));
         }
         Ok(Self { command, lists: parts.map(|list| list.iter().map(bytes).collect()).collect() })
     }

@@ -2,16 +2,13 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::arguments::PLACEHOLDERS;
 use crate::output::Failure;
 
 /// Their names, and what to do instead.
 const FOREIGN: &[(&[&str], &str)] = &[
     (&["-i", "--replace", "-J"], "write {} in the command where the input shall stand"),
-    (
-        &["--rpl", "--parens", "--plus"],
-        "placeholders are {} {.} {/} {//} {/.}, {1}, {#} and {%}; take other parts of an input with --shell, as in \
-         x={}; echo \"${x%.tar.gz}\"",
-    ),
+    (&["--rpl", "--parens", "--plus"], PLACEHOLDERS),
     (
         &["-L", "-l", "--max-lines"],
         "each line is an input, and -n N gives each job N of them; blanks do not part inputs",

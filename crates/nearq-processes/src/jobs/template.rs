@@ -287,20 +287,56 @@ fn placeholder(inside: &[u8]) -> Option<Piece> {
         b"%" => return Some(Piece::Place),
         _ => {}
     }
+    let (digits, ending) = numbered(inside);
+    let part = part(ending)?;
+    if digits.is_empty() {
+        return Some(Piece::All(part));
+    }
+    let number: usize = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(Piece::One(number.checked_sub(1)?, part))
+}
+
+/// The digits that a placeholder begins with, and what follows them.
+fn numbered(inside: &[u8]) -> (&[u8], &[u8]) {
     let digits = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let part = match &inside[digits..] {
+    inside.split_at(digits)
+}
+
+/// The part that a placeholder's ending names.
+fn part(ending: &[u8]) -> Option<Part> {
+    Some(match ending {
         b"" => Part::Whole,
         b"." => Part::NoExtension,
         b"/" => Part::Name,
         b"//" => Part::Folder,
         b"/." => Part::NameNoExtension,
         _ => return None,
-    };
-    if digits == 0 {
-        return Some(Piece::All(part));
+    })
+}
+
+/// The first placeholder in a word that GNU parallel has and this has not. It would be passed on as it is, and each job would get the same.
+pub fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
+    let mut begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
+    begins.find_map(|(begin, _)| {
+        let end = begin + word[begin..].iter().position(|&byte| byte == b'}')?;
+        is_foreign(&word[begin + 1..end]).then_some(&word[begin..=end])
+    })
+}
+
+/// Whether the text between braces is such a placeholder: `..`, `/..`, `+/`, the same of one input, one from the end, or Perl.
+fn is_foreign(inside: &[u8]) -> bool {
+    match inside {
+        [b'=', .., b'='] => true,
+        [b'-', from_end @ ..] => {
+            let (digits, ending) = numbered(from_end);
+            !digits.is_empty() && part(ending).is_some()
+        }
+        _ => {
+            let theirs: [&[u8]; 8] =
+                [b"..", b"...", b"/..", b"/...", b"+/", b"+.", b"+..", b"+..."];
+            theirs.contains(&numbered(inside).1)
+        }
     }
-    let number: usize = std::str::from_utf8(&inside[..digits]).ok()?.parse().ok()?;
-    Some(Piece::One(number.checked_sub(1)?, part))
 }
 
 /// That part of an input.
