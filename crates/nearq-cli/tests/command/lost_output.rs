@@ -143,12 +143,14 @@ fn hasty() -> (std::io::PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn an_output_that_does_not_wait_is_waited_for() {
-    let (mut commands, _folders) = commands("hasty");
-    for (mut command, least) in commands.drain(..).zip(std::iter::repeat(1)).chain([
+    let (commands, _folders) = commands("hasty");
+    let mut commands: Vec<_> = commands.into_iter().map(|command| (command, 1)).collect();
+    commands.extend([
         (command_of(&["topo", "--on", "numa:4 core:16", "--json"]), 10_000),
         (command_of(&["run", "--dry-run", "echo", ":::", &"x".repeat(9000)]), 9000),
         (command_of(&["run", "--verbose", "true", ":::", &"x".repeat(9000)]), 9000),
-    ]) {
+    ]);
+    for (mut command, least) in commands {
         let (mut reader, writer) = hasty();
         command.stdin(Stdio::null()).stderr(writer.try_clone().unwrap()).stdout(writer);
         let mut child = command.spawn().unwrap();
