@@ -1,21 +1,13 @@
 //! What the fuzzer begins with, and changes of it: on the stable compiler, in every run of the tests.
 
-use std::fs;
-use std::path::Path;
+#[path = "../../../../fuzz/corpus.rs"]
+mod files;
 
 use crate::common::answering;
 use crate::common::speaking::check;
+use files::corpus;
 use proptest::prelude::*;
 use proptest::sample::Index;
-
-/// The files of a target, by name.
-fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut paths: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    paths.sort();
-    paths.iter().map(|path| fs::read(path).unwrap()).collect()
-}
 
 #[test]
 fn every_file_of_the_corpus_is_answered_as_it_should_be() {
