@@ -53,8 +53,13 @@ fn check(machine: Result<Topology, TopologyError>) {
     if machine.possible().len() > FEW {
         return;
     }
-    scopes(&machine);
-    distances(&machine);
+    for size in [1, 8] {
+        scopes(&machine, size);
+    }
+    let cpus = machine.cpus();
+    for (one, other) in cpus.iter().zip(cpus.iter().rev()) {
+        distance(&machine, one.id, other.id);
+    }
     let view = render::View::new(&machine);
     let svg = render::svg(&view);
     assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
@@ -62,43 +67,40 @@ fn check(machine: Result<Topology, TopologyError>) {
     assert!(json.starts_with('{') && json.trim_end().ends_with('}'), "{json}");
 }
 
-/// The pods of a scope have each CPU once, and those of a finer one are parts of them.
-fn scopes(machine: &Topology) {
-    for size in [1, 8] {
-        let all = Scope::ALL.map(|scope| machine.pods(scope, size));
-        for pods in &all {
-            let mut seen = CpuSet::new();
-            for (index, pod) in pods.pods.iter().enumerate() {
-                assert!(!pod.cpus.is_empty() && !pod.cpus.intersects(&seen), "{}", pods.scope);
-                assert!(pod.cpus.iter().all(|cpu| pods.pod_of(cpu) == Some(index)));
-                seen = &seen | &pod.cpus;
-                let mut others = pods.nearest(index).to_vec();
-                others.push(index);
-                others.sort_unstable();
-                assert!(others.into_iter().eq(0..pods.pods.len()), "{}", pods.scope);
-            }
-            assert_eq!(&seen, machine.possible(), "{}", pods.scope);
+/// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; those of a finer one are
+/// parts of them.
+pub(crate) fn scopes(machine: &Topology, size: usize) {
+    let all = Scope::ALL.map(|scope| machine.pods(scope, size));
+    for pods in &all {
+        let mut seen = CpuSet::new();
+        for (index, pod) in pods.pods.iter().enumerate() {
+            assert!(!pod.cpus.is_empty() && !pod.cpus.intersects(&seen), "{}", pods.scope);
+            assert!(pod.cpus.iter().all(|cpu| pods.pod_of(cpu) == Some(index)));
+            assert!(pod.cpus.first() == (machine.possible() - &seen).first(), "{}", pods.scope);
+            seen = &seen | &pod.cpus;
+            let mut others = pods.nearest(index).to_vec();
+            assert!(others.is_sorted_by_key(|other| pods.distance(index, *other)));
+            others.push(index);
+            others.sort_unstable();
+            assert!(others.into_iter().eq(0..pods.pods.len()), "{}", pods.scope);
         }
-        for (finer, coarser) in all.iter().zip(&all[1..]) {
-            for pod in &finer.pods {
-                let around = coarser.pod_of(pod.cpus.first().expect("it has some"));
-                let around = &coarser.pods[around.expect("each CPU has one")];
-                assert!(pod.cpus.is_subset(&around.cpus), "{} {}", finer.scope, coarser.scope);
-            }
+        assert_eq!(&seen, machine.possible(), "{}", pods.scope);
+    }
+    for (finer, coarser) in all.iter().zip(&all[1..]) {
+        for pod in &finer.pods {
+            let around = coarser.pod_of(pod.cpus.first().expect("it has some"));
+            let around = &coarser.pods[around.expect("each CPU has one")];
+            assert!(pod.cpus.is_subset(&around.cpus), "{} {}", finer.scope, coarser.scope);
         }
     }
 }
 
 /// What is in one core is nearer than what is in one cache, and that nearer than what is on another node. Between nodes the firmware's table
 /// may have another number for each direction.
-fn distances(machine: &Topology) {
-    let cpus = machine.cpus();
-    for (one, other) in cpus.iter().zip(cpus.iter().rev()) {
-        let (a, b) = (one.id, other.id);
-        let weight = machine.cpu_distance(a, b).weight();
-        assert_eq!(weight == 0, a == b, "{a} {b}");
-        assert_eq!(weight <= 1, machine.core_of(a) == machine.core_of(b), "{a} {b}");
-        assert_eq!(weight <= 3, machine.llc_of(a) == machine.llc_of(b), "{a} {b}");
-        assert_eq!(weight < 10, machine.node_of(a) == machine.node_of(b), "{a} {b}");
-    }
+pub(crate) fn distance(machine: &Topology, a: usize, b: usize) {
+    let weight = machine.cpu_distance(a, b).weight();
+    assert_eq!(weight == 0, a == b, "{a} {b}");
+    assert_eq!(weight <= 1, machine.core_of(a) == machine.core_of(b), "{a} {b}");
+    assert_eq!(weight <= 3, machine.llc_of(a) == machine.llc_of(b), "{a} {b}");
+    assert_eq!(weight < 10, machine.node_of(a) == machine.node_of(b), "{a} {b}");
 }

@@ -5,6 +5,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+use crate::checked;
 use crate::common::cases;
 
 fn set() -> impl Strategy<Value = CpuSet> {
@@ -103,29 +104,7 @@ proptest! {
     #[test]
     fn pods_partition_the_cpus_and_finer_scopes_stay_within_coarser_ones(text in description(), size in 0_usize..12) {
         let machine = Topology::from_synthetic(&text).unwrap();
-        let all = Scope::ALL.map(|scope| machine.pods(scope, size));
-        for pods in &all {
-            let mut seen = CpuSet::new();
-            for (index, pod) in pods.pods.iter().enumerate() {
-                prop_assert!(!pod.cpus.is_empty() && !pod.cpus.intersects(&seen));
-                prop_assert!(pod.cpus.iter().all(|cpu| pods.pod_of(cpu) == Some(index)));
-                // Numbered as the CPUs are scanned.
-                prop_assert!(pod.cpus.first() == (machine.possible() - &seen).first());
-                seen = &seen | &pod.cpus;
-                let mut others = pods.nearest(index).to_vec();
-                prop_assert!(others.is_sorted_by_key(|other| pods.distance(index, *other)));
-                others.push(index);
-                others.sort_unstable();
-                prop_assert!(others.into_iter().eq(0..pods.pods.len()));
-            }
-            prop_assert_eq!(&seen, machine.possible());
-        }
-        for (finer, coarser) in all.iter().zip(&all[1..]) {
-            for pod in &finer.pods {
-                let around = coarser.pod_of(pod.cpus.first().unwrap()).unwrap();
-                prop_assert!(pod.cpus.is_subset(&coarser.pods[around].cpus), "{} {} {}", text, finer.scope, coarser.scope);
-            }
-        }
+        checked::scopes(&machine, size);
     }
 
 }
@@ -155,12 +134,8 @@ proptest! {
         let machine = Topology::from_synthetic(&text).unwrap();
         let [a, b] = [picks[0].index(machine.cpus().len()), picks[1].index(machine.cpus().len())];
         let (a, b) = (machine.cpus()[a].id, machine.cpus()[b].id);
-        let apart = machine.cpu_distance(a, b);
-        prop_assert_eq!(apart, machine.cpu_distance(b, a));
-        prop_assert_eq!(apart.weight() == 0, a == b);
-        prop_assert_eq!(apart.weight() <= 1, machine.core_of(a) == machine.core_of(b));
-        prop_assert_eq!(apart.weight() <= 3, machine.llc_of(a) == machine.llc_of(b));
-        prop_assert_eq!(apart.weight() < 10, machine.node_of(a) == machine.node_of(b));
+        prop_assert_eq!(machine.cpu_distance(a, b), machine.cpu_distance(b, a));
+        checked::distance(&machine, a, b);
     }
 
     #[test]
