@@ -1,13 +1,18 @@
 //! The process's own server: starts it, tells how it stands, follows forks, tidies up at the end.
 //!
 //! # States
-//! `STARTED` holds the epoch ([`Platform::fork_epoch`]) for which a server was asked for, plus one; 0 before. Who raises it to that of
-//! this process starts the server; everybody else returns. So a child of a fork, whose epoch is another one, starts its own with
+//! `STARTED` holds the epoch ([`Platform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it to
+//! that of this process starts the server; all others return. So a child of a fork, whose epoch is another one, starts its own with
 //! its first use. `STANDING` is where that server says how it stands: made before the thread is started, never freed, and another
-//! process's if its epoch is another one. Release and acquire: its contents are there.
+//! process's if its epoch is another one.
 //!
 //! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
 //! tidies up the same directory. [`status`] waits for it.
+//!
+//! # Attempts
+//! The system may refuse the thread or the socket for a moment, as it may refuse a worker. Then `STARTED` goes back to 0, and the next call
+//! of [`ensure`] tries again: the next worker that starts. An attempt waits until [`PAUSE`] has passed since the
+//! last one, twice that after the second, and so on, so what fails each time costs little.
 //!
 //! # The end
 //! A process that exits removes its socket (`atexit`); the thread may be running then, so what is to be removed (`FILE`) is never
@@ -16,7 +21,8 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nearq_platform::{Linux, NotUnderstood, Platform, read_setting};
 
@@ -29,6 +35,9 @@ use crate::subject::Subject;
 
 /// The variable of the environment.
 const VARIABLE: &str = "NEARQ_CONTROL";
+
+/// So long after the first attempt that failed the next one is made, at the earliest; each further pause is twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static STANDING: AtomicPtr<Standing> = AtomicPtr::new(core::ptr::null_mut());
@@ -69,18 +78,81 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// How one server stands.
-#[derive(Debug, Default)]
+/// How the server of one process stands.
 struct Standing {
     epoch: u64,
-    /// What came of the start.
-    begun: OnceLock<Status>,
-    /// Why it has ended since.
-    ended: OnceLock<Status>,
+    state: Mutex<State>,
+    /// There is a status again.
+    said: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// None while an attempt to start it is under way.
+    status: Option<Status>,
+    /// When the next attempt may be made.
+    not_before: Option<Instant>,
+    /// How many have failed.
+    failures: u32,
+}
+
+impl Standing {
+    /// That of this process, whose epoch is `epoch`. By the thread that starts the server.
+    fn own(epoch: u64) -> &'static Standing {
+        if let Some(standing) = Self::of(epoch) {
+            return standing;
+        }
+        let (state, said) = (Mutex::default(), Condvar::new());
+        let standing: &'static Standing = Box::leak(Box::new(Standing { epoch, state, said }));
+        // Release: pairs with the acquire in `of`; its contents are there.
+        STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
+        standing
+    }
+
+    fn of(epoch: u64) -> Option<&'static Standing> {
+        // Acquire: pairs with the release in `own`.
+        let standing = STANDING.load(Ordering::Acquire);
+        // SAFETY: null, or never freed; changed through what may be shared only.
+        unsafe { standing.as_ref() }.filter(|standing| standing.epoch == epoch)
+    }
+
+    /// A thread that panics leaves the state whole: each step is one assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins an attempt. False if it is too early for one.
+    fn begin(&self) -> bool {
+        let mut state = self.lock();
+        let waits = state.not_before.is_some_and(|earliest| Instant::now() < earliest);
+        if !waits {
+            state.status = None;
+        }
+        !waits
+    }
+
+    fn say(&self, status: Status) {
+        self.lock().status = Some(status);
+        self.said.notify_all();
+    }
+
+    /// The attempt failed, and the next call of [`ensure`] is to try again.
+    fn fail(&self, why: String) {
+        let mut state = self.lock();
+        // Ends with a pause of a day and a half.
+        let pause = PAUSE * (1 << state.failures.min(17));
+        state.not_before = Some(Instant::now() + pause);
+        state.failures += 1;
+        drop(state);
+        self.say(Status::Failed(why));
+        // Release: pairs with the acquire in `start`; the state is for the thread that tries again.
+        STARTED.store(0, Ordering::Release);
+    }
 }
 
 /// Sees to it that the process has a server. Returns at once: a load where it has been started already. `make` is called by the
-/// server's thread.
+/// server's thread. Where the system refuses the thread or the socket, a later call tries again, after a
+/// second at the earliest, and then after pauses that double.
 ///
 /// `NEARQ_CONTROL=off`, `read` or `full` in the environment counts before `options`; anything else there is warned of, and is `off`.
 #[inline]
@@ -96,30 +168,30 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
     descriptor::follow_forks();
     let epoch = Linux::fork_epoch();
     let seen = STARTED.load(Ordering::Relaxed);
-    let raised = STARTED.compare_exchange(seen, epoch + 1, Ordering::Relaxed, Ordering::Relaxed);
+    // Acquire: pairs with the release in `Standing::fail`.
+    let raised = STARTED.compare_exchange(seen, epoch + 1, Ordering::Acquire, Ordering::Relaxed);
     if seen == epoch + 1 || raised.is_err() {
         return;
     }
-    let standing: &'static Standing =
-        Box::leak(Box::new(Standing { epoch, ..Standing::default() }));
-    // Release: pairs with the acquire in `status`.
-    STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
-    let begun = |status| {
-        let _ = standing.begun.set(status);
-    };
+    let standing = Standing::own(epoch);
+    if !standing.begin() {
+        // Release: as in `Standing::fail`.
+        STARTED.store(0, Ordering::Release);
+        return;
+    }
     if Linux::has_more_rights() {
-        begun(Status::Off("the program has more rights than who started it".to_owned()));
+        standing.say(Status::Off("the program has more rights than who started it".to_owned()));
         return;
     }
     let access = access(options);
     if access == Access::Off {
-        begun(Status::Off(format!("{VARIABLE}=off, or the program wants none")));
+        standing.say(Status::Off(format!("{VARIABLE}=off, or the program wants none")));
         return;
     }
     let main = move || serve(standing, access, make);
     match Linux::spawn(thread_spec(), main) {
         Ok(thread) => drop(thread),
-        Err(refused) => begun(Status::Failed(refused.to_string())),
+        Err(refused) => standing.fail(refused.to_string()),
     }
 }
 
@@ -140,26 +212,23 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subj
         (subject, has_runtime)
     });
     let Ok((subject, has_runtime)) = made else {
-        let _ = standing.begun.set(Status::Failed("what it is to tell panicked".to_owned()));
+        standing.say(Status::Failed("what it is to tell panicked".to_owned()));
         return;
     };
     let gives_way = |other| has_runtime && has_no_runtime(other);
     let listener = match Directory::own().and_then(|own| Listener::open(own, gives_way)) {
         Ok(listener) => listener,
-        Err(why) => {
-            let _ = standing.begun.set(Status::Failed(why));
-            return;
-        }
+        Err(why) => return standing.fail(why),
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
     let service = Service::new(listener, None, subject, access);
-    let _ = standing.begun.set(Status::Listening { path, access });
+    standing.say(Status::Listening { path, access });
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
         Ok(_) => "the program has closed the socket",
         Err(_) => "the thread panicked",
     };
-    let _ = standing.ended.set(Status::Failed(why.to_owned()));
+    standing.say(Status::Failed(why.to_owned()));
 }
 
 /// Whether another server has no runtime behind it.
@@ -198,14 +267,12 @@ extern "C" fn at_exit() {
 /// }
 /// ```
 pub fn status() -> Status {
-    // Acquire: pairs with the release in `start`.
-    let standing = STANDING.load(Ordering::Acquire);
-    // SAFETY: null, or never freed; changed through what may be shared only.
-    match unsafe { standing.as_ref() } {
-        Some(standing) if standing.epoch == Linux::fork_epoch() => {
-            let begun = standing.begun.wait();
-            standing.ended.get().unwrap_or(begun).clone()
+    let Some(standing) = Standing::of(Linux::fork_epoch()) else { return Status::NotStarted };
+    let mut state = standing.lock();
+    loop {
+        if let Some(status) = &state.status {
+            return status.clone();
         }
-        _ => Status::NotStarted,
+        state = standing.said.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

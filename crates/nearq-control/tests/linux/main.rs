@@ -12,5 +12,6 @@ mod conversation;
 mod corpus;
 mod impostors;
 mod process;
+mod refused;
 mod servers;
 mod varlink;

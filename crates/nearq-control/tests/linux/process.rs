@@ -66,7 +66,7 @@ impl Actor {
     }
 
     /// Lets it end by itself.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.process.stdin.take());
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
@@ -105,11 +105,11 @@ pub(crate) fn say(word: &str, what: impl std::fmt::Display) {
     println!("<{word}> {what}");
 }
 
-fn make() -> Box<dyn Subject> {
+pub(crate) fn make() -> Box<dyn Subject> {
     Shared::new().subject()
 }
 
-fn begin() -> Status {
+pub(crate) fn begin() -> Status {
     assert_eq!(server::status(), Status::NotStarted);
     server::ensure(make, Options::default());
     server::ensure(make, Options { access: Access::Full });
@@ -129,6 +129,7 @@ fn the_other_process() {
             say("status", begin());
             wait_for_the_end_of_input();
         }
+        ("refused", limit) => crate::refused::play(limit),
         ("fork", _) => fork(),
         ("close", _) => close(),
         ("list", _) => {
@@ -212,7 +213,7 @@ fn close() {
     say("open", open.count());
 }
 
-fn own_user() -> u32 {
+pub(crate) fn own_user() -> u32 {
     fs::metadata("/proc/self").unwrap().uid()
 }
 
@@ -403,7 +404,7 @@ fn a_server_that_nobody_asks_does_not_wake_up() {
 }
 
 /// A copy of this program that other users can run.
-fn copy_for_others(folder: &Folder) -> PathBuf {
+pub(crate) fn copy_for_others(folder: &Folder) -> PathBuf {
     let copy = folder.path().join("program");
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
@@ -411,7 +412,7 @@ fn copy_for_others(folder: &Folder) -> PathBuf {
     copy
 }
 
-fn as_user(user: u32, program: &Path, part: &str) -> Command {
+pub(crate) fn as_user(user: u32, program: &Path, part: &str) -> Command {
     let mut command = Actor::command(program, part);
     std::os::unix::process::CommandExt::uid(&mut command, user);
     command

@@ -1,0 +1,67 @@
+//! A system that refuses the server its thread or its socket for a moment: the server is started later.
+
+use std::fs;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::common::{Folder, until};
+use crate::process::{
+    Actor, NOBODY, as_user, begin, copy_for_others, make, own_user, say, wait_for_the_end_of_input,
+};
+use nearq_control::server::{self, Options, Status};
+
+/// A program that has no thread, or no file, to spare for a moment.
+pub(crate) fn play(limit: &str) {
+    // A file that is open has a number below the limit, and all those below it may be in use.
+    let (resource, low, files) = match limit {
+        "threads" => (Resource::Nproc, 0, Vec::new()),
+        _ => {
+            let files = std::iter::repeat_with(|| fs::File::open("/dev/null").unwrap());
+            (Resource::Nofile, 40, files.take(40).collect())
+        }
+    };
+    let before = getrlimit(resource);
+    let mut lowered = before;
+    lowered.current = Some(low);
+    setrlimit(resource, lowered).unwrap();
+    say("status", begin());
+    drop(files);
+    setrlimit(resource, before).unwrap();
+    // Too early.
+    server::ensure(make, Options::default());
+    say("status", server::status());
+    until("it listens", || {
+        server::ensure(make, Options::default());
+        matches!(server::status(), Status::Listening { .. })
+    });
+    say("status", server::status());
+    wait_for_the_end_of_input();
+}
+
+#[test]
+fn what_is_refused_for_a_moment_is_tried_again() {
+    for (limit, why) in
+        [("threads", "Resource temporarily unavailable"), ("files", "Too many open")]
+    {
+        let folder = Folder::new("refused");
+        let runtime = folder.path().join("run");
+        fs::create_dir(&runtime).unwrap();
+        // Root is refused no thread.
+        let user = if own_user() == 0 { NOBODY } else { own_user() };
+        let program = copy_for_others(&folder);
+        let mut command = as_user(user, &program, &format!("refused {limit}"));
+        if own_user() == 0 {
+            std::os::unix::fs::chown(&runtime, Some(user), None).unwrap();
+        }
+        command.env("XDG_RUNTIME_DIR", &runtime);
+        let mut actor = Actor::run(command);
+        for _ in 0..2 {
+            let status = actor.says("status");
+            assert!(status.starts_with("failed: ") && status.contains(why), "{limit}: {status}");
+        }
+        let socket = runtime.join("nearq").join(actor.pid().to_string());
+        let listens = format!("listening on {}, for looking", socket.display());
+        assert_eq!(actor.says("status"), listens, "{limit}");
+        actor.end();
+    }
+}
