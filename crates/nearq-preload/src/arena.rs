@@ -15,14 +15,20 @@
 //! give back. So a thread may be preempted or interrupted there, and in the child of a fork it may be missing: then the child begins
 //! with empty lists ([`Arena::forked`]), as one may have been half changed. What is lost by it are a few pieces, as only one thread
 //! gives back much.
+//!
+//! # Without memory
+//! An allocation that fails ends a Rust program, unless its caller is prepared for it. The functions that the program calls are; the thread
+//! that answers over the control socket is not. So that thread waits here until there is memory ([`wait_for_memory`]): the program can do
+//! without it.
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::time::Duration;
 
-use nearq_platform::SavedErrno;
+use nearq_platform::{Linux, Platform, SavedErrno};
 
 /// How much is taken from the system at once.
 const CHUNK: usize = 256 << 10;
@@ -33,6 +39,14 @@ const LARGEST: usize = 32 << 10;
 const SIZES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 /// Mappings are aligned to that at least.
 const PAGE: usize = 4096;
+
+/// How long a thread that waits for memory sleeps before it looks again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// Whether the thread waits where there is no memory.
+    static WAITS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The beginning of a chunk; what it is cut into follows.
 struct Chunk {
@@ -158,12 +172,9 @@ impl Arena {
         })?;
         (!taken.is_null()).then_some(taken.cast())
     }
-}
 
-// SAFETY: pieces do not overlap, as each is cut by one step of `used` and is in one list at most, are aligned and at least as long as
-// asked for, and stay where they are; nothing here unwinds.
-unsafe impl GlobalAlloc for Arena {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+    /// A piece; null if there is no memory.
+    fn take(&self, layout: Layout) -> *mut u8 {
         let Some(size) = Self::size(layout) else {
             return if layout.align() <= PAGE {
                 map(layout.size()).cast()
@@ -183,6 +194,24 @@ unsafe impl GlobalAlloc for Arena {
                 return ptr::null_mut();
             }
         }
+    }
+}
+
+/// From now on the calling thread waits where there is no memory.
+pub(crate) fn wait_for_memory() {
+    WAITS.set(true);
+}
+
+// SAFETY: pieces do not overlap, as each is cut by one step of `used` and is in one list at most, are aligned and at least as long as
+// asked for, and stay where they are; nothing here unwinds.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let mut piece = self.take(layout);
+        while piece.is_null() && WAITS.get() {
+            Linux::sleep(PAUSE);
+            piece = self.take(layout);
+        }
+        piece
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {

@@ -23,7 +23,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::Access;
 use nearq_control::server::{self, Options};
+use nearq_control::subject::Subject;
 use nearq_platform::{Linux, Platform};
+
+use crate::arena;
 
 /// What the variable says: nothing, to look, to change as well, or something that is none of it.
 const NO: u32 = 0;
@@ -53,6 +56,12 @@ pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed) != NO
 }
 
+/// What the server tells. Called by its thread, before anything else.
+fn subject() -> Box<dyn Subject> {
+    arena::wait_for_memory();
+    Box::new(LocksOnly::new())
+}
+
 /// The program is about to create a thread. Nothing is waited for: the socket is opened by the server's thread.
 pub(crate) fn start() {
     let access = match ASKED.load(Ordering::Relaxed) {
@@ -71,5 +80,5 @@ pub(crate) fn start() {
         }
     };
     // It creates a thread, and so comes here again; by then it counts as started.
-    server::ensure(|| Box::new(LocksOnly::new()), Options { access });
+    server::ensure(subject, Options { access });
 }

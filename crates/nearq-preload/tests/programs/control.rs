@@ -3,7 +3,8 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
@@ -337,6 +338,40 @@ fn to_be_asked_again_and_again_takes_no_memory() {
     let after = ask(more);
     println!("{before} kB after 200 calls, {after} kB after {} more", 2 * more);
     assert!(after < before + 256, "{before} kB, then {after} kB after {} calls more", 2 * more);
+    running.end();
+}
+
+/// Lets a process have no more memory than it has, or as much as it wants.
+fn limit_memory(pid: u32, limited: bool) {
+    let bytes = if limited { 4096 } else { libc::RLIM_INFINITY };
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a number, and a local that is read.
+    let done = unsafe {
+        libc::prlimit(pid.cast_signed(), libc::RLIMIT_AS, &raw const limit, std::ptr::null_mut())
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_program_that_has_no_memory_left_does_not_end_when_it_is_asked() {
+    let Some((running, pid)) = Running::usual("no-memory", &[("NEARQ_CONTROL", "read")]) else {
+        return;
+    };
+    drop(connect(pid));
+    let mut socket = UnixStream::connect(running.folder.join(pid.to_string())).expect("it listens");
+    limit_memory(pid, true);
+    // Longer than what the server has at hand.
+    let long = "x".repeat(60_000);
+    let call =
+        format!(r#"{{"method":"org.varlink.service.GetInfo","parameters":{{"x":"{long}"}}}}"#);
+    socket.write_all(call.as_bytes()).expect("it is taken");
+    socket.write_all(b"\0").expect("it is taken");
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time");
+    let early = socket.read(&mut [0]).expect_err("it needs memory for this").kind();
+    assert_eq!(early, std::io::ErrorKind::WouldBlock);
+    limit_memory(pid, false);
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    assert_eq!(socket.read(&mut [0]).expect("it answers"), 1);
     running.end();
 }
 
