@@ -252,7 +252,7 @@ pub(crate) fn arm<P: Platform>(
             target.queue = Arc::downgrade(queue);
         }
     });
-    queue.begin_delays();
+    queue.begin_delay();
     let timer = &queue.inner().timer;
     if let Some(priority) = queue.priority() {
         timer.serve(&queue.inner().priorities.absolute(priority));
@@ -288,9 +288,15 @@ fn tell<P: Platform>(
 
 /// The item is not on a timer any more, nor pending.
 fn forget<P: Platform>(held: &Held<'_, P>) {
-    if held.word() & TIMED != 0 {
-        held.clear(PENDING | TIMED | ARRIVED);
+    if held.word() & TIMED == 0 {
+        return;
     }
+    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    if let Some(queue) = unsafe { &*current(held) }.queue() {
+        queue.end_delay();
+        held.keep(queue);
+    }
+    held.clear(PENDING | TIMED | ARRIVED);
 }
 
 /// Tells the timer that the item's time is of no interest any more; the item's delay.
@@ -337,6 +343,7 @@ fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<
         forget(held);
         return None;
     };
+    queue.end_delay();
     let node = crate::stand_in::take_off_timer(held, delay.item);
     // SAFETY: the cell belongs to the holder of the item's lock.
     let cpu = delay.target.with(|target| unsafe { &*target }.cpu);

@@ -100,7 +100,7 @@ pub(crate) struct Queue<P: Platform> {
     rescuer: Option<Arc<Rescuer<P>>>,
     /// The threads that touch the queue although they have no handle, and nothing of theirs is counted there.
     pub(crate) gate: Gate<P>,
-    /// Whether any item has ever been on a timer for it.
+    /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
 }

@@ -68,6 +68,10 @@ use node::{NONE, deadline_of};
 /// pays for little of a wake-up.
 const CROWD: u32 = 256;
 
+/// For so many times as long as a look through all nodes took there is no other one: where many queues end, the thread spends a tenth of its
+/// time on that at most.
+const SWEEP_SHARE: u64 = 9;
+
 /// How often the thread is tried to be started before it is left to the next request: some 80 ms with the pauses.
 const TRIES: u32 = 14;
 /// The first of the pauses between them; each is twice as long as the one before.
@@ -222,11 +226,13 @@ impl<P: Platform> Timer<P> {
         }
     }
 
-    /// Has the thread look for nodes that wait for what is gone by now. Each costs it some 100 ns.
+    /// Has the thread look for nodes that wait for what is gone by now, at once or, if it has just done so, after a while. Each node costs it
+    /// some 100 ns, for which other deadlines wait.
     pub(crate) fn sweep(&self) {
-        // Release: what is gone. The permit brings it to a thread that sleeps.
-        self.shared.sweeps.store(1, Ordering::Release);
-        self.shared.parker.unpark();
+        // Release: what is gone. The permit brings it to a thread that sleeps; one that has been told and has not looked yet will look.
+        if self.shared.sweeps.swap(1, Ordering::Release) == 0 {
+            self.shared.parker.unpark();
+        }
     }
 
     /// Has the thread started now, for who will need it where none can be. Nothing if it is there, or somebody starts it.
@@ -440,17 +446,22 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
     let mut followed = 0;
     // Whether foreign code is left for which no thread could be started.
     let mut is_left = false;
+    // When the thread may look through all nodes again.
+    let mut next_sweep = 0;
     while shared.stopped.load(Ordering::SeqCst) == 0 {
         let favoured = shared.favoured.word();
         if favoured != followed {
             followed = favoured;
             shared.favoured.favour(P::current_thread());
         }
+        let begin = P::now().as_nanos();
         // Acquire: what is gone. Before the requests: those of nodes that wait for it are there.
-        let sweeps = shared.sweeps.swap(0, Ordering::Acquire) != 0;
-        hands.attend(shared, P::now().as_nanos());
+        let sweeps = begin >= next_sweep && shared.sweeps.swap(0, Ordering::Acquire) != 0;
+        hands.attend(shared, begin);
         if sweeps {
-            hands.sweep(shared, P::now().as_nanos());
+            hands.sweep(shared, begin);
+            let end = P::now().as_nanos();
+            next_sweep = end.saturating_add(SWEEP_SHARE * (end - begin));
         }
         hands.expire(P::now().as_nanos());
         if is_left || !hands.foreign.is_empty() {
@@ -465,6 +476,12 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
         let next = if is_left || P::has_retries() {
             let retry = (P::now() + PAUSE).as_nanos();
             Some(next.map_or(retry, |next| next.min(retry)))
+        } else {
+            next
+        };
+        // Put off. One that is asked for from now on brings its permit.
+        let next = if shared.sweeps.load(Ordering::Relaxed) != 0 {
+            Some(next.map_or(next_sweep, |next| next.min(next_sweep)))
         } else {
             next
         };

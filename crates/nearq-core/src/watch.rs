@@ -77,6 +77,8 @@ pub(crate) struct Watcher<P: Platform> {
     looks: u32,
     /// By the pool's number.
     loads: Vec<Load>,
+    /// The numbers of the pools whose workers used a CPU since the last look: there may be thousands that nobody uses any more.
+    busy: Vec<u32>,
 }
 
 /// How busy a pool is.
@@ -97,7 +99,7 @@ impl Load {
 
 impl<P: Platform> Watcher<P> {
     pub(crate) fn new() -> Self {
-        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new() }
+        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new(), busy: Vec::new() }
     }
 
     /// What is known of the worker, if it has a place.
@@ -131,7 +133,9 @@ impl<P: Platform> Watcher<P> {
         let now = P::now();
         let mut moved = false;
         let (mut fresh, mut asleep) = (Vec::new(), Vec::new());
-        self.loads.iter_mut().for_each(|load| load.used = 0);
+        for pool in self.busy.drain(..) {
+            self.loads[pool as usize].used = 0;
+        }
         for worker in turns.by_ref().take(CLOCKS) {
             let (used, asks) = self.read_clock(worker, now);
             moved |= used != 0;
@@ -166,7 +170,11 @@ impl<P: Platform> Watcher<P> {
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
         let pool = worker.pool().id as usize;
         self.loads.resize(self.loads.len().max(pool + 1), Load::default());
-        self.loads[pool].used += used;
+        let load = &mut self.loads[pool];
+        if load.used == 0 && used != 0 {
+            self.busy.push(worker.pool().id);
+        }
+        load.used += used;
     }
 
     /// Whether the system was not asked about the pool's workers in this look: they use its CPUs, so whoever of them sleeps, nobody

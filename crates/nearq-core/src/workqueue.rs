@@ -469,7 +469,7 @@ impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         let Some(queue) = self.queue.take() else { return };
         queue.gate.close();
-        queue.end_delays();
+        queue.abandon_delays();
         // Goes last, and waits for the runtime's threads if it is the last one.
         let runtime = queue.runtime().clone();
         if crate::context::serves::<P>(Arc::as_ptr(&queue)) {

@@ -68,6 +68,7 @@ impl Subject {
     fn end(self) {
         self.stub.run_out();
         assert!(!self.work.is_pending() && !self.work.is_running());
+        assert_eq!(self.stub.queue.delays(), 0, "items on a timer");
         self.stub.check(self.stub.queue.completed());
         self.stub.queue.inner().timer.end_by_hand();
         drop(self.work);

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Queue, Way};
 use crate::broken::Broken;
@@ -12,16 +12,26 @@ use crate::error::Error;
 use crate::item::{Item, PENDING};
 
 impl<P: Platform> Queue<P> {
-    /// An item is on a timer for the queue from now on.
-    pub(crate) fn begin_delays(&self) {
-        // Relaxed: the caller has a handle, and is read after the last one went.
-        if self.delays.load(Ordering::Relaxed) == 0 {
-            self.delays.store(1, Ordering::Relaxed);
-        }
+    /// An item is on a timer for the queue from now on. The caller has a handle of the queue.
+    pub(crate) fn begin_delay(&self) {
+        // Relaxed: it is read after the last handle has gone.
+        self.delays.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has the timer look for items whose queue is gone. After the gate was closed.
-    pub(crate) fn end_delays(&self) {
+    /// An item is not on a timer for the queue any more.
+    pub(crate) fn end_delay(&self) {
+        // Relaxed: where it is read too early, the timer looks in vain.
+        self.delays.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Items that are on a timer for the queue.
+    #[cfg(test)]
+    pub(crate) fn delays(&self) -> u32 {
+        self.delays.load(Ordering::Relaxed)
+    }
+
+    /// Has the timer look for items whose queue is gone, if there are any. After the gate was closed.
+    pub(crate) fn abandon_delays(&self) {
         if self.delays.load(Ordering::Relaxed) != 0 {
             self.inner().timer.sweep();
         }

@@ -84,6 +84,33 @@ fn the_end_lets_go_of_everything() {
     assert_eq!(dropped, 49);
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "it is about time")]
+fn the_thread_has_time_for_deadlines_where_many_queues_end() {
+    let timer = timer();
+    let owners: Vec<_> = (0..20_000).map(|_| Owner::new(&timer)).collect();
+    for owner in &owners {
+        owner.arm_in(Duration::from_secs(1000));
+    }
+    let thread = timer.shared.thread.lock().expect("it was started");
+    // When it has expired, the others are on the wheel.
+    let last = Owner::new(&timer);
+    last.arm_in(Duration::ZERO);
+    last.wait(1);
+    let cpu = || Linux::cpu_time(thread).expect("it is alive");
+    let (begin, used) = (Linux::now(), cpu());
+    while Linux::now() - begin < 300 * MILLISECOND {
+        timer.sweep();
+        Linux::yield_now();
+    }
+    let (passed, used) = (Linux::now() - begin, cpu().saturating_sub(used));
+    // A tenth, and what it takes to be woken, and one look that is not over.
+    assert!(used * 2 < passed, "{used:?} of {passed:?}");
+    assert!(used > Duration::ZERO);
+    end(&timer);
+    owners.iter().chain([&last]).for_each(Owner::check);
+}
+
 /// The timer of a runtime.
 fn timer_of(runtime: &Runtime) -> Arc<Timer<Linux>> {
     Arc::new(Timer { shared: Arc::clone(&runtime.inner().timer.shared) })
