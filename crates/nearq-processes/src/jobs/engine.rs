@@ -27,7 +27,7 @@ use super::input::{Group, Inputs};
 use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
-use super::running::{Running, next_ended};
+use super::running::{Running, next_ended, wait_for_all_that_ended};
 use super::signals::{Signal, Signals, stop_here};
 use super::template::Template;
 use super::tree;
@@ -489,16 +489,14 @@ impl<'a> Engine<'a> {
         // Those with more rights than this process.
         let mut out_of_reach = BTreeSet::new();
         loop {
-            loop {
-                match next_ended() {
-                    Ok(Some(_)) => {}
-                    Ok(None) => break,
-                    Err(()) => return,
-                }
+            if !wait_for_all_that_ended() {
+                return;
             }
             let mut left = tree::left_over();
             left.retain(|pid| !out_of_reach.contains(pid));
             if left.is_empty() || begin.elapsed() > GRACE * 2 {
+                // Those that have ended during the look.
+                wait_for_all_that_ended();
                 return;
             }
             let signal = if begin.elapsed() < GRACE { libc::SIGTERM } else { libc::SIGKILL };

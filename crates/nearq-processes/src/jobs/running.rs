@@ -94,3 +94,14 @@ pub(crate) fn next_ended() -> Result<Option<(u32, c_int, rusage)>, ()> {
         Err(_) => Err(()),
     }
 }
+
+/// Waits for all children that have ended by now. False where there are no children.
+pub(crate) fn wait_for_all_that_ended() -> bool {
+    loop {
+        match next_ended() {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(()) => return false,
+        }
+    }
+}
