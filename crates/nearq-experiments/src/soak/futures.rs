@@ -16,7 +16,7 @@ use nearq_sim::{Sim, compute};
 
 use super::ledger::{Ledger, Unit};
 use super::plan::{Body, FuturePlan, Handle, Member, Pause, SetEnd, Step};
-use super::program::{Actor, Captured, Stage, me, note};
+use super::program::{Actor, Answer, Captured, Stage, drop_quietly, me, note};
 use super::steps::poll_once;
 
 /// What a closure has with it, and drops at its end.
@@ -24,8 +24,8 @@ pub(super) type Luggage = Box<dyn Any + Send>;
 
 /// A handle that is joined at the end: of a closure, and whether it panics; or of a future.
 pub(super) enum Kept {
-    Closure(Unit, bool, JoinHandle<Unit, Sim>),
-    Future(usize, bool, JoinHandle<usize, Sim>),
+    Closure(Unit, bool, JoinHandle<Answer, Sim>),
+    Future(usize, bool, JoinHandle<Answer, Sim>),
 }
 
 /// How long the thread outside sleeps between its looks: longer and longer while there is nothing.
@@ -122,7 +122,8 @@ impl Program {
             plan: Arc::clone(plan),
             at: 0,
             place: None,
-            _captured: Captured::new(&stage.ledger, format!("future {number}")),
+            _captured: Captured::new(&stage.ledger, format!("future {number}"))
+                .that_panics(stage.plan.hardships.drops_panic),
             _pinned: PhantomPinned,
         }
     }
@@ -155,9 +156,9 @@ impl Program {
 }
 
 impl Future for Program {
-    type Output = usize;
+    type Output = Answer;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<usize> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         // SAFETY: nothing is moved out of it.
         let this = unsafe { self.get_unchecked_mut() };
         let ledger = Arc::clone(&this.stage.ledger);
@@ -180,7 +181,7 @@ impl Future for Program {
         if this.plan.panics {
             resume_unwind(Box::new(panic_text(this.number)));
         }
-        Poll::Ready(this.number)
+        Poll::Ready(Answer::new(this.number, this.stage.plan.hardships.drops_panic))
     }
 }
 
@@ -192,6 +193,11 @@ impl Drop for Program {
 
 fn panic_text(future: usize) -> String {
     format!("future {future} panics on purpose")
+}
+
+/// The text with which the drop of what a future captured panics.
+fn drop_text(future: usize) -> String {
+    Captured::text(&format!("future {future}"))
 }
 
 impl Stage {
@@ -208,7 +214,7 @@ impl Stage {
         note(format_args!("future {future} spawned on queue-{number}"));
         self.let_go(number, queue, Actor::default());
         match handle {
-            Handle::Drop => drop(joining),
+            Handle::Drop => drop_quietly(joining),
             Handle::Keep => kept.push(Kept::Future(future, plan.panics, joining)),
             Handle::Join => self.future_joined(future, plan.panics, joining.join()),
             Handle::Poll => match poll_once(&mut joining) {
@@ -234,10 +240,11 @@ impl Stage {
         }
     }
 
-    fn future_joined(&self, future: usize, panics: bool, result: Result<usize, JoinError>) {
+    fn future_joined(&self, future: usize, panics: bool, result: Result<Answer, JoinError>) {
+        let result = result.map(Answer::joined);
         note(format_args!("has joined future {future}"));
         let right = match &result {
-            Ok(value) => !panics && *value == future,
+            Ok(answer) => !panics && answer.number == future,
             Err(JoinError::Cancelled) => true,
             Err(error) => panics && error.message() == Some(panic_text(future).as_str()),
         };
@@ -266,6 +273,7 @@ impl Stage {
         let Some(queue) = self.queue(number) else { return };
         let mut set = queue.join_set::<Joined>();
         let mut out = Members::default();
+        let drops_panic = self.plan.hardships.drops_panic;
         for member in members {
             match member {
                 Member::Closure(body) => {
@@ -278,7 +286,7 @@ impl Stage {
                         let _captured = captured;
                         let actor = Actor { within: Some(number), ..Actor::default() };
                         stage.run(unit, &body, actor, false, |_| body.panics);
-                        Joined::Closure(unit)
+                        Joined::Closure(Answer::new(unit, drops_panic))
                     });
                     self.ledger.end_call(call, true);
                     note(format_args!("closure {unit} spawned in a set on queue-{number}"));
@@ -303,7 +311,7 @@ impl Stage {
             _ => out.closures.iter().map(|closure| self.ledger.begin_cancel(closure.0)).collect(),
         };
         match end {
-            SetEnd::Drop => drop(set),
+            SetEnd::Drop => drop_quietly(set),
             _ => {
                 if end == SetEnd::Cancel {
                     set.cancel_all();
@@ -343,12 +351,15 @@ impl Stage {
             self.ledger.violation("a set with members has none to join".into());
             return;
         };
+        let result = result.map(Joined::joined);
         let found = match &result {
-            Ok(Joined::Closure(unit)) => out.take_closure(|closure| closure == (*unit, false)),
-            Ok(Joined::Future(future)) => {
-                let found = out.take_future(|member| member == (*future, false));
+            Ok(Joined::Closure(answer)) => {
+                out.take_closure(|closure| closure == (answer.number, false))
+            }
+            Ok(Joined::Future(answer)) => {
+                let found = out.take_future(|member| member == (answer.number, false));
                 if found {
-                    self.ledger.future_joined(*future, false);
+                    self.ledger.future_joined(answer.number, false);
                 }
                 found
             }
@@ -360,7 +371,11 @@ impl Stage {
                 let text = error.message().unwrap_or_default();
                 out.take_closure(|(unit, panics)| {
                     panics && text == super::program::panic_text(unit)
-                }) || out.take_future(|(future, panics)| panics && text == panic_text(future))
+                }) || out.take_future(|(future, panics)| {
+                    // The member's own future drops the program's, as a part of its last poll.
+                    let drops = self.plan.hardships.drops_panic;
+                    panics && text == panic_text(future) || drops && text == drop_text(future)
+                })
             }
         };
         if !found {
@@ -369,11 +384,20 @@ impl Stage {
     }
 }
 
-/// The result of a set's member: its number.
+/// The result of a set's member.
 #[derive(Debug)]
 enum Joined {
-    Closure(Unit),
-    Future(usize),
+    Closure(Answer),
+    Future(Answer),
+}
+
+impl Joined {
+    fn joined(self) -> Self {
+        match self {
+            Joined::Closure(answer) => Joined::Closure(answer.joined()),
+            Joined::Future(answer) => Joined::Future(answer.joined()),
+        }
+    }
 }
 
 /// The members of a set that have not been joined by name, whether they panic, and whether what they captured is still there.

@@ -7,7 +7,7 @@ use nearq_platform::Platform;
 use nearq_sim::Sim;
 
 use super::ledger::Unit;
-use super::program::{Actor, Item, Stage, note};
+use super::program::{Actor, Answer, Item, Stage, note};
 use super::steps::poll_once;
 
 /// After its time an item is where it is to be, or refused, within this time.
@@ -172,7 +172,7 @@ impl Stage {
     }
 
     /// Cancels a closure, and joins it.
-    pub(super) fn cancel_closure(&self, unit: Unit, panics: bool, handle: JoinHandle<Unit, Sim>) {
+    pub(super) fn cancel_closure(&self, unit: Unit, panics: bool, handle: JoinHandle<Answer, Sim>) {
         let cancel = self.ledger.begin_cancel(unit);
         let cancelled = handle.cancel();
         note(format_args!("closure {unit} cancelled: {cancelled}"));

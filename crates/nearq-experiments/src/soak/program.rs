@@ -68,8 +68,7 @@ impl Deref for Item {
 
 impl Drop for Item {
     fn drop(&mut self) {
-        let work = self.0.take();
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+        drop_quietly(self.0.take());
     }
 }
 
@@ -93,13 +92,14 @@ impl Captured {
         self
     }
 
-    fn text(&self) -> String {
-        format!("what {} captured panics on purpose", self.by)
+    /// What the drop of something panics with.
+    pub(super) fn text(by: &str) -> String {
+        format!("what {by} captured panics on purpose")
     }
 
     /// What its drop panics with, if it does.
     pub(super) fn panic_text(&self) -> Option<String> {
-        self.panics.then(|| self.text())
+        self.panics.then(|| Self::text(&self.by))
     }
 
     /// The function runs: what it captured is dropped as a part of it.
@@ -112,9 +112,41 @@ impl Drop for Captured {
     fn drop(&mut self) {
         self.ledger.captured(&self.by, -1);
         if self.panics && !std::thread::panicking() {
-            resume_unwind(Box::new(self.text()));
+            resume_unwind(Box::new(Self::text(&self.by)));
         }
     }
+}
+
+/// What a closure or a future returns: its number. Its drop may panic.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) number: usize,
+    panics: bool,
+}
+
+impl Answer {
+    pub(super) fn new(number: usize, panics: bool) -> Self {
+        Answer { number, panics }
+    }
+
+    /// The same, for the thread that joins: its drop does not panic.
+    pub(super) fn joined(mut self) -> Self {
+        self.panics = false;
+        self
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.panics && !std::thread::panicking() {
+            resume_unwind(Box::new(format!("the result of {} panics on purpose", self.number)));
+        }
+    }
+}
+
+/// Drops what has a result that may be there already, and whose drop may panic.
+pub(super) fn drop_quietly(value: impl Sized) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
 /// Writes a line into the trace. Costs no virtual time.
@@ -391,7 +423,11 @@ impl Stage {
     fn check_counts(&self) {
         for number in 0..self.plan.queues.len() {
             let Some(queue) = self.queue(number) else { continue };
-            let (executed, panicked) = self.ledger.counts(number);
+            let (executed, mut panicked) = self.ledger.counts(number);
+            if self.plan.hardships.drops_panic {
+                // A future, or a result that nobody is there to take, is dropped as a part of the execution that ends it.
+                panicked = *panicked.start()..=*executed.end();
+            }
             let count = |of: fn(&nearq::LinkStatistics) -> u64| -> u64 {
                 queue.statistics().iter().map(of).sum()
             };

@@ -15,7 +15,9 @@ use nearq_sim::{Sim, compute};
 use super::futures::{Kept, Luggage};
 use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
-use super::program::{Actor, Captured, Item, PATIENCE, Stage, note, panic_text};
+use super::program::{
+    Actor, Answer, Captured, Item, PATIENCE, Stage, drop_quietly, note, panic_text,
+};
 
 /// The shortest and the longest slice that may be asked for.
 pub(super) const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
@@ -54,7 +56,7 @@ impl Stage {
             Step::Spawn { queue, body, handle } => {
                 let Some((unit, joining)) = self.spawn(*queue, body, actor, None) else { return };
                 match handle {
-                    Handle::Drop => drop(joining),
+                    Handle::Drop => drop_quietly(joining),
                     Handle::Keep => kept.push(Kept::Closure(unit, body.panics, joining)),
                     Handle::Cancel => self.cancel_closure(unit, body.panics, joining),
                     Handle::Join => self.joined(unit, body.panics, joining.join()),
@@ -182,19 +184,20 @@ impl Stage {
         body: &Arc<Body>,
         actor: Actor<'_>,
         luggage: Option<Luggage>,
-    ) -> Option<(Unit, JoinHandle<Unit, Sim>)> {
+    ) -> Option<(Unit, JoinHandle<Answer, Sim>)> {
         let queue = self.queue(number)?;
         let unit = self.ledger.add_closure();
         let call = self.ledger.begin_call(unit, number, actor.cpu);
         let (stage, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger, self.name(unit)));
         // A closure whose drop wakes others must not panic: the simulated machine stands still while it unwinds.
-        let captured = captured.that_panics(self.plan.hardships.drops_panic && luggage.is_none());
+        let panics = self.plan.hardships.drops_panic;
+        let captured = captured.that_panics(panics && luggage.is_none());
         let closure = move || {
             let _captured = (captured.used(), luggage);
             let actor = Actor { within: Some(number), ..Actor::default() };
             stage.run(unit, &body, actor, false, |_| body.panics);
-            unit
+            Answer::new(unit, panics)
         };
         let handle = if self.plan.is_drained(number) {
             queue.try_spawn(closure).ok()
@@ -282,9 +285,10 @@ impl Stage {
     }
 
     /// A closure has been joined: its result is its own number, or its panic.
-    pub(super) fn joined(&self, unit: Unit, panics: bool, result: Result<Unit, JoinError>) {
+    pub(super) fn joined(&self, unit: Unit, panics: bool, result: Result<Answer, JoinError>) {
+        let result = result.map(Answer::joined);
         let right = match &result {
-            Ok(value) => !panics && *value == unit,
+            Ok(answer) => !panics && answer.number == unit,
             Err(error) => panics && error.message() == Some(panic_text(unit).as_str()),
         };
         if !right {
@@ -295,7 +299,7 @@ impl Stage {
         note(format_args!("has joined closure {unit}"));
     }
 
-    fn poll(&self, unit: Unit, panics: bool, mut handle: JoinHandle<Unit, Sim>) {
+    fn poll(&self, unit: Unit, panics: bool, mut handle: JoinHandle<Answer, Sim>) {
         let waker = Waker::from(Arc::new(Bell(Arc::clone(&self.ledger))));
         // Counted before the poll: it may be called before the poll returns.
         self.ledger.wakers(1);
