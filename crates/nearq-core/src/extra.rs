@@ -194,9 +194,16 @@ impl<P: Platform> Attachment<P> {
     #[inline]
     pub(crate) unsafe fn free(&mut self) {
         let word = self.0.load(Ordering::Acquire);
-        if word.is_null() {
-            return;
+        if !word.is_null() {
+            // SAFETY: as the caller says.
+            unsafe { Self::free_contents(word) };
         }
+    }
+
+    /// # Safety
+    /// As for [`free`](Self::free); the word is the attachment's.
+    #[inline(never)]
+    unsafe fn free_contents(word: *mut Extra<P>) {
         if let Some(extra) = Self::pointer_in(word) {
             // SAFETY: made by `extra_or_new`, no other thread has the item, and this is the only call.
             drop(unsafe { Box::from_raw(extra.as_ptr()) });

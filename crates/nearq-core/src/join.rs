@@ -158,17 +158,24 @@ impl<T, P: Platform> JoinHandle<T, P> {
         // Acquire: the result.
         let word = self.state().load(Ordering::Acquire);
         if word & DONE == 0 {
-            if !is_of_this_process::<P>(word) {
-                return Err(JoinError::Cancelled);
-            }
-            let Some(beside) = Beside::begin(&self.head().item) else {
-                return Err(JoinError::Deadlock);
-            };
-            blocking::<P, _>(|| self.wait());
-            drop(beside);
+            self.wait_beside_others(word)?;
         }
         // SAFETY: DONE was read with acquire, and this is the only handle.
         unsafe { (self.kind().take)(self.item) }
+    }
+
+    /// Waits as an item does, if the caller is one. `word` is the state.
+    #[cold]
+    fn wait_beside_others(&self, word: u64) -> Result<(), JoinError> {
+        if !is_of_this_process::<P>(word) {
+            return Err(JoinError::Cancelled);
+        }
+        let Some(beside) = Beside::begin(&self.head().item) else {
+            return Err(JoinError::Deadlock);
+        };
+        blocking::<P, _>(|| self.wait());
+        drop(beside);
+        Ok(())
     }
 
     /// The domain in which it is held back, if the caller's own item has a place there.

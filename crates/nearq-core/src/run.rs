@@ -39,15 +39,17 @@ pub(crate) use freeing::{free, free_if_over, outside_item};
 /// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
 /// short beside what a person notices.
 const TURN: Duration = Duration::from_millis(1);
+// In nanoseconds, because they are compared for each batch.
+
 /// Items shorter than this are taken in growing batches: the lock (some 10 ns) would show.
-const SHORT_ITEM: Duration = Duration::from_micros(5);
+const SHORT_ITEM: u64 = 5_000;
 /// What waits is worth another worker from here on: a wake-up costs some 10 us, and whoever is woken may take the CPU from the
 /// issuer.
-const WORTH_WAKING: Duration = Duration::from_micros(100);
+const WORTH_WAKING: u64 = 100_000;
 /// Items longer than this are taken one by one: others would wait behind them.
-const LONG_ITEM: Duration = Duration::from_micros(20);
+const LONG_ITEM: u64 = 20_000;
 /// How often a busy worker reads its CPU clock (a system call, some 100 ns).
-const ACCOUNT_EVERY: Duration = Duration::from_millis(1);
+const ACCOUNT_EVERY: u64 = 1_000_000;
 
 /// Why a worker goes to sleep although there is work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +78,8 @@ pub(crate) struct Runner<'a, P: Platform> {
     memory: WorkerMemory,
     /// Items to take at a time.
     limit: usize,
-    /// How long an item took in the last batch, on average.
-    each: Duration,
+    /// How long an item took in the last batch, on average; in nanoseconds.
+    each: u64,
     /// When it got its place.
     turn: Instant,
     /// CPU time when it was last read, and when that was.
@@ -134,7 +136,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             place,
             memory: WorkerMemory::new(&inner.homes),
             limit: 1,
-            each: Duration::MAX,
+            each: u64::MAX,
             turn: now,
             cpu_time: P::cpu_time(P::current_thread()).unwrap_or_default(),
             accounted: now,
@@ -226,9 +228,9 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
             let end = P::now();
             self.ran = self.ran.saturating_add(count);
-            self.adapt(end - begin, count);
+            self.adapt(end.nanos_since(begin), count);
             begin = end;
-            if end - self.accounted >= ACCOUNT_EVERY {
+            if end.nanos_since(self.accounted) >= ACCOUNT_EVERY {
                 self.account(end);
             }
             // By the monitor: to read the machine takes a millisecond of CPU time, for which a worker beside many threads would wait
@@ -273,7 +275,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         if !self.context.brisk.get() {
             self.pool.call_worker();
-        } else if self.each * self.pool.listed() >= WORTH_WAKING {
+        } else if self.each.saturating_mul(self.pool.listed().into()) >= WORTH_WAKING {
             self.pool.call_idle_worker();
         } else {
             // This worker's next item may be one that blocks.
@@ -282,11 +284,11 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     /// Takes more items at a time while they are short, one by one while they are long.
-    fn adapt(&mut self, time: Duration, count: u32) {
+    fn adapt(&mut self, nanos: u64, count: u32) {
         if count == 0 {
             return;
         }
-        self.each = time / count;
+        self.each = nanos / u64::from(count);
         if self.each < SHORT_ITEM {
             self.limit = (self.limit * 2).min(CAPACITY);
         } else if self.each > LONG_ITEM {
@@ -305,7 +307,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let ran = self.run_item::<true>(item);
         if ran == Ran::Here {
             let now = P::now();
-            if now - self.accounted >= ACCOUNT_EVERY {
+            if now.nanos_since(self.accounted) >= ACCOUNT_EVERY {
                 self.account(now);
             }
         }
