@@ -15,8 +15,24 @@ pub(crate) fn failed(error: nearq_report::Error) -> Failure {
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::run)?;
-    print_json(&(text + "\n"))
+    print_json(&json_text(value)?)
+}
+
+/// A value as JSON, to be printed or written to a file by what escapes it.
+fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(value).map_err(Failure::run)? + "\n")
+}
+
+/// Writes a value as JSON to a file that the option `option` names, or prints it for `-`.
+pub(crate) fn json_to(
+    option: &str,
+    path: &Path,
+    value: &impl serde::Serialize,
+) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return json(value);
+    }
+    write(option, path, &escaped_json(&json_text(value)?))
 }
 
 /// Writes a file that the option `option` names.

@@ -45,6 +45,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nearq_command::threads;
 use nearq_control::client::Client;
 use nearq_control::protocol::{GetProcess, Process};
 use ratatui::crossterm::event::Event;
@@ -158,7 +159,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let timing = !options.no_timing;
     let source = Source { pid, client, interval: options.interval, timing, answers: sender };
     let (questions, asked) = mpsc::channel();
-    thread::spawn(move || source.run(&asked));
+    threads::start("source", move || source.run(&asked))?;
     watch(&mut state, &mut screen, &happened, &questions)
 }
 

@@ -21,11 +21,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nearq_command::signals;
+use nearq_command::{signals, threads};
 use nearq_control::client::{ClientError, Replies};
 use nearq_control::protocol::{self, GetProcess, TraceBatch};
 
@@ -171,8 +170,7 @@ fn read(replies: Replies<protocol::Trace>, sender: SyncSender<Message>) -> Resul
         // Where nobody listens any more, nobody misses it.
         let _ = sender.send(Message::Over(None));
     };
-    let started = thread::Builder::new().name("reader".into()).spawn(read);
-    started.map(drop).map_err(|error| Failure::run(format!("no thread can be started: {error}")))
+    threads::start("reader", read)
 }
 
 /// The next message; none when the time is over.

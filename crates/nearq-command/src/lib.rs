@@ -10,6 +10,7 @@
 //! | `exposition` | the formats of metrics |
 //! | `help` | help laid out for the width of the terminal |
 //! | `signals` | the first signal as a message, so that a command ends in an orderly way |
+//! | `threads` | threads that the system may refuse |
 //! | `screen` | what the terminal is like, and text for it |
 //!
 //! `tests/guest` and `tests/help` are for the tests of the commands: the former boots virtual machines, the latter looks at help.
@@ -26,6 +27,7 @@ pub mod output;
 mod patient;
 pub mod screen;
 pub mod signals;
+pub mod threads;
 
 pub use failure::{Failure, INPUT, RUN};
 pub use help::{for_width, laid_out};

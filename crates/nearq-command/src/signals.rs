@@ -8,13 +8,12 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::Failure;
+use crate::{Failure, threads};
 
 /// Those that ask for an orderly end.
 const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
@@ -42,8 +41,7 @@ pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result
             hear(number, name);
         }
     };
-    thread::Builder::new().name("signals".into()).spawn(wait).map_err(refused)?;
-    Ok(())
+    threads::start("signals", wait)
 }
 
 /// Has a write fail that makes a file larger than `ulimit -f` allows; else the signal SIGXFSZ would end the command without a word.

@@ -9,10 +9,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nearq_command::threads;
 use nearq_scx_policy::layout::{Nq, Weights};
 use nearq_topology::{CpuSet, Topology};
 use rustix::process::{Pid, Signal, kill_process};
@@ -300,8 +300,7 @@ impl Session<'_> {
             // Nobody listens any more: we end anyway.
             let _ = sender.send(Happened::Ended(status));
         };
-        let thread = thread::Builder::new().name("command".into()).spawn(wait);
-        thread.map(drop).map_err(|error| Failure::run(format!("no thread can be made: {error}")))
+        threads::start("command", wait)
     }
 
     /// Passes a signal on to the command; whether there is one. What a terminal sends, SIGINT, the command has got too.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use libbpf_rs::MapHandle;
+use nearq_command::threads;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
@@ -61,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
     let keys = if is_watched { Keys::of(io::stdin()) } else { None };
     if keys.is_some() {
-        thread::spawn(move || hear(io::stdin(), &sender));
+        threads::start("keys", move || hear(io::stdin(), &sender))?;
     }
     let (mut before, mut at) = (look(&state)?, Instant::now());
     let mut shown = 0;

@@ -125,12 +125,7 @@ impl Shown {
         }
         if let Some(path) = &options.json {
             let value = account::json(options, &reports, &self.nodes, outcome);
-            let written = if path.as_os_str() == "-" {
-                output::json(&value)
-            } else {
-                let text = serde_json::to_string_pretty(&value).map_err(Failure::run)?;
-                output::write("--json", path, &(text + "\n"))
-            };
+            let written = output::json_to("--json", path, &value);
             self.lost.extend(written.err().map(|failure| failure.to_string()));
         }
         let mut errors = outcome.errors.clone();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use nearq_command::Patient;
 use nearq_command::screen::{UNKNOWN, is_steered};
+use nearq_command::{Patient, threads};
 use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm;
@@ -96,7 +96,7 @@ impl Screen {
             }
         }));
         let (sender, receiver) = mpsc::channel();
-        hear_signals(sender.clone()).map_err(unusable)?;
+        hear_signals(sender.clone())?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(
             AT_ONCE,
             Patient::stdout().map_err(unusable)?,
@@ -106,7 +106,7 @@ impl Screen {
         let mut screen = Screen { terminal: terminal.map_err(unusable)? };
         screen.enter().map_err(unusable)?;
         let keys = sender.clone();
-        thread::spawn(move || hear_keys(&keys));
+        threads::start("keys", move || hear_keys(&keys))?;
         Ok((screen, sender, receiver))
     }
 
@@ -202,17 +202,17 @@ fn hear_keys(sender: &Sender<Happened>) {
     }
 }
 
-fn hear_signals(sender: Sender<Happened>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT])?;
-    thread::spawn(move || {
+fn hear_signals(sender: Sender<Happened>) -> Result<(), Failure> {
+    let heard = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT];
+    let mut signals = Signals::new(heard).map_err(unusable)?;
+    threads::start("signals", move || {
         let _guard = Guard(sender.clone());
         for signal in signals.forever() {
             if sender.send(Happened::Signal(signal)).is_err() {
                 return;
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// What reading keys failed with.

@@ -90,3 +90,32 @@ impl Drop for Folder {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// Runs a command as a user that may have so many processes and threads, and has no others; none where that cannot be arranged.
+pub(crate) fn output_with_few_processes(
+    command: &mut Command,
+    most: libc::rlim_t,
+) -> Option<Output> {
+    const USER: u32 = 61_234;
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        skipped("the limit on processes", "it needs a user of its own", "run the tests as root");
+        return None;
+    }
+    command.uid(USER).gid(USER).current_dir("/");
+    let limit = move || {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the structure is initialised. The call may be made between fork and exec.
+        let refused = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
+        if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: it makes one system call and touches no memory of others.
+    unsafe { command.pre_exec(limit) };
+    match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            skipped("the limit on processes", "others may not read the build's folder", "chmod it");
+            None
+        }
+        output => Some(output.unwrap()),
+    }
+}

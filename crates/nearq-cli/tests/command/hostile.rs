@@ -4,7 +4,7 @@ use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,13 +91,28 @@ fn answers_without_end_end_each_command() {
 }
 
 #[test]
-fn a_byte_now_and_then_does_not_hold_up_the_list() {
-    let end = Instant::now() + Duration::from_secs(30);
+fn a_byte_now_and_then_holds_up_no_command() {
+    let end = Instant::now() + Duration::from_mins(1);
     let hostile = Hostile::start("slow", move |_| {
         thread::sleep(Duration::from_millis(200));
         if Instant::now() < end { b" ".to_vec() } else { vec![0] }
     });
-    assert!(hostile.listed().contains("no whole answer came in time"), "{}", hostile.listed());
+    // At once, because each waits.
+    let running = ASKING.map(|(name, rest)| {
+        let mut command = hostile.command(name, rest);
+        (name, command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+    });
+    let mut ended = vec![("ps", hostile.listed())];
+    for (name, child) in running {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "nearq {name}: {}", errors(&output));
+        ended.push((name, errors(&output)));
+    }
+    assert!(Instant::now() < end, "they ended with the answer");
+    for (name, line) in ended {
+        assert!(line.contains("no whole answer came in time"), "nearq {name}: {line}");
+        assert_eq!(line.lines().count(), 1, "nearq {name}: {line}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How `nearq run` ends: by signals, by limits of the system, by a reader who goes away; and that nothing of it lives on.
 
-use crate::common::{Folder, errors, nearq, skipped};
+use crate::common::{Folder, errors, nearq, output_with_few_processes, skipped};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -283,35 +283,12 @@ fn a_reader_who_takes_his_time_keeps_nobody_from_ending_it() {
 
 #[test]
 fn more_jobs_than_the_limit_on_processes_wait_for_their_turn() {
-    use std::os::unix::process::CommandExt as _;
-    // A user of its own, who has no other processes.
-    const USER: u32 = 61_234;
-    // The command, its guard and its printer are three.
-    const LIMIT: libc::rlim_t = 7;
-    // SAFETY: no arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        skipped("the limit on processes", "it needs a user of its own", "run the tests as root");
-        return;
-    }
     let numbers: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
     let mut command = Command::new(crate::PROGRAM);
     command.args(["run", "-j0", "--json", "-", "sleep", "0.0{}", ":::"]).args(&numbers);
-    command.stdin(Stdio::null()).uid(USER).gid(USER).current_dir("/");
-    let limit = || {
-        let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
-        // SAFETY: the structure is initialised. The call may be made between fork and exec.
-        let refused = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
-        if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    };
-    // SAFETY: it makes one system call and touches no memory of others.
-    unsafe { command.pre_exec(limit) };
-    let output = match command.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            skipped("the limit on processes", "others may not read the build's folder", "chmod it");
-            return;
-        }
-        output => output.unwrap(),
-    };
+    command.stdin(Stdio::null());
+    // The command, its guard and its printer are three.
+    let Some(output) = output_with_few_processes(&mut command, 7) else { return };
     let said = errors(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said.lines().count(), 1, "once: {said}");

@@ -196,7 +196,7 @@ pub(crate) fn subcommands() -> Vec<String> {
 /// What a subcommand is asked: about the process `pid`, and about the machines in `files`.
 pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<String>> {
     let (sysfs, xml) = (format!("sysfs:{}", files.path("")), files.path("machine.xml"));
-    let [svg, trace] = [files.path("topo.svg"), files.path("trace.json")];
+    let [svg, trace, run] = ["topo.svg", "trace.json", "run.json"].map(|name| files.path(name));
     let scope = format!("affinity_scope={HOSTILE}");
     let all: &[&[&str]] = match subcommand {
         "topo" => &[
@@ -208,7 +208,12 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
             &["--scope", HOSTILE],
         ],
         // What jobs print is theirs.
-        "run" => &[&[HOSTILE, ":::", "input"], &["--jobs", HOSTILE]],
+        "run" => &[
+            &[HOSTILE, ":::", "input"],
+            &["--jobs", HOSTILE],
+            &["--json", &run, "--summary", "--verbose", "true", ":::", HOSTILE],
+            &["--json", "-", "--summary", "true", ":::", HOSTILE],
+        ],
         "homes" => &[&["--all"], &["--all", "--json"], &["--watch", HOSTILE]],
         "ps" => &[&[], &["--json"]],
         "dump" => &[
@@ -326,7 +331,7 @@ fn nothing_that_others_wrote_steers_the_terminal() {
         }
         assert!(told || !tell.contains(&subcommand.as_str()), "nearq {subcommand} shows nothing");
     }
-    for name in ["topo.svg", "trace.json"] {
+    for name in ["topo.svg", "trace.json", "run.json"] {
         check(name, &fs::read(files.path(name)).unwrap());
     }
 }

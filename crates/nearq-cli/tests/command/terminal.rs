@@ -1,12 +1,13 @@
 //! Terminals that are less than usual: one that does not know its size, and one that can only print.
 
-use crate::common::{errors, nearq};
+use crate::common::{errors, nearq, output_with_few_processes};
 use crate::served::Served;
 use crate::steering::{Answers, serve};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
+use std::thread;
 
 /// A terminal of unknown size: the side of the person, and that of the program.
 fn terminal() -> (File, OwnedFd) {
@@ -61,6 +62,47 @@ fn a_terminal_of_unknown_size_has_the_usual_one() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+#[test]
+fn the_screen_of_top_is_steered_by_no_process() {
+    let folder = serve("hostile-screen", Answers::Well);
+    let (mut person, program) = terminal();
+    let mut command = nearq();
+    command.args(["top", &std::process::id().to_string()]);
+    command.env("XDG_RUNTIME_DIR", folder.path("")).env("TERM", "xterm");
+    command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let screen = read_until(&mut person, "? help");
+    person.write_all(b"q").unwrap();
+    read_until(&mut person, "nothing");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(screen.contains("PWNED"), "nothing of the process is shown: {screen:?}");
+    let steers = |text: &&str| screen.contains(text);
+    let found = ["\u{1b}]", "\u{9b}", "\u{202e}", "\u{2066}", "\u{2028}", "\u{85}", "\u{200f}"];
+    assert_eq!(found.iter().find(|text| steers(text)), None, "{screen:?}");
+}
+
+#[test]
+fn top_without_threads_says_so_and_leaves_the_terminal_as_it_was() {
+    for threads in [1, 2] {
+        let (mut person, program) = terminal();
+        let mut command = nearq();
+        command.args(["top", "1"]).env("TERM", "xterm");
+        command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
+        // What it does with the terminal has to be read, or it waits.
+        let reader = thread::spawn(move || read_until(&mut person, "never"));
+        let Some(output) = output_with_few_processes(&mut command, threads) else { return };
+        drop(command);
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.starts_with("nearq: no thread can be started: "), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let screen = reader.join().unwrap();
+        let (entered, left) = (screen.contains("\x1b[?1049h"), screen.contains("\x1b[?1049l"));
+        assert_eq!(entered, left, "{screen:?}");
+    }
+}
+
 /// Runs a command on a terminal that can only print; gives back what that got.
 fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i32>, String) {
     let (mut person, program) = terminal();
@@ -111,5 +153,22 @@ fn a_terminal_that_can_only_print_gets_no_more_than_text() {
             printed.lines().count() > 0 && !printed.contains('\u{1b}'),
             "{arguments:?}: {printed:?}"
         );
+    }
+}
+
+#[test]
+fn the_bar_of_run_is_drawn_where_it_can_be_cleared() {
+    for (term, draws) in [("xterm", true), ("dumb", false)] {
+        let (mut person, program) = terminal();
+        let mut command = nearq();
+        command.args(["run", "-j1", "sh", "-c", "echo printed; sleep 1", ":::", "1", "2"]);
+        command.env("TERM", term).stdout(program.try_clone().unwrap()).stderr(program);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        // The other side is closed at the end.
+        let printed = read_until(&mut person, "never");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{printed:?}");
+        assert_eq!(printed.matches("printed").count(), 2, "{printed:?}");
+        assert_eq!(printed.contains('\u{1b}'), draws, "{term}: {printed:?}");
     }
 }
