@@ -149,6 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         settle: settled.settle,
         measured: settled.measured,
         signals: &interrupts,
+        has_set: false,
     };
     let outcome = try_all(&mut trial, &plan, &settled, &mut rounds).and_then(|()| {
         let verdict = rounds.verdict(settled.goal);
@@ -160,9 +161,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         trial.keep()?;
         Ok((verdict, Some(set)))
     });
+    let has_set = trial.has_set;
     // The process takes back what is not kept.
     drop(client);
-    let (verdict, kept) = outcome.map_err(|stop| ended(options.pid, queue.id, &before, &stop))?;
+    let (verdict, kept) = match outcome {
+        Ok(outcome) => outcome,
+        Err(Stop::Failed(failure)) if !has_set => return Err(failure),
+        Err(stop) => return Err(ended(options.pid, queue.id, &before, &stop)),
+    };
     let applied = kept.is_some();
     let after = kept.unwrap_or(before);
     await_configured(options.pid, queue.id, &after)?;
@@ -245,6 +251,10 @@ fn try_all(
 fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -> Failure {
     Failure::run(match await_configured(pid, queue, before) {
         Ok(()) => format!("{stop}; restored: {}", words(before)),
+        // It may not answer any more: that is why it has ended.
+        Err(failure) if failure.to_string() == stop.to_string() => {
+            format!("{stop}; whether all is as before is not known")
+        }
         Err(failure) => format!("{stop}; whether all is as before is not known: {failure}"),
     })
 }

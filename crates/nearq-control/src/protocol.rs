@@ -149,7 +149,9 @@ pub struct Set {
     pub queue: Option<String>,
     /// Values by key, as the kernel's files have them.
     pub changes: BTreeMap<String, String>,
-    /// Takes the changes back when the connection is closed, whoever closes it, unless [`Keep`] was called.
+    /// Takes the changes back when the connection is closed, whichever side closes it, unless [`Keep`] was called. Refused
+    /// ([`Refusal::Busy`]) where another connection has changed one of the keys like that. A change without it takes the key from such a
+    /// connection, and stays.
     #[serde(default)]
     pub until_closed: bool,
 }

@@ -62,6 +62,8 @@ pub(super) struct Trial<'t> {
     pub(super) measured: Duration,
     /// Signals.
     pub(super) signals: &'t Receiver<&'static str>,
+    /// Whether anything has been set.
+    pub(super) has_set: bool,
 }
 
 impl Trial<'_> {
@@ -93,6 +95,7 @@ impl Trial<'_> {
             until_closed: true,
         };
         let settings = self.client.call(&set).map_err(attach::failure)?.settings;
+        self.has_set = true;
         Ok(configured(&queue_of(settings, self.id).ok_or_else(|| self.gone())?))
     }
 

@@ -14,7 +14,7 @@ use super::budget::own_cpu_time;
 use super::call::{Call, Error, SERVICE, reply};
 use super::interface;
 use super::limits::{MOST_EVENTS, MOST_HOLDING, MOST_TRACES};
-use super::undo::{Note, Undo};
+use super::undo::{Holder, Note, Undo};
 use crate::protocol::{
     Access, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics, INTERFACE, Keep, KeepReply,
     ProcessReply, Refusal, Request, Set, SettingsReply, StatisticsReply, Trace,
@@ -32,13 +32,15 @@ pub(super) struct Host {
     tracing: usize,
     /// Sessions that hold something, or have.
     holding: usize,
+    undo: Undo,
 }
 
 /// What one connection may do, and has asked for that ends with it.
 pub(super) struct Session {
     allowed: Access,
     timing: bool,
-    undo: Undo,
+    /// By which it is known to hold values, once it has changed some.
+    holder: Option<Holder>,
     trace: Option<Box<dyn Tracing>>,
     /// Whether it is counted among those that hold something.
     counted: bool,
@@ -55,7 +57,7 @@ pub(super) struct Outcome {
 
 impl Session {
     pub(super) fn new(allowed: Access) -> Self {
-        Session { allowed, timing: false, undo: Undo::default(), trace: None, counted: false }
+        Session { allowed, timing: false, holder: None, trace: None, counted: false }
     }
 
     pub(super) fn is_tracing(&self) -> bool {
@@ -64,7 +66,7 @@ impl Session {
 
     /// Whether its end changes something.
     pub(super) fn holds_something(&self) -> bool {
-        self.timing || self.trace.is_some() || !self.undo.is_empty()
+        self.timing || self.trace.is_some() || self.holder.is_some()
     }
 
     /// What has happened to the items of its trace since it was asked last, and whether there is more; none where nothing has, and an
@@ -82,7 +84,8 @@ impl Session {
 
 impl Host {
     pub(super) fn new(subject: Box<dyn Subject>, access: Access) -> Self {
-        Host { subject, access, since: Instant::now(), timing: 0, tracing: 0, holding: 0 }
+        let (since, undo) = (Instant::now(), Undo::default());
+        Host { subject, access, since, timing: 0, tracing: 0, holding: 0, undo }
     }
 
     /// What a user may do; none where it may not even ask.
@@ -155,7 +158,9 @@ impl Host {
             Set::METHOD => Ok(last(&self.set(session, &call.parameters()?)?)),
             Keep::METHOD => {
                 let Keep {} = call.parameters()?;
-                session.undo.keep();
+                if let Some(holder) = session.holder.take() {
+                    self.undo.keep(holder);
+                }
                 Ok(last(&KeepReply {}))
             }
             Trace::METHOD => self.trace(session, call),
@@ -196,12 +201,18 @@ impl Host {
                        or ask as root";
             return Err(Refusal::NotPermitted { why: why.to_owned() });
         }
-        let note =
-            if wanted.until_closed { Some(Note::look(&*self.subject, wanted)?) } else { None };
+        let note = Note::look(&*self.subject, wanted)?;
+        let holder = session.holder.unwrap_or_else(|| self.undo.connection());
+        if wanted.until_closed {
+            self.undo.may_hold(holder, &note)?;
+        }
         let settings = self.subject.set(wanted.queue.as_deref(), &wanted.changes)?;
-        if let Some(note) = note {
-            session.undo.add(note);
+        if wanted.until_closed {
+            self.undo.add(holder, note);
+            session.holder = Some(holder);
             self.holds(session);
+        } else {
+            self.undo.stays(&note);
         }
         Ok(SettingsReply { settings })
     }
@@ -259,8 +270,9 @@ impl Host {
             let mut trace = Some(trace);
             guarded(&mut || drop(trace.take()));
         }
-        let mut undo = std::mem::take(&mut session.undo);
-        guarded(&mut || undo.set_back(&mut *self.subject));
+        if let Some(holder) = session.holder.take() {
+            guarded(&mut || self.undo.set_back(holder, &mut *self.subject));
+        }
         if std::mem::take(&mut session.timing) {
             self.timing -= 1;
             if self.timing == 0 {

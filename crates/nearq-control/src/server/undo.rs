@@ -1,11 +1,11 @@
 //! What is taken back when a connection ends.
 //!
 //! Before a change that is to last until the connection is closed, the old *configured* values of the same keys are noted, and of those that
-//! change along (`knobs::taken_along`); when it ends, for whatever reason, they are set again, the last change first. A key that is changed several times has the first note alone. A queue is
-//! noted by its number, so that another one that has its name by then is left alone.
+//! change along (`knobs::taken_along`); when it ends, for whatever reason, they are set again, the last change first. A key that is changed
+//! several times has the first note alone. A queue is noted by its number, so that another one that has its name by then is left alone.
 //!
-//! Two connections that change the same key do not know of each other: each sets back what it found. If the one that came first ends
-//! first, its note is overwritten by the second one's end, which sets back what the first had set.
+//! One connection at a time holds a key: a second one that wants to change it until it is closed is refused. It would find the first one's
+//! value, and set that back. A change that is to stay takes the key from the connection that holds it: then nothing is set back.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,17 @@ use crate::knobs::taken_along;
 use crate::protocol::{Refusal, Set, Setting};
 use crate::subject::Subject;
 
-/// Old values.
+/// Old values that connections hold.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
-    /// What is noted, the oldest first.
-    notes: Vec<Note>,
+    /// What is noted, the oldest first, and the connection for which it is.
+    notes: Vec<(Holder, Note)>,
+    connections: u64,
 }
+
+/// One of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder(u64);
 
 /// Old values of one queue, or of the process.
 #[derive(Debug)]
@@ -59,28 +64,54 @@ impl Note {
 }
 
 impl Undo {
-    pub(super) fn is_empty(&self) -> bool {
-        self.notes.is_empty()
+    /// A connection that holds nothing yet.
+    pub(super) fn connection(&mut self) -> Holder {
+        self.connections += 1;
+        Holder(self.connections)
     }
 
-    /// The change was made.
-    pub(super) fn add(&mut self, mut note: Note) {
-        for earlier in self.notes.iter().filter(|earlier| earlier.queue == note.queue) {
+    /// Refuses a change of what another connection holds.
+    pub(super) fn may_hold(&self, holder: Holder, note: &Note) -> Result<(), Refusal> {
+        let others =
+            self.notes.iter().filter(|(of, held)| *of != holder && held.queue == note.queue);
+        let mut keys = others.flat_map(|(_, held)| held.values.keys());
+        let Some(key) = keys.find(|key| note.values.contains_key(*key)) else { return Ok(()) };
+        let why = format!(
+            "{key} is being tried by another connection, which takes it back when it ends, as `nearq tune` does; try again then, or \
+             set it to stay"
+        );
+        Err(Refusal::Busy { why })
+    }
+
+    /// The change was made, until the connection ends.
+    pub(super) fn add(&mut self, holder: Holder, mut note: Note) {
+        let earlier =
+            self.notes.iter().filter(|(of, earlier)| *of == holder && earlier.queue == note.queue);
+        for (_, earlier) in earlier {
             note.values.retain(|key, _| !earlier.values.contains_key(key));
         }
         if !note.values.is_empty() {
-            self.notes.push(note);
+            self.notes.push((holder, note));
         }
     }
 
-    /// What was changed stays.
-    pub(super) fn keep(&mut self) {
-        self.notes.clear();
+    /// The change was made, and stays.
+    pub(super) fn stays(&mut self, note: &Note) {
+        for (_, held) in self.notes.iter_mut().filter(|(_, held)| held.queue == note.queue) {
+            held.values.retain(|key, _| !note.values.contains_key(key));
+        }
+        self.notes.retain(|(_, held)| !held.values.is_empty());
     }
 
-    /// Sets everything back.
-    pub(super) fn set_back(&mut self, subject: &mut dyn Subject) {
-        while let Some(note) = self.notes.pop() {
+    /// What the connection has changed stays.
+    pub(super) fn keep(&mut self, holder: Holder) {
+        self.notes.retain(|(of, _)| *of != holder);
+    }
+
+    /// Sets back everything that the connection has changed.
+    pub(super) fn set_back(&mut self, holder: Holder, subject: &mut dyn Subject) {
+        while let Some(index) = self.notes.iter().rposition(|(of, _)| *of == holder) {
+            let (_, note) = self.notes.remove(index);
             note.set_back(subject);
         }
     }

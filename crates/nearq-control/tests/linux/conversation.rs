@@ -350,15 +350,35 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
 }
 
 #[test]
-fn two_changes_of_one_key_are_each_taken_back_to_what_was_found() {
+fn one_connection_at_a_time_holds_a_key() {
     let (folder, shared) = (Folder::new("two"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut one = Client::connect_to(server.path()).unwrap();
     let mut other = Client::connect_to(server.path()).unwrap();
     one.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    let refused = other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap_err();
+    assert!(refused.to_string().contains("nice is being tried by another connection"), "{refused}");
+    assert_eq!(shared.value("crypt", "nice"), "1");
+    // Another key may be tried.
+    other.call(&set(Some("crypt"), &[("max_active", "4")], true)).unwrap();
+    drop(one);
+    until("what was there", || shared.value("crypt", "nice") == "0");
     other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap();
     drop(other);
-    until("what the other found", || shared.value("crypt", "nice") == "1");
-    drop(one);
-    until("what the one found", || shared.value("crypt", "nice") == "0");
+    until("what was there", || shared.value("crypt", "nice") == "0");
+}
+
+#[test]
+fn a_change_that_is_to_stay_is_not_taken_back_with_one_that_is_tried() {
+    let (folder, shared) = (Folder::new("stays"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut tries = Client::connect_to(server.path()).unwrap();
+    let mut user = Client::connect_to(server.path()).unwrap();
+    tries.call(&set(Some("crypt"), &[("nice", "1"), ("max_active", "4")], true)).unwrap();
+    tries.call(&set(None, &[("spin", "9")], true)).unwrap();
+    user.call(&set(Some("crypt"), &[("nice", "5")], false)).unwrap();
+    let before = shared.value("crypt", "max_active");
+    drop(tries);
+    until("the others are taken back", || shared.value("crypt", "max_active") != before);
+    assert_eq!(shared.value("crypt", "nice"), "5");
 }
