@@ -19,7 +19,7 @@ use clap::Args;
 use nearq_command::output::page;
 use nearq_processes::jobs::find;
 
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
 /// The program.
 const EXPERIMENTS: &str = "nearq-bench";
@@ -50,6 +50,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         build.run()?;
     }
     let program = program(&own, env::var_os("PATH").as_deref())?;
+    output::open()?;
     let error = Command::new(&program).args(env::args_os().skip(1)).exec();
     Err(Failure::run(format!("{}: {error}", program.display())))
 }

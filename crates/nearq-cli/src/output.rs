@@ -3,10 +3,10 @@
 use std::path::Path;
 
 pub(crate) use nearq_command::Failure;
-use nearq_command::file;
 pub(crate) use nearq_command::output::{
     escaped_json, print, print_aside, print_json, redraw, try_print,
 };
+use nearq_command::{Patient, file};
 
 /// A machine that there is not, or a measurement that failed.
 pub(crate) fn failed(error: nearq_report::Error) -> Failure {
@@ -33,6 +33,17 @@ pub(crate) fn json_to(
         return json(value);
     }
     write(option, path, &escaped_json(&json_text(value)?))
+}
+
+/// Whether there is a standard output, for programs that inherit it: where it is closed, they would find the `/dev/null` that the standard
+/// library opens in its place.
+///
+/// # Errors
+/// It is closed.
+pub(crate) fn open() -> Result<(), Failure> {
+    Patient::stdout().map(drop).map_err(|error| {
+        Failure::run(format!("standard output cannot be written: {error}; give one, or >/dev/null"))
+    })
 }
 
 /// Writes a file that the option `option` names.

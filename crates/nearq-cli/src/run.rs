@@ -249,6 +249,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         return output::print(&arguments::weights_help()).map(|()| ExitCode::SUCCESS);
     };
     let homes = options.homes(&machine, weights)?;
+    if !options.dry_run {
+        // The outputs of jobs and programs go there: that would show only afterwards, or nowhere, as they would get /dev/null.
+        output::open().map_err(|failure| Failure::with_status(OWN, failure))?;
+    }
     if options.tree {
         return tree::run(&options.tree(&machine, homes)?);
     }
@@ -260,12 +264,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         return Err(Failure::input(
             "-I{}: there is no {} in the command; write it where the input shall stand, or leave -I{} out: then the input is appended",
         ));
-    }
-    if !options.dry_run && !options.ungroup {
-        // Jobs' outputs go there; their input may be lost where that is found out afterwards.
-        Patient::stdout().map_err(|error| {
-            Failure::with_status(OWN, format!("standard output cannot be written: {error}"))
-        })?;
     }
     let each = Each { inputs: options.max_args, room: template.room() };
     let inputs = options.inputs(words, each)?;

@@ -1,10 +1,12 @@
 //! Files that a command writes: whole, or as they were before.
 //!
 //! The text goes into a file of another name in the same folder, which then takes the name. What is no ordinary file (a device, a
-//! pipe) is written as it is.
+//! pipe) is written as it is. So is an open descriptor of this process (`/dev/stdout`, `/dev/fd/3`), whatever it leads to: the shell that has
+//! opened it, and other output to it, would not see a file that replaces it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -25,9 +27,33 @@ pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
 /// It could not.
 pub fn probe(path: &Path) -> io::Result<()> {
     match Place::of(path)? {
-        Place::Itself => Ok(()),
+        Place::Itself | Place::Descriptor(_) => Ok(()),
         Place::Name { name, .. } => draft_beside(&name).map(drop),
     }
+}
+
+/// Whether it is an ordinary file, or will be: one can go back in it.
+///
+/// # Errors
+/// It could not be written.
+pub fn is_ordinary(path: &Path) -> io::Result<bool> {
+    Ok(matches!(Place::of(path)?, Place::Name { .. }))
+}
+
+/// Two of these files that are the same one, each with the option that names it: what is said of that.
+pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
+    let place = |path: &Path| match Place::of(path) {
+        Ok(Place::Name { name, .. }) => Some(name),
+        // What is written as it is may be written twice.
+        _ => None,
+    };
+    let places: Vec<_> = files.iter().map(|(option, path)| (option, path, place(path))).collect();
+    places.iter().enumerate().find_map(|(index, (option, path, place))| {
+        let earlier =
+            places[..index].iter().find(|earlier| place.is_some() && earlier.2 == *place)?;
+        let path = path.display();
+        Some(format!("{option} {path}: {} writes this file; give another one", earlier.0))
+    })
 }
 
 /// Writes the file.
@@ -35,11 +61,26 @@ pub fn probe(path: &Path) -> io::Result<()> {
 /// # Errors
 /// It cannot be written; then it is as it was before, or there is none. What is no ordinary file may have got a part.
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    begin(path, text).map(drop)
+}
+
+/// Writes the file as [`write()`] does, and gives it back, to be written on behind the text.
+///
+/// # Errors
+/// As of [`write()`].
+pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
+    let written_on = |mut file: File| file.write_all(text).map(|()| file);
     match Place::of(path)? {
-        Place::Itself => OpenOptions::new().write(true).open(path)?.write_all(text),
+        Place::Itself => written_on(OpenOptions::new().write(true).open(path)?),
+        Place::Descriptor(number) => {
+            // SAFETY: a file was found at this number. If the number is another file's by now, that is written instead, as it would be by a
+            // shell.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            written_on(descriptor.try_clone_to_owned()?.into())
+        }
         Place::Name { name, before } => {
             let mut draft = draft_beside(&name)?;
-            draft.write_all(text)?;
+            draft.write_all(text).map_err(plain)?;
             if let Some((permissions, user, group)) = before {
                 // Another user's file stays that user's, where the caller may leave it so.
                 let _ = fchown(draft.as_file(), Some(user), Some(group));
@@ -47,7 +88,7 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
             }
             // A disk may be full only now.
             draft.as_file().sync_all()?;
-            draft.persist(name).map(drop).map_err(|refused| refused.error)
+            draft.persist(name).map_err(|refused| refused.error)
         }
     }
 }
@@ -56,6 +97,8 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 enum Place {
     /// Into what is there.
     Itself,
+    /// Into this open descriptor.
+    Descriptor(RawFd),
     /// Into a draft, which becomes `name`; there was a file of that name with these permissions, user and group.
     Name { name: PathBuf, before: Option<(Permissions, u32, u32)> },
 }
@@ -64,27 +107,76 @@ impl Place {
     fn of(path: &Path) -> io::Result<Self> {
         let (name, before) = match fs::metadata(path) {
             Ok(data) if data.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(_) if let Some(number) = descriptor(path) => return Ok(Self::Descriptor(number)),
             Ok(data) if !data.is_file() => return Ok(Self::Itself),
             Ok(data) => {
                 // A file that may not be written is not replaced either.
                 OpenOptions::new().write(true).open(path)?;
                 (fs::canonicalize(path)?, Some((data.permissions(), data.uid(), data.gid())))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (absolute(path)?, None),
             Err(error) => return Err(error),
         };
         Ok(Self::Name { name, before })
     }
 }
 
-/// A file in the folder of another, of a name that no other has; removed unless it gets that one's name.
-fn draft_beside(name: &Path) -> io::Result<NamedTempFile<File>> {
-    let folder = match name.parent() {
+/// The number of this process's descriptor to which a path leads, by links or at once.
+fn descriptor(path: &Path) -> Option<RawFd> {
+    let own = fs::canonicalize("/proc/self/fd").ok()?;
+    let mut path = path.to_owned();
+    // As many links as the kernel follows.
+    for _ in 0..40 {
+        let (folder, name) = (folder_of(&path), path.file_name()?);
+        let folder = fs::canonicalize(folder).ok()?;
+        if folder == own {
+            return name.to_str()?.parse().ok();
+        }
+        let link = folder.join(name);
+        path = folder.join(fs::read_link(&link).ok()?);
+    }
+    None
+}
+
+/// The path of a file that there is not yet, by its folder's own name. A link that leads nowhere is followed.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..40 {
+        let Some(name) = path.file_name() else { break };
+        let folder = fs::canonicalize(folder_of(&path))?;
+        let whole = folder.join(name);
+        match fs::read_link(&whole) {
+            Ok(target) => path = folder.join(target),
+            Err(_) => return Ok(whole),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// The error without the name of the draft, which says nothing to a reader.
+fn plain(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inside| inside.source()?.downcast_ref::<io::Error>());
+    match cause.and_then(io::Error::raw_os_error) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => error,
+    }
+}
+
+/// A file in the folder of another, of a name that no other has; removed unless it gets that one's name.
+fn draft_beside(name: &Path) -> io::Result<NamedTempFile<File>> {
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
-    tempfile::Builder::new().prefix(".nearq-").suffix(".new").make_in(folder, open)
+    tempfile::Builder::new()
+        .prefix(".nearq-")
+        .suffix(".new")
+        .make_in(folder_of(name), open)
+        .map_err(plain)
 }
 
 #[cfg(test)]
@@ -132,6 +224,54 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.is_symlink());
+        assert_eq!(folder.names(), ["file", "link"]);
+    }
+
+    #[test]
+    fn an_open_descriptor_is_written_and_not_replaced() {
+        use std::os::fd::AsRawFd as _;
+        let folder = Folder::new("descriptor");
+        let (file, link) = (folder.0.join("file"), folder.0.join("link"));
+        fs::write(&file, "kept ").unwrap();
+        let open = OpenOptions::new().append(true).open(&file).unwrap();
+        let number = open.as_raw_fd();
+        let ways = [format!("/proc/self/fd/{number}"), format!("/dev/fd/{number}")];
+        symlink(&ways[1], &link).unwrap();
+        for path in [Path::new(&ways[0]), Path::new(&ways[1]), &link] {
+            assert!(!is_ordinary(path).unwrap());
+            probe(path).unwrap();
+            write(path, b"more ").unwrap();
+        }
+        (&open).write_all(b"last").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "kept more more more last");
+        assert_eq!(folder.names(), ["file", "link"]);
+    }
+
+    #[test]
+    fn one_file_by_two_names_is_found() {
+        let folder = Folder::new("twice");
+        let (file, link, none) =
+            (folder.0.join("file"), folder.0.join("link"), folder.0.join("none"));
+        symlink("file", &link).unwrap();
+        for there_is_one in [false, true] {
+            if there_is_one {
+                fs::write(&file, "").unwrap();
+            }
+            let found = named_twice(&[("--a", &file), ("--b", &none), ("--c", &link)]).unwrap();
+            assert!(found.starts_with("--c ") && found.contains(": --a writes this"), "{found}");
+            assert_eq!(named_twice(&[("--a", &file), ("--b", &none)]), None);
+        }
+        let null = Path::new("/dev/null");
+        assert_eq!(named_twice(&[("--a", null), ("--b", null)]), None);
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_there_is_not_makes_that_file() {
+        let folder = Folder::new("dangling");
+        let link = folder.0.join("link");
+        symlink("file", &link).unwrap();
+        write(&link, b"text").unwrap();
+        assert_eq!(fs::read_to_string(folder.0.join("file")).unwrap(), "text");
         assert_eq!(folder.names(), ["file", "link"]);
     }
 

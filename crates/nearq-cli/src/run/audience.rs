@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nearq_command::Patient;
 use nearq_command::screen::{is_steered, plain};
+use nearq_command::{Patient, file};
 use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
 use signal_hook::consts::SIGPIPE;
@@ -37,7 +37,7 @@ pub(crate) struct Shown {
     /// What it shows, and since when.
     drawn: Option<(Counts, Instant)>,
     begin: Instant,
-    joblog: Option<File>,
+    joblog: Option<JobLog>,
     /// What could not be told or written, in words.
     lost: Vec<String>,
     verbose: bool,
@@ -56,11 +56,20 @@ impl Shown {
                 "--joblog -: the job log is a file; give its name, as in --joblog ./log, or /dev/stderr",
             ));
         }
-        let joblog = options.joblog.as_deref().map(open).transpose()?;
-        if let Some(path) = options.json.as_deref().filter(|path| path.as_os_str() != "-") {
-            // Better now than after hours.
-            output::write("--json", path, "")?;
+        let json = options.json.as_deref().filter(|path| path.as_os_str() != "-");
+        let files: Vec<(&str, &Path)> = [("--joblog", options.joblog.as_deref()), ("--json", json)]
+            .into_iter()
+            .filter_map(|(option, path)| Some((option, path?)))
+            .collect();
+        // Better now than after hours. What is in the files stays there until there is something to write.
+        for (option, path) in &files {
+            let refused = |error| Failure::input(file::refusal(option, path, &error));
+            file::probe(path).map_err(refused)?;
         }
+        if let Some(twice) = file::named_twice(&files) {
+            return Err(Failure::input(twice));
+        }
+        let joblog = options.joblog.as_deref().map(JobLog::open).transpose()?;
         Ok(Self {
             nodes: nodes.clone(),
             bar: bar.then(ProgressBar::hidden),
@@ -115,6 +124,9 @@ impl Shown {
         }
         if let Some(text) = ended_early(outcome) {
             self.say(&text);
+        }
+        if let Some(Err(error)) = self.joblog.as_mut().map(|joblog| joblog.add(b"")) {
+            self.lost.push(format!("--joblog: the file cannot be written: {error}"));
         }
         let mut reports = self.reports.take().unwrap_or_default();
         reports.sort_by_key(|report| report.number);
@@ -171,7 +183,7 @@ impl Audience for Shown {
     fn ended(&mut self, report: &Report) {
         if let Some(joblog) = &mut self.joblog {
             let line = line(report, &self.nodes);
-            if let Err(error) = joblog.write_all(&line) {
+            if let Err(error) = joblog.add(&line) {
                 self.joblog = None;
                 let text = format!(
                     "--joblog: the file is not complete: {error}; from job {} on nothing more is written into it, and jobs go on",
@@ -244,16 +256,35 @@ fn message(counts: &Counts, nodes: &Nodes) -> String {
     format!("{failed}{} running on nodes {}", running.join("+"), ids.join("+"))
 }
 
-fn open(path: &Path) -> Result<File, Failure> {
-    let refused = |error: io::Error| {
-        Failure::input(format!(
-            "--joblog {}: cannot be written: {error}; give a file in a folder that you may write",
-            path.display()
-        ))
-    };
-    let mut file = File::create(path).map_err(refused)?;
-    file.write_all(JOBLOG.as_bytes()).map_err(refused)?;
-    Ok(file)
+/// The job log. What was in the file before is replaced when the first job has ended.
+struct JobLog {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl JobLog {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let begin = || {
+            // A pipe or a device has nothing to lose.
+            if file::is_ordinary(path)? { Ok(None) } else { begin_log(path).map(Some) }
+        };
+        let file =
+            begin().map_err(|error| Failure::input(file::refusal("--joblog", path, &error)))?;
+        Ok(Self { path: path.into(), file })
+    }
+
+    /// Adds a line, and begins the file if that is still to be done.
+    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(begin_log(&self.path)?),
+        };
+        file.write_all(line)
+    }
+}
+
+fn begin_log(path: &Path) -> io::Result<File> {
+    file::begin(path, JOBLOG.as_bytes())
 }
 
 /// A line of the job log.

@@ -4,13 +4,15 @@
 //! looked at early, or left behind by SIGKILL, opens like any other; where a batch cannot be written (a full disk), the file ends with
 //! the one before it. Where one cannot go back (a pipe), it ends once.
 //!
-//! What was in the file before is replaced with the first batch: a trace that is refused leaves it as it is.
+//! What was in the file before is replaced with the first batch: a trace that is refused, or for whose first batch there is no room, leaves it
+//! as it is.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use nearq_command::file;
 use nearq_control::protocol::TraceBatch;
 use serde_json::Value;
 
@@ -22,7 +24,8 @@ use crate::output::Failure;
 #[derive(Debug)]
 pub(super) struct TraceFile {
     path: PathBuf,
-    file: File,
+    /// None until something is written.
+    file: Option<File>,
     /// Where the next event goes, if one can go there.
     end: Option<u64>,
     /// What comes next: the beginning, until it is written.
@@ -30,32 +33,23 @@ pub(super) struct TraceFile {
     /// What stands behind the events that are written.
     ending: String,
     chrome: Chrome,
-    /// Made here, and nothing is written yet: not left behind so.
-    unused: bool,
 }
 
 impl TraceFile {
-    /// Opens the file for the process `pid`.
+    /// A file for the process `pid`; nothing is written yet.
     pub(super) fn open(path: &Path, pid: u32, command: &str) -> Result<Self, Failure> {
-        let existed = path.symlink_metadata().is_ok();
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = opened.map_err(|error| {
-            Failure::input(format!(
-                "--output {}: cannot be written: {error}; give a file in a folder that you may write",
-                path.display()
-            ))
-        })?;
-        let regular = file.metadata().is_ok_and(|data| data.is_file());
+        let probed = file::probe(path).and_then(|()| file::is_ordinary(path));
+        let ordinary =
+            probed.map_err(|error| Failure::input(file::refusal("--output", path, &error)))?;
         let mut text = chrome::BEGINNING.to_owned();
         let chrome = Chrome::new(pid, command, &mut text);
         Ok(Self {
             path: path.into(),
-            file,
-            end: regular.then_some(0),
+            file: None,
+            end: ordinary.then_some(0),
             text,
             ending: String::new(),
             chrome,
-            unused: !existed,
         })
     }
 
@@ -77,46 +71,43 @@ impl TraceFile {
         about: &BTreeMap<&'static str, Value>,
     ) -> Result<(), Failure> {
         self.chrome.finish(names, &mut self.text);
-        let ended = self.write(about).and_then(|()| match self.end {
-            Some(_) => Ok(()),
-            None => self.file.write_all(chrome::ending(about).as_bytes()),
+        let ended = self.write(about).and_then(|()| match (self.end, &mut self.file) {
+            (None, Some(file)) => file.write_all(chrome::ending(about).as_bytes()),
+            _ => Ok(()),
         });
         ended.map_err(|error| self.failure(&error))
     }
 
     /// Writes the text and, where it can be taken back, the end behind it.
     fn write(&mut self, about: &BTreeMap<&'static str, Value>) -> io::Result<()> {
-        self.unused = false;
         let mut text = std::mem::take(&mut self.text);
-        let Some(end) = self.end else { return self.file.write_all(text.as_bytes()) };
-        let next = end + text.len() as u64;
         let ending = chrome::ending(about);
-        text.push_str(&ending);
-        if let Err(error) = self.put(end, &text) {
-            return Err(self.mended(end, error));
+        let end = self.end;
+        if let Some(end) = end {
+            self.end = Some(end + text.len() as u64);
+            text.push_str(&ending);
         }
-        (self.end, self.ending) = (Some(next), ending);
+        match (&mut self.file, end) {
+            (None, _) => self.file = Some(file::begin(&self.path, text.as_bytes())?),
+            (Some(file), None) => file.write_all(text.as_bytes())?,
+            (Some(file), Some(end)) => {
+                if let Err(error) = put(file, end, &text) {
+                    return Err(self.mended(end, error));
+                }
+            }
+        }
+        self.ending = ending;
         Ok(())
-    }
-
-    /// Writes what is behind `from` until the end of the file.
-    fn put(&mut self, from: u64, text: &str) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(from))?;
-        // One call, so that there is hardly a moment without an end.
-        self.file.write_all(text.as_bytes())?;
-        // There may have been more in the file, or a longer end.
-        self.file.set_len(from + text.len() as u64)
     }
 
     /// Takes back a part of a batch, for which there was no room; says what there is now.
     fn mended(&mut self, end: u64, error: io::Error) -> io::Error {
         let ending = std::mem::take(&mut self.ending);
-        let now = if ending.is_empty() {
-            fs::remove_file(&self.path).map(|()| "the file is removed")
-        } else {
-            self.put(end, &ending).map(|()| "the file has the events until then")
+        let put = self.file.as_mut().map(|file| put(file, end, &ending));
+        let now = match put {
+            Some(Ok(())) => "the file has the events until then",
+            _ => "the file is cut off",
         };
-        let now = now.unwrap_or("the file is cut off");
         io::Error::new(error.kind(), format!("{error}; {now}"))
     }
 
@@ -125,13 +116,13 @@ impl TraceFile {
     }
 }
 
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        if self.unused {
-            // An empty file is left behind, at worst.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+/// Writes what is behind `from` until the end of the file.
+fn put(file: &mut File, from: u64, text: &str) -> io::Result<()> {
+    file.seek(SeekFrom::Start(from))?;
+    // One call, so that there is hardly a moment without an end.
+    file.write_all(text.as_bytes())?;
+    // The end before may have been longer.
+    file.set_len(from + text.len() as u64)
 }
 
 #[cfg(test)]
