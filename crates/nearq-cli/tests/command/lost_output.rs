@@ -170,3 +170,84 @@ fn command_of(arguments: &[&str]) -> Command {
     command.args(arguments);
     command
 }
+
+/// Runs a line of a shell with `$NEARQ`, in a folder.
+fn in_folder(folder: &Folder, line: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(folder.path("")).env("NEARQ", PROGRAM);
+    shell.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn an_option_that_names_standard_output_writes_into_it() {
+    let folder = Folder::new("named-stdout");
+    let read = || fs::read_to_string(folder.path("log")).unwrap();
+    for (line, parts) in [
+        ("\"$NEARQ\" topo --svg /dev/stdout >> log", ["<svg", "CPUs"]),
+        ("\"$NEARQ\" run --json /dev/fd/1 echo hello ::: a >> log", ["hello a", "\"ended\": 1"]),
+        (
+            "\"$NEARQ\" run --joblog /proc/self/fd/3 echo hello ::: a 3>> log >&3",
+            ["Seq\t", "hello a"],
+        ),
+    ] {
+        fs::write(folder.path("log"), "kept\n").unwrap();
+        let output = in_folder(&folder, line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", errors(&output));
+        let log = read();
+        assert!(log.starts_with("kept\n") && parts.iter().all(|part| log.contains(part)), "{log}");
+    }
+}
+
+#[test]
+fn files_are_as_they_were_where_nothing_was_run() {
+    let folder = Folder::new("as-they-were");
+    let read = |name: &str| fs::read_to_string(folder.path(name)).unwrap();
+    for (line, status) in [
+        ("\"$NEARQ\" run --joblog log --json /nonexistent/x echo ::: a", 2),
+        ("\"$NEARQ\" run --joblog log --json json nosuchcommand ::: a", 127),
+        ("\"$NEARQ\" run --joblog log --json log echo ::: a", 2),
+        ("\"$NEARQ\" run --joblog log --json ./link echo ::: a", 2),
+        ("\"$NEARQ\" run -u --joblog log --json json echo ::: a >&-", 125),
+    ] {
+        for name in ["log", "json"] {
+            fs::write(folder.path(name), name).unwrap();
+        }
+        let _ = std::os::unix::fs::symlink("log", folder.path("link"));
+        let output = in_folder(&folder, line);
+        assert_eq!(output.status.code(), Some(status), "{line}: {}", errors(&output));
+        assert_eq!([read("log"), read("json")], ["log", "json"], "{line}");
+    }
+}
+
+#[test]
+fn a_trace_for_which_there_is_no_room_leaves_the_file_and_the_link() {
+    let (folder, served) = (Folder::new("no-room"), serve("no-room-served", Answers::Well));
+    let pid = std::process::id();
+    let old = "x".repeat(3000);
+    fs::write(folder.path("trace.json"), &old).unwrap();
+    std::os::unix::fs::symlink("trace.json", folder.path("link")).unwrap();
+    for name in ["trace.json", "link"] {
+        let runtime = served.path("");
+        let line = format!(
+            "ulimit -f 0; XDG_RUNTIME_DIR={runtime} \"$NEARQ\" trace {pid} --items 1 --output {name}"
+        );
+        let output = in_folder(&folder, &line);
+        let told = errors(&output);
+        assert!(output.status.code() == Some(1) && told.contains("File too large"), "{told}");
+        assert_eq!(fs::read_to_string(folder.path("trace.json")).unwrap(), old, "{name}");
+        assert!(fs::symlink_metadata(folder.path("link")).unwrap().is_symlink());
+    }
+}
+
+#[test]
+fn programs_do_not_inherit_another_standard_output_than_there_is() {
+    for (arguments, status) in
+        [("run -u echo ::: 1", 125), ("run --tree echo 1", 125), ("bench --help", 1)]
+    {
+        let line = format!("exec {PROGRAM} {arguments} >&-");
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {told}");
+        assert!(told.contains("standard output cannot be written: Bad file"), "{told}");
+    }
+}
