@@ -35,7 +35,7 @@ impl Topology {
     /// ```
     pub fn from_description(text: &str) -> Result<Self, TopologyError> {
         let name = text.trim();
-        if let Some(folder) = name.strip_prefix("sysfs:") {
+        if let Some(folder) = name.strip_prefix("sysfs:").filter(|folder| !folder.is_empty()) {
             let folder = Path::new(folder);
             if folder.is_file() {
                 text_of(folder)?;
@@ -46,12 +46,13 @@ impl Topology {
         if path.is_dir() {
             return Self::from_sysfs(path);
         }
-        if path.exists() || name.starts_with('/') {
+        // Also a link that leads nowhere, or in a circle: the error says so.
+        if path.symlink_metadata().is_ok() || name.starts_with('/') {
             return Self::from_hwloc_xml(&text_of(path)?);
         }
         // A description always says how many of something; what has no ':' or looks like a path is a mistake.
         let is_file_name = path.extension().is_some() || name.contains('/');
-        if name.contains(':') && !is_file_name {
+        if name.contains(':') && !is_file_name && name != "sysfs:" {
             return Self::from_synthetic(name);
         }
         Err(TopologyError::Description { text: name.into() })

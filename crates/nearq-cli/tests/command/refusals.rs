@@ -86,7 +86,13 @@ fn files_that_hold_no_machine() {
     let folder_itself = format!("sysfs:{}", folder.path(""));
     names(&["topo", "--on", &folder_itself], &["sysfs:", "/sys"]);
     names(&["topo", "--on", "sysfs:/no/such/folder"], &["/no/such/folder", "path that exists"]);
-    names(&["topo", "--on", "sysfs:"], &["\"sysfs:\""]);
+    names(&["topo", "--on", "sysfs:"], &["\"sysfs:\"", "no such file"]);
+    for (link, target, why) in
+        [("circle", "circle", "Too many levels"), ("nowhere", "none", "No such file")]
+    {
+        std::os::unix::fs::symlink(target, folder.path(link)).unwrap();
+        names(&["topo", "--on", &folder.path(link)], &[link, why]);
+    }
 }
 
 #[test]

@@ -303,7 +303,10 @@ fn process_change(key: &str, value: &str) -> Result<ProcessChange, String> {
         "watchdog_thresh" => {
             let seconds = value.trim().parse().ok();
             let period = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            let period = period.ok_or("no time; give a number of seconds, or 0 for never")?;
+            // In nanoseconds it has 64 bits.
+            let period = period.filter(|period| u64::try_from(period.as_nanos()).is_ok());
+            let period = period
+                .ok_or("no time; give a number of seconds, 18446744073 at most, or 0 for never")?;
             Box::new(move |runtime| runtime.set_stall_after(period))
         }
         "spin" => {

@@ -172,7 +172,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
     };
     let before = own(&subject);
     type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str);
-    let cases: [Case<'_>; 18] = [
+    let cases: [Case<'_>; 19] = [
         (Some("q"), &[("nice", "3"), ("home", "4096")], "there is no such node"),
         (Some("q"), &[("home", "here")], "auto or none"),
         (Some("q"), &[("memory", "there")], "home, interleave, untouched"),
@@ -190,6 +190,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
         (Some("percpu"), &[("localize", "1")], "nice, idle, slice_us and max_active"),
         (Some("ordered"), &[("max_active", "2")], "one item at a time"),
         (None, &[("lock_quiet", "3"), ("watchdog_thresh", "-1")], "0 for never"),
+        (None, &[("watchdog_thresh", "99999999999")], "18446744073 at most"),
         (None, &[("spin", "7"), ("cpumask", "9999")], "this machine has"),
     ];
     for (queue, wrong, says) in cases {
