@@ -5,6 +5,7 @@
 
 mod bench;
 mod nearq;
+mod refused;
 mod sim;
 mod soak;
 
@@ -40,11 +41,11 @@ enum Command {
 
 fn main() -> ExitCode {
     signals::outlive_file_limit();
-    let result = match arguments::parsed() {
+    let result = refused::run(|| match arguments::parsed() {
         Ok(Cli { command: Command::Bench { experiment } }) => bench::run(&experiment),
         Ok(Cli { command: Command::Sim { question } }) => sim::run(&question),
         Err(error) => arguments::refused_by(&Cli::command(), &error),
-    };
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report("nearq"),
