@@ -186,7 +186,7 @@ pub enum Refusal {
         #[serde(deserialize_with = "bounds::text")]
         queue: String,
         /// The names that there are.
-        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
+        #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         queues: Vec<String>,
     },
     /// Several queues have that name.
@@ -195,7 +195,7 @@ pub enum Refusal {
         #[serde(deserialize_with = "bounds::text")]
         queue: String,
         /// What to ask for instead.
-        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
+        #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         numbers: Vec<String>,
     },
     /// There is no such setting.
@@ -204,7 +204,7 @@ pub enum Refusal {
         #[serde(deserialize_with = "bounds::text")]
         key: String,
         /// The keys that there are.
-        #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
+        #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         keys: Vec<String>,
     },
     /// A setting cannot have that value.

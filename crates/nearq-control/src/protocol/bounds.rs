@@ -2,10 +2,11 @@
 //!
 //! A text that is too long is cut, a list that is too long makes the answer one that cannot be understood.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// Bytes of a queue's name, and of every other name, that are read of an answer. The rest is cut.
@@ -22,7 +23,7 @@ pub(super) const MOST_CPUS: usize = 1 << 14;
 pub(super) const MOST_BUCKETS: usize = 1 << 12;
 /// Nodes: as many as Linux knows.
 pub(super) const MOST_NODES: usize = 1 << 10;
-/// Scopes, of which there are six, and settings of one owner.
+/// Scopes, of which there are six, weights of homes, and settings of one owner.
 pub(super) const MOST_FEW: usize = 256;
 
 /// A name.
@@ -46,6 +47,25 @@ pub(super) fn most<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<
 ) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(Most::<MOST, T>(PhantomData))
 }
+
+/// So many names at most.
+pub(super) fn names<'de, const MOST: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<String>, D::Error> {
+    let names: Vec<Name> = most::<MOST, _, _>(from)?;
+    Ok(names.into_iter().map(|Name(name)| name).collect())
+}
+
+/// So many of something at most, by name.
+pub(super) fn by_name<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    from.deserialize_map(MostByName::<MOST, T>(PhantomData))
+}
+
+/// A name in a list, or of an entry.
+#[derive(Deserialize)]
+struct Name(#[serde(deserialize_with = "name")] String);
 
 /// The beginning of a text.
 struct Cut(usize);
@@ -83,9 +103,30 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for Most<MOST, T>
     }
 }
 
+struct MostByName<const MOST: usize, T>(PhantomData<T>);
+
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for MostByName<MOST, T> {
+    type Value = BTreeMap<String, T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a table of at most {MOST}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut table = BTreeMap::new();
+        while let Some((Name(name), next)) = from.next_entry()? {
+            table.insert(name, next);
+            if table.len() > MOST {
+                return Err(A::Error::invalid_length(table.len(), &self));
+            }
+        }
+        Ok(table)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Dump, Histogram, QueueDump, Statistics, TracedQueue};
+    use super::super::{Dump, Histogram, QueueDump, Refusal, Statistics, TracedQueue};
     use super::*;
     use serde_json::{from_str, json};
 
@@ -94,6 +135,24 @@ mod tests {
         let queue: TracedQueue = from_str(&json!({"id": 1, "name": "ö".repeat(1000)}).to_string())
             .expect("it is understood");
         assert_eq!(queue.name, "ö".repeat(LONGEST_NAME / 2));
+    }
+
+    #[test]
+    fn names_in_lists_and_tables_are_cut_too() {
+        let long = "x".repeat(10 * LONGEST_NAME);
+        let mut dump = serde_json::to_value(Dump::default()).unwrap();
+        dump["home_weights"] = json!({&long: 7});
+        let dump: Dump = from_str(&dump.to_string()).unwrap();
+        assert_eq!(dump.home_weights, [("x".repeat(LONGEST_NAME), 7)].into());
+        for (error, text, list) in [
+            ("NoSuchQueue", "queue", "queues"),
+            ("Ambiguous", "queue", "numbers"),
+            ("NoSuchKey", "key", "keys"),
+        ] {
+            let refusal = json!({"error": error, "parameters": {text: "", list: vec![&long; 20]}});
+            let refusal: Refusal = from_str(&refusal.to_string()).unwrap();
+            assert!(refusal.to_string().len() < 13 * LONGEST_NAME, "{error}: {refusal}");
+        }
     }
 
     #[test]
@@ -109,6 +168,15 @@ mod tests {
         let mut dump = serde_json::to_value(Dump::default()).unwrap();
         dump["nodes"] = json!(vec![json!({"id": 0, "cpus": ""}); MOST_NODES + 1]);
         assert!(from_str::<Dump>(&dump.to_string()).is_err());
+        let weights = |count| {
+            let mut dump = serde_json::to_value(Dump::default()).unwrap();
+            let weights = (0..count).map(|number| (number.to_string(), json!(0)));
+            dump["home_weights"] = json!(weights.collect::<BTreeMap<_, _>>());
+            from_str::<Dump>(&dump.to_string())
+        };
+        assert!(weights(MOST_FEW).is_ok());
+        let refused = weights(MOST_FEW + 1).unwrap_err();
+        assert!(refused.to_string().contains("a table of at most 256"), "{refused}");
         let mut all = serde_json::to_value(Statistics::default()).unwrap();
         all["pods"] = json!(vec![0; MOST_ROWS + 1]);
         assert!(from_str::<Statistics>(&all.to_string()).is_err());

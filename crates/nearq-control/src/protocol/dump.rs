@@ -45,7 +45,7 @@ pub struct Dump {
     #[serde(default, deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub homes: Vec<NodeHomes>,
     /// The numbers by which homes go, by name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds::by_name::<MOST_FEW, _, _>")]
     pub home_weights: BTreeMap<String, u64>,
     /// The mutexes, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
