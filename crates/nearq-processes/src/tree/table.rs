@@ -382,9 +382,29 @@ mod tests {
         let is_none = reader.recv_timeout(std::time::Duration::from_secs(20));
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(is_none, Ok(true), "a pipe was opened");
-
-        assert!(Glimpse::of(Path::new("/dev/zero")).is_none());
         assert!(Glimpse::of(Path::new("/proc/self/exe")).is_none());
+    }
+
+    #[test]
+    fn a_device_is_not_opened() {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+
+        // A terminal whose other side is told when it was open and is closed.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let other_side = openpt(flags).unwrap();
+        unlockpt(&other_side).unwrap();
+        let name = ptsname(&other_side, Vec::new()).unwrap().into_string().unwrap();
+        let was_opened = || {
+            let mut told = [PollFd::new(&other_side, PollFlags::empty())];
+            poll(&mut told, Some(&Timespec::default())).unwrap();
+            told[0].revents().contains(PollFlags::HUP)
+        };
+        assert!(Glimpse::of(Path::new(&name)).is_none());
+        assert!(!was_opened(), "a terminal was opened");
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        drop(rustix::fs::open(&name, flags, Mode::empty()).unwrap());
+        assert!(was_opened(), "it is not told that a terminal was opened");
     }
 
     #[test]
