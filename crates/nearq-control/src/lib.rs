@@ -29,6 +29,9 @@
 #[cfg(feature = "runtime")]
 mod attend;
 pub mod client;
+#[cfg(test)]
+#[path = "../../nearq-platform/tests/filter/mod.rs"]
+mod filter;
 pub mod find;
 pub mod knobs;
 pub mod locks;

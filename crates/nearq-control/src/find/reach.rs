@@ -187,13 +187,96 @@ pub(crate) fn connect_to(path: &Path, deadline: Instant) -> io::Result<UnixStrea
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use rustix::fs::CWD;
+
     use super::*;
+    use crate::filter::forget_option;
+    use crate::skipped::skipped;
+
+    /// A folder of the test's own.
+    fn folder(test: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("nearq-reach-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn now() -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+    }
 
     #[test]
     fn a_process_is_older_than_what_it_makes() {
         let own = Process::of(std::process::id()).unwrap().started().unwrap();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        assert!(began_before(own, now));
-        assert!(!began_before(own, now.saturating_sub(Duration::from_secs(1 << 30))));
+        assert!(began_before(own, now()));
+        assert!(!began_before(own, now().saturating_sub(Duration::from_secs(1 << 30))));
+    }
+
+    #[test]
+    fn without_the_kernels_word_a_listener_is_the_process_if_it_is_older_than_the_socket() {
+        let folder = folder("listener");
+        let name = folder.join("s");
+        let _listener = UnixListener::bind(&name).unwrap();
+        let stream = UnixStream::connect(&name).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let look = move || {
+            let listens = |made| {
+                let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
+                Socket { fd, made }.listener(&stream).is_some()
+            };
+            let long_ago = Duration::from_secs(1);
+            if Linux::peer_lives(&stream).is_ok() {
+                assert!(listens(long_ago), "the kernel says that it lives");
+            }
+            if !forget_option(libc::SO_PEERPIDFD) {
+                let why = "the kernel has no filters on system calls";
+                return skipped("an older kernel", why, "a kernel with CONFIG_SECCOMP_FILTER");
+            }
+            Linux::peer_lives(&stream).expect_err("the filter refuses it");
+            assert!(listens(now()) && !listens(long_ago));
+        };
+        std::thread::spawn(look).join().unwrap();
+    }
+
+    #[test]
+    fn links_below_a_root_lead_nowhere_else() {
+        let folder = folder("root");
+        let root = folder.join("root");
+        for path in ["root/run/user", "root/etc", "outside/user"] {
+            fs::create_dir_all(folder.join(path)).unwrap();
+        }
+        let outside = folder.join("outside");
+        for (to, name) in [
+            (Path::new("/run"), "absolute"),
+            (Path::new("etc/../run"), "relative"),
+            (Path::new("../../../../../../../../run"), "up"),
+            (&*outside, "away"),
+            (Path::new("../outside"), "beside"),
+        ] {
+            symlink(to, root.join(name)).unwrap();
+        }
+        let opened = |path: &str| {
+            let found = below(&root, Path::new(path)).and_then(|fd| rustix::fs::fstat(&fd));
+            found.map(|found| found.st_ino)
+        };
+        let user = fs::metadata(root.join("run/user")).unwrap().ino();
+        assert_eq!(opened("/run/user"), Ok(user));
+        let known = rustix::fs::openat2(CWD, "/", DIRECTORY, Mode::empty(), ResolveFlags::IN_ROOT);
+        if let Err(error) = known {
+            skipped("links below a root", error, "Linux 5.6, without a filter on openat2");
+        } else {
+            for way in
+                ["absolute", "relative", "up", "run/..//run", "../../run", "etc/../../../run"]
+            {
+                assert_eq!(opened(&format!("/{way}/user")), Ok(user), "{way}");
+            }
+            for way in ["away/user", "beside/user", "../outside/user"] {
+                assert_eq!(opened(&format!("/{way}")), Err(Errno::NOENT), "{way}");
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

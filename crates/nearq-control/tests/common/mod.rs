@@ -228,7 +228,10 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("nearq-test-{}-{test}", std::process::id()));
+        Self::at(std::env::temp_dir().join(format!("nearq-test-{}-{test}", std::process::id())))
+    }
+
+    pub(crate) fn at(path: PathBuf) -> Self {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)

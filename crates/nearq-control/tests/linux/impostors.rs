@@ -5,13 +5,17 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::common::Folder;
-use crate::process::{Actor, NOBODY, say, skipped_for_want_of_root, wait_for_the_end_of_input};
+use crate::process::{
+    Actor, NOBODY, as_user, copy_for_others, own_user, say, skipped_for_want_of_root,
+    wait_for_the_end_of_input,
+};
+use crate::skipped::skipped;
 use nearq_control::client::{Client, ConnectError};
 use nearq_control::find;
 
@@ -61,23 +65,40 @@ pub(crate) fn play(part: &str, what: &str) {
             // SAFETY: it ends.
             unsafe { libc::_exit(0) }
         }
-        // Listens as one user and goes on as another.
-        "change" => {
+        // Listens as one user, in a directory of another one and by a socket of a third, and goes on as a fourth.
+        "owners" => {
+            let mut words = what.split(' ');
+            let [listener, owner, of_socket, own] =
+                [(); 4].map(|()| words.next().unwrap().parse::<u32>().unwrap());
+            let directory = words.next().map_or(directory, PathBuf::from);
             make(&directory);
-            std::os::unix::fs::chown(&directory, Some(SOMEBODY), None).unwrap();
             let name = own_name(&directory);
             // SAFETY: numbers only.
-            assert_eq!(unsafe { libc::seteuid(NOBODY) }, 0);
-            let listener = UnixListener::bind(directory.parent().unwrap().join("s")).unwrap();
+            assert_eq!(unsafe { libc::seteuid(listener) }, 0);
+            let before = own_directory().with_file_name("s");
+            let listener = UnixListener::bind(&before).unwrap();
             // SAFETY: numbers only.
             assert_eq!(unsafe { libc::seteuid(0) }, 0);
-            fs::rename(directory.parent().unwrap().join("s"), &name).unwrap();
-            std::os::unix::fs::chown(&name, Some(SOMEBODY), None).unwrap();
+            fs::rename(before, &name).unwrap();
+            std::os::unix::fs::chown(&name, Some(of_socket), None).unwrap();
+            std::os::unix::fs::chown(&directory, Some(owner), None).unwrap();
             // SAFETY: numbers only.
-            assert_eq!(unsafe { libc::setuid(SOMEBODY) }, 0);
+            assert_eq!(unsafe { libc::setuid(own) }, 0);
             say("ready", "");
             wait_for_the_end_of_input();
             drop(listener);
+        }
+        "secret" => {
+            // SAFETY: numbers only.
+            assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }, 0);
+            say("ready", "");
+            wait_for_the_end_of_input();
+        }
+        "look" => {
+            let pid = what.parse().unwrap();
+            say("listed", is_listed(pid));
+            let connected = Client::connect(pid);
+            say("connected", connected.map_or_else(|error| error.to_string(), |_| "yes".into()));
         }
         "link" => {
             make(&directory);
@@ -136,18 +157,144 @@ fn a_socket_that_a_dead_process_left_to_a_child_is_nobodys() {
     assert!(!listed.contains(&folder.path().display().to_string()), "{listed}");
 }
 
+/// A process that has a number of the caller's choice, and does nothing.
+struct Another(libc::pid_t);
+
+impl Another {
+    fn with_number(pid: u32) -> std::io::Result<Self> {
+        // Rust's own way to start a process does not choose its number.
+        let mut number = libc::pid_t::try_from(pid).unwrap();
+        // SAFETY: numbers, of which 0 is one each.
+        let mut wanted: libc::clone_args = unsafe { std::mem::zeroed() };
+        wanted.exit_signal = libc::SIGCHLD as u64;
+        wanted.set_tid = (&raw mut number) as u64;
+        wanted.set_tid_size = 1;
+        let size = size_of::<libc::clone_args>();
+        // SAFETY: validity: what is pointed to lives longer than the call. Thread: the child shares no memory, and makes system calls only.
+        match unsafe { libc::syscall(libc::SYS_clone3, &raw mut wanted, size) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            // SAFETY: numbers only.
+            0 => unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // Others wait for the ends of these files.
+                libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
+                loop {
+                    libc::pause();
+                }
+            },
+            _ => Ok(Another(number)),
+        }
+    }
+}
+
+impl Drop for Another {
+    fn drop(&mut self) {
+        // SAFETY: numbers only; it is a child that nobody else waits for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
 #[test]
-fn who_listened_as_another_user_is_not_the_process() {
+fn a_process_that_has_the_number_of_a_dead_one_does_not_listen_where_that_did() {
+    let folder = Folder::new("reused");
+    let mut actor = Actor::start("bequeath", folder.path(), |_| {});
+    actor.says("ready");
+    let pid = actor.pid();
+    actor.ends();
+    let another = match Another::with_number(pid) {
+        Ok(another) => another,
+        Err(error) => {
+            return skipped("a number that is used again", error, "run the tests as root");
+        }
+    };
+    let mut look = Actor::start(&format!("look {pid}"), folder.path(), |_| {});
+    assert_eq!(look.says("listed"), "false");
+    let connected = look.says("connected");
+    assert!(connected.contains("does not listen"), "{connected}");
+    drop(another);
+}
+
+/// A process of [`SOMEBODY`], whose socket that user made.
+const ITS_OWN: [u32; 4] = [SOMEBODY; 4];
+
+fn owners([listener, directory, socket, process]: [u32; 4]) -> String {
+    format!("owners {listener} {directory} {socket} {process}")
+}
+
+#[test]
+fn a_socket_and_its_directory_belong_to_the_process_that_listens() {
     if skipped_for_want_of_root("a process that changes its user") {
         return;
     }
-    let folder = Folder::new("change");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let mut actor = Actor::start("change", folder.path(), |_| {});
+    for (users, why) in [
+        (ITS_OWN, None),
+        // Root may become any user.
+        ([0, SOMEBODY, SOMEBODY, SOMEBODY], None),
+        ([SOMEBODY, 0, 0, SOMEBODY], None),
+        ([NOBODY, SOMEBODY, SOMEBODY, SOMEBODY], Some("does not listen")),
+        ([SOMEBODY, NOBODY, NOBODY, SOMEBODY], Some("its directory belongs to user 65534")),
+        ([SOMEBODY, SOMEBODY, NOBODY, SOMEBODY], Some("no socket of its directory's owner")),
+        ([SOMEBODY, 0, SOMEBODY, SOMEBODY], Some("no socket of its directory's owner")),
+    ] {
+        let folder = Folder::new("owners");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let mut actor = Actor::start(&owners(users), folder.path(), |_| {});
+        actor.says("ready");
+        assert_eq!(is_listed(actor.pid()), why.is_none(), "{users:?}");
+        match (Client::connect(actor.pid()), why) {
+            (Ok(_), None) => {}
+            (Err(error), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+            (connected, _) => panic!("{users:?}: {:?}", connected.err()),
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_named_after_another_user_is_not_listed() {
+    if skipped_for_want_of_root("a list of all users' processes") {
+        return;
+    }
+    let named = 1_000_000 + std::process::id();
+    for (users, is_found) in [([named; 4], true), (ITS_OWN, false)] {
+        let folder = Folder::new("named");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let directory = Folder::at(format!("/tmp/nearq-{named}").into());
+        fs::remove_dir(directory.path()).unwrap();
+        let part = format!("{} {}", owners(users), directory.path().display());
+        let mut actor = Actor::start(&part, folder.path(), |_| {});
+        actor.says("ready");
+        assert_eq!(is_listed(actor.pid()), is_found, "{users:?}");
+    }
+}
+
+#[test]
+fn a_process_that_may_not_be_looked_at_is_not_taken_for_one_that_is_slow() {
+    let folder = Folder::new("secret");
+    let user = if own_user() == 0 { NOBODY } else { own_user() };
+    let program = copy_for_others(&folder);
+    let start = |part: &str| {
+        let mut command = as_user(user, &program, part);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        Actor::run(command)
+    };
+    let mut actor = start("secret");
     actor.says("ready");
-    assert!(!is_listed(actor.pid()));
-    let error = Client::connect(actor.pid()).unwrap_err();
-    assert!(matches!(error, ConnectError::NoSocket { .. }), "{error}");
+    let connected = start(&format!("look {}", actor.pid())).says("connected");
+    assert!(connected.contains("it has more rights than you"), "{connected}");
+    let connected = start("look 1").says("connected");
+    let of_first = fs::metadata("/proc/1").unwrap().uid();
+    if of_first == user {
+        return skipped(
+            "a process of another user",
+            "the first one is the caller's",
+            "use a container",
+        );
+    }
+    let whose = format!("process 1 belongs to user {of_first}; only that user and root may look");
+    assert!(connected.starts_with(&whose), "{connected}");
 }
 
 #[test]

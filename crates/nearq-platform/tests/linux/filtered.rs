@@ -1,34 +1,10 @@
 //! What a thread hears of itself where a filter refuses the calls, as in many containers.
 
 use crate::common::in_thread;
+use crate::filter::refuse;
 use crate::skipped::skipped;
 use nearq_platform::{Linux, Platform, Refused, SchedPolicy, Scheduling, ThreadSpec};
 use nearq_topology::CpuSet;
-
-/// From now on the kernel refuses these calls of the caller, a thread of its own, with `EPERM`. Whether it has such filters.
-fn refuse(calls: &[libc::c_long]) -> bool {
-    let step = |code: u32, value: u32, yes: u8, no: u8| libc::sock_filter {
-        code: code as u16,
-        jt: yes,
-        jf: no,
-        k: value,
-    };
-    // The number of the call is the first word of what a filter sees.
-    let mut filter = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for call in calls {
-        filter.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, 0, 1));
-        let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-        filter.push(step(libc::BPF_RET | libc::BPF_K, refusal, 0, 0));
-    }
-    filter.push(step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: validity: numbers alone. Thread: it is of the caller, which ends with its test.
-    let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: validity: the program and its steps live until the call returns, and are only read. Thread: as above.
-    let set =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
-    (bound, set) == (0, 0)
-}
 
 fn is_the_filters(refused: &Refused) {
     let text = refused.to_string();

@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(not(miri))]
+#[path = "../filter/mod.rs"]
+mod filter;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
 
