@@ -3,9 +3,12 @@
 #![cfg(feature = "control")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
+#[path = "../../../nearq-platform/tests/filter/mod.rs"]
+mod filter;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
 
 mod control;
 mod errors;
+mod machine;
 mod variables;
