@@ -6,7 +6,9 @@ use crate::served::{Served, WICKED, dump, statistics};
 use nearq_control::metrics;
 use nearq_control::protocol::{Dump, GetDump, Settings};
 use serde_json::Value;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 fn json(text: &str) -> Value {
@@ -291,6 +293,32 @@ fn processes_that_cannot_be_looked_into() {
         assert_eq!(output.status.code(), Some(2));
         assert!(errors(&output).contains("does not listen"), "{}", errors(&output));
     }
+}
+
+#[test]
+fn another_users_process_is_called_so() {
+    const USER: u32 = 61_234;
+    let mut command = nearq();
+    command.args(["dump", "1"]).current_dir("/");
+    // SAFETY: no arguments.
+    let own = unsafe { libc::geteuid() };
+    let user = if own == 0 { USER } else { own };
+    let whose = std::fs::metadata("/proc/1").unwrap().uid();
+    let skip = |why| skipped("a process of another user", why, "run the tests as root");
+    if user == whose {
+        return skip("the first process is the caller's");
+    }
+    let output = match command.uid(user).output() {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return skip("others may not read the build's folder");
+        }
+        output => output.unwrap(),
+    };
+    let line = errors(&output);
+    let expected = format!(
+        "nearq: process 1 belongs to user {whose}; only that user and root may look into it\n"
+    );
+    assert_eq!((output.status.code(), line), (Some(2), expected));
 }
 
 #[test]
