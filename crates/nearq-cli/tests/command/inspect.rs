@@ -1,13 +1,18 @@
 //! `nearq ps`, `dump`, `get`, `set` and `metrics` asked of a process that is served over a real socket.
 
 use crate::PROGRAM;
-use crate::common::{errors, nearq, refuses, skipped};
+use crate::common::{Folder, errors, nearq, refuses, skipped};
+use crate::invented::process;
 use crate::served::{Served, WICKED, dump, statistics};
 use nearq_control::metrics;
-use nearq_control::protocol::{Dump, GetDump, Settings};
+use nearq_control::protocol::{
+    Dump, GetDump, LONGEST_NAME, ProcessReply, QueueStatistics, Settings, StatisticsReply,
+};
 use serde_json::Value;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::DirBuilder;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
@@ -223,6 +228,57 @@ fn metrics_are_in_the_format_that_files_are_read_in() {
     {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
+}
+
+/// Serves this process in a folder: each call is answered by what begins with the call's method.
+fn answer(folder: &Folder, answers: [(&'static str, String); 2]) {
+    DirBuilder::new().mode(0o700).create(folder.path("nearq")).unwrap();
+    let socket = folder.path(&format!("nearq/{}", std::process::id()));
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut call = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut call) {
+                let call = String::from_utf8_lossy(&call[..count]);
+                let (_, answer) = answers.iter().find(|(method, _)| call.contains(method)).unwrap();
+                let _ = stream.write_all(format!("{{\"parameters\":{answer}}}\0").as_bytes());
+            }
+        }
+    });
+}
+
+#[test]
+fn metrics_of_many_queues_take_little_memory() {
+    // Many more only take longer: a queue has some 24 KB of text, and far less of the answer.
+    const QUEUES: u64 = 700;
+    const MEMORY: u64 = 7 << 20;
+    let folder = Folder::new("many-queues");
+    let mut counts = statistics(true);
+    let queue = counts.queues[1].clone();
+    let queues = (0..QUEUES).map(|id| QueueStatistics {
+        id,
+        name: "x".repeat(LONGEST_NAME),
+        ..queue.clone()
+    });
+    counts.queues = queues.collect();
+    let told = serde_json::to_string(&StatisticsReply { statistics: counts }).unwrap();
+    let process = serde_json::to_string(&ProcessReply { process: process("invented") }).unwrap();
+    answer(&folder, [("GetProcess", process), ("GetStatistics", told)]);
+    let mut command = nearq();
+    command
+        .env("XDG_RUNTIME_DIR", folder.path(""))
+        .args(["metrics", &std::process::id().to_string()]);
+    let limit = || {
+        let limit = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+        // SAFETY: the structure is initialised. The call may be made between fork and exec.
+        let refused = unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) };
+        if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: it makes one system call and touches no memory of others.
+    unsafe { command.pre_exec(limit) };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(output.stdout.len() as u64 > 2 * MEMORY);
 }
 
 #[test]
