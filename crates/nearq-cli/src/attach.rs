@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nearq_control::client::{Client, ClientError};
-use nearq_control::find::{self, Found};
+use nearq_control::find::{self, ConnectError, Found};
 use nearq_control::protocol::{GetProcess, Process, Refusal};
 
 use crate::output::Failure;
@@ -18,7 +18,10 @@ const AT_ONCE: usize = 64;
 
 /// Connects to the process with that number.
 pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
-    Client::connect(pid).map_err(Failure::input)
+    Client::connect(pid).map_err(|error| match error {
+        ConnectError::NoDescriptors { .. } => Failure::run(error),
+        error => Failure::input(error),
+    })
 }
 
 /// The processes that can be looked into.

@@ -277,6 +277,13 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
         tried.push(path);
     }
     Err(match refused {
+        Some((_, error))
+            if [Errno::MFILE, Errno::NFILE]
+                .iter()
+                .any(|none| Some(none.raw_os_error()) == error.raw_os_error()) =>
+        {
+            ConnectError::NoDescriptors { pid, error }
+        }
         Some((socket, error)) => ConnectError::Unreachable { pid, socket, error },
         None => unless_blind(ConnectError::NoSocket { pid, command: process.name, tried }),
     })
