@@ -1,24 +1,28 @@
 #!/usr/bin/python3
 """Compares what nearq and hwloc's lstopo read machines as: machines.py FOLDER NEARQ DIFFERENCES
 
-FOLDER holds archives of /sys trees and XML files, however deep. Each machine's packages, nodes, last-level caches, cores and CPUs are counted
-by both. A line of DIFFERENCES is `MACHINE FACT NEARQ LSTOPO REASON...`; `refused` stands for a machine that one of them does not read. A difference
-without a line fails, and so does a line without its difference. Then an experiment begins on each machine: it ends, or is refused.
+FOLDER holds archives of /sys trees, XML files, and C headers with the files of a device, however deep. Each machine's packages, nodes, last-level
+caches, cores and CPUs are counted by both. A line of DIFFERENCES is `MACHINE FACT NEARQ LSTOPO REASON...`; `refused` stands for a machine that one
+of them does not read. A difference without a line fails, and so does a line without its difference. Then each simulated experiment runs on each
+machine that nearq reads, as small as it can be: it ends, or is refused.
 """
 
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 
 FACTS = ["packages", "nodes", "caches", "cores", "CPUs"]
 
 
 def machines(folder):
-    """The archives and XML files, each with a name that tells them apart."""
+    """The archives, XML files and headers, each with a name that tells them apart."""
     for place, folders, files in sorted(os.walk(folder)):
         folders[:] = sorted(each for each in folders if each != "apt")
         for file in sorted(files):
@@ -28,6 +32,8 @@ def machines(folder):
                 yield f"{origin}/{file.rsplit('.tar.', 1)[0]}", path, "sysfs"
             elif file.endswith(".xml"):
                 yield f"{origin}/{file}", path, "xml"
+            elif file.endswith(".h"):
+                yield f"{origin}/{file.removesuffix('.h')}", path, "header"
 
 
 def unpacked(archive, folder):
@@ -37,6 +43,23 @@ def unpacked(archive, folder):
         if os.path.isdir(os.path.join(place, "sys/devices/system/cpu")):
             folders.clear()
             yield place
+
+
+def written(header, folder):
+    """The folder with the files of a device, which a C header has as `.path = "..."` and `.content = "..." "..."`. None where the CPUs are not told:
+    lstopo asks the machine that it runs on then."""
+    text = open(header, encoding="utf-8", errors="replace").read()
+    for path, content in re.findall(r'\.path = "(/[^"]+)".*?\.content =\s*((?:"(?:[^"\\]|\\.)*"\s*)*)', text, re.DOTALL):
+        if not path.startswith(("/sys/", "/proc/")) or ".." in path:
+            continue
+        parts = re.findall(r'"((?:[^"\\]|\\.)*)"', content)
+        place = os.path.join(folder, path.lstrip("/"))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "w", encoding="utf-8") as file:
+            file.write("".join(parts).encode("latin-1", "replace").decode("unicode_escape"))
+    cpus = os.path.join(folder, "sys/devices/system/cpu")
+    if os.path.exists(os.path.join(cpus, "online")) and glob.glob(os.path.join(cpus, "cpu*/topology")):
+        yield folder
 
 
 def last_level(caches, cpus):
@@ -95,15 +118,34 @@ def by_lstopo(path, kind):
     return dict(zip(FACTS, [counts["Package"] or 1, counts["NUMANode"] or 1, len(caches), cores, len(cpus)]))
 
 
-def begins(nearq, name):
-    """Whether an experiment ends, or is refused with a reason."""
-    try:
-        run = subprocess.run([nearq, "bench", "blocking", "--quick", "--items", "20", "--on", name], capture_output=True, text=True, timeout=300)
-    except subprocess.TimeoutExpired:
-        return "does not end"
-    if run.returncode == 0 or (run.returncode == 2 and run.stderr.startswith("nearq: ")):
-        return None
-    return f"ended with {run.returncode}: {run.stderr.strip()[:300]}"
+# Each experiment, as small as it can be.
+EXPERIMENTS = [
+    "bench scopes --runs 1 --duration 0.01 --issuers 1 --in-flight 1",
+    "bench dispatch --runs 1 --duration 0.01 --idle-samples 1 --items 1",
+    "bench blocking --runs 1 --items 20",
+    "bench highpri --runs 1 --duration 0.01 --threads 10",
+    "bench lock --runs 1 --duration 0.01 --writers 1,2",
+    "bench home --runs 1 --tasks 1 --passes 1 --problem-size 1000",
+    "bench numa --runs 1 --files 1 --jobs 1",
+    "sim sensitivity --runs 1 --experiment dispatch --costs wake_up",
+]
+
+
+def failures(nearq, name):
+    """What is wrong with the experiments on a machine: each ends, or is refused with a reason."""
+
+    def failure(experiment):
+        command = [nearq, *experiment.split(), "--quick", "--on", name]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return f"{experiment}: does not end"
+        if run.returncode == 0 or (run.returncode == 2 and run.stderr.startswith("nearq: ")):
+            return None
+        return f"{experiment}: ended with {run.returncode}: {run.stderr.strip()[:300]}"
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [found for found in pool.map(failure, EXPERIMENTS) if found]
 
 
 def known_differences(path):
@@ -143,9 +185,7 @@ def main(folder, nearq, differences):
         for fact in FACTS if theirs else []:
             if ours[fact] != theirs[fact]:
                 differs(machine, fact, ours[fact], theirs[fact])
-        failure = begins(nearq, name)
-        if failure:
-            wrong.append(f"{machine}: {failure}")
+        wrong.extend(f"{machine}: {failure}" for failure in failures(nearq, name))
 
     names = set()
     for machine, path, kind in machines(folder):
@@ -155,8 +195,8 @@ def main(folder, nearq, differences):
             continue
         scratch = tempfile.mkdtemp(prefix="nearq-machine-")
         try:
-            for place in unpacked(path, scratch):
-                compare(machine, place, kind)
+            for place in written(path, scratch) if kind == "header" else unpacked(path, scratch):
+                compare(machine, place, "sysfs")
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     # Of an origin that could not be had nothing is expected.
