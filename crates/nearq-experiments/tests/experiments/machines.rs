@@ -129,13 +129,23 @@ impl Draw {
     }
 }
 
-/// An experiment, as small as it can be. The last takes seconds.
+/// An experiment, as small as it can be.
 type Experiment = fn(Common) -> Result<Report, Error>;
 
 const EXPERIMENTS: [(&str, Experiment); 8] = [
     ("scopes", |common| {
         let options = experiments::ScopesOptions { common, ..Default::default() };
         experiments::scopes(&options, &Progress::hidden())
+    }),
+    ("sensitivity", |common| {
+        let options = experiments::SensitivityOptions {
+            machine: Some(common.machine),
+            experiment: Some("dispatch".into()),
+            costs: vec!["wake_up".into()],
+            quick: true,
+            runs: Some(1),
+        };
+        experiments::sensitivity(&options, &Progress::hidden())
     }),
     ("blocking", |common| {
         let common = Common { duration: None, ..common };
@@ -168,17 +178,8 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
         let options = experiments::NumaOptions { common, files: Some(8), ..Default::default() };
         experiments::numa(&options, &Progress::hidden())
     }),
-    ("sensitivity", |common| {
-        let options = experiments::SensitivityOptions {
-            machine: Some(common.machine),
-            experiment: Some("dispatch".into()),
-            costs: vec!["wake_up".into()],
-            quick: true,
-            runs: Some(1),
-        };
-        experiments::sensitivity(&options, &Progress::hidden())
-    }),
     ("dispatch", |common| {
+        let common = Common { duration: None, ..common };
         let options =
             experiments::DispatchOptions { common, idle_samples: Some(3), items: Some(5) };
         experiments::dispatch(&options, &Progress::hidden())
@@ -201,7 +202,7 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
     let root =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("machines-{}", std::process::id()));
     let tried = Tried(Cell::default());
-    let (mut shown, mut run) = (0, 0);
+    let (mut shown, mut run) = (0, [0; EXPERIMENTS.len()]);
     for seed in 0..bound(21, 200) {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).expect("a new folder");
@@ -220,8 +221,8 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
             assert!(error.exit_status() == 2 && !error.to_string().is_empty(), "{error}");
             continue;
         }
-        // One of them each time, but the last, or all.
-        let which = seed as usize % (EXPERIMENTS.len() - 1);
+        // One of them each time, or all.
+        let which = seed as usize % EXPERIMENTS.len();
         for (number, (experiment, make)) in EXPERIMENTS.iter().enumerate() {
             if bound(number == which, true) {
                 tried.0.set(format!("draw {seed}, {experiment}\n{}", render::text(&view)));
@@ -233,12 +234,14 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
                     goals: false,
                 };
                 match make(common) {
-                    Ok(_) => run += 1,
+                    Ok(_) => run[number] += 1,
                     Err(error) => assert_eq!(error.exit_status(), 2, "{error}"),
                 }
             }
         }
     }
     let _ = fs::remove_dir_all(&root);
-    assert!(shown > 10 && run > shown / 2, "{shown} shown, {run} run");
+    let all: usize = run.iter().sum();
+    assert!(shown > 10 && all > shown / 2, "{shown} shown, {run:?} run");
+    assert!(run.iter().all(|&times| times > 0), "one was never run: {run:?}");
 }
