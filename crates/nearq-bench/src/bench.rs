@@ -123,7 +123,7 @@ Columns:
 
 Examples:
   nearq bench home
-  nearq bench home --quick --json - | jq '.parameters.goals'
+  nearq bench home --on tx7-itanium2 --quick --json - | jq '.parameters.goals'
   nearq bench home --on tx7-itanium2 --svg home.svg
   nearq bench home --on tx7-itanium2 --scheduler both
   nearq bench home --on epyc-7551-2s --tasks 64,128 --runs 3
@@ -188,7 +188,7 @@ pub(crate) struct Shared {
     #[arg(long)]
     quick: bool,
 
-    /// Also show the goals of the nearq project, and whether this run reached them
+    /// Also show the goals of the nearq project, and whether this run reached them, if it is large enough to tell
     #[arg(long)]
     goals: bool,
 

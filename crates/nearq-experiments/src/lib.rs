@@ -49,5 +49,7 @@ pub use sensitivity::{SensitivityOptions, sensitivity};
 use nearq_report::{Error, HERE, Machine, Progress};
 
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

@@ -53,6 +53,39 @@ impl Common {
     }
 }
 
+/// Runs without which nothing is judged on the real machine: in each of them something else goes on too.
+const LEAST_RUNS: usize = 3;
+
+impl Common {
+    /// Those of a quick run, which is the smallest one that is judged.
+    pub(crate) fn of_a_quick_run(&self) -> Self {
+        Self { quick: true, runs: None, duration: None, ..self.clone() }
+    }
+}
+
+/// Why a run on `machine` says nothing about goals or differences, if it is too small: smaller than a quick run, or of fewer than three runs on
+/// the real machine. Given are what it has and what it must have: runs, and sizes by their options.
+pub(crate) fn too_small(
+    machine: &Machine,
+    runs: [usize; 2],
+    sizes: &[(&str, [f64; 2])],
+) -> Option<String> {
+    #[cfg(test)]
+    if tests::AnySize::is_judged() {
+        return None;
+    }
+    let least = if machine.model().is_none() { runs[1].max(LEAST_RUNS) } else { runs[1] };
+    let mut short = vec![("--runs", [runs[0] as f64, least as f64])];
+    short.extend(sizes);
+    short.retain(|(_, [given, least])| given < least);
+    let list = |which: usize| {
+        let sizes = short.iter().map(|(option, size)| format!("{option} {}", size[which]));
+        sizes.collect::<Vec<_>>().join(", ")
+    };
+    (!short.is_empty())
+        .then(|| format!("Too small to judge: {}. Give {}, or more.", list(0), list(1)))
+}
+
 /// Refuses a number outside of what is allowed, by the name of its option.
 pub(crate) fn within(option: &str, given: usize, least: usize, most: usize) -> Result<(), Error> {
     if (least..=most).contains(&given) {
@@ -62,8 +95,49 @@ pub(crate) fn within(option: &str, given: usize, least: usize, most: usize) -> R
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static ANY_SIZE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// While there is one, this thread judges runs of any size: those of tests are small.
+    pub(crate) struct AnySize;
+
+    impl AnySize {
+        pub(crate) fn new() -> Self {
+            ANY_SIZE.set(true);
+            Self
+        }
+
+        pub(crate) fn is_judged() -> bool {
+            ANY_SIZE.get()
+        }
+    }
+
+    impl Drop for AnySize {
+        fn drop(&mut self) {
+            ANY_SIZE.set(false);
+        }
+    }
+
+    #[test]
+    fn what_is_smaller_than_a_quick_run_is_too_small_and_so_are_two_runs_on_the_real_machine() {
+        let [here, simulated] = [HERE, "core:2"].map(|name| Machine::named(name).unwrap());
+        let sizes = |given: f64| [("--duration", [given, 0.1]), ("--items", [50.0, 50.0])];
+        assert_eq!(too_small(&simulated, [2, 2], &sizes(0.1)), None);
+        assert_eq!(too_small(&here, [3, 2], &sizes(0.2)), None);
+        assert_eq!(
+            too_small(&here, [2, 2], &sizes(0.05)).unwrap(),
+            "Too small to judge: --runs 2, --duration 0.05. Give --runs 3, --duration 0.1, or more."
+        );
+        assert_eq!(
+            too_small(&simulated, [1, 2], &[]).unwrap(),
+            "Too small to judge: --runs 1. Give --runs 2, or more."
+        );
+    }
 
     #[test]
     fn what_cannot_be_done_is_refused_by_option_and_value() {

@@ -134,6 +134,7 @@ mod tests {
 
     #[test]
     fn a_simulated_run_is_the_same_each_time() {
+        let _judged = crate::options::tests::AnySize::new();
         let report = simulated("l3:2 core:2 pu:2", 2);
         assert_eq!(report.to_json(), simulated("l3:2 core:2 pu:2", 2).to_json());
         assert_eq!(report.machine, "l3:2 core:2 pu:2");

@@ -136,7 +136,7 @@ fn highpri_has_the_published_figures_beside_ours() {
 }
 
 #[test]
-fn lock_has_a_row_for_each_lock_and_says_which_goals_were_reached() {
+fn lock_has_a_row_for_each_lock_and_says_that_it_is_too_small_to_judge() {
     let folder = Folder::new("lock");
     let (json, svg) = (folder.path("lock.json"), folder.path("lock.svg"));
     let output = nearq()
@@ -146,7 +146,7 @@ fn lock_has_a_row_for_each_lock_and_says_which_goals_were_reached() {
         .unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["short, 3 writers", "fairness", "p99.99", "Goals of nearq auto", "UnixBench"] {
+    for part in ["short, 3 writers", "fairness", "p99.99", "Too small to judge: ", "UnixBench"] {
         assert!(text.contains(part), "{part} is missing from {text}");
     }
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
@@ -165,7 +165,7 @@ fn lock_has_a_row_for_each_lock_and_says_which_goals_were_reached() {
         // Where others use the CPUs, a few threads may not get one within so short a run.
         assert!(rate["median"].as_f64().unwrap() >= 0.0 && rate["runs"] == 2, "{row}");
     }
-    assert!(!json["parameters"]["goals"].as_array().unwrap().is_empty());
+    assert!(json["parameters"]["goals"].as_array().unwrap().is_empty());
     assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
 }
 
@@ -238,7 +238,7 @@ fn home_on_the_documents_machine_has_its_table_beside_ours() {
     assert_eq!((elapsed("without homes"), elapsed("homes")), (Some(61.30), Some(56.72)));
     assert_eq!((elapsed("dynamic homes"), elapsed("oracle")), (None, None));
     let goals = json["parameters"]["goals"].as_array().unwrap();
-    assert!(goals.iter().any(|goal| goal["goal"] == 7.5), "{goals:?}");
+    assert!(goals.is_empty(), "one run is too few: {goals:?}");
     assert!(errors(&output).contains("document, node affine"));
 }
 

@@ -34,7 +34,7 @@ pub use threads::Sampler;
 pub use ways::{Block, Sleeps, Way};
 pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
@@ -85,6 +85,8 @@ const SLEEP_MS: [usize; 2] = [20, 10_000];
 const WORKERS: usize = 2;
 /// Rounds: by default, and for a quick run.
 const ROUNDS: [usize; 2] = [5, 2];
+/// So many times as long as a sleep each worker must compute for a ratio to mean something: the last item that sleeps adds to it.
+const LEAST_SLEEPS: f64 = 5.0;
 /// Virtual time that a simulated row may take, in times what its items take one after the other, sleeps included.
 const SIMULATED_LIMIT: u32 = 4;
 
@@ -132,6 +134,15 @@ impl BlockingOptions {
     }
 }
 
+impl Plan {
+    /// Why so many rounds of it are not judged, if that is too small.
+    fn too_small(&self, machine: &Machine, rounds: usize) -> Option<String> {
+        let sleeps = self.sleep.as_secs_f64() * self.workers as f64 * LEAST_SLEEPS;
+        let items = [self.items as f64, (sleeps / self.item.as_secs_f64()).round()];
+        too_small(machine, [rounds, ROUNDS[1]], &[("--items", items)])
+    }
+}
+
 /// What the tables are made from, beside the rows.
 struct Facts<'f> {
     plan: &'f Plan,
@@ -141,6 +152,8 @@ struct Facts<'f> {
     read_us: Option<f64>,
     left_out: &'f [(Way, String)],
     goals: &'f [Goal],
+    /// Why nothing is judged, if that is so.
+    too_small: Option<String>,
     /// Whether the goals are shown.
     show_goals: bool,
 }
@@ -225,7 +238,8 @@ fn here(
         }
     }
     let rows = collector.rows();
-    let goals = judge(&rows);
+    let too_small = plan.too_small(machine, rounds);
+    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
     let environment = watch.finish();
     let facts = Facts {
         plan: &plan,
@@ -235,6 +249,7 @@ fn here(
         read_us,
         left_out: &left_out,
         goals: &goals,
+        too_small,
         show_goals: options.common.goals,
     };
     Ok(facts.report(options, machine.name(), rows, environment))
@@ -336,7 +351,8 @@ fn simulated(
         add(IDEAL, &Sample { elapsed: bare.ideal, cpu: None, threads: None, switches: None });
     }
     let rows = collector.rows();
-    let goals = judge(&rows);
+    let too_small = plan.too_small(machine, rounds);
+    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
     let model = machine.model();
     let about = model.map_or("", |model| model.about());
     let environment = Environment::simulated(about, machine.parallelism());
@@ -348,6 +364,7 @@ fn simulated(
         read_us: None,
         left_out: &[],
         goals: &goals,
+        too_small,
         show_goals: options.common.goals,
     };
     Ok(facts.report(options, machine.name(), rows, environment))
@@ -397,7 +414,7 @@ impl Facts<'_> {
             .iter()
             .map(|(way, reason)| json!({ "scenario": way.name(), "reason": reason }))
             .collect();
-        json!({
+        let mut parameters = json!({
             "quick": options.common.quick,
             "rounds": self.rounds,
             "items": self.plan.items,
@@ -411,7 +428,11 @@ impl Facts<'_> {
             "disk_read_us": self.read_us,
             "left_out": left_out,
             "targets": self.goals,
-        })
+        });
+        if let Some(why) = &self.too_small {
+            parameters["too_small"] = json!(why);
+        }
+        parameters
     }
 }
 

@@ -124,6 +124,9 @@ impl Facts<'_> {
     }
 
     fn targets(&self) -> String {
+        if let Some(why) = &self.too_small {
+            return format!("\n{why}\n");
+        }
         let headings = ["", "", "ratio", "goal", ""];
         let mut table = Table::new("Targets: medians of the ratios to the ideal", &headings);
         for goal in self.goals {

@@ -26,7 +26,7 @@ pub use published::{Published, published};
 pub use stage::Stage;
 pub use targets::{Goal, Shards, judge, judge_shards};
 
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
@@ -93,6 +93,26 @@ impl DispatchOptions {
             gap: GAP,
         };
         Ok((plan, self.common.runs.unwrap_or(rounds)))
+    }
+}
+
+impl DispatchOptions {
+    /// Why a plan is not judged, if it is too small.
+    fn too_small(
+        &self,
+        machine: &Machine,
+        plan: &Plan,
+        rounds: usize,
+    ) -> Result<Option<String>, Error> {
+        let common = self.common.of_a_quick_run();
+        let (least, least_rounds) = Self { common, ..Self::default() }.plan(machine)?;
+        let sizes = [plan, &least];
+        let duration = sizes.map(|plan| plan.duration.as_secs_f64());
+        let idle_samples = sizes.map(|plan| plan.idle_samples as f64);
+        let items = sizes.map(|plan| plan.items as f64);
+        let sizes =
+            [("--duration", duration), ("--idle-samples", idle_samples), ("--items", items)];
+        Ok(too_small(machine, [rounds, least_rounds], &sizes))
     }
 }
 
@@ -249,8 +269,13 @@ fn run<P: Stage>(
     }
     publish(&mut collector, machine.name());
     let rows = collector.rows();
-    let goals = judge(&rows, &rows_of_peers);
-    let shards = judge_shards(&rows, machine);
+    let too_small = options.too_small(machine, &plan, rounds)?;
+    let mut goals = judge(&rows, &rows_of_peers);
+    let mut shards = judge_shards(&rows, machine);
+    if too_small.is_some() {
+        goals.clear();
+        shards = shards.map(|shards| Shards { met: None, ..shards });
+    }
     let checks =
         machine.model().map(|_| Checks::run(machine, &plan, &rows, progress)).transpose()?;
     let environment = match machine.model() {
@@ -264,12 +289,13 @@ fn run<P: Stage>(
         rounds,
         clock_ns,
         goals: &goals,
+        too_small: too_small.as_deref(),
         show_goals: options.common.goals,
         shards: shards.as_ref(),
         checks: checks.as_ref(),
     };
     let text = facts.text(&rows, &environment);
-    let parameters = json!({
+    let mut parameters = json!({
         "quick": options.common.quick,
         "rounds": rounds,
         "threads": plan.threads,
@@ -283,6 +309,9 @@ fn run<P: Stage>(
         "shards": shards,
         "checks": checks,
     });
+    if let Some(why) = too_small {
+        parameters["too_small"] = json!(why);
+    }
     let (machine, svg) = (machine.name().to_owned(), String::new());
     let mut report =
         Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg };
@@ -426,6 +455,7 @@ mod tests {
 
     #[test]
     fn every_contestant_gets_its_rows_and_the_report_is_complete() {
+        let _judged = crate::options::tests::AnySize::new();
         let report = dispatch(&short("here"), &Progress::hidden()).unwrap();
         for (scenario, row) in [
             ("outside", "rayon"),

@@ -36,6 +36,8 @@ pub(super) struct Facts<'f> {
     pub(super) rounds: usize,
     pub(super) clock_ns: f64,
     pub(super) goals: &'f [Goal],
+    /// Why nothing is judged, if that is so.
+    pub(super) too_small: Option<&'f str>,
     /// Whether the goals are shown.
     pub(super) show_goals: bool,
     pub(super) shards: Option<&'f Shards>,
@@ -79,11 +81,16 @@ impl Facts<'_> {
             }
         }
         text.push_str(&self.about_issuers());
-        if self.show_goals && self.machine.model().is_none() {
+        let has_targets = self.machine.model().is_none();
+        if self.show_goals && has_targets && self.too_small.is_none() {
             text.push_str(&targets(self.goals));
         }
         if let Some(shards) = self.shards {
             text.push_str(&judgement(shards, self.show_goals));
+        }
+        let judged = self.show_goals && (has_targets || self.shards.is_some());
+        if let Some(why) = self.too_small.filter(|_| judged) {
+            text.push_str(&format!("\n{why}\n"));
         }
         text
     }
@@ -125,11 +132,11 @@ fn judgement(shards: &Shards, show_goals: bool) -> String {
         shards.factor,
     );
     let published = shards.published.map(|factor| format!("published {factor:.2}"));
-    if !show_goals {
+    let Some(met) = shards.met.filter(|_| show_goals) else {
         return what + &published.map_or_else(String::new, |published| format!("({published})\n"));
-    }
+    };
     let published = published.map_or_else(String::new, |published| format!(", {published}"));
-    let met = if shards.met { "met" } else { "missed" };
+    let met = if met { "met" } else { "missed" };
     format!("{what}(goal at least {:.1}{published}): {met}\n", shards.goal)
 }
 

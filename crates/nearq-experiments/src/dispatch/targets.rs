@@ -84,8 +84,8 @@ pub struct Shards {
     pub goal: f64,
     /// The published factor for this machine.
     pub published: Option<f64>,
-    /// Whether the goal is met.
-    pub met: bool,
+    /// Whether the goal is met; none where nothing is judged.
+    pub met: Option<bool>,
 }
 
 /// Whether shards are something of their own on a machine: no last-level cache is a shard as a whole.
@@ -112,7 +112,7 @@ pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
         factor,
         goal: SHARDS,
         published: published.map(|(shard, cache)| shard / cache),
-        met: factor >= SHARDS,
+        met: Some(factor >= SHARDS),
     })
 }
 
@@ -129,7 +129,7 @@ mod tests {
         }
         let rows = collector.rows();
         let shards = judge_shards(&rows, &Machine::named("grace-72").unwrap()).unwrap();
-        assert_eq!((shards.factor, shards.goal, shards.met), (2.0, 1.5, true));
+        assert_eq!((shards.factor, shards.goal, shards.met), (2.0, 1.5, Some(true)));
         assert!((shards.published.unwrap() - 5.11).abs() < 0.01);
         let shards = judge_shards(&rows, &Machine::named("l3:1 core:16").unwrap()).unwrap();
         assert_eq!(shards.published, None);

@@ -24,7 +24,7 @@ pub struct Ratio {
     pub published: Option<f64>,
     /// What the ratio shall be at least, where there is a goal.
     pub goal: Option<f64>,
-    /// Whether it is.
+    /// Whether it is; none where nothing is judged.
     pub met: Option<bool>,
 }
 
@@ -58,13 +58,16 @@ pub(super) fn publish(collector: &mut Collector, scenario: &str, same_load: bool
     }
 }
 
-/// The ratios of the medians; those whose rows are missing are left out.
-pub(super) fn ratios(rows: &[Row], scenario: &str) -> Vec<Ratio> {
+/// The ratios of the medians; those whose rows are missing are left out. `judged` says whether they are compared with their goals.
+pub(super) fn ratios(rows: &[Row], scenario: &str, judged: bool) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for (slow, fast, goals) in COMPARED {
         for (metric, goal) in [metric::LATENCY_P99, metric::LATENCY_TOP20].into_iter().zip(goals) {
             ratios.extend(ratio(rows, scenario, slow, fast, metric, goal));
         }
+    }
+    if !judged {
+        ratios.iter_mut().for_each(|ratio| ratio.met = None);
     }
     ratios
 }
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians_and_judged_where_there_is_a_goal() {
-        let ratios = ratios(&rows(true), "beside");
+        let ratios = ratios(&rows(true), "beside", true);
         assert_eq!(ratios.len(), 2, "{ratios:?}");
         assert_eq!((ratios[0].fast, ratios[0].ratio, ratios[0].met), (row::HIGH, 40.0, None));
         assert!((ratios[0].published.unwrap() - 1268.0 / 3.8).abs() < 1e-9);

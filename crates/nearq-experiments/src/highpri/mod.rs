@@ -29,7 +29,7 @@ pub use conclusions::Ratio;
 pub(crate) use limits::room;
 pub use samples::{Figures, Sample, Samples, TOP};
 
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use contestant::{Contestant, Privilege};
@@ -65,13 +65,15 @@ const JIFFY: Duration = Duration::from_millis(4);
 /// Shortest and longest interval.
 const INTERVALS: [Duration; 2] = [Duration::from_micros(100), Duration::from_secs(10)];
 /// How long a row lasts; the document's lasted 300 seconds.
-const DURATION: Duration = Duration::from_secs(30);
+const DURATION: Duration = Duration::from_secs(10);
 /// The same when all rows shall end within 30 seconds.
 const QUICK_DURATION: Duration = Duration::from_secs(1);
 /// How long a row lasts in virtual time, which takes about as long in real time.
 const SIMULATED_DURATION: Duration = Duration::from_secs(1);
 /// The same when it shall be quick.
 const SIMULATED_QUICK: Duration = Duration::from_millis(400);
+/// So many items must be queued in a row for a percentile to mean something.
+const LEAST_SAMPLES: u32 = 100;
 /// Virtual time after which a simulated row has gone wrong, beside what it takes.
 const SIMULATED_LIMIT: Duration = Duration::from_mins(3);
 
@@ -98,7 +100,7 @@ impl HighpriOptions {
             )));
         }
         let (runs, duration) = match (here, self.common.quick) {
-            (true, false) => (1, DURATION),
+            (true, false) => (3, DURATION),
             (true, true) => (1, QUICK_DURATION),
             (false, false) => (3, SIMULATED_DURATION),
             (false, true) => (1, SIMULATED_QUICK),
@@ -107,6 +109,19 @@ impl HighpriOptions {
         let (cpu, issuer_cpu) = places(machine);
         let plan = Plan { cpu, issuer_cpu, interval, duration };
         Ok(Task { plan, threads, runs: self.common.runs.unwrap_or(runs) })
+    }
+}
+
+impl HighpriOptions {
+    /// Why a task is not judged, if it is too small.
+    fn too_small(&self, machine: &Machine, task: &Task) -> Result<Option<String>, Error> {
+        let common = self.common.of_a_quick_run();
+        let least = Self { common, threads: None, ..self.clone() }.task(machine)?;
+        let shortest = least.plan.duration.max(task.plan.interval * LEAST_SAMPLES);
+        let duration = [task.plan.duration, shortest].map(|time| time.as_secs_f64());
+        let threads = [task.threads, least.threads].map(|threads| threads as f64);
+        let sizes = [("--duration", duration), ("--threads", threads)];
+        Ok(too_small(machine, [task.runs, least.runs], &sizes))
     }
 }
 
@@ -153,18 +168,20 @@ fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Resu
     };
     let rows = measured.collector.rows();
     let scenario = scenario(task.threads);
-    let ratios = conclusions::ratios(&rows, &scenario);
+    let too_small = options.too_small(machine, &task)?;
+    let ratios = conclusions::ratios(&rows, &scenario, too_small.is_none());
     let facts = render::Facts {
         machine,
         task: &task,
         scenario: &scenario,
         measured: &measured,
         ratios: &ratios,
+        too_small: too_small.as_deref(),
         show_goals: options.common.goals,
     };
     let text = facts.text(&rows, &environment);
     let svg = facts.picture(&environment);
-    let parameters = json!({
+    let mut parameters = json!({
         "quick": options.common.quick,
         "runs": task.runs,
         "threads": task.threads,
@@ -179,6 +196,9 @@ fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Resu
         "remarks": measured.remarks,
         "ratios": ratios,
     });
+    if let Some(why) = too_small {
+        parameters["too_small"] = json!(why);
+    }
     let machine = machine.name().to_owned();
     Ok(Report { experiment: "highpri", machine, environment, parameters, rows, text, svg })
 }

@@ -36,6 +36,8 @@ pub(super) struct Facts<'f> {
     pub(super) scenario: &'f str,
     pub(super) measured: &'f Measured,
     pub(super) ratios: &'f [Ratio],
+    /// Why nothing is judged, if that is so.
+    pub(super) too_small: Option<&'f str>,
     /// Whether the goals are shown.
     pub(super) show_goals: bool,
 }
@@ -146,7 +148,8 @@ impl Facts<'_> {
     fn conclusions(&self) -> Table {
         let headings = ["", "", "ms", "ms", "ratio", "published", "goal", ""];
         // The last two are about goals.
-        let shown = if self.show_goals { headings.len() } else { headings.len() - 2 };
+        let judged = self.show_goals && self.too_small.is_none();
+        let shown = if judged { headings.len() } else { headings.len() - 2 };
         let title = "How many times as long the first waits as the second";
         let mut table = Table::new(title, &headings[..shown]);
         for ratio in self.ratios {
@@ -163,6 +166,9 @@ impl Facts<'_> {
             ];
             cells.truncate(shown);
             table.row(cells);
+        }
+        if let Some(why) = self.too_small.filter(|_| self.show_goals) {
+            table.remark(why);
         }
         table
     }

@@ -91,6 +91,42 @@ fn the_document_s_load_has_its_figures_beside_ours() {
 }
 
 #[test]
+fn a_quick_run_ends_within_half_a_minute() {
+    let common = Common { quick: true, ..Common::default() };
+    let options = HighpriOptions { common, ..HighpriOptions::default() };
+    let task = options.task(&Machine::here().unwrap()).unwrap();
+    let all = [ours::contestants::<Linux>(), ours::refused(), others::contestants()].concat();
+    let rows = all.len() * task.runs;
+    // A thread begins and ends in a tenth of a millisecond. On the crowded CPU that of a row waits for a turn of all the others.
+    let total = rows as f64 * (task.plan.duration.as_secs_f64() + 0.5) + task.threads as f64 * 2e-4;
+    assert!(total < 25.0, "{total} s");
+}
+
+#[test]
+fn a_warning_stands_in_the_picture() {
+    let machine = Machine::named("core:2").unwrap();
+    let duration = Some(Duration::from_millis(20));
+    let common = Common { runs: Some(1), duration, ..Common::default() };
+    let options = HighpriOptions { common, threads: Some(10), interval: None };
+    let task = options.task(&machine).unwrap();
+    let measured = simulated(&machine, &task, &Progress::hidden()).unwrap();
+    let facts = render::Facts {
+        machine: &machine,
+        task: &task,
+        scenario: &scenario(task.threads),
+        measured: &measured,
+        ratios: &[],
+        too_small: None,
+        show_goals: false,
+    };
+    let quiet = Environment::simulated("a machine", 2);
+    let loaded = Environment { others_percent: Some(50.0), ..quiet.clone() };
+    let warning = loaded.warning().unwrap();
+    assert!(facts.picture(&loaded).contains(&warning));
+    assert!(!facts.picture(&quiet).contains(&warning));
+}
+
+#[test]
 fn the_issuer_has_a_core_of_its_own_where_there_is_one() {
     let of = |machine: &str| places(&Machine::named(machine).unwrap());
     assert_eq!(of("core:2 pu:2"), (3, 0));

@@ -30,7 +30,7 @@ mod watch;
 pub use goals::Goal;
 pub use real::Child;
 
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::{Error, Machine, Progress};
 use account::Told;
 use nearq_home::Nodes;
@@ -86,6 +86,7 @@ struct Job {
     size: Size,
     plans: Vec<Plan>,
     runs: usize,
+    runs_of_a_quick_run: usize,
     simulated: bool,
     scheduler: Scheduler,
 }
@@ -136,13 +137,14 @@ impl HomeOptions {
                 Scenario::Overload => plans.push(size.overload()),
             }
         }
+        let runs_of_a_quick_run = if simulated && !large { RUNS[2] } else { 1 };
         let runs = match (quick, large) {
-            (true, false) if simulated => RUNS[2],
-            (true, _) => 1,
+            (true, _) => runs_of_a_quick_run,
             (false, true) => RUNS[1],
             (false, false) => RUNS[0],
         };
-        Ok(Job { size, plans, runs: self.common.runs.unwrap_or(runs), simulated, scheduler })
+        let runs = self.common.runs.unwrap_or(runs);
+        Ok(Job { size, plans, runs, runs_of_a_quick_run, simulated, scheduler })
     }
 }
 
@@ -194,6 +196,8 @@ struct Facts<'f> {
     /// The first run of each plan.
     first: &'f [Vec<(Row, Ran)>],
     goals: &'f [Goal],
+    /// Why nothing is judged, if that is so.
+    too_small: Option<String>,
     /// Whether the goals are shown.
     show_goals: bool,
 }
@@ -250,13 +254,17 @@ fn report(
     let publish = machine.name() == published::MACHINE && job.size.is_published();
     figures::compare(&mut collector, &job.plans, publish);
     let rows = collector.rows();
-    let goals = goals::judge(&rows, &job.plans, publish, job.size.nodes.is_single());
+    let too_small = too_small(machine, [job.runs, job.runs_of_a_quick_run], &[]);
+    let goals = match too_small {
+        Some(_) => Vec::new(),
+        None => goals::judge(&rows, &job.plans, publish, job.size.nodes.is_single()),
+    };
     let environment = match machine.model() {
         Some(model) => Environment::simulated(model.about(), machine.parallelism()),
         None => watch.finish(),
     };
-    let facts =
-        Facts { job, machine, first: &first, goals: &goals, show_goals: options.common.goals };
+    let show_goals = options.common.goals;
+    let facts = Facts { job, machine, first: &first, goals: &goals, too_small, show_goals };
     let parameters = facts.parameters(options);
     let alone = options.tasks.as_ref().is_some_and(|tasks| tasks.len() == 1);
     let text = facts.text(&rows, &environment, publish, alone);
@@ -272,7 +280,7 @@ impl Facts<'_> {
         let job = self.job;
         let plans: Vec<String> = job.plans.iter().map(Plan::title).collect();
         let nodes = job.size.nodes.iter();
-        json!({
+        let mut parameters = json!({
             "quick": options.common.quick,
             "scheduler": job.scheduler.name(),
             "schedulers": self.schedulers(),
@@ -286,7 +294,11 @@ impl Facts<'_> {
             "storm_processes": job.plans.iter().find_map(|plan| plan.storm).map(|storm| storm.processes()),
             "memory_policy_refused": self.refused(),
             "goals": self.goals,
-        })
+        });
+        if let Some(why) = &self.too_small {
+            parameters["too_small"] = json!(why);
+        }
+        parameters
     }
 
     /// The scheduler of each row, where it is known: otherwise it is the kernel's, whatever that is.

@@ -125,6 +125,8 @@ const PASSES: usize = 100;
 const QUICK_PASSES: [usize; 2] = [3, 20];
 /// The document's `PROBLEMSIZE`.
 pub(super) const PROBLEM_SIZE: usize = 2_000_000;
+/// The most of it in a quick run on the real machine, however large the caches are.
+pub(super) const MOST_QUICK: usize = 3_000_000;
 /// Its hackbench.
 const STORM: Storm = Storm { after: Duration::from_secs(3), groups: 20, pairs: 20, messages: 100 };
 /// The storm of a quick run: earlier and smaller.
@@ -164,21 +166,11 @@ impl Size {
         let passes = if quick { QUICK_PASSES[simulated] } else { PASSES };
         let passes = given.1.unwrap_or(passes);
         let share = share_of_cache(machine);
-        let least = if quick { PROBLEM_SIZE / 4 } else { PROBLEM_SIZE };
-        let (mut elements, mut why) = match given.0 {
-            Some(elements) => (elements, "as told".to_owned()),
-            None => {
-                let wanted = (4 * share).div_ceil(ELEMENT);
-                let why = if wanted > least {
-                    "as large as it must be"
-                } else if quick {
-                    "a quarter of the document's, as it shall be quick"
-                } else {
-                    "the document's"
-                };
-                (wanted.max(least), why.to_owned())
-            }
+        let (mut elements, why) = match given.0 {
+            Some(elements) => (elements, "as told"),
+            None => usual_elements(share, quick, simulated != 0),
         };
+        let mut why = why.to_owned();
         if let Some(free) = free {
             let most = (free as usize / 2 / most_tasks.max(1) / ELEMENT).max(1000);
             if elements > most {
@@ -248,6 +240,21 @@ impl Size {
             disturbed: Some([from, leave]),
             end: Some(end),
         }
+    }
+}
+
+/// Elements of a task, and why: more than a core's `share` of a cache holds.
+pub(super) fn usual_elements(share: usize, quick: bool, simulated: bool) -> (usize, &'static str) {
+    let least = if quick { PROBLEM_SIZE / 4 } else { PROBLEM_SIZE };
+    let wanted = (4 * share).div_ceil(ELEMENT);
+    if quick && !simulated && wanted > MOST_QUICK {
+        (MOST_QUICK, "as large as it may be where it shall be quick")
+    } else if wanted > least {
+        (wanted, "as large as it must be")
+    } else if quick {
+        (least, "a quarter of the document's, as it shall be quick")
+    } else {
+        (least, "the document's")
     }
 }
 

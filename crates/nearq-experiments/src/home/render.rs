@@ -309,6 +309,9 @@ impl Facts<'_> {
     }
 
     fn goals_text(&self) -> String {
+        if let Some(why) = self.too_small.as_ref().filter(|_| !self.job.size.nodes.is_single()) {
+            return format!("{why}\n");
+        }
         if self.goals.is_empty() {
             let why = if self.job.size.nodes.is_single() {
                 "there is one node"

@@ -53,6 +53,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
 
 #[test]
 fn who_had_to_leave_an_overloaded_home_comes_back_and_no_cpu_idles_meanwhile() {
+    let _judged = crate::options::tests::AnySize::new();
     for machine in ["numa:2 core:2", "opteron-2s", "numa:2 l3:2 core:4 pu:2"] {
         let report = run(&options(machine, "overload"));
         let title = report.rows[0].scenario.clone();
@@ -82,6 +83,7 @@ fn who_was_displaced_comes_back() {
 #[cfg(feature = "home-scheduler")]
 #[test]
 fn under_the_home_scheduler_tasks_come_home_with_nobody_watching() {
+    let _judged = crate::options::tests::AnySize::new();
     for (machine, scenario) in [("tx7-itanium2", "displace"), ("numa:2 core:2", "overload")] {
         let options = HomeOptions { scheduler: Some("home".into()), ..options(machine, scenario) };
         let report = run(&options);
@@ -176,6 +178,26 @@ fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
     let large = Machine::named("epyc-9654-2s").unwrap();
     let job = HomeOptions::default().job(&large, Path::new("nearq")).unwrap();
     assert!(job.size.elements * task::ELEMENT >= 4 * 4 * 1024 * 1024, "{}", job.size.why);
+}
+
+#[test]
+fn a_quick_run_ends_within_half_a_minute() {
+    let common = Common { quick: true, ..Common::default() };
+    let options = HomeOptions { common, ..HomeOptions::default() };
+    let machine = Machine::here().unwrap();
+    let job = options.job(&machine, Path::new("nearq")).unwrap();
+    let (elements, _) = plan::usual_elements(1 << 30, true, false);
+    assert!(job.size.elements <= elements, "no cache is larger");
+    let cpus = machine.parallelism();
+    let seconds = |plan: &Plan| match plan.end {
+        Some(end) => end.as_secs_f64(),
+        // An element takes a hundred nanoseconds where memory is slow; tasks beyond the CPUs wait for these.
+        None => (plan.tasks.div_ceil(cpus) * job.size.passes * elements) as f64 * 100e-9,
+    };
+    let of_plan = |plan: &Plan| job.rows(plan).len() as f64 * seconds(plan);
+    let total = job.runs as f64 * job.plans.iter().map(of_plan).sum::<f64>();
+    assert!(total < 26.0, "{total} s");
+    assert_eq!(plan::usual_elements(1 << 30, true, true).1, "as large as it must be");
 }
 
 #[test]

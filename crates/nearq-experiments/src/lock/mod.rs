@@ -35,7 +35,7 @@ pub use stage::Stage;
 
 use crate::blocking::{nanoseconds_per_round, rounds_for};
 use crate::highpri;
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use goals::judge;
@@ -141,6 +141,13 @@ impl LockOptions {
             runs: self.common.runs.unwrap_or(RUNS[quick]),
         })
     }
+
+    /// Why a run is not judged, if it is too small.
+    fn too_small(&self, machine: &Machine, job: &Job) -> Result<Option<String>, Error> {
+        let least = Self { common: self.common.of_a_quick_run(), ..self.clone() }.job(machine)?;
+        let duration = [job.duration, least.duration].map(|time| time.as_secs_f64());
+        Ok(too_small(machine, [job.runs, least.runs], &[("--duration", duration)]))
+    }
 }
 
 impl Job {
@@ -165,6 +172,8 @@ struct Facts<'f> {
     /// Who did not take part any more, and from where on.
     left_out: &'f [String],
     goals: &'f [Goal],
+    /// Why nothing is judged, if that is so.
+    too_small: Option<String>,
     /// Whether the goals are shown.
     show_goals: bool,
 }
@@ -271,7 +280,11 @@ fn report(
         figures::publish(&mut collector, job.scenarios());
     }
     let rows = collector.rows();
-    let goals = judge(&rows, job.scenarios(), machine.model().is_some(), job.place);
+    let too_small = options.too_small(machine, job)?;
+    let goals = match too_small {
+        Some(_) => Vec::new(),
+        None => judge(&rows, job.scenarios(), machine.model().is_some(), job.place),
+    };
     let environment = match machine.model() {
         Some(model) => Environment::simulated(model.about(), machine.parallelism()),
         None => watch.finish(),
@@ -283,6 +296,7 @@ fn report(
         reading_ns,
         left_out: &left_out.told(),
         goals: &goals,
+        too_small,
         show_goals: options.common.goals,
     };
     let parameters = facts.parameters(options);
@@ -331,7 +345,7 @@ impl LeftOut {
 impl Facts<'_> {
     fn parameters(&self, options: &LockOptions) -> serde_json::Value {
         let loads: Vec<&str> = self.job.loads.iter().map(|load| load.name()).collect();
-        json!({
+        let mut parameters = json!({
             "quick": options.common.quick,
             "runs": self.job.runs,
             "duration_s": self.job.duration.as_secs_f64(),
@@ -344,7 +358,11 @@ impl Facts<'_> {
             "clock_reading_ns": self.reading_ns,
             "left_out": self.left_out,
             "goals": self.goals,
-        })
+        });
+        if let Some(why) = &self.too_small {
+            parameters["too_small"] = json!(why);
+        }
+        parameters
     }
 }
 

@@ -150,6 +150,9 @@ impl Facts<'_> {
     }
 
     fn goals(&self) -> String {
+        if let Some(why) = &self.too_small {
+            return format!("{why}\n");
+        }
         if self.goals.is_empty() {
             let why = match (self.machine.model(), self.job.place) {
                 (Some(_), Place::Spread) => "spread placement is shown without goals",

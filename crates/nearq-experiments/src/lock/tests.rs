@@ -52,6 +52,7 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
 
 #[test]
 fn every_lock_has_its_row_and_its_waits() {
+    let _judged = crate::options::tests::AnySize::new();
     let report = lock(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
     let mut acquired = false;
     for row in [PLAIN, NUMA, AUTO, OSQ, STD, PARKING_LOT, PTHREAD, MCS] {
@@ -84,6 +85,7 @@ fn every_lock_has_its_row_and_its_waits() {
 
 #[test]
 fn every_shape_runs_on_this_machine_and_leaves_its_structures_whole() {
+    let _judged = crate::options::tests::AnySize::new();
     for (shape, loads) in
         [("epoll", &["epoll"][..]), ("shared-file", &["DWOM"]), ("shared-dir", &["MWRM", "MWUM"])]
     {
@@ -129,6 +131,7 @@ fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
 
 #[test]
 fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
+    let _judged = crate::options::tests::AnySize::new();
     let of = |machine: &str, place: &str| {
         let mut options = LockOptions {
             section: Some("short".into()),
@@ -189,17 +192,4 @@ fn who_takes_too_long_is_left_out_from_there_on() {
     assert!(left_out.contains(MCS, Load::Short, 8) && left_out.contains(MCS, Load::Short, 9));
     assert!(!left_out.contains(MCS, Load::Short, 4) && !left_out.contains(MCS, Load::Long, 8));
     assert!(left_out.told()[0].starts_with("mcslock, short, 8 writers: a run took 3.0 s"));
-}
-
-#[test]
-fn goals_are_shown_where_they_are_asked_for() {
-    let text = |goals: bool| {
-        let mut options = short("here", &[1]);
-        options.section = Some("short".into());
-        options.common.goals = goals;
-        lock(&options, &Progress::hidden()).unwrap().text
-    };
-    assert!(text(true).contains("Goals of nearq auto"));
-    let text = text(false);
-    assert!(text.contains("nearq auto") && !text.contains("oals"), "{text}");
 }

@@ -19,7 +19,7 @@ mod tree;
 pub use declared::Declared;
 pub use job::{Job, Kind};
 
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::{Error, Machine, Progress};
 use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find, metric, usage};
 use serde::Serialize;
@@ -69,14 +69,14 @@ const FILES_PER_CPU: [usize; 2] = [12, 3];
 /// The same on a simulated machine, where a file takes milliseconds, and how many a quick run has at most.
 const SIMULATED_PER_CPU: [usize; 2] = [60, 20];
 const MOST_QUICK: usize = 600;
-/// So many files for each place must be done, and so many runs made, for a difference to mean something.
+/// So many files for each place must be done for a difference to mean something.
 const LEAST_TURNS: usize = 2;
-const LEAST_RUNS: usize = 3;
 const MOST_FILES: usize = 100_000;
 /// The document's 20 jobs were for some 12 CPUs.
 const JOBS_PER_12_CPUS: usize = 20;
-/// Seconds that five rows of a quick run may take together, for what a file must not exceed.
+/// What all rows of a quick run may take together, and how many there are.
 const QUICK: Duration = Duration::from_secs(20);
+const ROWS: usize = 5;
 
 /// The difference between two rows, and whether it is one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -151,15 +151,23 @@ impl NumaOptions {
 }
 
 impl Plan {
+    /// As many files as there is time for in a quick run, where one takes so long and each CPU does one at a time; and, if that is too long for
+    /// each run, a single run, where runs were not asked for.
+    fn shorten(&mut self, one: Duration, cpus: usize, may_leave_out_runs: bool) {
+        let turns = |runs: usize| {
+            let turns = QUICK.as_nanos() / (ROWS * runs) as u128 / one.as_nanos().max(1);
+            usize::try_from(turns).unwrap_or(usize::MAX)
+        };
+        if may_leave_out_runs && turns(self.runs) == 0 {
+            self.runs = 1;
+        }
+        self.files = self.files.min(turns(self.runs).max(1).saturating_mul(cpus)).max(1);
+    }
+
     /// Why the runs say nothing about differences, if they are too few or too short.
-    fn too_small(&self) -> Option<String> {
-        let (files, runs) = (LEAST_TURNS * self.jobs, LEAST_RUNS);
-        (self.files < files || self.runs < runs).then(|| {
-            format!(
-                "Too small to judge: {} files, {} at a time, {} runs. Give --files {files} and --runs {runs}, or more.",
-                self.files, self.jobs, self.runs
-            )
-        })
+    fn too_small(&self, machine: &Machine) -> Option<String> {
+        let files = [self.files, LEAST_TURNS * self.jobs].map(|files| files as f64);
+        too_small(machine, [self.runs, RUNS[1]], &[("--files", files)])
     }
 }
 
@@ -227,10 +235,7 @@ fn here(options: &NumaOptions, machine: &Machine, progress: &Progress) -> Result
     if options.common.quick && options.files.is_none() {
         // One file tells how long they take.
         let one = timed(|| job.do_one(0))?.elapsed;
-        let rows = u32::try_from(5 * plan.runs).unwrap_or(u32::MAX);
-        let each = one / u32::try_from(machine.parallelism()).unwrap_or(1).max(1);
-        let most = (QUICK / rows).as_nanos() / each.as_nanos().max(1);
-        plan.files = plan.files.min(usize::try_from(most).unwrap_or(1)).max(1);
+        plan.shorten(one, machine.parallelism(), options.common.runs.is_none());
     }
     let contestants =
         [ours::Contestant::new(SYSTEM), ours::Contestant::new(NUMA), ours::Contestant::new(HOMES)];
@@ -318,8 +323,9 @@ fn report(
         collector.publish(SCENARIO, row, metric::ELAPSED, mean);
     }
     let rows = collector.rows();
-    let too_small = plan.too_small();
+    let too_small = plan.too_small(machine);
     let differences = if too_small.is_some() { Vec::new() } else { differences(&rows) };
+    let why = too_small.clone();
     let facts = Facts {
         plan,
         job,
@@ -331,7 +337,7 @@ fn report(
     };
     let left_out: Vec<_> =
         left_out.iter().map(|(row, reason)| json!({ "row": row, "reason": reason })).collect();
-    let parameters = json!({
+    let mut parameters = json!({
         "quick": options.common.quick,
         "runs": plan.runs,
         "files": plan.files,
@@ -343,6 +349,9 @@ fn report(
         "differences": differences,
         "left_out": left_out,
     });
+    if let Some(why) = why {
+        parameters["too_small"] = json!(why);
+    }
     let (text, svg) = (facts.text(&rows, &environment), String::new());
     let machine = machine.name().to_owned();
     let mut report =

@@ -16,7 +16,7 @@ fn a_job_is_done_and_compared_here() {
         assert!(user.summary.min > 0.0, "the processes used CPU time: {user:?}");
     }
     assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 0);
-    assert!(report.text.contains("Too small to judge: 4 files, 2 at a time, 2 runs."));
+    assert!(report.text.contains("Too small to judge: --runs 2. Give --runs 3, or more."));
     assert!(!report.text.contains("deviations"), "nothing is judged: {}", report.text);
     assert!(
         report.text.contains("Left out: tree") && report.text.contains("1397.3 ±1.6"),
@@ -38,6 +38,25 @@ fn a_simulated_job_is_the_same_for_a_seed() {
     assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
     assert!(report.text.contains("What is gained") && !report.text.contains("Too small"));
     assert!(one.find(SCENARIO, HOMES, metric::ELAPSED).unwrap().summary.mean > 0.0);
+}
+
+#[test]
+fn a_quick_run_ends_within_half_a_minute_and_has_a_file_for_each_cpu() {
+    let common = Common { quick: true, ..Common::default() };
+    let options = NumaOptions { common, ..NumaOptions::default() };
+    let usual = options.plan(&Machine::here().unwrap()).unwrap();
+    for cpus in [1, 2, 16, 128] {
+        for one in [5, 100, 700, 1300, 1400, 4000].map(Duration::from_millis) {
+            let mut plan = Plan { files: FILES_PER_CPU[1] * cpus, ..usual.clone() };
+            plan.shorten(one, cpus, true);
+            let row = one * plan.files.div_ceil(cpus) as u32;
+            let total = row * (ROWS * plan.runs) as u32;
+            assert!(total <= QUICK && plan.files >= cpus, "{cpus} CPUs, {one:?}: {plan:?}");
+            let mut plan = Plan { runs: 3, ..usual.clone() };
+            plan.shorten(one, cpus, false);
+            assert_eq!(plan.runs, 3, "they were asked for");
+        }
+    }
 }
 
 #[test]

@@ -275,6 +275,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_at_the_axis_have_commas_and_no_exponent() {
+        for (lying, logarithmic) in [(false, false), (true, false), (true, true)] {
+            let mut bars = sample().remove(1);
+            bars.groups[0].1[0] = Some(bar(2_000_000.0));
+            (bars.lying, bars.logarithmic, bars.reference) = (lying, logarithmic, None);
+            let svg = draw("ticks", &[bars]);
+            assert!(svg.contains(">1,000,000<"), "{lying} {logarithmic}: {svg}");
+        }
+    }
+
+    #[test]
     fn nothing_is_written_over_the_bars() {
         let svg = draw("nearq bench dispatch", &sample());
         assert!(!svg.contains(">the goal<"), "the line's name is at the axis");

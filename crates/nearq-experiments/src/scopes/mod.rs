@@ -33,7 +33,7 @@ pub(crate) use simulated::MakeQueues;
 
 use crate::executor::{Executor, MOST_ACTIVE, Queues};
 use crate::host::Census;
-use crate::options::{Common, within};
+use crate::options::{Common, too_small, within};
 use crate::payload::Speeds;
 use crate::store::{FileStore, MemoryStore, Store};
 use crate::{Error, Machine, Progress};
@@ -201,6 +201,14 @@ impl<'o> Experiment<'o> {
         Ok(Self { options, machine, cpus, scenarios, planned, times })
     }
 
+    /// Why a simulated run is not judged, if it is too small.
+    fn too_small(&self) -> Option<String> {
+        let common = self.options.common.of_a_quick_run();
+        let least = ScopesOptions { common, ..self.options.clone() }.simulated_times(self.cpus);
+        let duration = [self.times.duration, least.duration].map(|time| time.as_secs_f64());
+        too_small(self.machine, [self.times.runs, least.runs], &[("--duration", duration)])
+    }
+
     /// The configurations that are run.
     fn run(&self) -> Vec<Configuration> {
         let run = self.planned.iter().filter(|plan| plan.same_as.is_none());
@@ -248,9 +256,11 @@ impl<'o> Experiment<'o> {
         }
         let rows = collector.rows();
         let machine = self.machine.name().to_owned();
-        let judgements = conditions
-            .declared
-            .map(|_| judge(&rows, &self.scenarios, &self.planned, machine == DOCUMENTS_MACHINE));
+        let too_small = conditions.declared.and_then(|_| self.too_small());
+        let judgements = conditions.declared.map(|_| match too_small {
+            Some(_) => Vec::new(),
+            None => judge(&rows, &self.scenarios, &self.planned, machine == DOCUMENTS_MACHINE),
+        });
         let facts = render::Facts {
             scenarios: &self.scenarios,
             planned: &self.planned,
@@ -258,6 +268,7 @@ impl<'o> Experiment<'o> {
             conditions: &conditions,
             wake_within_cache: self.options.wake_within_cache,
             judgements: judgements.as_deref(),
+            too_small: too_small.as_deref(),
             show_goals: self.options.common.goals,
         };
         let text = facts.text(&rows);
@@ -290,6 +301,9 @@ impl<'o> Experiment<'o> {
             parameters["declared"] = json!(declared);
             parameters["wake_within_cache"] = json!(self.options.wake_within_cache);
             parameters["judgements"] = json!(judgements);
+        }
+        if let Some(why) = too_small {
+            parameters["too_small"] = json!(why);
         }
         let environment = conditions.environment;
         let svg = String::new();

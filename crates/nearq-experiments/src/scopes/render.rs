@@ -17,6 +17,8 @@ pub(super) struct Facts<'f> {
     pub(super) wake_within_cache: bool,
     /// Those of a simulated run.
     pub(super) judgements: Option<&'f [Judgement]>,
+    /// Why there are none, if that is so.
+    pub(super) too_small: Option<&'f str>,
     /// Whether it is shown what was to be reached.
     pub(super) show_goals: bool,
 }
@@ -73,6 +75,9 @@ impl Facts<'_> {
         let judgements = self.judgements.filter(|all| self.show_goals && !all.is_empty());
         if let Some(judgements) = judgements {
             text.push_str(&format!("\n{}{}", judged(judgements), signs(judgements)));
+        }
+        if let Some(why) = self.too_small.filter(|_| self.show_goals) {
+            text.push_str(&format!("\n{why}\n"));
         }
         text
     }

@@ -6,7 +6,7 @@ use crate::{Error, Machine};
 use nearq_topology::Scope;
 
 /// Items of all issuers together in one run, and in a quick one.
-const ITEMS: [usize; 2] = [15_000, 4_000];
+pub(super) const ITEMS: [usize; 2] = [15_000, 4_000];
 /// Fewest items of an issuer.
 const FEWEST: usize = 20;
 

@@ -240,6 +240,14 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_one_does_a_sixth_of_the_work() {
+        let runs = |quick| SensitivityOptions { quick, ..Default::default() }.runs().unwrap();
+        let [full, quick] = [runs(false), runs(true)];
+        assert!(6 * quick as u32 * scopes::DURATIONS[1] <= full as u32 * scopes::DURATIONS[0]);
+        assert!(6 * quick * dispatch::ITEMS[1] <= full * dispatch::ITEMS[0]);
+    }
+
+    #[test]
     fn every_factor_is_tried_both_ways_with_every_seed() {
         let machine = Machine::named("l3:2 core:2").unwrap();
         let factors = factors(&machine, &[], &["wake_up".into(), "own_line".into()]).unwrap();

@@ -7,7 +7,7 @@ use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
 use std::time::Duration;
 
 /// Virtual time of one run, and of a quick one.
-const DURATIONS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(250)];
+pub(super) const DURATIONS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(250)];
 
 /// Which configuration moves how much data.
 #[derive(Debug)]

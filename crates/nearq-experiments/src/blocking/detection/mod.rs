@@ -14,6 +14,7 @@ pub use scene::{Fillers, Scene};
 
 use super::{BlockingOptions, Stage as _};
 use crate::dispatch::Stage as _;
+use crate::options::too_small;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
 use nearq_report::{Collector, Report, Row, Watch, find, metric};
@@ -71,6 +72,14 @@ impl Plan {
             window: Duration::from_millis(window),
         }
     }
+
+    /// Why it is not judged, if it is too small.
+    fn too_small(&self, options: &BlockingOptions, machine: &Machine) -> Option<String> {
+        let common = options.common.of_a_quick_run();
+        let least = Self::of(&BlockingOptions { common, items: None, ..options.clone() });
+        let blocks = [self.blocks, least.blocks].map(|blocks| blocks as f64);
+        too_small(machine, [self.rounds, least.rounds], &[("--items", blocks)])
+    }
 }
 
 /// A goal, and what was reached.
@@ -125,12 +134,13 @@ pub fn detection(
         }
     }
     let rows = collector.rows();
-    let goals = judge(&rows);
+    let too_small = plan.too_small(options, machine);
+    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
     let environment = watch.finish();
     let show_goals = options.common.goals;
-    let shown = show_goals.then_some(&*goals);
+    let shown = show_goals.then_some((&*goals, too_small.as_deref()));
     let text = render::text(&rows, shown, &plan, cpus.len(), &environment);
-    let parameters = json!({
+    let mut parameters = json!({
         "quick": options.common.quick,
         "rounds": plan.rounds,
         "blocks": plan.blocks,
@@ -139,6 +149,9 @@ pub fn detection(
         "cpus": cpus.to_list(),
         "targets": goals,
     });
+    if let Some(why) = too_small {
+        parameters["too_small"] = json!(why);
+    }
     let (machine, svg) = (machine.name().to_owned(), String::new());
     let mut report =
         Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
@@ -222,7 +235,9 @@ mod tests {
             ..BlockingOptions::default()
         };
         let machine = Machine::here().unwrap();
+        let judged = crate::options::tests::AnySize::new();
         let report = detection(&options, &machine, &Progress::hidden()).unwrap();
+        drop(judged);
         for case in &CASES {
             let value = |metric| Some(report.find(SCENARIO, case.row, metric)?.summary.median);
             let early = value(metric::EARLY_PERCENT).unwrap();
@@ -236,6 +251,20 @@ mod tests {
             assert!(report.text.contains(case.row) && report.svg.contains(case.row));
         }
         assert!(report.parameters["targets"].as_array().unwrap().len() >= 2);
+        assert!(!report.text.contains("Targets") && !report.svg.contains("goal"), "not asked for");
+        assert_eq!(crate::tests::warnings(report), 2);
+    }
+
+    #[test]
+    fn what_is_too_small_is_not_judged() {
+        let small = |runs, items| {
+            let common = crate::Common { runs, quick: true, ..crate::Common::default() };
+            let options = BlockingOptions { common, items, ..BlockingOptions::default() };
+            Plan::of(&options).too_small(&options, &Machine::here().unwrap())
+        };
+        assert_eq!(small(Some(3), None), None);
+        let why = small(None, Some(3)).unwrap();
+        assert!(why.starts_with("Too small to judge: --runs 1, --items 3."), "{why}");
     }
 
     #[test]

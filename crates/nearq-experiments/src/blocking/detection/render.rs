@@ -8,7 +8,7 @@ use nearq_report::{Environment, Report, Row, Table, find, rounded};
 /// Everything for people.
 pub(super) fn text(
     rows: &[Row],
-    goals: Option<&[Goal]>,
+    goals: Option<(&[Goal], Option<&str>)>,
     plan: &Plan,
     cpus: usize,
     environment: &Environment,
@@ -48,7 +48,10 @@ pub(super) fn text(
         ]);
     }
     text.push_str(&table.to_string());
-    let Some(goals) = goals else { return text };
+    let Some((goals, too_small)) = goals else { return text };
+    if let Some(why) = too_small {
+        return text + &format!("\n{why}\n");
+    }
     let mut table = Table::new("Targets: medians of the rounds", &["", "", "", "goal", ""]);
     for goal in goals {
         table.row(vec![
