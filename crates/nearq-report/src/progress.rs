@@ -44,3 +44,62 @@ impl Progress {
         self.0.finish_and_clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::{FromRawFd as _, OwnedFd};
+    use std::process::{Command, Stdio};
+
+    /// What a process whose standard error is a terminal of that kind shows there of a bar.
+    fn shown(term: &str) -> String {
+        let (mut person, mut program) = (0, 0);
+        let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let none = std::ptr::null_mut();
+        // SAFETY: two numbers to fill in, no name, no settings, and a size to read.
+        let made = unsafe {
+            libc::openpty(
+                &raw mut person,
+                &raw mut program,
+                none,
+                none.cast(),
+                (&raw const size).cast_mut(),
+            )
+        };
+        assert_eq!(made, 0, "terminals can be had");
+        // SAFETY: both were opened just now, and nothing else has them.
+        let (mut person, program) =
+            unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) };
+        let mut command = Command::new(std::env::current_exe().expect("it runs"));
+        command.args(["--exact", "--ignored", "progress::tests::a_bar_of_the_process_of_a_test"]);
+        command.env("TERM", term).stdout(Stdio::null()).stderr(program);
+        assert!(command.status().expect("it starts").success());
+        // It has the other side of the terminal.
+        drop(command);
+        let mut bytes = Vec::new();
+        // What is closed at the other side ends with an error.
+        let _ = person.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[test]
+    #[ignore = "the next test runs it in a process of its own"]
+    fn a_bar_of_the_process_of_a_test() {
+        let progress = Progress::stderr();
+        progress.begin(2);
+        progress.step("the first step".into());
+        progress.done();
+        progress.end();
+    }
+
+    #[test]
+    fn a_terminal_that_can_only_print_gets_no_bar() {
+        let usual = shown("xterm");
+        assert!(usual.contains("the first step") && usual.contains('\u{1b}'), "{usual:?}");
+        for term in ["dumb", ""] {
+            assert_eq!(shown(term), "", "TERM={term:?}");
+        }
+    }
+}
