@@ -53,12 +53,15 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
 
 #[test]
 fn one_way_alone_and_nobody_else_if_that_is_asked_for() {
-    let options = BlockingOptions { way: Some("pipe".into()), ours: true, ..short("here") };
+    let _judged = crate::options::tests::AnySize::new();
+    let mut options = BlockingOptions { way: Some("pipe".into()), ours: true, ..short("here") };
+    options.common.goals = false;
     let report = blocking(&options, &Progress::hidden()).unwrap();
     let mut found: Vec<_> = report.rows.iter().map(|row| (&*row.scenario, &*row.row)).collect();
     found.dedup();
     let rows = [PLAIN, HINTED, ENOUGH, BARE, IDEAL];
     assert_eq!(found, rows.map(|row| ("pipe", row)));
+    assert!(!report.text.contains("Targets"), "not asked for: {}", report.text);
 }
 
 #[test]
