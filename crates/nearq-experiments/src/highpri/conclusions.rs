@@ -67,7 +67,9 @@ pub(super) fn ratios(rows: &[Row], scenario: &str, judged: bool) -> Vec<Ratio> {
         }
     }
     if !judged {
-        ratios.iter_mut().for_each(|ratio| ratio.met = None);
+        for ratio in &mut ratios {
+            ratio.met = None;
+        }
     }
     ratios
 }

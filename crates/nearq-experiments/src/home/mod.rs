@@ -68,6 +68,8 @@ const MOST_TASKS: usize = 4096;
 const ELEMENTS: [usize; 2] = [1_000, 1_000_000_000];
 /// Most passes.
 const MOST_PASSES: usize = 1_000_000;
+/// Most CPUs of a simulated machine: for each there are several tasks, and each has a stack.
+const MOST_CPUS: usize = 512;
 /// Up to so many CPUs a simulated machine is small, and more is run on it in the same time.
 const SMALL: usize = 32;
 /// Runs: the document's, those on a large simulated machine, and quick ones on small simulated machines.
@@ -104,6 +106,11 @@ impl HomeOptions {
         let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, program)?;
         let (quick, simulated) = (self.common.quick, machine.model().is_some());
         let cpus = machine.parallelism();
+        if simulated && cpus > MOST_CPUS {
+            return Err(Error::input(format!(
+                "this machine has {cpus} CPUs, and the experiment is for {MOST_CPUS} at most; give a smaller one (--on)"
+            )));
+        }
         let large = simulated && cpus > SMALL;
         let tasks = match &self.tasks {
             Some(tasks) => checked(tasks)?,
