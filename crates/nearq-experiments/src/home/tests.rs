@@ -181,6 +181,32 @@ fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
 }
 
 #[test]
+fn cpus_without_memory_of_their_own_get_it_from_elsewhere_and_that_is_said() {
+    let root = std::env::temp_dir().join(format!("nearq-home-{}", std::process::id()));
+    for (file, text) in [
+        ("cpu/possible", "0-1"),
+        ("cpu/present", "0-1"),
+        ("cpu/online", "0-1"),
+        ("node/node0/cpulist", "0-1"),
+        ("node/node0/meminfo", "Node 0 MemTotal: 0 kB"),
+        ("node/node1/cpulist", ""),
+        ("node/node1/meminfo", "Node 1 MemTotal: 4194304 kB"),
+    ] {
+        let path = root.join("sys/devices/system").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let report = run(&HomeOptions {
+        tasks: Some(vec![1]),
+        problem_size: Some(1000),
+        passes: Some(1),
+        ..options(&format!("sysfs:{}", root.display()), "numa-test")
+    });
+    std::fs::remove_dir_all(&root).unwrap();
+    assert!(report.text.contains("Memory was placed by first touch alone: "), "{}", report.text);
+}
+
+#[test]
 fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = HomeOptions { common, ..HomeOptions::default() };
