@@ -249,7 +249,12 @@ fn try_all(
 
 /// Why it has ended early, and what is set now.
 fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -> Failure {
-    Failure::run(match await_configured(pid, queue, before) {
+    let mut expected = before.clone();
+    if let Stop::Others(theirs) = stop {
+        expected.extend(theirs.clone());
+    }
+    Failure::run(match await_configured(pid, queue, &expected) {
+        Ok(()) if expected != *before => format!("{stop}; it is left with {}", words(&expected)),
         Ok(()) => format!("{stop}; restored: {}", words(before)),
         // It may not answer any more: that is why it has ended.
         Err(failure) if failure.to_string() == stop.to_string() => {

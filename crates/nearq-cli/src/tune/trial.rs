@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Stop {
     /// Somebody wants the command to end.
     Signal(&'static str),
+    /// These were set by others: they stay.
+    Others(BTreeMap<String, String>),
     Failed(Failure),
 }
 
@@ -40,6 +42,10 @@ impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Stop::Signal(signal) => write!(f, "ended by {signal}"),
+            Stop::Others(theirs) => {
+                let words = words(theirs);
+                write!(f, "somebody else has set {words} meanwhile; nothing more is tried")
+            }
             Stop::Failed(failure) => failure.fmt(f),
         }
     }
@@ -74,12 +80,10 @@ impl Trial<'_> {
         let before = self.statistics()?;
         self.wait(self.measured)?;
         let after = self.statistics()?;
-        let now = configured(&self.settings()?);
-        if now != set {
-            return Err(Stop::Failed(Failure::run(format!(
-                "somebody else has set {} meanwhile; nothing more is tried",
-                words(&now)
-            ))));
+        let mut now = configured(&self.settings()?);
+        now.retain(|key, value| set.get(key) != Some(value));
+        if !now.is_empty() {
+            return Err(Stop::Others(now));
         }
         measurement(self.id, &before, &after).ok_or_else(|| Stop::Failed(self.gone()))
     }

@@ -247,7 +247,7 @@ mod tests {
             }
             // There is no monitor where nobody ever had to wait.
             let wakes = value(metric::MONITOR_WAKES);
-            assert!(wakes.map_or(early == 100.0, |wakes| wakes > 1.0), "{}", case.row);
+            assert!(wakes.map_or(early == 100.0, |wakes| wakes > 0.0), "{}", case.row);
             assert!(report.text.contains(case.row) && report.svg.contains(case.row));
         }
         assert!(report.parameters["targets"].as_array().unwrap().len() >= 2);
