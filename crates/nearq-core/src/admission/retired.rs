@@ -86,7 +86,6 @@ impl<P: Platform> Admission<P> {
         self.first_retired.store(core::ptr::from_ref(newest).cast_mut(), Ordering::SeqCst);
         // ADD.
         self.completed_before.fetch_add(completed, Ordering::SeqCst);
-        P::model_fence();
         self.kick();
     }
 }
