@@ -11,8 +11,8 @@ use crate::alone;
 
 const THREADS: usize = 40;
 
-/// How often a thread of this process has given up a CPU, by itself or not, and whether it sleeps.
-fn switches(thread: u64) -> (u64, bool) {
+/// How often a thread of this process has given up a CPU, by itself and not, and whether it sleeps.
+fn switches(thread: u64) -> ([u64; 2], bool) {
     let path = format!("/proc/self/task/{thread}/status");
     let status = fs::read_to_string(path).expect("the thread is there");
     let field = |name: &str| {
@@ -20,8 +20,8 @@ fn switches(thread: u64) -> (u64, bool) {
         line.expect("the kernel tells").trim().to_owned()
     };
     let count = |name| field(name).parse::<u64>().expect("a number");
-    let all = count("voluntary_ctxt_switches:") + count("nonvoluntary_ctxt_switches:");
-    (all, field("State:").starts_with('S'))
+    let counts = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].map(count);
+    (counts, field("State:").starts_with('S'))
 }
 
 struct Scene {
@@ -32,7 +32,7 @@ struct Scene {
 #[derive(Default)]
 struct Seen {
     waiting: Vec<u64>,
-    /// Those who have come back, and how often they had been away from a CPU by then.
+    /// Those that have come back, and how often they had given up a CPU by themselves by then.
     back: Vec<(u64, u64)>,
 }
 
@@ -50,7 +50,7 @@ fn notify_all_of(mode: Mode) {
                 let mut seen = scene.mutex.lock();
                 seen.waiting.push(me);
                 scene.condvar.wait(&mut seen);
-                seen.back.push((me, switches(me).0));
+                seen.back.push((me, switches(me).0[0]));
             };
             Linux::spawn(ThreadSpec::default(), main).expect("some threads can be created")
         })
@@ -66,7 +66,7 @@ fn notify_all_of(mode: Mode) {
     };
     let waiting = seen.waiting.clone();
     let moved = Statistics::of_process::<Linux>().moved;
-    let before: Vec<u64> = waiting.iter().map(|&thread| switches(thread).0).collect();
+    let before: Vec<[u64; 2]> = waiting.iter().map(|&thread| switches(thread).0).collect();
     assert_eq!(scene.condvar.notify_all(), THREADS);
     assert_eq!(Statistics::of_process::<Linux>().moved - moved, THREADS as u64);
     // While we hold the mutex all but the one in front have nothing to do, however long it takes.
@@ -82,11 +82,11 @@ fn notify_all_of(mode: Mode) {
     threads.into_iter().for_each(Linux::join);
     let seen = scene.mutex.lock();
     assert_eq!(seen.back.len(), THREADS);
-    // Who is woken finds the mutex free, or sleeps once more until the one before gives it back.
+    // A thread that is woken finds the mutex free, or sleeps once more until the one before gives it back. Being preempted does not count.
     let all: u64 = (waiting.iter().zip(&before))
         .map(|(thread, before)| {
             let (_, now) = seen.back.iter().find(|back| back.0 == *thread).expect("it came back");
-            now - before
+            now - before[0]
         })
         .sum();
     println!("{mode:?}: {disturbed} woken at once, {all} switches of {THREADS} threads");
