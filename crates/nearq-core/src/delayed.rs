@@ -14,13 +14,14 @@
 //! * **end** (the timer's thread, once after a queue's last handle went): clears both of each item whose queue is gone or going.
 //!
 //! # Who may be freed when
-//! The queue is held weakly: an item on a timer does not keep a queue. When the queue's last handle goes, the timer's thread looks through
-//! all it has once, so what an item captured for that queue does not wait for its time. An item that it has not seen then (its queue is kept
-//! by another thread for a moment, say) and whose queue is gone, or going, when its time comes is not pending any more. The thread that sends
-//! it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a hold of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay.
-//! So what the function captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its
-//! queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a
-//! fork, gets a new delay; the old one goes when the timer lets go of it.
+//! The queue is held weakly: an item on a timer does not keep a queue. When the queue's last handle goes and items are left, the timer's
+//! thread looks through all it has, so what an item captured for that queue does not wait for its time. An item that it has not seen then
+//! (its queue is kept by another thread for a moment, say) and whose queue is gone, or going, when its time comes is not pending any
+//! more. The thread that sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a hold
+//! of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay. So what the function
+//! captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its queue is gone, the
+//! timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a fork, gets a new
+//! delay; the old one goes when the timer lets go of it.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};

@@ -473,18 +473,10 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
             continue;
         }
         // What has expired may have found no worker, and there may be no other thread that would try again to start one.
-        let next = if is_left || P::has_retries() {
-            let retry = (P::now() + PAUSE).as_nanos();
-            Some(next.map_or(retry, |next| next.min(retry)))
-        } else {
-            next
-        };
+        let retry = (is_left || P::has_retries()).then(|| (P::now() + PAUSE).as_nanos());
         // Put off. One that is asked for from now on brings its permit.
-        let next = if shared.sweeps.load(Ordering::Relaxed) != 0 {
-            Some(next.map_or(next_sweep, |next| next.min(next_sweep)))
-        } else {
-            next
-        };
+        let sweep = (shared.sweeps.load(Ordering::Relaxed) != 0).then_some(next_sweep);
+        let next = [next, retry, sweep].into_iter().flatten().min();
         // SETTLE.
         shared.sleep.store(next.unwrap_or(FOREVER), Ordering::SeqCst);
         P::model_fence();
