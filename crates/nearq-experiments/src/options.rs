@@ -1,6 +1,7 @@
 //! What the experiments have in common in what they can be told.
 
 use crate::{Error, HERE, Machine};
+use serde_json::Value;
 use std::time::Duration;
 
 /// What every experiment can be told.
@@ -92,6 +93,14 @@ pub(crate) fn within(option: &str, given: usize, least: usize, most: usize) -> R
         return Ok(());
     }
     Err(Error::input(format!("{option} {given}: give a number from {least} to {most}")))
+}
+
+/// The parameters of a report, and with them why nothing is judged, if that is so.
+pub(crate) fn with_reason(mut parameters: Value, too_small: Option<&str>) -> Value {
+    if let Some(why) = too_small {
+        parameters["too_small"] = why.into();
+    }
+    parameters
 }
 
 #[cfg(test)]

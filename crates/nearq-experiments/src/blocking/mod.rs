@@ -34,7 +34,7 @@ pub use threads::Sampler;
 pub use ways::{Block, Sleeps, Way};
 pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
@@ -414,7 +414,7 @@ impl Facts<'_> {
             .iter()
             .map(|(way, reason)| json!({ "scenario": way.name(), "reason": reason }))
             .collect();
-        let mut parameters = json!({
+        let parameters = json!({
             "quick": options.common.quick,
             "rounds": self.rounds,
             "items": self.plan.items,
@@ -429,10 +429,7 @@ impl Facts<'_> {
             "left_out": left_out,
             "targets": self.goals,
         });
-        if let Some(why) = &self.too_small {
-            parameters["too_small"] = json!(why);
-        }
-        parameters
+        with_reason(parameters, self.too_small.as_deref())
     }
 }
 

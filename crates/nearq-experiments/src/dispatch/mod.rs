@@ -26,7 +26,7 @@ pub use published::{Published, published};
 pub use stage::Stage;
 pub use targets::{Goal, Shards, judge, judge_shards};
 
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
@@ -295,7 +295,7 @@ fn run<P: Stage>(
         checks: checks.as_ref(),
     };
     let text = facts.text(&rows, &environment);
-    let mut parameters = json!({
+    let parameters = json!({
         "quick": options.common.quick,
         "rounds": rounds,
         "threads": plan.threads,
@@ -309,9 +309,7 @@ fn run<P: Stage>(
         "shards": shards,
         "checks": checks,
     });
-    if let Some(why) = too_small {
-        parameters["too_small"] = json!(why);
-    }
+    let parameters = with_reason(parameters, too_small.as_deref());
     let (machine, svg) = (machine.name().to_owned(), String::new());
     let mut report =
         Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg };

@@ -29,7 +29,7 @@ pub use conclusions::Ratio;
 pub(crate) use limits::room;
 pub use samples::{Figures, Sample, Samples, TOP};
 
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use contestant::{Contestant, Privilege};
@@ -181,7 +181,7 @@ fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Resu
     };
     let text = facts.text(&rows, &environment);
     let svg = facts.picture(&environment);
-    let mut parameters = json!({
+    let parameters = json!({
         "quick": options.common.quick,
         "runs": task.runs,
         "threads": task.threads,
@@ -196,9 +196,7 @@ fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Resu
         "remarks": measured.remarks,
         "ratios": ratios,
     });
-    if let Some(why) = too_small {
-        parameters["too_small"] = json!(why);
-    }
+    let parameters = with_reason(parameters, too_small.as_deref());
     let machine = machine.name().to_owned();
     Ok(Report { experiment: "highpri", machine, environment, parameters, rows, text, svg })
 }

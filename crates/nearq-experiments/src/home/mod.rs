@@ -30,7 +30,7 @@ mod watch;
 pub use goals::Goal;
 pub use real::Child;
 
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::{Error, Machine, Progress};
 use account::Told;
 use nearq_home::Nodes;
@@ -287,7 +287,7 @@ impl Facts<'_> {
         let job = self.job;
         let plans: Vec<String> = job.plans.iter().map(Plan::title).collect();
         let nodes = job.size.nodes.iter();
-        let mut parameters = json!({
+        let parameters = json!({
             "quick": options.common.quick,
             "scheduler": job.scheduler.name(),
             "schedulers": self.schedulers(),
@@ -302,10 +302,7 @@ impl Facts<'_> {
             "memory_policy_refused": self.refused(),
             "goals": self.goals,
         });
-        if let Some(why) = &self.too_small {
-            parameters["too_small"] = json!(why);
-        }
-        parameters
+        with_reason(parameters, self.too_small.as_deref())
     }
 
     /// The scheduler of each row, where it is known: otherwise it is the kernel's, whatever that is.

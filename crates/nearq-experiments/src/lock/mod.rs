@@ -35,7 +35,7 @@ pub use stage::Stage;
 
 use crate::blocking::{nanoseconds_per_round, rounds_for};
 use crate::highpri;
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
 use goals::judge;
@@ -345,7 +345,7 @@ impl LeftOut {
 impl Facts<'_> {
     fn parameters(&self, options: &LockOptions) -> serde_json::Value {
         let loads: Vec<&str> = self.job.loads.iter().map(|load| load.name()).collect();
-        let mut parameters = json!({
+        let parameters = json!({
             "quick": options.common.quick,
             "runs": self.job.runs,
             "duration_s": self.job.duration.as_secs_f64(),
@@ -359,10 +359,7 @@ impl Facts<'_> {
             "left_out": self.left_out,
             "goals": self.goals,
         });
-        if let Some(why) = &self.too_small {
-            parameters["too_small"] = json!(why);
-        }
-        parameters
+        with_reason(parameters, self.too_small.as_deref())
     }
 }
 

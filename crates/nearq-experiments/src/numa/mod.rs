@@ -19,7 +19,7 @@ mod tree;
 pub use declared::Declared;
 pub use job::{Job, Kind};
 
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::{Error, Machine, Progress};
 use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find, metric, usage};
 use serde::Serialize;
@@ -337,7 +337,7 @@ fn report(
     };
     let left_out: Vec<_> =
         left_out.iter().map(|(row, reason)| json!({ "row": row, "reason": reason })).collect();
-    let mut parameters = json!({
+    let parameters = json!({
         "quick": options.common.quick,
         "runs": plan.runs,
         "files": plan.files,
@@ -349,9 +349,7 @@ fn report(
         "differences": differences,
         "left_out": left_out,
     });
-    if let Some(why) = why {
-        parameters["too_small"] = json!(why);
-    }
+    let parameters = with_reason(parameters, why.as_deref());
     let (text, svg) = (facts.text(&rows, &environment), String::new());
     let machine = machine.name().to_owned();
     let mut report =

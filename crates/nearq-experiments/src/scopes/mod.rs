@@ -33,7 +33,7 @@ pub(crate) use simulated::MakeQueues;
 
 use crate::executor::{Executor, MOST_ACTIVE, Queues};
 use crate::host::Census;
-use crate::options::{Common, too_small, within};
+use crate::options::{Common, too_small, with_reason, within};
 use crate::payload::Speeds;
 use crate::store::{FileStore, MemoryStore, Store};
 use crate::{Error, Machine, Progress};
@@ -302,9 +302,7 @@ impl<'o> Experiment<'o> {
             parameters["wake_within_cache"] = json!(self.options.wake_within_cache);
             parameters["judgements"] = json!(judgements);
         }
-        if let Some(why) = too_small {
-            parameters["too_small"] = json!(why);
-        }
+        let parameters = with_reason(parameters, too_small.as_deref());
         let environment = conditions.environment;
         let svg = String::new();
         let mut report =

@@ -14,7 +14,7 @@ pub use scene::{Fillers, Scene};
 
 use super::{BlockingOptions, Stage as _};
 use crate::dispatch::Stage as _;
-use crate::options::too_small;
+use crate::options::{too_small, with_reason};
 use crate::{Error, Machine, Progress};
 use nearq_platform::Linux;
 use nearq_report::{Collector, Report, Row, Watch, find, metric};
@@ -140,7 +140,7 @@ pub fn detection(
     let show_goals = options.common.goals;
     let shown = show_goals.then_some((&*goals, too_small.as_deref()));
     let text = render::text(&rows, shown, &plan, cpus.len(), &environment);
-    let mut parameters = json!({
+    let parameters = json!({
         "quick": options.common.quick,
         "rounds": plan.rounds,
         "blocks": plan.blocks,
@@ -149,9 +149,7 @@ pub fn detection(
         "cpus": cpus.to_list(),
         "targets": goals,
     });
-    if let Some(why) = too_small {
-        parameters["too_small"] = json!(why);
-    }
+    let parameters = with_reason(parameters, too_small.as_deref());
     let (machine, svg) = (machine.name().to_owned(), String::new());
     let mut report =
         Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
