@@ -269,7 +269,7 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
             Ok(None) => {}
             Err(error) => {
                 let absent = [Errno::NOENT, Errno::CONNREFUSED, Errno::NOTDIR, Errno::ACCESS];
-                if !absent.iter().any(|errno| Some(errno.raw_os_error()) == error.raw_os_error()) {
+                if !is_one_of(&error, &absent) {
                     refused.get_or_insert((path.clone(), error));
                 }
             }
@@ -277,16 +277,16 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
         tried.push(path);
     }
     Err(match refused {
-        Some((_, error))
-            if [Errno::MFILE, Errno::NFILE]
-                .iter()
-                .any(|none| Some(none.raw_os_error()) == error.raw_os_error()) =>
-        {
+        Some((_, error)) if is_one_of(&error, &[Errno::MFILE, Errno::NFILE]) => {
             ConnectError::NoDescriptors { pid, error }
         }
         Some((socket, error)) => ConnectError::Unreachable { pid, socket, error },
         None => unless_blind(ConnectError::NoSocket { pid, command: process.name, tried }),
     })
+}
+
+fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
+    numbers.iter().any(|number| Some(number.raw_os_error()) == error.raw_os_error())
 }
 
 /// A connection to a process, if it listens there.

@@ -143,8 +143,9 @@ impl Standing {
         let pause = PAUSE * (1 << state.failures.min(17));
         state.not_before = Some(Instant::now() + pause);
         state.failures += 1;
+        state.status = Some(Status::Failed(why));
         drop(state);
-        self.say(Status::Failed(why));
+        self.said.notify_all();
         // Release: pairs with the acquire in `start`; the state is for the thread that tries again.
         STARTED.store(0, Ordering::Release);
     }
