@@ -288,6 +288,7 @@ impl Raw {
                 Ok(1) => bytes.push(byte[0]),
                 Ok(_) => return None,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error}"),
             }
         }

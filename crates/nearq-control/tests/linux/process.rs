@@ -159,7 +159,12 @@ fn fork() {
     // A connection of the parent's, which the child must not keep open.
     let mut client = Client::connect(parent).unwrap();
     client.call(&GetProcess {}).unwrap();
-    let before = sockets_of(std::process::id());
+    // Others on this machine may list processes, and so be connected for a moment.
+    let mut before = 0;
+    until("nobody else is connected", || {
+        before = sockets_of(std::process::id());
+        before == 3
+    });
     // SAFETY: the child goes on in this thread alone, and uses nothing that another thread may have had half changed: the C
     // library makes its allocator usable.
     if unsafe { libc::fork() } == 0 {
