@@ -77,6 +77,13 @@ impl Stat {
 /// The flag `PF_KTHREAD` among those of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
+/// Whether the numbers in `/proc` are those that this process and its children know each other by. They are not where the folder is
+/// that of another PID namespace.
+pub fn is_of_this_namespace() -> bool {
+    let own = std::process::id().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
+}
+
 /// Reads the text of `/proc/PID/stat`. The name in it may hold anything, parentheses and lines too.
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;

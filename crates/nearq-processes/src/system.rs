@@ -236,10 +236,10 @@ pub(crate) unsafe fn fork() -> io::Result<u32> {
     u32::try_from(pid).map_err(|_| io::Error::last_os_error())
 }
 
-/// The group of processes that this one belongs to.
-pub(crate) fn own_group() -> i32 {
+/// The session that this process belongs to, as `/proc/PID/stat` has it: 0 where its leader is outside of this PID namespace.
+pub(crate) fn own_session() -> u32 {
     // SAFETY: no pointers.
-    unsafe { libc::getpgrp() }
+    unsafe { libc::getsid(0) }.cast_unsigned()
 }
 
 /// A group of its own: what the terminal sends is not for this process.

@@ -15,6 +15,7 @@ mod inspect;
 mod inspect_running;
 mod job_lists;
 mod lost_output;
+mod namespaces;
 mod refusals;
 mod run;
 mod run_ends;

@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getsid, kill_process, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::proc;
 use crate::system::{self, SignalSet};
@@ -41,7 +39,7 @@ impl Guard {
     /// Begins. `value` is what the jobs of this run have in [`VARIABLE`]. The caller has one thread.
     pub(crate) fn start(value: &str) -> io::Result<Self> {
         let engine = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
-        let session = getsid(None)?.as_raw_pid().unsigned_abs();
+        let session = system::own_session();
         // SAFETY: the caller has one thread, so the child has all that there is, and no lock is held by a thread that it has not.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),

@@ -11,8 +11,12 @@ fn below(root: u32) -> Vec<u32> {
     proc::descendants(root).into_iter().map(|(pid, _)| pid).collect()
 }
 
-/// Those below this process that live and have not left for a session of their own.
+/// Those below this process that live and have not left for a session of their own. None where `/proc` is another PID namespace's:
+/// its numbers are those of other processes.
 pub(crate) fn left_over() -> Vec<u32> {
+    if !proc::is_of_this_namespace() {
+        return Vec::new();
+    }
     let Some(own) = proc::stat(std::process::id()) else { return Vec::new() };
     let is_left = |pid: &u32| {
         proc::stat(*pid).is_some_and(|stat| stat.session == own.session && !stat.has_ended())

@@ -254,14 +254,12 @@ impl Tree {
         let before = SignalSet::from_outside().block();
         let signals = SignalSet::from_outside().file().map_err(needs("a file of signals"))?;
         system::adopt_orphans().map_err(needs("the orphans of its processes"))?;
-        let group = system::own_group();
         // SAFETY: there is one thread, as was seen above.
         let steward = unsafe { system::fork() }.map_err(needs("a second process"))?;
         if steward == 0 {
             drop(ours);
-            system::leave_group();
             let going = panic::AssertUnwindSafe(|| {
-                keep(&self, &path, theirs, &signals, before, group, notice, report);
+                keep(&self, &path, theirs, &signals, before, notice, report);
             });
             // What the caller has on its stack is for the other process to go on with.
             process::exit(i32::from(panic::catch_unwind(going).is_err()));
@@ -371,14 +369,12 @@ impl Front {
 }
 
 /// The second process, from its beginning to its end.
-#[expect(clippy::too_many_arguments, reason = "what the first process has for it")]
 fn keep(
     tree: &Tree,
     path: &Path,
     mut socket: UnixStream,
     signals: &OwnedFd,
     before: SignalSet,
-    group: i32,
     notice: &dyn Fn(&str),
     report: impl FnOnce(&Summary),
 ) {
@@ -403,7 +399,7 @@ fn keep(
             return say(Message::NoTable(error.raw_os_error().unwrap_or(libc::EINVAL)));
         }
     };
-    let mut command = command(tree, path, &table, before, group);
+    let mut command = command(tree, path, &table, before);
     let command = match command.spawn() {
         Ok(child) => child.id(),
         Err(error) => {
@@ -420,6 +416,9 @@ fn keep(
         ways,
         notice,
     );
+    // Only now, so that the command is in the first process's group. That group may have no number here: its leader may be outside of
+    // this PID namespace.
+    system::leave_group();
     let process = system::open_process(command).ok();
     let mut next = Instant::now();
     let mut is_alone = false;
@@ -475,9 +474,9 @@ fn keep(
 }
 
 /// The command as the tree begins with it.
-fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet, group: i32) -> Command {
+fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Command {
     let mut command = Command::new(path);
-    command.arg0(&tree.command[0]).args(&tree.command[1..]).process_group(group);
+    command.arg0(&tree.command[0]).args(&tree.command[1..]);
     command.env(told::VARIABLE, table.value(&tree.widest));
     command.env(told::CHOOSE, tree.choose.as_str());
     command.env("LD_PRELOAD", preload(env::var_os("LD_PRELOAD"), &tree.library));
