@@ -251,10 +251,18 @@ fn signals_that_are_ignored_stay_so() {
 fn a_reader_who_goes_away_ends_it() {
     let folder = Folder::new("run-reader");
     let pid = folder.path("pid");
-    // One prints and ends; the other has printed, which is written when it ends.
-    let script = format!("echo line; [ $0 = 1 ] || {{ echo $$ > {pid}; exec sleep 1000; }}");
+    // The first has printed, which is written when it ends; the second prints and ends. The others print later, one after another: a
+    // child that another test has just forked may still have our end of the pipe when the first ends.
+    let script = format!(
+        "case $0 in \
+             1) echo line; echo $$ > {pid}; exec sleep 1000;; \
+             2) echo line;; \
+             *) until [ -e {pid}.go ]; do sleep 0.01; done; sleep 0.02; echo line;; \
+         esac"
+    );
     let mut command = nearq();
-    command.args(["run", "-j2", "sh", "-c", &script, ":::"]).args(["2", "1"]);
+    command.args(["run", "-j2", "sh", "-c", &script, ":::"]);
+    command.args((1..=500).map(|number| number.to_string()));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -263,6 +271,7 @@ fn a_reader_who_goes_away_ends_it() {
     drop(reader);
     let last = words(&pid, 1).remove(0);
     assert!(Command::new("kill").arg(&last).status().unwrap().success());
+    fs::write(format!("{pid}.go"), "").unwrap();
     let status = wait_for("it ends", || child.try_wait().unwrap());
     assert_eq!(status.signal(), Some(13), "{status}");
 }
