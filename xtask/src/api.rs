@@ -67,6 +67,14 @@ pub(crate) fn check() -> Result<String, String> {
 
 /// Has the nightly toolchain write what it knows of a crate.
 fn document(name: &str, features: &str) -> Result<Value, String> {
+    let path = rustdoc(name, features)?;
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Has rustdoc write what it knows of a crate, as JSON; the path of the file.
+pub(crate) fn rustdoc(name: &str, features: &str) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new("rustup");
     command
@@ -87,10 +95,7 @@ fn document(name: &str, features: &str) -> Result<Value, String> {
         return Err(format!("rustdoc of {name} failed:\n{said}"));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let path = target.join("doc").join(name.replace('-', "_") + ".json");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    Ok(target.join("doc").join(name.replace('-', "_") + ".json"))
 }
 
 impl Documented {

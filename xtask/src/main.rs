@@ -4,11 +4,15 @@
 //! this machine prints one line that begins with `skipped:`, and exits with 0.
 
 mod api;
+mod callgrind;
+mod counts;
 mod errors;
 mod examples;
 mod figures;
 mod house;
 mod licences;
+#[cfg(feature = "listing")]
+mod listing;
 mod metadata;
 mod mistakes;
 mod orderings;
@@ -21,11 +25,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
+  counts     queueing, spawning and locking take the instructions that .ci/counts records, within 3 and 1 % (needs valgrind); with
+             --write, they are written there
   licences   every package that is built has a licence that is allowed
   house      crates use each other only as the plan in house.rs allows; examples import `nearq`, not the crates inside; the `Debug`
              form of every error reads as its `Display` form
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
+  listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
+             toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
   orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these
   slice      the platform costs at most 2 % more instructions than code written for Linux by hand (needs valgrind)";
@@ -35,10 +43,16 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
         ["api"] => api::check(),
+        ["counts"] => counts::check(false),
+        ["counts", "--write"] => counts::check(true),
         ["licences"] => licences::check(),
         ["house"] => house::check(),
         ["figures"] => figures::check(false),
         ["figures", "--write"] => figures::check(true),
+        #[cfg(feature = "listing")]
+        ["listing"] => listing::check(false),
+        #[cfg(feature = "listing")]
+        ["listing", "--write"] => listing::check(true),
         ["mistakes", names @ ..] => mistakes::check(names),
         ["orderings", files @ ..] => orderings::check(files),
         ["slice"] => slice::check(),

@@ -1,27 +1,18 @@
 //! What the walls cost: the runtime's vertical slice through the platform, beside the same steps written by hand for
 //! Linux. Instructions are counted by callgrind, which gives the same figure each time on any machine.
 
-use crate::metadata::cargo;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::callgrind::{self, per_round};
 
-/// The two counts of rounds that are compared: what the program does once falls out of their difference.
-const ROUNDS: [u64; 2] = [10_000, 110_000];
 /// How much more the platform may cost.
 const MOST: f64 = 1.02;
 
 /// Counts and compares.
 pub(crate) fn check() -> Result<String, String> {
-    match Command::new("valgrind").arg("--version").output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok("skipped: instructions of the slice: there is no valgrind; to have it: apt-get install valgrind"
-                .into());
-        }
-        Err(error) => return Err(format!("valgrind cannot be run: {error}")),
-        Ok(_) => {}
+    if !callgrind::is_there()? {
+        return Ok("skipped: instructions of the slice: there is no valgrind; to have it: apt-get install valgrind"
+            .into());
     }
-    let program = build()?;
+    let program = callgrind::build("nearq-core", "slice_cost", "slice")?;
     let platform = per_round(&program, "platform")?;
     let hand = per_round(&program, "hand")?;
     let ratio = platform / hand;
@@ -29,77 +20,4 @@ pub(crate) fn check() -> Result<String, String> {
         "instructions per round: {platform:.1} through the platform, {hand:.1} by hand, {ratio:.4} times as many"
     );
     if ratio > MOST { Err(format!("{text}; at most {MOST} is allowed")) } else { Ok(text) }
-}
-
-/// Builds the example and finds where cargo put it.
-fn build() -> Result<PathBuf, String> {
-    let output = cargo()
-        .args(["build", "--release", "--package", "nearq-core", "--features", "slice"])
-        .args(["--example", "slice_cost", "--message-format", "json-render-diagnostics"])
-        .output()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim_end().into());
-    }
-    executable(&String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| "cargo does not say where slice_cost is".into())
-}
-
-/// The path of the last executable in cargo's messages.
-fn executable(messages: &str) -> Option<PathBuf> {
-    let path = |line: &str| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message["executable"].as_str()?))
-    };
-    messages.lines().rev().find_map(path)
-}
-
-fn per_round(program: &Path, mode: &str) -> Result<f64, String> {
-    let [few, many] = ROUNDS;
-    let more = instructions(program, mode, many)?.checked_sub(instructions(program, mode, few)?);
-    match more {
-        Some(more @ 1..) => Ok(more as f64 / (many - few) as f64),
-        _ => Err(format!("slice_cost {mode} takes no longer for {many} rounds than for {few}")),
-    }
-}
-
-fn instructions(program: &Path, mode: &str, rounds: u64) -> Result<u64, String> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program)
-        .args([mode, &rounds.to_string()])
-        .output()
-        .map_err(|error| format!("valgrind cannot be run: {error}"))?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let failed = || format!("slice_cost {mode} {rounds} under valgrind:\n{}", errors.trim_end());
-    if !output.status.success() {
-        return Err(failed());
-    }
-    collected(&errors).ok_or_else(failed)
-}
-
-/// The figure of `==123== Collected : 4567`.
-fn collected(text: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.contains("Collected"))?;
-    line.rsplit(':').next()?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_count_is_found_in_what_valgrind_prints() {
-        let text = "==7== Events    : Ir\n==7== Collected : 25147310\n==7== \n";
-        assert_eq!(collected(text), Some(25_147_310));
-        assert_eq!(collected("==7== nothing"), None);
-    }
-
-    #[test]
-    fn the_program_is_found_in_what_cargo_prints() {
-        let text = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-                    {\"reason\":\"compiler-artifact\",\"executable\":\"/t/examples/slice_cost\"}\n\
-                    {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(text), Some("/t/examples/slice_cost".into()));
-    }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod bench;
+mod frozen;
 mod refusals;
 mod sim;
 mod soak;

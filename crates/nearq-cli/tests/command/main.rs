@@ -9,6 +9,7 @@ mod listed;
 mod served;
 
 mod experiments;
+mod frozen;
 mod homes;
 mod hostile;
 mod inspect;

@@ -29,6 +29,8 @@ pub(crate) enum Answers {
     Wild,
     /// The same, and traces without an end.
     Much,
+    /// As it should, and nothing is hostile.
+    Plainly,
     /// With this error, and these parameters.
     Error(&'static str),
 }
@@ -67,6 +69,9 @@ fn answer(connection: &UnixStream, answers: Answers) {
         let reply = match answers {
             Answers::Well | Answers::Wild | Answers::Much => {
                 json!({ "parameters": hostile(reply(&method), answers), "continues": method == "Trace" })
+            }
+            Answers::Plainly => {
+                json!({ "parameters": reply(&method), "continues": method == "Trace" })
             }
             Answers::Error(error) => json!({ "error": error, "parameters": {
                 "queue": HOSTILE, "queues": [HOSTILE], "why": HOSTILE, "key": HOSTILE, "value": HOSTILE,

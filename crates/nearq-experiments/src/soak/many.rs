@@ -41,6 +41,8 @@ pub struct Summary {
     pub virtual_time: Duration,
     /// Real time that passed.
     pub real_time: Duration,
+    /// A hash of everything that happened with every seed: the same runtime has the same, on every machine.
+    pub trace_hash: u64,
     /// Faults that happened, by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// The seeds that failed, the lowest first; ten at most.
@@ -52,6 +54,8 @@ impl Summary {
         self.seeds += 1;
         self.executions += verdict.executions;
         self.virtual_time += verdict.time;
+        // They end in any order.
+        self.trace_hash = self.trace_hash.wrapping_add(verdict.trace_hash);
         for (kind, count) in &verdict.faults {
             *self.faults.entry(kind).or_default() += count;
         }
@@ -66,11 +70,12 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} seeds, {} executions, {:.1} s of virtual time in {:.1} s",
+            "{} seeds, {} executions, {:.1} s of virtual time in {:.1} s; what happened has the hash {:016x}",
             self.seeds,
             self.executions,
             self.virtual_time.as_secs_f64(),
-            self.real_time.as_secs_f64()
+            self.real_time.as_secs_f64(),
+            self.trace_hash
         )?;
         if !self.faults.is_empty() {
             let kinds: Vec<String> =

@@ -1,0 +1,119 @@
+//! What every subcommand prints on fixed input, beside what is recorded in `tests/frozen`.
+
+#[path = "../../../nearq-command/tests/frozen/mod.rs"]
+mod recorded;
+
+use crate::common::nearq;
+use crate::steering::{Answers, serve, subcommands};
+use recorded::{Frozen, transcript};
+use std::process::Command;
+
+/// What a subcommand is asked on fixed input: machines that are described, a process that is invented, and nothing that depends on
+/// this machine or on time. Each is asked for its help besides.
+fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
+    const SMALL: &str = "pack:2 numa:2 l3:2 core:2 pu:2";
+    match subcommand {
+        "topo" => &[
+            &["--on", SMALL],
+            &["--on", SMALL, "--json"],
+            &["--on", SMALL, "--scope", "cache"],
+            &["--on", "ryzen-3900x", "--costs"],
+            &["--on", "ryzen-3900x", "--json"],
+            &["--on", "epyc-9654-2s"],
+            &["--on", "grace-72", "--scope", "numa"],
+            &["--on", "pack:0"],
+            &["--scope", "caches"],
+        ],
+        "run" => &[
+            &["-k", "-j1", "echo", "x", ":::", "a b", "c"],
+            &["-j1", "sh", "-c", "exit $0", ":::", "0", "3"],
+            &["--jobs", "few", "echo"],
+            &["--pipe", "cat"],
+            &["--tree"],
+        ],
+        "homes" => &[&["--watch", "soon"]],
+        "ps" => &[&[], &["--json"]],
+        "dump" => &[
+            &["PID"],
+            &["PID", "--items", "--locks"],
+            &["PID", "--masks"],
+            &["PID", "--items", "--locks", "--json"],
+        ],
+        "top" => &[
+            &["PID", "--once", "-i", "0.1"],
+            &["PID", "--once", "-i", "0.1", "--json"],
+            &["PID", "--sort", "colour"],
+        ],
+        "get" => &[
+            &["PID"],
+            &["PID", "--json"],
+            &["PID", "crypt"],
+            &["PID", "crypt", "affinity_scope"],
+            &["PID", "missing"],
+        ],
+        "set" => &[
+            &["PID", "crypt", "affinity_scope=cache"],
+            &["PID", "crypt", "affinity_scope=cache", "--json"],
+            &["PID", "crypt", "affinity_scope"],
+            &["PID", "crypt", "colour=red"],
+        ],
+        "trace" => &[
+            &["PID", "--items", "1"],
+            &["PID", "--items", "1", "--json"],
+            &["PID", "--every", "0"],
+        ],
+        "tune" => &[&["PID", "crypt", "--seconds", "0"]],
+        "metrics" => &[&["PID"], &["PID", "--format", "openmetrics"]],
+        "knobs" => &[&[], &["--json"], &["--markdown"], &["affinity_scope"], &["colour"]],
+        // A program of their own, which has files of its own.
+        "bench" | "sim" => &[],
+        "help" => &[&[]],
+        other => panic!("what does `nearq {other}` print on fixed input? Say so here"),
+    }
+}
+
+#[test]
+fn what_is_printed_on_fixed_input_is_what_is_recorded() {
+    let folder = serve("frozen", Answers::Plainly);
+    let pid = std::process::id().to_string();
+    let mut frozen = Frozen::of(env!("CARGO_MANIFEST_DIR"));
+    for subcommand in subcommands() {
+        let questions = questions(&subcommand);
+        let help: &[&[&str]] = if questions.is_empty() { &[] } else { &[&["--help"]] };
+        let mut transcripts = String::new();
+        for words in help.iter().chain(questions) {
+            let words_now = words.iter().map(|&word| if word == "PID" { &pid } else { word });
+            let mut command = nearq();
+            command.env("XDG_RUNTIME_DIR", folder.path("")).env_remove("COLUMNS");
+            let output = command.arg(&subcommand).args(words_now).output().unwrap();
+            let asked: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+            let question = format!("nearq {subcommand} {}", asked.join(" "));
+            transcripts += &transcript(question.trim_end(), &output);
+        }
+        let transcripts = transcripts.replace(&folder.path(""), "FOLDER/").replace(&pid, "PID");
+        match subcommand.as_str() {
+            _ if transcripts.is_empty() => {}
+            "ps" => frozen.compare("ps", &of_anyone(&transcripts)),
+            subcommand => frozen.compare(subcommand, &transcripts),
+        }
+    }
+    frozen.end();
+}
+
+/// A list of processes without this one's user, and without the width of columns, which depends on its number.
+fn of_anyone(list: &str) -> String {
+    let user = Command::new("id").arg("-un").output().unwrap().stdout;
+    let user = String::from_utf8(user).unwrap();
+    let lines = list.lines().map(|line| {
+        let is_row = line.trim_start().starts_with("PID");
+        let line = line.replace(user.trim_end(), "USER");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if is_row { words.join(" ") } else { line }
+    });
+    lines.map(|line| line + "\n").collect()
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:.$".contains(c);
+    if word.chars().all(is_plain) { word.into() } else { format!("'{word}'") }
+}

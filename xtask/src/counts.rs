@@ -1,0 +1,124 @@
+//! What queueing, spawning and locking cost, in instructions, beside what `.ci/counts` records.
+//!
+//! The compiler decides as well, so another one than the recorded compares nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::callgrind;
+
+/// What is counted.
+struct Example {
+    package: &'static str,
+    name: &'static str,
+    modes: &'static [&'static str],
+    /// The median of so many counts is taken.
+    times: usize,
+    /// How much a figure may differ from the recorded, either way: a part of it.
+    share: f64,
+}
+
+const ALL: [Example; 2] = [
+    Example {
+        package: "nearq-core",
+        name: "item_cost",
+        modes: &["queue", "spawn", "requeue"],
+        // Several threads: what they wait differs from run to run, and medians of three by up to 2 %.
+        times: 3,
+        share: 0.03,
+    },
+    Example {
+        package: "nearq-lock",
+        name: "lock_cost",
+        modes: &["mutex", "osq", "try", "notify"],
+        times: 1,
+        share: 0.01,
+    },
+];
+
+/// Counts, and compares or writes.
+pub(crate) fn check(writes: bool) -> Result<String, String> {
+    if !callgrind::is_there()? {
+        return Ok("skipped: instructions of items and locks: there is no valgrind; to have it: apt-get install valgrind"
+            .into());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/counts");
+    let compiler = compiler()?;
+    let recorded = fs::read_to_string(&path).unwrap_or_default();
+    if !writes && recorded.lines().next() != Some(&compiler) {
+        return Ok(format!(
+            "skipped: instructions of items and locks: they are recorded for another compiler than {compiler}; to have it: cargo xtask \
+             counts --write before a change, cargo xtask counts after it"
+        ));
+    }
+    let recorded = read(&recorded);
+    let (mut text, mut wrong) = (compiler + "\n", Vec::new());
+    for example in ALL {
+        let program = callgrind::build(example.package, example.name, "")?;
+        for mode in example.modes {
+            let counted = (0..example.times).map(|_| callgrind::per_round(&program, mode));
+            let mut counted = counted.collect::<Result<Vec<f64>, String>>()?;
+            counted.sort_by(f64::total_cmp);
+            let count = counted[example.times / 2];
+            let name = format!("{} {mode}", example.name);
+            let _ = writeln!(text, "{name} {count:.1}");
+            let is_near = |&recorded: &f64| is_near(recorded, count, example.share);
+            if !recorded.get(&name).is_some_and(is_near) {
+                let (recorded, percent) = (recorded.get(&name), example.share * 100.0);
+                let recorded = recorded.map_or("nothing".into(), f64::to_string);
+                wrong.push(format!(
+                    "{name}: {count:.1} instructions, recorded are {recorded}; {percent} % more or fewer are allowed"
+                ));
+            }
+        }
+    }
+    if writes {
+        fs::write(&path, &text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    } else if !wrong.is_empty() {
+        return Err(format!(
+            "{}\nif that is what you want: cargo xtask counts --write",
+            wrong.join("\n")
+        ));
+    }
+    Ok(text.trim_end().into())
+}
+
+/// The compiler's name for itself.
+fn compiler() -> Result<String, String> {
+    let output = Command::new("rustc").arg("--version").output();
+    let output = output.map_err(|error| format!("rustc cannot be run: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+}
+
+/// The figures of a file: an example, what it counts, and the count in each line but the first.
+fn read(text: &str) -> BTreeMap<String, f64> {
+    let figure = |line: &str| {
+        let (name, count) = line.rsplit_once(' ')?;
+        Some((name.to_owned(), count.parse().ok()?))
+    };
+    text.lines().skip(1).filter_map(figure).collect()
+}
+
+/// Whether a count is as good as the recorded one: a small one may be rounded.
+fn is_near(recorded: f64, count: f64, share: f64) -> bool {
+    (count - recorded).abs() <= (recorded * share).max(0.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_and_compared() {
+        let figures = read("rustc 1.2.3\nitem_cost queue 286.0\nlock_cost try 9.0\n");
+        assert_eq!(figures.len(), 2);
+        let is_near = |name: &str, count| is_near(figures[name], count, 0.01);
+        assert!(is_near("item_cost queue", 288.8) && !is_near("item_cost queue", 289.0));
+        assert!(!is_near("item_cost queue", 283.0));
+        assert!(is_near("lock_cost try", 9.1) && !is_near("lock_cost try", 10.0));
+    }
+}
