@@ -62,7 +62,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::broken::Broken;
 use crate::domain::Domain;
-use crate::fork;
+use crate::forked;
 use crate::item::{Item, Spot};
 use crate::kicker::Kicker;
 use crate::link::Link;
@@ -517,18 +517,18 @@ impl<P: Platform> Admission<P> {
     pub(crate) fn after_fork_in_child(&self, limit: usize, shut: bool) {
         let limit = limit as u64;
         let completed = self.completed();
-        fork::set(&*self.admitted, completed);
-        fork::set(&self.inactive, 0);
-        fork::set(&self.stale, 0);
+        forked::set(&*self.admitted, completed);
+        forked::set(&self.inactive, 0);
+        forked::set(&self.stale, 0);
         // The limit may be that of a change which had not come to this domain.
-        fork::set(&self.limit, limit);
+        forked::set(&self.limit, limit);
         let epoch = self.ceiling.load(Ordering::Relaxed) & EPOCH;
         let ceiling = if shut || limit == 0 { CLOSED } else { completed + limit };
-        fork::set(&*self.ceiling, with_ceiling(epoch, ceiling));
-        fork::set(&*self.attention, NOBODY);
-        fork::set(&self.drainers, u32::from(shut));
-        fork::set(&self.freezers, 0);
-        fork::set(&self.waiting, 0);
+        forked::set(&*self.ceiling, with_ceiling(epoch, ceiling));
+        forked::set(&*self.attention, NOBODY);
+        forked::set(&self.drainers, u32::from(shut));
+        forked::set(&self.freezers, 0);
+        forked::set(&self.waiting, 0);
         // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
         unsafe { self.turn.renew(Turn::new()) };
         self.kicker.after_fork_in_child();

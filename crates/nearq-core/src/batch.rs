@@ -61,7 +61,7 @@ impl<P: Platform> Batch<P> {
     /// Forgets what is in it, which is the parent's; in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         let (generation, ..) = unpack(self.word.load(Ordering::Relaxed));
-        crate::fork::set(&self.word, pack(generation, 0, 0));
+        crate::forked::set(&self.word, pack(generation, 0, 0));
     }
 
     /// Moves up to `count` items from the front of `list`; returns how many. Owner only, when it is empty.

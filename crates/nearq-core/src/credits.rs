@@ -120,7 +120,7 @@ impl<P: Platform> Credits<P> {
     /// None are left, and as many items have entered as have `ended`. In the child of a fork, where nobody brings any.
     pub(crate) fn after_fork_in_child(&self, ended: u32) {
         let rest = self.word.load(Ordering::Relaxed) & (ONE_ENTERED - 1) & !u64::from(MOST);
-        crate::fork::set(&self.word, u64::from(ended) << ENTERED | rest);
+        crate::forked::set(&self.word, u64::from(ended) << ENTERED | rest);
     }
 
     /// Changes the word unless `change` finds nothing to change; the word before.

@@ -154,9 +154,9 @@ impl<P: Platform> Event<P> {
     /// was registered is forgotten; a waker of the parent's is never called. In the child of a fork, by who has the event to itself.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        crate::fork::set(&self.word, word & !(AWAITED | ASLEEP));
-        crate::fork::set(&self.stack, core::ptr::null_mut());
-        crate::fork::set(&self.pushed, 0);
+        crate::forked::set(&self.word, word & !(AWAITED | ASLEEP));
+        crate::forked::set(&self.stack, core::ptr::null_mut());
+        crate::forked::set(&self.pushed, 0);
     }
 
     // ---- who waits -----------------------------------------------------------------------------------------

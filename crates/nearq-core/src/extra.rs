@@ -22,7 +22,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::delayed::Delay;
 use crate::event::Event;
-use crate::fork;
+use crate::forked;
 use crate::home::{Home, Inside};
 use crate::item::Item;
 use crate::observe::Stamp;
@@ -260,16 +260,16 @@ impl<P: Platform> Extra<P> {
     /// The delay is of another epoch, and is replaced when it is needed (`delayed`); unless it may be half changed, then it is
     /// forgotten.
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
-        fork::set(&self.waiters, 0);
-        fork::set(&self.syncs, 0);
-        fork::set(&self.stand_in, core::ptr::null_mut());
+        forked::set(&self.waiters, 0);
+        forked::set(&self.syncs, 0);
+        forked::set(&self.stand_in, core::ptr::null_mut());
         self.event.after_fork_in_child();
         if self.home.is_locked() {
             // SAFETY: this is the only thread, and it is not in the middle of a change. The value may be half changed: it leaks.
             unsafe { self.home.renew(None) };
         }
         if locked {
-            fork::set(&self.delay, core::ptr::null_mut());
+            forked::set(&self.delay, core::ptr::null_mut());
         }
     }
 }

@@ -34,7 +34,7 @@
 //! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread
 //! alive: it may write anything, in any order; `Relaxed` is enough, because threads that are started later see what their
 //! starter saw. It must not allocate more than it has to, must not drop what another thread may have been changing, must not join
-//! or detach a thread. It uses [`set`], which leaves a word alone that has the value already: a page that is only
+//! or detach a thread. It uses [`set`](crate::forked::set), which leaves a word alone that has the value already: a page that is only
 //! read need not be copied. A structure of which one is part calls the ones of its parts; `Inner::after_fork_in_child` is
 //! the root. A new structure with threads or lists adds a line there; one that is changed under a lock by users' threads adds
 //! its lock to `hold_for_fork` and to `give_back`, or is written in single words.
@@ -62,10 +62,10 @@
 //! step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
 //! `exit` there: the runtime runs it between two items, on whatever thread it has.
 
-use nearq_lock::Mutex;
-use nearq_platform::{Atomic, ForkHooks, Ordering, Platform};
+use nearq_platform::{ForkHooks, Platform};
 
 use crate::context;
+use crate::forked::{give_back, hold, set};
 use crate::queue::Queue;
 use crate::runtime::Inner;
 use crate::worker::Worker;
@@ -93,27 +93,6 @@ pub(crate) fn follow<P: Platform>(inner: &Inner<P>) {
 /// Forks do not touch `inner` any more.
 pub(crate) fn unfollow<P: Platform>(inner: &Inner<P>) {
     P::unfollow_forks(core::ptr::from_ref(inner).cast());
-}
-
-/// Writes a word that has another value; one that has it already is left alone, so that its page stays shared with the parent.
-pub(crate) fn set<T: Copy + PartialEq>(word: &impl Atomic<T>, value: T) {
-    if word.load(Ordering::Relaxed) != value {
-        word.store(value, Ordering::Relaxed);
-    }
-}
-
-/// Takes a lock until [`give_back`].
-pub(crate) fn hold<T, P: Platform>(mutex: &Mutex<T, P>) {
-    core::mem::forget(mutex.lock());
-}
-
-/// Gives back what [`hold`] took, in the process that forked or in the child.
-///
-/// # Safety
-/// `hold` took it before the fork.
-pub(crate) unsafe fn give_back<T, P: Platform>(mutex: &Mutex<T, P>) {
-    // SAFETY: this thread took it, or in the child the thread of which this one is a copy, and forgot the guard.
-    unsafe { mutex.force_unlock() };
 }
 
 impl<P: Platform> Inner<P> {

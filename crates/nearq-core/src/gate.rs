@@ -101,7 +101,7 @@ impl<P: Platform> Gate<P> {
 
     /// Nobody is in the middle of it: the threads that were are the parent's. It stays closed if it was. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::fork::set(&self.word, self.word.load(Ordering::Relaxed) & !COUNT);
+        crate::forked::set(&self.word, self.word.load(Ordering::Relaxed) & !COUNT);
     }
 
     /// Refuses from now on the threads that pass.

@@ -164,7 +164,7 @@ impl<P: Platform> Idle<P> {
 
     /// Nobody sleeps or searches: the threads are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::fork::set(&self.word, NOBODY);
+        crate::forked::set(&self.word, NOBODY);
     }
 
     /// Whether a worker sleeps here (or died in its sleep).

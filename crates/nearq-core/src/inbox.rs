@@ -85,7 +85,7 @@ impl<P: Platform> Inbox<P> {
 
     /// Forgets what is on it, which is the parent's; in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::fork::set(&self.head, core::ptr::null_mut());
+        crate::forked::set(&self.head, core::ptr::null_mut());
     }
 
     /// Spins, about `budget` looks, until something is there. Says whether it is.

@@ -501,8 +501,8 @@ impl<P: Platform> Item<P> {
 
     /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.
     pub(crate) fn reset_after_fork_in_child(&self) {
-        crate::fork::set(&self.state, REFERENCE | epoch::<P>());
-        crate::fork::set(&self.link, core::ptr::null_mut());
+        crate::forked::set(&self.state, REFERENCE | epoch::<P>());
+        crate::forked::set(&self.link, core::ptr::null_mut());
     }
 
     /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.

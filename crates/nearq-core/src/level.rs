@@ -193,9 +193,9 @@ impl<P: Platform> Level<P> {
 
     /// Nobody runs or waits for a place. The limit stays. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::fork::set(&*self.running, 0);
-        crate::fork::set(&self.extra, 0);
-        crate::fork::set(&self.waiting, 0);
+        crate::forked::set(&*self.running, 0);
+        crate::forked::set(&self.extra, 0);
+        crate::forked::set(&self.waiting, 0);
         // SAFETY: this is the only thread, and it is not in the middle of `enqueue` or `hand_out`: no user's code runs there.
         unsafe { self.queue.renew(VecDeque::new()) };
     }

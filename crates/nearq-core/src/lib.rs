@@ -28,7 +28,7 @@
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
-//! | `fork` | what the child of a fork makes of all that |
+//! | `fork`, `forked` | what the child of a fork makes of all that |
 //! | `broken` | what the fault soak must find |
 //! | `task`, `future`, `ending`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, how it ends, and who waits for it |
 //! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
@@ -53,6 +53,7 @@ mod event;
 mod extra;
 mod flush;
 mod fork;
+mod forked;
 mod freeze;
 mod future;
 mod gate;

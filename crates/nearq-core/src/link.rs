@@ -436,10 +436,10 @@ impl<P: Platform> Link<P> {
     pub(crate) fn after_fork_in_child(&self, shut: bool) {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();
-        crate::fork::set(&*self.held, 0);
+        crate::forked::set(&*self.held, 0);
         // A link that is past stays so: its set is not in use.
         let past = self.watched.load(Ordering::Relaxed) & PAST;
-        crate::fork::set(&self.watched, past | if shut { DRAINING } else { 0 });
+        crate::forked::set(&self.watched, past | if shut { DRAINING } else { 0 });
     }
 
     /// The counters, for a reader.

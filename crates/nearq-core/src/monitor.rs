@@ -21,7 +21,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Parker, Platform, Refused, ThreadSpec};
 
 use crate::balance::{Adjusted, Balance};
-use crate::fork;
+use crate::forked;
 use crate::runtime::{Inner, until_retry};
 use crate::stall::Stalls;
 use crate::watch::Watcher;
@@ -280,12 +280,12 @@ impl<P: Platform> Monitor<P> {
     /// Not started: its thread is the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         if self.armed.load(Ordering::Relaxed) != STOPPED {
-            fork::set(&self.armed, DISARMED);
+            forked::set(&self.armed, DISARMED);
         }
-        fork::set(&self.started, NOT_STARTED);
-        fork::set(&self.alive, 0);
-        fork::set(&self.refused, 0);
-        fork::set(&self.untidy, 0);
+        forked::set(&self.started, NOT_STARTED);
+        forked::set(&self.alive, 0);
+        forked::set(&self.refused, 0);
+        forked::set(&self.untidy, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { self.handle.renew(None) };
         // SAFETY: as above.

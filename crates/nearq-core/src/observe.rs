@@ -27,7 +27,7 @@ use core::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::fork;
+use crate::forked;
 use crate::histogram::{Histogram, Times};
 use crate::item::{Item, ItemTable};
 use crate::link::Link;
@@ -207,7 +207,7 @@ impl<P: Platform> Observed<P> {
 
     /// Nobody looks on in the child of a fork; its links say so when they are laid out next.
     pub(crate) fn after_fork_in_child(&self) {
-        fork::set(&self.events, 0);
+        forked::set(&self.events, 0);
     }
 
     /// How long items waited and ran; none before they were timed for the first time.

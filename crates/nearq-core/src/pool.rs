@@ -39,7 +39,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::attributes::PoolKey;
 use crate::batch::CAPACITY;
-use crate::fork;
+use crate::forked;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
 use crate::item::{Item, Started};
@@ -522,16 +522,16 @@ impl<P: Platform> Pool<P> {
         self.idle.after_fork_in_child();
         // SAFETY: this is the only thread, and it is not in the middle of `take`: no user's code runs there.
         unsafe { self.listed.ready.renew(List::new()) };
-        fork::set(&self.listed.len, 0);
-        fork::set(&self.stale, 0);
-        fork::set(&self.listed.loaded, 0);
-        fork::set(&self.called.queued_at_level, 0);
-        fork::set(&self.called.brisk, 0);
-        fork::set(&self.called.awake, 0);
-        fork::set(&self.called.hands, self.cpus);
-        fork::set(&self.workers, 0);
-        fork::set(&self.away, 0);
-        fork::set(&self.hooked, 0);
+        forked::set(&self.listed.len, 0);
+        forked::set(&self.stale, 0);
+        forked::set(&self.listed.loaded, 0);
+        forked::set(&self.called.queued_at_level, 0);
+        forked::set(&self.called.brisk, 0);
+        forked::set(&self.called.awake, 0);
+        forked::set(&self.called.hands, self.cpus);
+        forked::set(&self.workers, 0);
+        forked::set(&self.away, 0);
+        forked::set(&self.hooked, 0);
         self.homed.after_fork_in_child();
         self.hardship.after_fork_in_child();
     }

@@ -15,7 +15,7 @@ use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
 use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
-use crate::fork;
+use crate::forked;
 use crate::gate::Gate;
 use crate::item::{Epoch, Item, Spot};
 use crate::kept::Kept;
@@ -525,7 +525,7 @@ impl<P: Platform> Queue<P> {
 
     /// Before a fork: nobody changes the tables and links.
     pub(crate) fn hold_for_fork(&self) {
-        fork::hold(&self.config);
+        forked::hold(&self.config);
     }
 
     /// After a fork, in both processes.
@@ -534,7 +534,7 @@ impl<P: Platform> Queue<P> {
     /// After `hold_for_fork`, once.
     pub(crate) unsafe fn release_after_fork(&self) {
         // SAFETY: as the caller promises.
-        unsafe { fork::give_back(&self.config) };
+        unsafe { forked::give_back(&self.config) };
     }
 
     /// Nothing is queued, and nobody is in the middle of anything: what and who did are the parent's. In the child of a fork.

@@ -68,7 +68,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, Th
 use crate::builder::{WorkerInfo, call_hook};
 use crate::context::Context;
 use crate::error::Error;
-use crate::fork;
+use crate::forked;
 use crate::item::Item;
 use crate::link::Link;
 use crate::pool::Pool;
@@ -121,14 +121,14 @@ impl<P: Platform> Hardship<P> {
     /// A worker could not be started. Whoever is told of the first time of several in a row is told first.
     #[cold]
     pub(crate) fn begin(&self, by: Denied) {
-        fork::set(&self.limited, u32::from(by == Denied::Limit));
+        forked::set(&self.limited, u32::from(by == Denied::Limit));
         let now = P::now().as_nanos().max(1);
         let _ = self.refused.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// A worker has been started.
     pub(crate) fn end(&self) {
-        fork::set(&self.refused, 0);
+        forked::set(&self.refused, 0);
     }
 
     /// Whether the runtime's own limit refused the last worker that was wanted.
@@ -170,14 +170,14 @@ impl<P: Platform> Hardship<P> {
 
     /// Nothing waits, or a rescuer has run something: what waits from now on waits anew.
     fn begin_anew(&self) {
-        fork::set(&self.since, 0);
+        forked::set(&self.since, 0);
     }
 
     /// Nobody has tried to start a worker. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        fork::set(&self.refused, 0);
-        fork::set(&self.in_line, 0);
-        fork::set(&self.since, 0);
+        forked::set(&self.refused, 0);
+        forked::set(&self.in_line, 0);
+        forked::set(&self.since, 0);
     }
 }
 
@@ -411,7 +411,7 @@ impl<P: Platform> Rescuer<P> {
 
     /// There is no thread: it is the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        fork::set(&self.worker, core::ptr::null_mut());
+        forked::set(&self.worker, core::ptr::null_mut());
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
         unsafe { self.calls.renew(VecDeque::new()) };
         // SAFETY: as above.

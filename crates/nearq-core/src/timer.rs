@@ -54,7 +54,7 @@ use nearq_platform::{
     Atomic, AtomicInt, Instant, Ordering, PAUSE, Parker, Platform, Refused, ThreadSpec,
 };
 
-use crate::fork;
+use crate::forked;
 use crate::pad::Padded;
 use crate::priority::{Favoured, Priority};
 use crate::runtime::Inner;
@@ -298,12 +298,12 @@ impl<P: Platform> Timer<P> {
         // Its thread would have released what it held; nobody does here, for it is the parent's.
         let stopped = shared.stopped.load(Ordering::Relaxed) != 0;
         shared.requests.inbox.after_fork_in_child(stopped);
-        fork::set(&shared.started, if stopped { ENDED } else { NOT_STARTED });
-        fork::set(&shared.alive, 0);
-        fork::set(&shared.requests.waiting, 0);
-        fork::set(&*shared.sleep, AWAKE);
-        fork::set(&shared.refused, 0);
-        fork::set(&shared.sweeps, 0);
+        forked::set(&shared.started, if stopped { ENDED } else { NOT_STARTED });
+        forked::set(&shared.alive, 0);
+        forked::set(&shared.requests.waiting, 0);
+        forked::set(&*shared.sleep, AWAKE);
+        forked::set(&shared.refused, 0);
+        forked::set(&shared.sweeps, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { shared.handle.renew(None) };
         // SAFETY: as above.

@@ -23,7 +23,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
-use crate::fork;
+use crate::forked;
 use crate::item::{Item, ItemTable};
 use crate::link::Link;
 use crate::list::List;
@@ -245,13 +245,13 @@ impl<P: Platform> Worker<P> {
     ///
     /// In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        fork::set(&self.status, FREE);
-        fork::set(&self.loaded, 0);
-        fork::set(&self.placed, 0);
-        fork::set(&self.link, core::ptr::null_mut());
-        fork::set(&self.running, core::ptr::null_mut());
-        fork::set(&self.home, 0);
-        fork::set(&self.hooked, 0);
+        forked::set(&self.status, FREE);
+        forked::set(&self.loaded, 0);
+        forked::set(&self.placed, 0);
+        forked::set(&self.link, core::ptr::null_mut());
+        forked::set(&self.running, core::ptr::null_mut());
+        forked::set(&self.home, 0);
+        forked::set(&self.hooked, 0);
         self.batch.after_fork_in_child();
         // SAFETY: here and below: this is the only thread, and no user's code runs while it holds one of these locks.
         unsafe { self.thread.renew(None) };

@@ -22,7 +22,7 @@ use nearq_topology::{CpuSet, Topology};
 use super::choice::HomeChoice;
 use super::inside::Inside;
 use super::map::Map;
-use crate::fork;
+use crate::forked;
 use crate::runtime::Inner;
 
 /// The memory policy of the program before there were homes.
@@ -273,29 +273,29 @@ impl<P: Platform> Homes<P> {
     // ---- forks -------------------------------------------------------------------------------------------
 
     pub(crate) fn hold_for_fork(&self) {
-        fork::hold(&self.nodes);
-        fork::hold(&self.weights);
-        fork::hold(&self.list);
-        fork::hold(&self.own);
-        fork::hold(&self.entered);
-        fork::hold(&self.runtime);
+        forked::hold(&self.nodes);
+        forked::hold(&self.weights);
+        forked::hold(&self.list);
+        forked::hold(&self.own);
+        forked::hold(&self.entered);
+        forked::hold(&self.runtime);
     }
 
     /// # Safety
     /// After `hold_for_fork`, once.
     pub(crate) unsafe fn release_after_fork(&self) {
         // SAFETY: here and below: as the caller promises.
-        unsafe { fork::give_back(&self.runtime) };
+        unsafe { forked::give_back(&self.runtime) };
         // SAFETY: as above.
-        unsafe { fork::give_back(&self.entered) };
+        unsafe { forked::give_back(&self.entered) };
         // SAFETY: as above.
-        unsafe { fork::give_back(&self.own) };
+        unsafe { forked::give_back(&self.own) };
         // SAFETY: as above.
-        unsafe { fork::give_back(&self.list) };
+        unsafe { forked::give_back(&self.list) };
         // SAFETY: as above.
-        unsafe { fork::give_back(&self.weights) };
+        unsafe { forked::give_back(&self.weights) };
         // SAFETY: as above.
-        unsafe { fork::give_back(&self.nodes) };
+        unsafe { forked::give_back(&self.nodes) };
     }
 
     /// In the child of a fork, after the locks are free: what another thread was changing of a home is forgotten.

@@ -59,8 +59,8 @@ impl<P: Platform> Homed<P> {
     }
 
     pub(super) fn after_fork_in_child(&self) {
-        crate::fork::set(&self.count, 0);
-        crate::fork::set(&self.open, 0);
+        crate::forked::set(&self.count, 0);
+        crate::forked::set(&self.open, 0);
     }
 }
 
@@ -204,11 +204,11 @@ impl<P: Platform> Pool<P> {
         // Relaxed: a thread that has seen an item wait sees it counted; see `push_homed`.
         if self.homed.count.load(Ordering::Relaxed) == 0 {
             *noted = None;
-            crate::fork::set(&self.homed.open, 0);
+            crate::forked::set(&self.homed.open, 0);
             return;
         }
         if !waits {
-            crate::fork::set(&self.homed.open, 0);
+            crate::forked::set(&self.homed.open, 0);
             self.put_right(noted, now);
             return;
         }
@@ -223,7 +223,7 @@ impl<P: Platform> Pool<P> {
         let open = noted
             .as_ref()
             .is_some_and(|noted| taken.wrapping_sub(noted.taken) < noted.waiting as u64);
-        crate::fork::set(&self.homed.open, u32::from(open));
+        crate::forked::set(&self.homed.open, u32::from(open));
         let count = self.homed.count.load(Ordering::Relaxed);
         *noted = Some(Noted { at: now, taken, waiting, count });
     }

@@ -48,7 +48,7 @@ impl<P: Platform> Pool<P> {
         // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
             // Relaxed: a hint (`free_entry`).
-            crate::fork::set(&self.runtime().has_unused, 1);
+            crate::forked::set(&self.runtime().has_unused, 1);
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
             self.bury();

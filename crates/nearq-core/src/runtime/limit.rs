@@ -80,7 +80,7 @@ impl<P: Platform> Line<P> {
 
     /// No pool is in the line, and no worker is about to end. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::fork::set(&self.wanting, 0);
+        crate::forked::set(&self.wanting, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The old contents of the line leak.
         unsafe { self.waiting.renew(Waiting::new()) };
     }

@@ -68,7 +68,7 @@ impl<P: Platform> Inbox<P> {
 
     /// Forgets what is there, which is the parent's. In the child of a fork.
     pub(super) fn after_fork_in_child(&self, closes: bool) {
-        crate::fork::set(&self.head, if closes { closed::<P>() } else { null_mut() });
+        crate::forked::set(&self.head, if closes { closed::<P>() } else { null_mut() });
     }
 
     /// Takes everything, for the last time.
