@@ -66,8 +66,8 @@ use crate::forked;
 use crate::item::{Item, Spot};
 use crate::kicker::Kicker;
 use crate::link::Link;
-use crate::look::Sight;
 use crate::pad::Padded;
+use crate::sight::Sight;
 use crate::turn::Turn;
 
 const CLOSED: u64 = 0;

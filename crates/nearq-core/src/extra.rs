@@ -25,7 +25,7 @@ use crate::event::Event;
 use crate::forked;
 use crate::home::{Home, Inside};
 use crate::item::Item;
-use crate::observe::Stamp;
+use crate::stamp::Stamp;
 
 /// In the word: the rest is the handle of a home.
 const HOME: usize = 1 << 1;

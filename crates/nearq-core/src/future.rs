@@ -49,12 +49,13 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::context::polling;
 use crate::item::{
-    DEFERRED, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started, is_of_this_process,
+    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started,
+    is_of_this_process,
 };
 use crate::join::{JoinHandle, Kind};
 use crate::outcome::{JoinError, Panic, contain};
 use crate::queue::Queue;
-use crate::task::{CANCELLED, DONE, Owner, Stage, Task, left_behind};
+use crate::task::{Owner, Stage, Task, left_behind};
 
 /// Where a future goes when it is woken.
 pub(crate) trait Route<P: Platform>: Send + 'static {

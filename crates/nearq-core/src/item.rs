@@ -73,8 +73,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Attachment;
 use crate::link::Link;
-use crate::observe::Stamp;
-use crate::task::{CANCELLED, DONE};
+use crate::stamp::Stamp;
 pub(crate) use holds::Parts;
 
 pub(crate) const PENDING: u64 = 1;
@@ -82,6 +81,12 @@ pub(crate) const RUNNING: u64 = 1 << 1;
 pub(crate) const DEFERRED: u64 = 1 << 2;
 pub(crate) const SYNCED: u64 = 1 << 3;
 pub(crate) const EMPTY: u64 = 1 << 4;
+// Of items that run once; see `task`.
+pub(crate) const DONE: u64 = 1 << 3;
+pub(crate) const ASLEEP: u64 = 1 << 4;
+pub(crate) const POLLED: u64 = 1 << 5;
+pub(crate) const CHANGING: u64 = 1 << 6;
+pub(crate) const CANCELLED: u64 = 1 << 7;
 pub(crate) const LOCKED: u64 = 1 << 8;
 pub(crate) const WAITED: u64 = 1 << 9;
 pub(crate) const STALE: u64 = 1 << 10;

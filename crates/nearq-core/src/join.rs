@@ -9,9 +9,9 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell}
 
 use crate::admission::Admission;
 use crate::context::blocking;
-use crate::item::{Item, is_of_this_process};
+use crate::item::{ASLEEP, CHANGING, DONE, Item, POLLED, is_of_this_process};
 use crate::outcome::{JoinError, contain};
-use crate::task::{ASLEEP, CHANGING, DONE, Head, POLLED};
+use crate::task::Head;
 use crate::waiting::Beside;
 
 /// What a handle does with a task whose type it does not know; one table for each type of closure or future.

@@ -23,7 +23,7 @@
 //! | `home` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
 //! | `builder`, `variables`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `by_pool`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
-//! | `observe`, `histogram`, `handle`, `look`, `points` | who looks on from outside: times, events, settings, what there is now |
+//! | `observe`, `stamp`, `histogram`, `handle`, `look`, `sight`, `points` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
@@ -92,10 +92,12 @@ mod set;
 mod settings;
 mod shared;
 mod shutdown;
+mod sight;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
 mod stall;
+mod stamp;
 mod stand_in;
 mod table;
 mod task;

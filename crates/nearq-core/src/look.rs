@@ -6,22 +6,18 @@
 //! *What waits* is on lists that are taken under a lock only: a pool's inbox and list under `ready`, what is held back under the domain's
 //! `turn`. Who has the lock may walk the lists: a node that is on one is alive (by `PENDING` or `STALE`), and stays there. Pushers
 //! go on meanwhile, in front of what is walked. These locks are workers'; to have one is to stop the pool's workers from
-//! taking more, so no more than [`MOST`] nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
+//! taking more, so no more than [`MOST`](crate::sight::MOST) nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
 //! batches is left out: it may be gone at any time.
 
 use core::time::Duration;
 
 use nearq_platform::{Instant, Platform};
 
-use crate::item::{Item, ItemTable};
 use crate::link::Link;
-use crate::observe::Stamp;
 use crate::queue::Queue;
 use crate::runtime::{Inner, Runtime};
+use crate::sight::Sight;
 use std::sync::Arc;
-
-/// Nodes that are looked at in one place: some 10 us.
-const MOST: usize = 512;
 
 /// An item that runs.
 #[derive(Clone, Debug)]
@@ -62,52 +58,6 @@ pub struct WaitingNow {
     pub inactive: bool,
     /// How long the first one of those that are [timed](Runtime::time_items) has waited.
     pub oldest: Option<Duration>,
-}
-
-/// What is known of a node on a list.
-pub(crate) struct Seen<P: Platform> {
-    table: &'static ItemTable<P>,
-    link: *const Link<P>,
-    stamp: Stamp,
-}
-
-/// Nodes that were seen in one place, without allocating.
-pub(crate) struct Sight<P: Platform> {
-    seen: Vec<Seen<P>>,
-    more: bool,
-}
-
-impl<P: Platform> Sight<P> {
-    fn new() -> Self {
-        Sight { seen: Vec::with_capacity(MOST), more: false }
-    }
-
-    /// Notes the nodes.
-    ///
-    /// # Safety
-    /// They are alive for the time of the call, and their tables are their own or stand-ins'.
-    pub(crate) unsafe fn note(&mut self, nodes: impl Iterator<Item = *const Item<P>>) {
-        for node in nodes {
-            if self.seen.len() == MOST {
-                self.more = true;
-                return;
-            }
-            // SAFETY: as the caller says.
-            let item = unsafe { &*node };
-            let link = item.accounted();
-            // The kicker has none; a cancelled one is not waited for.
-            if link.is_null() || item.is_stale() {
-                continue;
-            }
-            // SAFETY: on a list, and not stale a moment ago: it stays there, so it is a stand-in or none.
-            let table = unsafe { crate::stand_in::table_of(item) };
-            self.seen.push(Seen { table, link, stamp: item.stamp() });
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.more
-    }
 }
 
 /// The queue that a link belongs to, and the link as the queue has it: the pointer is compared, not followed.

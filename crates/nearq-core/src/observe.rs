@@ -10,14 +10,7 @@
 //! the queue's configuration locked), and a queue that is made looks once more after it was put on the list; as with the freezer.
 //! What a queue is told is a bit of its links, [`OBSERVED`](crate::link::OBSERVED), and [`Observed`].
 //!
-//! # The stamp
-//! A word of the item, in nanoseconds, with the sample's weight (a power of two) in its highest bits. Written by the owner of `PENDING`
-//! while the link is observed: 0 if the item is no sample. Read by the worker that has just started the item; a queuer that is as fast
-//! may have written the next one, then a sample is taken for a shorter one, or for none. (To read it before the start would cost each
-//! item an instruction.) Nobody clears it: a stamp from before the queue was observed last (`since`) counts as none. Relaxed: it
-//! goes with the item, which is handed on with release and acquire.
-//!
-//! All else is counts, and Relaxed. A sample is lost where a stamp meets a change; no item is.
+//! What a stamp is, says `stamp`. All else is counts, and Relaxed. A sample is lost where a stamp meets a change; no item is.
 
 mod sampler;
 mod tape;
@@ -33,35 +26,11 @@ use crate::item::{Item, ItemTable};
 use crate::link::Link;
 use crate::queue::Queue;
 use crate::runtime::{Inner, Runtime};
+use crate::stamp::Stamp;
 
 use sampler::{Budget, Rate};
 use tape::Tape;
 pub use tape::{TraceEvent, TraceKind};
-
-/// Where the weight begins in a stamp, of which one bit is the item's (`extra`). What is below are nanoseconds: 9 years.
-const WEIGHT: u32 = 58;
-
-/// What a sample knows of its queueing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(pub(crate) u64);
-
-impl Stamp {
-    /// The item is no sample.
-    pub(crate) const NONE: Stamp = Stamp(0);
-
-    fn new(now: Instant, power: u32) -> Self {
-        Stamp(now.as_nanos() & ((1 << WEIGHT) - 1) | u64::from(power) << WEIGHT)
-    }
-
-    fn nanos(self) -> u64 {
-        self.0 & ((1 << WEIGHT) - 1)
-    }
-
-    /// For how many items it stands.
-    fn weight(self) -> u64 {
-        1 << (self.0 >> WEIGHT)
-    }
-}
 
 /// Who looks on, and what is the same for all queues.
 pub(crate) struct Observation<P: Platform> {

@@ -25,6 +25,7 @@
 //! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
 
 mod calling;
+pub(crate) mod hardship;
 mod homes;
 mod hooks;
 mod service;
@@ -46,12 +47,12 @@ use crate::item::{Item, Started};
 use crate::level::{Level, leave};
 use crate::link::Link;
 use crate::list::List;
-use crate::look::Sight;
 use crate::pad::Padded;
-use crate::rescuer::Hardship;
 use crate::runtime::Inner;
+use crate::sight::Sight;
 use crate::worker::Worker;
 
+use hardship::Hardship;
 use homes::Homed;
 pub(crate) use homes::Noted;
 use threads::Members;

@@ -5,9 +5,9 @@
 //! built with `rescuer(true)` has a thread that was started with it, which runs its items then.
 //!
 //! # Who calls
-//! * Whoever tries to start a worker for a pool and fails says so in the pool's [`Hardship`], until somebody succeeds.
+//! * Whoever tries to start a worker for a pool and fails says so in the pool's [`Hardship`](crate::pool::hardship::Hardship), until somebody succeeds.
 //! * The monitor ([`attend`]) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
-//!   [`FIRST`] since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`].
+//!   [`FIRST`](crate::pool::hardship::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::hardship::INTERVAL).
 //!   What rescuers start does not count as started: else one of them could keep the others from being called.
 //! * The monitor's own thread is started with the first rescuer, for it could not be started then; so is the timer's, without which
 //!   no delayed item would ever be queued.
@@ -38,7 +38,7 @@
 //! permit. A rescuer that finds nothing to do, because what waited has been started meanwhile, has lost some
 //! microseconds.
 //! An item that is queued after the rescuer has looked, and before it leaves, waits for the next call: what has been rescued begins
-//! the hardship's time anew, so that call comes after [`FIRST`].
+//! the hardship's time anew, so that call comes after [`FIRST`](crate::pool::hardship::FIRST).
 //!
 //! # Its end
 //! The thread has no handle of its queue, and upgrades a weak one for each call: so the queue may go at any time, and does so in the
@@ -75,13 +75,9 @@ use crate::pool::Pool;
 use crate::priority::{Favoured, MOST_FAVOURED, Priority};
 use crate::queue::Queue;
 use crate::run::{Ran, Runner};
-use crate::runtime::{Denied, Entry, Inner};
+use crate::runtime::{Entry, Inner};
 use crate::worker::Worker;
 
-/// A pool whose workers could not be started, and that has started nothing for so long, calls. As in the kernel.
-const FIRST: Duration = Duration::from_millis(10);
-/// And again after so long.
-const INTERVAL: Duration = Duration::from_millis(100);
 /// So many items in one place while others call.
 const BATCH: u32 = 16;
 /// What a rescuer asks for, as in the kernel: what it runs has waited for long enough.
@@ -90,96 +86,6 @@ const PRIORITY: Priority = Priority { nice: MOST_FAVOURED, idle: false, slice: N
 const RETRY: Duration = Duration::from_millis(100);
 
 // ---- the pools ---------------------------------------------------------------------------------------------
-
-/// Whether a pool's workers can be started. All relaxed: times, which need not be exact.
-pub(crate) struct Hardship<P: Platform> {
-    /// When one was refused, after which none has been started; 0 where the last one was.
-    refused: P::AtomicU64,
-    /// Whether the runtime's own limit refused it.
-    limited: P::AtomicU32,
-    /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
-    pub(crate) in_line: P::AtomicU32,
-    /// The rest is the monitor's. When something was started last, or was first seen to wait; 0 if nothing waits.
-    since: P::AtomicU64,
-    /// When rescuers were called last after that; 0 if they were not.
-    called: P::AtomicU64,
-    signature: P::AtomicU64,
-}
-
-impl<P: Platform> Hardship<P> {
-    pub(crate) fn new() -> Self {
-        Hardship {
-            refused: P::AtomicU64::new(0),
-            limited: P::AtomicU32::new(0),
-            in_line: P::AtomicU32::new(0),
-            since: P::AtomicU64::new(0),
-            called: P::AtomicU64::new(0),
-            signature: P::AtomicU64::new(0),
-        }
-    }
-
-    /// A worker could not be started. Whoever is told of the first time of several in a row is told first.
-    #[cold]
-    pub(crate) fn begin(&self, by: Denied) {
-        forked::set(&self.limited, u32::from(by == Denied::Limit));
-        let now = P::now().as_nanos().max(1);
-        let _ = self.refused.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// A worker has been started.
-    pub(crate) fn end(&self) {
-        forked::set(&self.refused, 0);
-    }
-
-    /// Whether the runtime's own limit refused the last worker that was wanted.
-    pub(crate) fn is_by_limit(&self) -> bool {
-        self.lasts() && self.limited.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether the last worker that was wanted could not be started.
-    pub(crate) fn lasts(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) != 0
-    }
-
-    /// Something waits, and the pool's workers have moved on as `signature` says. Whether rescuers are to be called now. By the monitor.
-    fn is_due(&self, signature: u64, now: Instant) -> bool {
-        let now = now.as_nanos().max(1);
-        let first = FIRST.as_nanos() as u64;
-        let refused = self.refused.load(Ordering::Relaxed);
-        let mut since = self.since.load(Ordering::Relaxed);
-        if since == 0 {
-            // What waits has done so since then; or the refusal is an old one, and something else waits now.
-            since = if now.saturating_sub(refused) < first { refused } else { now };
-            self.called.store(0, Ordering::Relaxed);
-        } else if signature != self.signature.load(Ordering::Relaxed) {
-            since = now;
-            self.called.store(0, Ordering::Relaxed);
-        }
-        self.since.store(since, Ordering::Relaxed);
-        self.signature.store(signature, Ordering::Relaxed);
-        let due = match self.called.load(Ordering::Relaxed) {
-            0 => since.max(refused) + first,
-            called => called + INTERVAL.as_nanos() as u64,
-        };
-        let is_due = now >= due;
-        if is_due {
-            self.called.store(now, Ordering::Relaxed);
-        }
-        is_due
-    }
-
-    /// Nothing waits, or a rescuer has run something: what waits from now on waits anew.
-    fn begin_anew(&self) {
-        forked::set(&self.since, 0);
-    }
-
-    /// Nobody has tried to start a worker. In the child of a fork.
-    pub(crate) fn after_fork_in_child(&self) {
-        forked::set(&self.refused, 0);
-        forked::set(&self.in_line, 0);
-        forked::set(&self.since, 0);
-    }
-}
 
 /// Calls the rescuers that are needed. By the monitor, on each of its looks, when it has done what it can to start workers. Whether
 /// it must look again soon, because some may be needed.

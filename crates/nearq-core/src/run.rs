@@ -27,10 +27,10 @@ use crate::context::{self, Context, Surplus};
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::{Executed, Finished, Item, Started};
 use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
-use crate::observe::Stamp;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::{Inner, until_retry};
+use crate::stamp::Stamp;
 use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
 

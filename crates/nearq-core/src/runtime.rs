@@ -41,7 +41,7 @@ mod retry;
 mod threads;
 
 pub(crate) use retry::until_retry;
-pub(crate) use threads::{Denied, Entry};
+pub(crate) use threads::Entry;
 
 /// The machine, affinity and quota are looked at again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

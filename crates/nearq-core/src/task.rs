@@ -32,15 +32,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
-use crate::item::{Executed, Item, ItemTable, PENDING, REFERENCE, RUNNING, is_of_this_process};
+use crate::item::{
+    ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemTable, PENDING, POLLED, REFERENCE,
+    RUNNING, is_of_this_process,
+};
 use crate::join::{JoinHandle, Kind};
 use crate::outcome::{JoinError, Panic, contain};
-
-pub(crate) const DONE: u64 = 1 << 3;
-pub(crate) const ASLEEP: u64 = 1 << 4;
-pub(crate) const POLLED: u64 = 1 << 5;
-pub(crate) const CHANGING: u64 = 1 << 6;
-pub(crate) const CANCELLED: u64 = 1 << 7;
 
 /// Who else wants to know what becomes of a task; a part of the task itself.
 pub(crate) trait Owner<P: Platform>: Send + 'static {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Pool;
-use crate::runtime::Denied;
+use super::hardship::Denied;
 use crate::worker::Worker;
 
 /// How long a worker of a pool that no queue uses sleeps before it ends. Not zero, so that a queue that is made again at once still finds

@@ -1,14 +1,12 @@
-//! When rescuers are called; what one takes from a pool, and in which order; and, under the model checker, that no call is lost
+//! What a rescuer takes from a pool, and in which order; and, under the model checker, that no call is lost
 //! on one that goes back to sleep.
 
 use core::ptr::NonNull;
-use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Instant, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, Linux, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
-use super::{FIRST, Hardship, INTERVAL};
 use crate::attributes::{Attributes, PoolKey};
 use crate::item::Item;
 use crate::item::tests::blank;
@@ -16,59 +14,6 @@ use crate::list::List;
 use crate::pool::Pool;
 use crate::runtime::Runtime;
 use crate::worker::Worker;
-
-fn at(millis: u64) -> Instant {
-    Instant::from_nanos(millis * 1_000_000)
-}
-
-/// In hardship since that time.
-fn refused_at(millis: u64) -> Hardship<Linux> {
-    let hardship = Hardship::<Linux>::new();
-    hardship.refused.store(at(millis).as_nanos(), Ordering::Relaxed);
-    hardship
-}
-
-#[test]
-fn first_after_ten_milliseconds_then_every_hundred() {
-    assert_eq!((FIRST, INTERVAL), (Duration::from_millis(10), Duration::from_millis(100)));
-    let hardship = refused_at(1000);
-    let calls: Vec<_> = (1000..1400).filter(|now| hardship.is_due(7, at(*now))).collect();
-    assert_eq!(calls, [1010, 1110, 1210, 1310]);
-}
-
-#[test]
-fn what_is_started_begins_the_time_anew() {
-    let hardship = refused_at(1000);
-    // Something is started each 9 ms; then nothing more.
-    let calls: Vec<_> =
-        (1000..1130).filter(|now| hardship.is_due((*now).min(1090) / 9, at(*now))).collect();
-    assert_eq!(calls, [1099], "{calls:?}");
-}
-
-#[test]
-fn an_old_refusal_says_nothing_of_what_has_come_now() {
-    let hardship = refused_at(1000);
-    assert!(!hardship.is_due(7, at(5000)));
-    assert!(!hardship.is_due(7, at(5009)));
-    assert!(hardship.is_due(7, at(5010)));
-    // What waited has been run by a rescuer; more has come.
-    hardship.begin_anew();
-    let calls: Vec<_> = (5020..5200).filter(|now| hardship.is_due(7, at(*now))).collect();
-    assert_eq!(calls, [5030, 5130]);
-}
-
-#[test]
-fn a_worker_that_is_started_ends_it() {
-    let hardship = Hardship::<Linux>::new();
-    assert!(!hardship.lasts());
-    hardship.begin(crate::runtime::Denied::Otherwise);
-    let first = hardship.refused.load(Ordering::Relaxed);
-    hardship.begin(crate::runtime::Denied::Otherwise);
-    assert_eq!(hardship.refused.load(Ordering::Relaxed), first, "the first refusal counts");
-    assert!(hardship.lasts());
-    hardship.end();
-    assert!(!hardship.lasts());
-}
 
 /// A pool of a runtime that starts no threads, and so many items.
 struct Still {

@@ -39,7 +39,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Inner;
 use crate::pool::Pool;
-use crate::rescuer::Hardship;
 use crate::worker::Worker;
 
 /// Which pools wait for a thread that the limit refuses.
@@ -118,23 +117,6 @@ impl<P: Platform> Line<P> {
 impl<P: Platform> Waiting<P> {
     fn new() -> Self {
         Waiting { pools: VecDeque::new(), leaving: 0 }
-    }
-}
-
-impl<P: Platform> Hardship<P> {
-    /// Whether it waits there now.
-    pub(crate) fn is_in_line(&self) -> bool {
-        self.in_line.load(Ordering::Relaxed) != 0
-    }
-
-    /// Marks the pool as being in the line for a thread. False if it is in the line already.
-    pub(crate) fn enter_line(&self) -> bool {
-        self.in_line.swap(1, Ordering::SeqCst) == 0
-    }
-
-    /// The pool is taken off the line; the caller looks at the pool's work afterwards.
-    pub(crate) fn leave_line(&self) {
-        self.in_line.store(0, Ordering::SeqCst);
     }
 }
 

@@ -10,6 +10,7 @@ use super::Inner;
 use crate::builder::{WorkerInfo, call_hook};
 use crate::place::Place;
 use crate::pool::Pool;
+use crate::pool::hardship::Denied;
 use crate::worker::Worker;
 
 impl<P: Platform> Inner<P> {
@@ -244,15 +245,6 @@ impl<P: Platform> Inner<P> {
         self.monitor.join();
         self.timer.join();
     }
-}
-
-/// Why a worker could not be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
-    /// The runtime has as many threads as its own limit allows.
-    Limit,
-    /// The system refused the thread, the runtime has no number left for it, or the runtime is stopping.
-    Otherwise,
 }
 
 /// A worker's entry on its way into the worker's thread.
