@@ -5,16 +5,17 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_home::Weights;
-use nearq_platform::{Platform, SignalMask};
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope};
+use nearq_platform::Platform;
+use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
 use crate::broken::Variant;
+use crate::config::{Config, WorkerInfo};
 use crate::error::Error;
 use crate::home::HomeChoice;
-use crate::outcome::contain;
+use crate::report::Stall;
 use crate::runtime::Runtime;
-use crate::stall::{OnStall, STALL_AFTER, Stall};
+use crate::stall::STALL_AFTER;
 use crate::variables;
 
 /// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
@@ -26,37 +27,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 const SPIN: u32 = 512;
 /// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
 const THREAD_LIMIT: u32 = 4096;
-
-/// What a hook is told of a worker.
-#[derive(Clone, Debug)]
-pub struct WorkerInfo {
-    /// The thread's name.
-    pub name: String,
-    /// The CPUs of its pod.
-    pub pod: CpuSet,
-}
-
-pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
-
-/// What is set once, when the runtime is built.
-#[derive(Clone, Default)]
-pub(crate) struct Config {
-    pub(crate) stack_size: Option<NonZeroUsize>,
-    /// What the thread that builds the runtime has blocked, and so the workers.
-    pub(crate) signals: SignalMask,
-    pub(crate) on_start: Option<Hook>,
-    pub(crate) on_stop: Option<Hook>,
-    pub(crate) on_stall: Option<OnStall>,
-    /// Called by each worker before all else.
-    pub(crate) attendant: Option<fn()>,
-}
-
-/// Calls a hook. It is foreign code; its panic must not end a worker.
-pub(crate) fn call_hook(hook: Option<&Hook>, info: &WorkerInfo) {
-    if let Some(hook) = hook {
-        contain(|| hook(info));
-    }
-}
 
 /// Settings of a runtime that is to be built.
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {

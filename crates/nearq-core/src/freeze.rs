@@ -12,35 +12,10 @@
 //! Who waits waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so until
 //! somebody thaws, and then nobody waits any more.
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::Platform;
 
 use crate::error::Error;
 use crate::runtime::Runtime;
-
-/// Whether a runtime is frozen.
-pub(crate) struct Freezer<P: Platform> {
-    frozen: P::AtomicU32,
-}
-
-impl<P: Platform> Freezer<P> {
-    pub(crate) fn new() -> Self {
-        Freezer { frozen: P::AtomicU32::new(0) }
-    }
-
-    /// Freezes or thaws; the caller has every queue follow afterwards.
-    fn change(&self, frozen: bool) {
-        // Relaxed: the caller takes the list's lock, then the lock of each queue's configuration. A thread that takes one of these locks
-        // later sees the word.
-        self.frozen.store(u32::from(frozen), Ordering::Relaxed);
-    }
-
-    /// Whether the freezable queues start nothing.
-    pub(crate) fn is_frozen(&self) -> bool {
-        // Relaxed: a thread that sets limits holds the lock of the queue's configuration, and has held the list's lock before; see
-        // `change`.
-        self.frozen.load(Ordering::Relaxed) != 0
-    }
-}
 
 impl<P: Platform> Runtime<P> {
     /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits

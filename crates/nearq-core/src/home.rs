@@ -18,8 +18,6 @@ mod inside;
 mod map;
 mod memory;
 mod registry;
-mod settings;
-mod thread;
 
 use std::sync::Arc;
 
@@ -33,9 +31,7 @@ pub use choice::HomeChoice;
 pub(crate) use inside::Inside;
 pub use memory::{QueueMemory, Registered};
 pub(crate) use memory::{Wanted, WorkerMemory};
-pub(crate) use registry::Homes;
-pub use settings::NodeHomes;
-pub use thread::{AtHome, AtHomeForGood};
+pub(crate) use registry::{Homes, warn_of_memory};
 
 /// A node of the machine where something is at home: items that have it go there, run there as long as its CPUs can do the work, and
 /// come back after; what they allocate lies there; memory can be bound there.

@@ -20,11 +20,11 @@
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
-//! | `home` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
-//! | `builder`, `variables`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
+//! | `home`, `at_home`, `node_homes` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
+//! | `builder`, `variables`, `config`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `by_pool`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
 //! | `observe`, `stamp`, `histogram`, `handle`, `look`, `sight`, `points` | who looks on from outside: times, events, settings, what there is now |
-//! | `stall` | who is told that work waits and nothing starts |
+//! | `stall`, `report` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
 //! | `shutdown` | how a runtime ends, and what it is still busy with |
@@ -34,6 +34,7 @@
 //! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
 
 mod admission;
+mod at_home;
 mod attributes;
 mod balance;
 mod batch;
@@ -41,6 +42,7 @@ mod bell;
 mod broken;
 mod builder;
 mod by_pool;
+mod config;
 mod context;
 mod credits;
 #[cfg(target_os = "linux")]
@@ -75,6 +77,7 @@ mod list;
 mod look;
 mod monitor;
 mod near;
+mod node_homes;
 mod observe;
 mod outcome;
 mod pad;
@@ -84,6 +87,7 @@ mod points;
 mod pool;
 mod priority;
 mod queue;
+mod report;
 mod rescuer;
 mod run;
 mod runtime;
@@ -111,8 +115,10 @@ mod work;
 mod worker;
 mod workqueue;
 
+pub use at_home::{AtHome, AtHomeForGood};
 pub use attributes::Attributes;
-pub use builder::{RuntimeBuilder, WorkerInfo};
+pub use builder::RuntimeBuilder;
+pub use config::WorkerInfo;
 #[doc(hidden)]
 pub use default::attend_default;
 pub use default::{
@@ -124,7 +130,7 @@ pub use error::Error;
 pub use flush::{DrainedQueue, FlushedQueue};
 pub use handle::QueueHandle;
 pub use histogram::{TimeClass, Times};
-pub use home::{AtHome, AtHomeForGood, Home, HomeChoice, NodeHomes, QueueMemory, Registered};
+pub use home::{Home, HomeChoice, QueueMemory, Registered};
 pub use info::{PoolInfo, WorkerState};
 pub use join::JoinHandle;
 pub use link::{InHand, LinkStatistics};
@@ -132,14 +138,15 @@ pub use look::{RunningNow, WaitingNow};
 pub use nearq_home::{NoHome, Weights, WrongWeight};
 pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};
+pub use node_homes::NodeHomes;
 pub use observe::{Timing, TraceEvent, TraceKind, Tracer};
 pub use outcome::{JoinError, Panic};
+pub use report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;
 pub use set::{JoinNext, JoinSet};
 pub use settings::WorkqueueBuilder;
 pub use shutdown::{RunningItem, StillRunning, WaitingItems};
-pub use stall::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
 pub use waiting::Flushed;
 pub use work::Work;
 pub use workqueue::Workqueue;

@@ -1,7 +1,7 @@
 //! How the threads of a runtime are favoured: what queues ask for, what the system allows, and what came of it.
 //!
 //! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then look what they got
-//! ([`Inner::arrive`]). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
+//! (`Inner::arrive`). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
 //! short slice as well: it asks for no privilege, and has a thread that wakes up run before others that are in the middle of a
 //! longer one. The first thread that is refused a nice value warns of it, once in a process for each value and cause.
 //!
@@ -21,7 +21,6 @@ use nearq_platform::{Atomic, Ordering, Platform, SchedPolicy, Scheduling};
 
 use crate::attributes::Attributes;
 use crate::error::Error;
-use crate::runtime::Inner;
 
 /// The slice of workers that could not have the nice value below 0 that they should have: the shortest that Linux gives.
 pub(crate) const SHORT_SLICE: Duration = Duration::from_micros(100);
@@ -147,7 +146,7 @@ pub(crate) struct Priorities<P: Platform> {
     /// What each nice value came to, as last seen: 0 is not known, else that value's number and 1.
     reached: [P::AtomicU64; 4],
     /// Of all pools.
-    favoured: Favoured<P>,
+    pub(crate) favoured: Favoured<P>,
 }
 
 impl<P: Platform> Priorities<P> {
@@ -187,7 +186,7 @@ impl<P: Platform> Priorities<P> {
         (seen != 0).then(|| seen as i32 - 1 + MOST_FAVOURED)
     }
 
-    fn note_reached(&self, nice: i32, reached: i32) {
+    pub(crate) fn note_reached(&self, nice: i32, reached: i32) {
         let (word, shift) = (number(nice) / IN_A_WORD, number(nice) % IN_A_WORD * BITS);
         let word = &self.reached[word as usize];
         let mut known = word.load(Ordering::Relaxed);
@@ -210,35 +209,9 @@ impl<P: Platform> Priorities<P> {
     }
 }
 
-impl<P: Platform> Inner<P> {
-    /// The caller, a new thread for `priority`, looks what came of that, and says so where it matters.
-    pub(crate) fn arrive(&self, priority: &Priority) {
-        let priorities = &self.priorities;
-        let wanted = priorities.scheduling(priority);
-        if let Some(nice) = take::<P>(wanted) {
-            priorities.note_reached(wanted.nice, nice);
-        }
-    }
-
-    /// A pool of that priority was made: the threads that serve all queues follow.
-    pub(crate) fn serve_priority(&self, priority: &Priority) {
-        let priorities = &self.priorities;
-        if priorities.favoured.add(&priorities.absolute(priority))
-            && let Some(thread) = self.monitor.thread()
-        {
-            priorities.favoured.favour(thread);
-        }
-    }
-
-    /// The caller, the monitor, is as favoured as the most favoured pool from now on. Before: it has said who it is.
-    pub(crate) fn favour_monitor(&self) {
-        self.priorities.favoured.favour(P::current_thread());
-    }
-}
-
 /// Sees to it that the caller, which has asked for `wanted`, has that or what is nearest, and warns once of what was refused. Returns
 /// the nice value that it has; none if that cannot be told.
-fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
+pub(crate) fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
     let me = P::current_thread();
     let has = P::scheduling(me).ok()?;
     if has.nice <= wanted.nice && has.policy == wanted.policy {

@@ -65,7 +65,7 @@ use std::sync::{Arc, Weak};
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, ThreadSpec};
 
-use crate::builder::{WorkerInfo, call_hook};
+use crate::config::{WorkerInfo, call_hook};
 use crate::context::Context;
 use crate::error::Error;
 use crate::forked;

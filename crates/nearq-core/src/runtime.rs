@@ -15,10 +15,10 @@ use nearq_topology::{CpuSet, Scope, Topology};
 
 use crate::attributes::{Attributes, Kind, Layout, Surroundings};
 use crate::broken::Variant;
-use crate::builder::{Config, RuntimeBuilder};
+use crate::builder::RuntimeBuilder;
+use crate::config::Config;
 use crate::error::Error;
 use crate::event::Event;
-use crate::freeze::Freezer;
 use crate::hogs::Hogs;
 use crate::home::Homes;
 use crate::info::{PoolInfo, WorkerState};
@@ -29,13 +29,14 @@ use crate::observe::Observation;
 use crate::pool::Pool;
 use crate::priority::Priorities;
 use crate::queue::Queue;
-use crate::shutdown::Shutdown;
 use crate::timer::Timer;
 use crate::worker::{Table, Worker};
+use phase::{Freezer, Shutdown};
 use pools::Pools;
 
 mod limit;
 mod orphans;
+mod phase;
 mod pools;
 mod retry;
 mod threads;

@@ -44,26 +44,6 @@ use crate::runtime::{Inner, Runtime};
 /// How often it is looked whether what takes some instructions is over.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// How far a runtime's end is; nothing of it is ever taken back.
-pub(crate) struct Shutdown<P: Platform> {
-    /// Nothing new is taken.
-    shut: P::AtomicU32,
-    /// Somebody has waited long enough.
-    gave_up: P::AtomicU32,
-    /// The last thread has ended.
-    ended: P::AtomicU32,
-}
-
-impl<P: Platform> Shutdown<P> {
-    pub(crate) fn new() -> Self {
-        Shutdown {
-            shut: P::AtomicU32::new(0),
-            gave_up: P::AtomicU32::new(0),
-            ended: P::AtomicU32::new(0),
-        }
-    }
-}
-
 impl<P: Platform> Runtime<P> {
     /// Takes nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
     ///
@@ -111,23 +91,6 @@ impl<P: Platform> Runtime<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    /// Whether nothing new is taken.
-    pub(crate) fn is_shut(&self) -> bool {
-        // SeqCst: see "the races".
-        self.shutdown.shut.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether dropping a queue must not wait, because somebody has waited long enough.
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.shutdown.gave_up.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether every thread has ended, and none will ever be started.
-    pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: what the threads did.
-        self.shutdown.ended.load(Ordering::Acquire) != 0
-    }
-
     fn shut_down(&self, deadline: Instant) -> Result<(), StillRunning> {
         if self.is_within() {
             return Err(StillRunning { from_within: true, ..StillRunning::default() });

@@ -12,16 +12,15 @@
 //! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic ends with it. Where it forks, the monitor's
 //! thread in the child ends as soon as it returns.
 
-use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform, RunState};
-use nearq_topology::CpuSet;
 
 use crate::by_pool::ByPool;
 use crate::outcome::contain;
 use crate::pool::Pool;
+use crate::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stall, ThreadLimit};
 use crate::runtime::Inner;
 use crate::watch::{Doing, Watcher};
 use crate::worker::Worker;
@@ -32,167 +31,8 @@ pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 100;
 /// Workers that a report names: a person reads it, and each costs the monitor some 10 us.
 const MOST_NAMED: usize = 64;
-/// Workers that its text names.
-const MOST_SHOWN: usize = 16;
 /// Reported instead of a function's name for a worker that is in its start hook.
 const START_HOOK: &str = "the hook on_worker_start";
-
-/// What is told of stalls.
-pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
-
-/// A pool that has work and started nothing for a period. See [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stall {
-    /// The pool's number, as in its workers' names.
-    pub pool: u32,
-    /// The CPUs of its pod.
-    pub pod: CpuSet,
-    /// Its workers' nice value as asked for.
-    pub nice: i32,
-    /// Since when it has started nothing, at least.
-    pub lasts: Duration,
-    /// Items that wait, at least.
-    pub waiting: usize,
-    /// Its workers that sleep for want of work, or of a CPU that is free.
-    pub idle: usize,
-    /// Whether the last worker that it wanted could not be started: limits on threads, or a want of memory.
-    pub refused: bool,
-    /// Set if the runtime's own [limit](crate::RuntimeBuilder::thread_limit) refused that worker.
-    pub limit: Option<ThreadLimit>,
-    /// The workers that are in the middle of an item or of their start hook; 64 at most.
-    pub busy: Vec<BusyWorker>,
-    /// How many there are beyond those.
-    pub more_busy: usize,
-}
-
-/// The runtime's own limit on threads, where it is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ThreadLimit {
-    /// The most worker threads that the runtime may have.
-    pub threads: usize,
-    /// The pools that have the threads, those with the most threads first; 16 pools at most. Workers that are about to end are not counted.
-    pub pools: Vec<PoolThreads>,
-}
-
-/// How many threads a pool has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolThreads {
-    /// The pool's number.
-    pub pool: u32,
-    /// Its threads.
-    pub threads: usize,
-    /// How many of them sleep for want of work or of a free CPU.
-    pub idle: usize,
-}
-
-/// A worker in the middle of an item, or of its start hook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BusyWorker {
-    /// The thread's name.
-    pub thread: String,
-    /// The thread's number in the system's own tools.
-    pub thread_id: Option<u64>,
-    /// The name of the item's function; `the hook on_worker_start` if the worker is in [that hook](crate::RuntimeBuilder::on_worker_start).
-    pub function: &'static str,
-    /// What the item says of itself; see [`set_description`](crate::set_description).
-    pub description: String,
-    /// For how long it has run, at least: since it was seen first, in a look at the workers such as there is every few milliseconds while
-    /// work waits. Not known of a worker that has [said that it blocks](crate::blocking).
-    pub runs: Option<Duration>,
-    /// What its thread does.
-    pub activity: Activity,
-    /// Where the thread sleeps, in the system's words, if it tells.
-    pub place: Option<String>,
-}
-
-/// What a thread does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Activity {
-    /// It uses its CPU.
-    Runs,
-    /// It could run, and waits for a CPU: others have it, or the quota is used up.
-    WaitsForCpu,
-    /// It waits for something else: a lock, a device, another thread.
-    Sleeps,
-    /// The system does not tell.
-    Unknown,
-}
-
-impl fmt::Display for Stall {
-    /// One line, and one more for each worker that is busy; of those 16 at most.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stall { pool, pod, nice, lasts, waiting, idle, .. } = self;
-        let items = if *waiting == 1 { "item waits" } else { "items wait" };
-        write!(
-            f,
-            "pool {pool} (CPUs {pod}, nice {nice}) has started nothing for {lasts:.1?}, and at least {waiting} {items}"
-        )?;
-        if let Some(limit) = &self.limit {
-            write!(f, "; no thread can be started: {limit}")?;
-        } else if self.refused {
-            f.write_str("; no thread can be started: a limit on threads, or a want of memory?")?;
-        }
-        if *idle != 0 {
-            write!(f, "; {idle} of its workers sleep and have no CPU to run on")?;
-        }
-        if self.busy.is_empty() {
-            f.write_str("; none of its workers runs an item")?;
-        }
-        for worker in self.busy.iter().take(MOST_SHOWN) {
-            write!(f, "\n  {worker}")?;
-        }
-        let others = self.busy.len().saturating_sub(MOST_SHOWN) + self.more_busy;
-        if others != 0 {
-            write!(f, "\n  and {others} others")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for ThreadLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the runtime's own limit of {} threads (thread_limit) is reached", self.threads)?;
-        for (at, PoolThreads { pool, threads, idle }) in self.pools.iter().enumerate() {
-            let before = if at == 0 { ":" } else { "," };
-            write!(f, "{before} pool {pool} has {threads}")?;
-            if *idle != 0 {
-                write!(f, " ({idle} asleep)")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for BusyWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.thread)?;
-        if let Some(id) = self.thread_id {
-            write!(f, " (thread {id})")?;
-        }
-        write!(f, ": {}", self.function)?;
-        if let Some(runs) = self.runs {
-            write!(f, " for at least {runs:.1?}")?;
-        }
-        f.write_str(match self.activity {
-            Activity::Runs => ", runs",
-            Activity::WaitsForCpu => ", waits for a CPU",
-            Activity::Sleeps => ", sleeps",
-            Activity::Unknown => "",
-        })?;
-        if let Some(place) = &self.place {
-            write!(f, " in {place}")?;
-        }
-        if !self.description.is_empty() {
-            write!(f, ": {}", self.description)?;
-        }
-        Ok(())
-    }
-}
 
 /// A pool in which work waits.
 struct Seen {

@@ -21,7 +21,7 @@ const UNDECIDED: u32 = u32::MAX;
 
 /// A home.
 pub(crate) struct Inside<P: Platform> {
-    pub(super) homes: Arc<Homes<P>>,
+    pub(crate) homes: Arc<Homes<P>>,
     node: P::AtomicU32,
     handles: P::AtomicU32,
     /// 1: it is dynamic.

@@ -152,12 +152,12 @@ impl<P: Platform> Homes<P> {
     }
 
     /// A thread enters: it has these CPUs in place of those.
-    pub(super) fn note_entered(&self, now: &CpuSet, before: &CpuSet) {
+    pub(crate) fn note_entered(&self, now: &CpuSet, before: &CpuSet) {
         self.entered.lock().push((now.clone(), before.clone()));
     }
 
     /// Undoes [`note_entered`](Self::note_entered).
-    pub(super) fn forget_entered(&self, before: &CpuSet) {
+    pub(crate) fn forget_entered(&self, before: &CpuSet) {
         let mut entered = self.entered.lock();
         if let Some(index) = entered.iter().rposition(|(_, other)| other == before) {
             entered.remove(index);
@@ -307,7 +307,7 @@ impl<P: Platform> Homes<P> {
 }
 
 /// The system refuses to place memory: warns of it once for each cause.
-pub(super) fn warn_of_memory<P: Platform>(refused: &nearq_platform::Refused) {
+pub(crate) fn warn_of_memory<P: Platform>(refused: &nearq_platform::Refused) {
     let line = format!(
         "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
     );

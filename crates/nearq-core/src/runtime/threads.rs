@@ -7,10 +7,11 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
 use nearq_topology::CpuSet;
 
 use super::Inner;
-use crate::builder::{WorkerInfo, call_hook};
+use crate::config::{WorkerInfo, call_hook};
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::pool::hardship::Denied;
+use crate::priority::{self, Priority};
 use crate::worker::Worker;
 
 impl<P: Platform> Inner<P> {
@@ -244,6 +245,32 @@ impl<P: Platform> Inner<P> {
         self.join_last_ended();
         self.monitor.join();
         self.timer.join();
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    /// The caller, a new thread for `priority`, looks what came of that, and says so where it matters.
+    pub(crate) fn arrive(&self, priority: &Priority) {
+        let priorities = &self.priorities;
+        let wanted = priorities.scheduling(priority);
+        if let Some(nice) = priority::take::<P>(wanted) {
+            priorities.note_reached(wanted.nice, nice);
+        }
+    }
+
+    /// A pool of that priority was made: the threads that serve all queues follow.
+    pub(crate) fn serve_priority(&self, priority: &Priority) {
+        let priorities = &self.priorities;
+        if priorities.favoured.add(&priorities.absolute(priority))
+            && let Some(thread) = self.monitor.thread()
+        {
+            priorities.favoured.favour(thread);
+        }
+    }
+
+    /// The caller, the monitor, is as favoured as the most favoured pool from now on. Before: it has said who it is.
+    pub(crate) fn favour_monitor(&self) {
+        self.priorities.favoured.favour(P::current_thread());
     }
 }
 

@@ -5,9 +5,9 @@ use core::marker::PhantomData;
 use nearq_platform::{Linux, MemoryPolicy, Platform};
 use nearq_topology::CpuSet;
 
-use super::Home;
 use crate::context;
 use crate::error::Error;
+use crate::home::Home;
 
 impl<P: Platform> Home<P> {
     /// The calling thread is at home from now on, until what is returned is dropped: it runs on the node's CPUs and nowhere else, as far as its
@@ -77,7 +77,7 @@ impl<P: Platform> Home<P> {
         });
         match policy {
             Ok(policy) => before.memory = Some(policy),
-            Err(refused) => super::registry::warn_of_memory::<P>(&refused),
+            Err(refused) => crate::home::warn_of_memory::<P>(&refused),
         }
         Ok(before)
     }

@@ -6,8 +6,8 @@ use nearq_home::Weights;
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
-use super::{HomeChoice, Homes};
 use crate::error::Error;
+use crate::home::{HomeChoice, Homes};
 use crate::runtime::Runtime;
 
 /// A node that can be a home, as it is now.

@@ -1,0 +1,41 @@
+//! What is set once, when a runtime is built, and what its hooks are told.
+
+use core::num::NonZeroUsize;
+use std::sync::Arc;
+
+use nearq_platform::SignalMask;
+use nearq_topology::CpuSet;
+
+use crate::outcome::contain;
+use crate::report::OnStall;
+
+/// What a hook is told of a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerInfo {
+    /// The thread's name.
+    pub name: String,
+    /// The CPUs of its pod.
+    pub pod: CpuSet,
+}
+
+pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
+
+/// What is set once, when the runtime is built.
+#[derive(Clone, Default)]
+pub(crate) struct Config {
+    pub(crate) stack_size: Option<NonZeroUsize>,
+    /// What the thread that builds the runtime has blocked, and so the workers.
+    pub(crate) signals: SignalMask,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+    pub(crate) on_stall: Option<OnStall>,
+    /// Called by each worker before all else.
+    pub(crate) attendant: Option<fn()>,
+}
+
+/// Calls a hook. It is foreign code; its panic must not end a worker.
+pub(crate) fn call_hook(hook: Option<&Hook>, info: &WorkerInfo) {
+    if let Some(hook) = hook {
+        contain(|| hook(info));
+    }
+}
