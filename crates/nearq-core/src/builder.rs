@@ -10,8 +10,9 @@ use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
 use crate::broken::Variant;
-use crate::config::{Config, WorkerInfo};
+use crate::config::{Beginning, Config, WorkerInfo};
 use crate::error::Error;
+use crate::fork;
 use crate::home::HomeChoice;
 use crate::report::Stall;
 use crate::runtime::Runtime;
@@ -31,18 +32,25 @@ const THREAD_LIMIT: u32 = 4096;
 /// Settings of a runtime that is to be built.
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) config: Config,
-    pub(crate) thread_limit: u32,
-    pub(crate) spin: u32,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) cpu_intensive_after: Duration,
+    thread_limit: u32,
+    spin: u32,
+    idle_timeout: Duration,
+    cpu_intensive_after: Duration,
     stall_after: Option<Duration>,
     default_scope: Option<Scope>,
     shard_size: usize,
     affinity: Option<bool>,
-    pub(crate) weights: Weights,
-    pub(crate) home_choice: Option<HomeChoice>,
-    pub(crate) inherits_homes: Option<bool>,
+    weights: Weights,
+    home_choice: Option<HomeChoice>,
+    inherits_homes: Option<bool>,
     platform: core::marker::PhantomData<P>,
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new runtime, on the platform that the type says.
+    pub fn builder_in() -> RuntimeBuilder<P> {
+        RuntimeBuilder::new()
+    }
 }
 
 impl<P: Platform> RuntimeBuilder<P> {
@@ -217,15 +225,6 @@ impl<P: Platform> RuntimeBuilder<P> {
             Some(period) => period,
             None => variables::stall_after::<P>().unwrap_or(STALL_AFTER),
         };
-        if let Some(weights) = variables::home_weights::<P>(&self.weights) {
-            self.weights = weights;
-        }
-        if self.home_choice.is_none() {
-            self.home_choice = variables::home_choice::<P>();
-        }
-        if self.inherits_homes.is_none() {
-            self.inherits_homes = variables::inherits_homes::<P>();
-        }
         let surroundings = Surroundings {
             topology: machine.topology,
             limits: machine.limits,
@@ -235,6 +234,26 @@ impl<P: Platform> RuntimeBuilder<P> {
             mask: None,
         };
         let broken = Variant::chosen::<P>()?;
-        Ok(Runtime::start(surroundings, self, stall_after, broken))
+        let inherits_homes = self.inherits_homes.or_else(variables::inherits_homes::<P>);
+        let runtime = Runtime::start(
+            surroundings,
+            Beginning {
+                config: self.config,
+                thread_limit: self.thread_limit,
+                spin: self.spin,
+                idle_timeout: self.idle_timeout,
+                cpu_intensive_after: self.cpu_intensive_after,
+                stall_after,
+                weights: variables::home_weights::<P>(&self.weights).unwrap_or(self.weights),
+                home_choice: self
+                    .home_choice
+                    .or_else(variables::home_choice::<P>)
+                    .unwrap_or_default(),
+                inherits_homes: inherits_homes.unwrap_or(true),
+            },
+            broken,
+        );
+        fork::follow(runtime.inner());
+        Ok(runtime)
     }
 }

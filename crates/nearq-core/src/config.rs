@@ -1,11 +1,14 @@
 //! What is set once, when a runtime is built, and what its hooks are told.
 
 use core::num::NonZeroUsize;
+use core::time::Duration;
 use std::sync::Arc;
 
+use nearq_home::Weights;
 use nearq_platform::SignalMask;
 use nearq_topology::CpuSet;
 
+use crate::home::HomeChoice;
 use crate::outcome::contain;
 use crate::report::OnStall;
 
@@ -31,6 +34,23 @@ pub(crate) struct Config {
     pub(crate) on_stall: Option<OnStall>,
     /// Called by each worker before all else.
     pub(crate) attendant: Option<fn()>,
+}
+
+/// What a runtime begins with.
+#[derive(Default)]
+pub(crate) struct Beginning {
+    pub(crate) config: Config,
+    pub(crate) thread_limit: u32,
+    /// Looks at its inbox that a worker takes before it sleeps.
+    pub(crate) spin: u32,
+    pub(crate) idle_timeout: Duration,
+    /// Zero is never.
+    pub(crate) cpu_intensive_after: Duration,
+    /// Zero is never.
+    pub(crate) stall_after: Duration,
+    pub(crate) weights: Weights,
+    pub(crate) home_choice: HomeChoice,
+    pub(crate) inherits_homes: bool,
 }
 
 /// Calls a hook. It is foreign code; its panic must not end a worker.

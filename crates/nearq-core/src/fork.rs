@@ -84,15 +84,10 @@ impl<P: Platform> Hooks<P> {
     };
 }
 
-/// From now on `inner` is told of forks, until [`unfollow`].
+/// From now on `inner` is told of forks, until it goes: its drop says so to the platform.
 pub(crate) fn follow<P: Platform>(inner: &Inner<P>) {
-    // SAFETY: `Inner`'s drop calls `unfollow` before anything of it goes; it is shared between threads by design.
+    // SAFETY: `Inner`'s drop ends that before anything of it goes; it is shared between threads by design.
     unsafe { P::follow_forks(core::ptr::from_ref(inner).cast(), &Hooks::<P>::HOOKS) };
-}
-
-/// Forks do not touch `inner` any more.
-pub(crate) fn unfollow<P: Platform>(inner: &Inner<P>) {
-    P::unfollow_forks(core::ptr::from_ref(inner).cast());
 }
 
 impl<P: Platform> Inner<P> {

@@ -6,6 +6,7 @@ use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
 use crate::pool::Pool;
+use crate::runtime::Runtime;
 use crate::worker::Worker;
 
 /// A pool, for people.
@@ -84,5 +85,25 @@ impl WorkerState {
             function: worker.function(),
             description: worker.description(),
         }
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// The pools that queues use, and those that still have threads, for people.
+    pub fn pools(&self) -> Vec<PoolInfo> {
+        let pools = self.inner().pools.lock();
+        let used = pools.in_service().filter(|pool| pool.is_used() || pool.threads().0 != 0);
+        used.map(|pool| PoolInfo::of(pool)).collect()
+    }
+
+    /// Every worker, for people.
+    pub fn workers(&self) -> Vec<WorkerState> {
+        // A rescuer is one as long as it is at a pool.
+        let workers = self
+            .inner()
+            .table
+            .iter()
+            .filter(|worker| worker.is_alive() && !(worker.rescues() && worker.is_idle()));
+        workers.map(WorkerState::of).collect()
     }
 }

@@ -15,13 +15,11 @@ use nearq_topology::{CpuSet, Scope, Topology};
 
 use crate::attributes::{Attributes, Kind, Layout, Surroundings};
 use crate::broken::Variant;
-use crate::builder::RuntimeBuilder;
-use crate::config::Config;
+use crate::config::{Beginning, Config};
 use crate::error::Error;
 use crate::event::Event;
 use crate::hogs::Hogs;
 use crate::home::Homes;
-use crate::info::{PoolInfo, WorkerState};
 use crate::kept::Kept;
 use crate::level::Level;
 use crate::monitor::Monitor;
@@ -180,22 +178,18 @@ impl<P: Platform> Drop for Runtime<P> {
 
 impl<P: Platform> Drop for Inner<P> {
     fn drop(&mut self) {
-        crate::fork::unfollow(self);
+        // `fork` follows it, unless it never came so far.
+        P::unfollow_forks(core::ptr::from_ref(self).cast());
     }
 }
 
 impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
-    pub(crate) fn start(
-        surroundings: Surroundings,
-        settings: RuntimeBuilder<P>,
-        stall_after: Duration,
-        broken: Variant,
-    ) -> Self {
+    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning, broken: Variant) -> Self {
         let may_spin = surroundings.parallelism() > 1;
-        let homes = Homes::new(&surroundings.topology, &surroundings.allowed(), settings.weights);
-        homes.set_choice(settings.home_choice.unwrap_or_default());
-        homes.set_inherits(settings.inherits_homes.unwrap_or(true));
+        let homes = Homes::new(&surroundings.topology, &surroundings.allowed(), beginning.weights);
+        homes.set_choice(beginning.home_choice);
+        homes.set_inherits(beginning.inherits_homes);
         let inner = Inner {
             homes: Arc::new(homes),
             table: Table::new(),
@@ -215,7 +209,7 @@ impl<P: Platform> Runtime<P> {
             queues: Mutex::new_in(Vec::new()),
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
-            config: settings.config,
+            config: beginning.config,
             number: RUNTIMES.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1,
             reserved: P::AtomicU32::new(0),
             leaving: P::AtomicU32::new(0),
@@ -225,11 +219,11 @@ impl<P: Platform> Runtime<P> {
             started: P::AtomicU32::new(0),
             last_ended: Mutex::new_in(None),
             has_unused: P::AtomicU32::new(0),
-            thread_limit: P::AtomicU32::new(settings.thread_limit),
+            thread_limit: P::AtomicU32::new(beginning.thread_limit),
             line: limit::Line::new(),
-            spin: P::AtomicU32::new(settings.spin),
+            spin: P::AtomicU32::new(beginning.spin),
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
-            idle_timeout: P::AtomicU64::new(nanos(settings.idle_timeout)),
+            idle_timeout: P::AtomicU64::new(nanos(beginning.idle_timeout)),
             last_look: P::AtomicU64::new(P::now().as_nanos()),
             heard: P::AtomicU64::new(0),
             left: P::AtomicU32::new(0),
@@ -237,8 +231,8 @@ impl<P: Platform> Runtime<P> {
             next_queue: P::AtomicU64::new(0),
             default_max_active_warned: P::AtomicU32::new(0),
             hogs: Hogs::new(),
-            cpu_intensive_after: P::AtomicU64::new(nanos(settings.cpu_intensive_after)),
-            stall_after: P::AtomicU64::new(nanos(stall_after)),
+            cpu_intensive_after: P::AtomicU64::new(nanos(beginning.cpu_intensive_after)),
+            stall_after: P::AtomicU64::new(nanos(beginning.stall_after)),
             departures: Event::new(),
             handles: P::AtomicU32::new(1),
         };
@@ -246,13 +240,7 @@ impl<P: Platform> Runtime<P> {
         inner.monitor.set_runtime(Arc::as_ptr(&inner));
         inner.timer.set_runtime(Arc::as_ptr(&inner));
         inner.homes.set_runtime(&inner);
-        crate::fork::follow(&*inner);
         Runtime { inner, waits: true }
-    }
-
-    /// Settings of a new runtime, on the platform that the type says.
-    pub fn builder_in() -> RuntimeBuilder<P> {
-        RuntimeBuilder::new()
     }
 
     pub(crate) fn inner(&self) -> &Inner<P> {
@@ -324,7 +312,7 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
-    /// [`cpu_intensive_after`](RuntimeBuilder::cpu_intensive_after).
+    /// [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
     pub fn set_cpu_intensive_after(&self, limit: Duration) {
         self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
     }
@@ -335,7 +323,7 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Changes after how long it is reported that work waits and nothing starts; zero is never. See
-    /// [`stall_after`](RuntimeBuilder::stall_after).
+    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
     pub fn set_stall_after(&self, period: Duration) {
         self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
     }
@@ -385,24 +373,6 @@ impl<P: Platform> Runtime<P> {
             worker.hint();
             self.inner.monitor.hurry();
         }
-    }
-
-    /// The pools that queues use, and those that still have threads, for people.
-    pub fn pools(&self) -> Vec<PoolInfo> {
-        let pools = self.inner.pools.lock();
-        let used = pools.in_service().filter(|pool| pool.is_used() || pool.threads().0 != 0);
-        used.map(|pool| PoolInfo::of(pool)).collect()
-    }
-
-    /// Every worker, for people.
-    pub fn workers(&self) -> Vec<WorkerState> {
-        // A rescuer is one as long as it is at a pool.
-        let workers = self
-            .inner
-            .table
-            .iter()
-            .filter(|worker| worker.is_alive() && !(worker.rescues() && worker.is_idle()));
-        workers.map(WorkerState::of).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use nearq_topology::{Limits, Scope, Topology};
 
 use crate::attributes::{Attributes, Kind, Surroundings};
 use crate::broken::Variant;
+use crate::config::Beginning;
 use crate::domain::Bounds;
 use crate::item::tests::step;
 use crate::item::{Item, LOCKED};
@@ -38,8 +39,9 @@ impl Bench {
             affinity: true,
             mask: None,
         };
-        let settings = Runtime::<Linux>::builder_in().spin(0);
-        let runtime = Runtime::start(surroundings, settings, Duration::ZERO, Variant::default());
+        let beginning =
+            Beginning { thread_limit: 4096, inherits_homes: true, ..Beginning::default() };
+        let runtime = Runtime::<Linux>::start(surroundings, beginning, Variant::default());
         let inner = runtime.inner();
         inner.monitor.stop();
         inner.stopping.store(1, Ordering::SeqCst);

@@ -160,8 +160,7 @@ mod modelled {
 
     impl Stub {
         fn new() -> Self {
-            let mut builder = Runtime::<Loom>::builder_in().spin(0);
-            builder.thread_limit = 1;
+            let builder = Runtime::<Loom>::builder_in().spin(0).thread_limit(1);
             let runtime = builder.build().expect("the machine is constant");
             let inner = runtime.inner();
             inner.threads.store(1, Ordering::Relaxed);
