@@ -42,6 +42,9 @@ const MOST_SPAWNED: u32 = u32::MAX / 2;
 type Closure = Box<dyn FnOnce() + Send>;
 
 /// Where closures that borrow are spawned; given by [`Workqueue::scope`](crate::Workqueue::scope).
+///
+/// It stands on the stack of the thread that waits, and other threads write it: so it has a cache line of its own.
+#[repr(align(64))]
 pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     queue: &'scope Workqueue<P>,
     /// Closures that have not ended.
@@ -57,6 +60,9 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     scope: core::marker::PhantomData<&'scope mut &'scope ()>,
     env: core::marker::PhantomData<&'env mut &'env ()>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() == 64);
 
 /// What a scope within an item of the same queue shares with its closures.
 struct Within<P: Platform> {
