@@ -313,7 +313,7 @@ impl<P: Platform> Admission<P> {
         P::model_fence();
         // SeqCst: who drains says so before it looks whether the queue is empty.
         let drainers = self.drainers.load(Ordering::SeqCst);
-        if drainers == 0 || crate::context::serves(link.queue) {
+        if drainers == 0 || crate::serving::serves(link.queue) {
             return false;
         }
         // The only one who drains may be who shuts down.

@@ -55,11 +55,3 @@ impl Variant {
         cfg!(feature = "broken") && self.0 == Some(what)
     }
 }
-
-/// Whether this is broken in the runtime of the worker that calls.
-#[inline(always)]
-pub(crate) fn here<P: Platform>(what: Broken) -> bool {
-    cfg!(feature = "broken")
-        && crate::context::with_current::<P, _>(|context| context.inner.broken.is(what))
-            .unwrap_or(false)
-}

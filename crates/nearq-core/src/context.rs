@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform};
 
-use crate::admission::Admission;
+use crate::broken::Broken;
+use crate::event::Event;
+use crate::executing::Executing;
 use crate::home::{Home, Inside};
-use crate::item::Item;
 use crate::link::Link;
 use crate::pool::Pool;
-use crate::queue::Queue;
 use crate::runtime::Inner;
 use crate::worker::Worker;
 
@@ -28,7 +28,11 @@ pub(crate) enum Surplus {
 }
 
 /// The worker that the current thread is. Private to that thread.
+///
+/// Begins with `executing`, as those who only need that rely on.
+#[repr(C)]
 pub(crate) struct Context<'a, P: Platform> {
+    pub(crate) executing: Executing<P>,
     pub(crate) inner: &'a Inner<P>,
     pub(crate) pool: &'a Pool<P>,
     pub(crate) worker: &'a Worker<P>,
@@ -51,14 +55,12 @@ pub(crate) struct Context<'a, P: Platform> {
     polls: Cell<bool>,
     /// The home of the item that it executes; null if it has none.
     pub(crate) home: Cell<*const Inside<P>>,
-    /// The item that it executes, or has executed last: then only an address to compare with. Null while the worker itself
-    /// frees something (`fork`).
-    pub(crate) item: Cell<*const Item<P>>,
 }
 
 impl<'a, P: Platform> Context<'a, P> {
     pub(crate) fn new(inner: &'a Inner<P>, pool: &'a Pool<P>, worker: &'a Worker<P>) -> Self {
         Context {
+            executing: Executing::nothing(),
             inner,
             pool,
             worker,
@@ -71,7 +73,6 @@ impl<'a, P: Platform> Context<'a, P> {
             link: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             home: Cell::new(core::ptr::null()),
-            item: Cell::new(core::ptr::null()),
         }
     }
 
@@ -132,6 +133,7 @@ impl<'a, P: Platform> Context<'a, P> {
 
     /// Makes this the thread's context, for as long as the guard lives.
     pub(crate) fn enter(&self) -> Entered<P> {
+        const { assert!(core::mem::offset_of!(Context<'_, P>, executing) == 0) };
         P::set_slot(core::ptr::from_ref(self).cast());
         Entered(core::marker::PhantomData)
     }
@@ -200,6 +202,16 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Blocks until `condition` holds, which `event` is notified of, or the deadline has come; whether it holds. In a worker, another worker
+/// takes this one's place meanwhile. The condition may be asked any number of times; its reads are `SeqCst`.
+pub(crate) fn wait_until<P: Platform>(
+    event: &Event<P>,
+    deadline: Option<Instant>,
+    mut condition: impl FnMut() -> bool,
+) -> bool {
+    condition() || blocking::<P, _>(|| event.sleep_until(deadline, condition))
+}
+
 /// Runs `poll`, which polls a future of the runtime's, as the current item.
 pub(crate) fn polling<P: Platform, R>(poll: impl FnOnce() -> R) -> R {
     with_current::<P, _>(|context| context.polls.set(true));
@@ -213,14 +225,16 @@ pub(crate) fn is_polling<P: Platform>() -> bool {
     with_current::<P, _>(|context| context.polls.get()).unwrap_or(false)
 }
 
-/// Whether the caller is a worker that executes `item` right now.
-pub(crate) fn executes<P: Platform>(item: *const Item<P>) -> bool {
-    with_current::<P, _>(|context| core::ptr::eq(context.item.get(), item)).unwrap_or(false)
-}
-
 /// Whether the caller is a worker that executes an item right now.
 pub(crate) fn is_in_item<P: Platform>() -> bool {
     with_current::<P, _>(|context| !context.link.get().is_null()).unwrap_or(false)
+}
+
+/// Whether this is broken in the runtime of the worker that calls.
+#[inline(always)]
+pub(crate) fn is_broken<P: Platform>(what: Broken) -> bool {
+    cfg!(feature = "broken")
+        && with_current::<P, _>(|context| context.inner.broken.is(what)).unwrap_or(false)
 }
 
 /// The home of the item in which the caller is, if it is a worker of `inner`.
@@ -238,26 +252,7 @@ pub(crate) fn home_of_caller<P: Platform>(inner: *const Inner<P>) -> Option<Home
     .flatten()
 }
 
-/// Whether the caller is a worker that serves a link of that domain right now.
-pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
-    serves_link::<P>(|link| core::ptr::eq(link.admission(), domain))
-}
-
 /// Whether the caller is a worker of `inner`.
 pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
     with_current::<P, _>(|context| core::ptr::eq(context.inner, inner)).unwrap_or(false)
-}
-
-/// Whether the caller is a worker that serves `queue` right now.
-pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
-    serves_link::<P>(|link| core::ptr::eq(link.queue(), queue))
-}
-
-/// Whether the caller is a worker that serves such a link right now.
-fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
-    with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }.is_some_and(is_it)
-    })
-    .unwrap_or(false)
 }

@@ -64,7 +64,7 @@ impl<P: Platform> Last<P> {
     /// For who has a reference.
     fn let_go(self) {
         // SAFETY: the reference is given back here.
-        crate::run::outside_item::<P>(|| unsafe { Item::let_go(self.0) });
+        crate::executing::outside_item::<P>(|| unsafe { Item::let_go(self.0) });
     }
 }
 
@@ -173,7 +173,7 @@ impl<P: Platform> Delay<P> {
                 forget(&held);
             }
             // SAFETY: it is said so; our hold keeps the memory.
-            unsafe { crate::run::free_if_over(held.unlock_by_worker(), delay.item) };
+            unsafe { crate::executing::free_if_over(held.unlock_by_worker(), delay.item) };
         }
         // SAFETY: the hold, which is given back.
         unsafe { Item::release(delay.item) };

@@ -41,7 +41,6 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, PlatformCell, Wait};
 
-use crate::context::blocking;
 use crate::outcome::contain;
 
 const AWAITED: u32 = 1;
@@ -161,29 +160,26 @@ impl<P: Platform> Event<P> {
 
     // ---- who waits -----------------------------------------------------------------------------------------
 
-    /// Blocks until `condition` holds, or the deadline has come; whether it holds. In a worker, another worker takes this
-    /// one's place meanwhile. The condition may be asked any number of times; its reads are `SeqCst`.
-    pub(crate) fn wait_until(
+    /// Sleeps until `condition` holds, or the deadline has come; whether it holds. The condition may be asked any number of times; its
+    /// reads are `SeqCst`. Workers call `context::wait_until`.
+    pub(crate) fn sleep_until(
         &self,
         deadline: Option<Instant>,
         mut condition: impl FnMut() -> bool,
     ) -> bool {
-        condition()
-            || blocking::<P, _>(|| {
-                loop {
-                    let seen = self.mark(AWAITED | ASLEEP);
-                    if condition() {
-                        return true;
-                    }
-                    let ended = P::wait_for_work(&self.word, seen, deadline);
-                    if condition() {
-                        return true;
-                    }
-                    if ended == Wait::TimedOut {
-                        return false;
-                    }
-                }
-            })
+        loop {
+            let seen = self.mark(AWAITED | ASLEEP);
+            if condition() {
+                return true;
+            }
+            let ended = P::wait_for_work(&self.word, seen, deadline);
+            if condition() {
+                return true;
+            }
+            if ended == Wait::TimedOut {
+                return false;
+            }
+        }
     }
 
     /// Says that somebody waits; the word then.

@@ -42,6 +42,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform};
 
+use crate::context::wait_until;
 use crate::error::Error;
 use crate::event::{Event, Listener, Notification};
 use crate::link::{DRAINING, Link, PAST};
@@ -184,11 +185,11 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until everything that was queued before the call has ended.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        if crate::context::serves(self) {
+        if crate::serving::serves(self) {
             return Err(Error::Deadlock(WITHIN_FLUSH));
         }
         let mut flush = Flush::default();
-        self.flushing.event.wait_until(None, || flush.advance(self));
+        wait_until(&self.flushing.event, None, || flush.advance(self));
         Ok(())
     }
 
@@ -322,7 +323,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left on a queue that is shut. False if the deadline came first.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> bool {
-        self.flushing.event.wait_until(Some(deadline), || self.is_empty())
+        wait_until(&self.flushing.event, Some(deadline), || self.is_empty())
     }
 
     fn end_drain(&self) {
@@ -336,7 +337,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left; the queue works again afterwards.
     pub(crate) fn drain(&self) -> Result<(), Error> {
-        if crate::context::serves(self) {
+        if crate::serving::serves(self) {
             return Err(Error::Deadlock(WITHIN_DRAIN));
         }
         Draining::begin(self).wait();
@@ -353,7 +354,7 @@ impl<P: Platform> Queue<P> {
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
         let inner = self.inner();
         let is_left = || self.is_left() || inner.has_ended();
-        while !inner.departures.wait_until(Some(P::now() + KICKED), is_left) {
+        while !wait_until(&inner.departures, Some(P::now() + KICKED), is_left) {
             self.carry_out_kickers();
         }
         // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
@@ -374,7 +375,7 @@ impl<P: Platform> Queue<P> {
 /// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
 /// is not ready.
 fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
-    crate::context::serves(queue) && !crate::context::is_polling::<P>()
+    crate::serving::serves(queue) && !crate::context::is_polling::<P>()
 }
 
 /// Counts of 32 bits, in 32 bits.
@@ -404,7 +405,7 @@ impl<'a, P: Platform> Draining<'a, P> {
     /// Waits until the queue is empty.
     fn wait(&mut self) {
         let queue = self.queue;
-        while !queue.flushing.event.wait_until(self.next, || queue.is_empty()) {
+        while !wait_until(&queue.flushing.event, self.next, || queue.is_empty()) {
             self.warn_if_late();
         }
     }
@@ -496,7 +497,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let DrainedQueue { queue, draining, listener } = self.get_mut();
         // Also a future: when it is woken because the queue is empty, the queue has it.
-        if crate::context::serves(*queue) {
+        if crate::serving::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }
         draining.take_if(|draining| draining.epoch != P::fork_epoch());

@@ -186,7 +186,7 @@ impl<P: Platform> Inner<P> {
                 context.look_after.set(true);
                 // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs
                 // in it only inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
-                if let Some(item) = unsafe { context.item.get().as_ref() } {
+                if let Some(item) = unsafe { context.executing.item.get().as_ref() } {
                     item.after_fork_in_child();
                 }
             }

@@ -76,7 +76,7 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
     type Kept = Option<Arc<Queue<P>>>;
 
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
-        if crate::context::serves::<P>(self.as_ptr()) {
+        if crate::serving::serves::<P>(self.as_ptr()) {
             // SAFETY: the caller is within an item of the queue, which is not freed before that item has been counted.
             let sent = unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
             debug_assert!(sent, "what its own items wake is not refused");

@@ -219,24 +219,6 @@ impl<P: Platform> Item<P> {
         self.known_extra().ended.load(Ordering::SeqCst) >= target
     }
 
-    /// The domain in which the item is held back, if the caller's own item has a place there. It is there as long as that
-    /// item runs.
-    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
-        if !crate::context::is_in_item::<P>() {
-            return None;
-        }
-        let mut attempt = 0;
-        loop {
-            let held = self.lock();
-            let domain = held.held_back_in();
-            held.unlock();
-            if let Some(domain) = domain {
-                return domain.filter(|domain| crate::context::serves_domain(*domain));
-            }
-            crate::pause::for_holder::<P>(&mut attempt);
-        }
-    }
-
     /// Waits no longer.
     pub(crate) fn end_wait(&self) {
         let held = self.lock();
@@ -263,7 +245,7 @@ impl<P: Platform> Item<P> {
             crate::stand_in::free(node);
         }
         // SAFETY: it is said so; the caller does without the handle then.
-        unsafe { crate::run::free_if_over(held.unlock_by_worker(), item) };
+        unsafe { crate::executing::free_if_over(held.unlock_by_worker(), item) };
     }
 }
 
@@ -317,7 +299,7 @@ impl<P: Platform> Held<'_, P> {
         clippy::option_option,
         reason = "as `cancel`: the outer one is for the caller's loop alone"
     )]
-    fn held_back_in(&self) -> Option<Option<*const Admission<P>>> {
+    pub(crate) fn held_back_in(&self) -> Option<Option<*const Admission<P>>> {
         let word = self.word();
         let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
             PENDING => self.item,

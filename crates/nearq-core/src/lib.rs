@@ -15,7 +15,7 @@
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
 //! | `pause`, `pad`, `near` | who lost a race for a word; keeping apart what different CPUs write, and near what those of one node do |
 //! | `idle`, `level` | who sleeps and who is woken; how many run at once |
-//! | `pool`, `worker`, `table`, `run`, `place`, `context` | pools and their threads |
+//! | `pool`, `worker`, `table`, `run`, `place`, `context`, `executing`, `serving` | pools and their threads |
 //! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
@@ -52,6 +52,7 @@ mod domain;
 mod ending;
 mod error;
 mod event;
+mod executing;
 mod extra;
 mod flush;
 mod fork;
@@ -92,6 +93,7 @@ mod rescuer;
 mod run;
 mod runtime;
 mod scope;
+mod serving;
 mod set;
 mod settings;
 mod shared;

@@ -404,7 +404,7 @@ impl<P: Platform> Pool<P> {
             // SAFETY: STALE keeps it alive.
             match unsafe { item.as_ref() }.start() {
                 // SAFETY: nobody has the item any more.
-                Started::Free => unsafe { crate::run::free(item) },
+                Started::Free => unsafe { crate::executing::free(item) },
                 started => {
                     debug_assert_eq!(started, Started::Cancelled, "nobody makes it fresh again");
                 }

@@ -11,7 +11,6 @@
 //! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
 //! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
 
-mod freeing;
 mod homes;
 mod search;
 
@@ -24,6 +23,7 @@ use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::{self, Context, Surplus};
+use crate::executing::{free, free_if_over};
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::{Executed, Finished, Item, Started};
 use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
@@ -33,8 +33,6 @@ use crate::runtime::{Inner, until_retry};
 use crate::stamp::Stamp;
 use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
-
-pub(crate) use freeing::{free, free_if_over, outside_item};
 
 /// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
 /// short beside what a person notices.
@@ -348,7 +346,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             served.count_rescued();
         }
         self.worker.set_running(table);
-        self.context.item.set(item.as_ptr());
+        self.context.executing.item.set(item.as_ptr());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let execute = || unsafe { (table.execute)(item) };
         let execute = || crate::points::run(served, item.as_ptr(), table, execute);
@@ -475,7 +473,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             self.serve(core::ptr::null());
         }
         // It may be gone, and what is freed from here on is foreign code.
-        self.context.item.set(core::ptr::null());
+        self.context.executing.item.set(core::ptr::null());
         now
     }
 

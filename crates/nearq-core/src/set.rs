@@ -244,7 +244,7 @@ impl<T: Send, P: Platform> Members<T, P> {
         }
         let still = self.held_back.is_some_and(|(domain, entered)| {
             // SAFETY: a domain of the set's queue, of which the set has a handle.
-            crate::context::serves_domain(domain) && unsafe { &*domain }.entered() == entered
+            crate::serving::serves_domain(domain) && unsafe { &*domain }.entered() == entered
         });
         if !still {
             self.order.forget();

@@ -9,6 +9,7 @@ use core::task::{Context, Poll};
 use nearq_platform::{Linux, Platform};
 
 use crate::admission::Admission;
+use crate::context::wait_until;
 use crate::error::Error;
 use crate::event::Listener;
 use crate::item::{Item, PENDING, RUNNING};
@@ -38,7 +39,7 @@ impl<P: Platform> Waiting<P> {
     }
 
     fn wait(self) {
-        self.work.header().extra().event.wait_until(None, || self.is_over());
+        wait_until(&self.work.header().extra().event, None, || self.is_over());
     }
 }
 
@@ -152,7 +153,7 @@ impl<P: Platform> Work<P> {
     }
 
     fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
-        if crate::context::executes(self.item().as_ptr()) {
+        if crate::executing::executes(self.item().as_ptr()) {
             Err(Error::Deadlock(why))
         } else {
             Ok(())

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Linux, Platform, PlatformCell};
 
-use crate::broken::{self, Broken};
+use crate::broken::Broken;
 use crate::home::Home;
 use crate::item::{Executed, Item, ItemTable, Parts};
 use crate::outcome::contain;
@@ -84,7 +84,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); RUNNING keeps it alive.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        let early = broken::here::<P>(Broken::DoubleRun);
+        let early = crate::context::is_broken::<P>(Broken::DoubleRun);
         if early {
             this.item.add_reference();
             this.item.finish();
@@ -99,7 +99,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         if early {
             if this.item.drop_reference() {
                 // SAFETY: nobody else has it any more.
-                unsafe { crate::run::free(item) };
+                unsafe { crate::executing::free(item) };
             }
             return Executed { panicked, deferred: false };
         }

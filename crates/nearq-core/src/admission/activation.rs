@@ -196,7 +196,7 @@ impl<P: Platform> Admission<P> {
                 Activated::Free => {
                     self.stale.fetch_sub(1, Ordering::Relaxed);
                     // SAFETY: nobody has the item any more.
-                    unsafe { crate::run::free(item) };
+                    unsafe { crate::executing::free(item) };
                 }
             }
         }
@@ -277,7 +277,7 @@ impl<P: Platform> Admission<P> {
         // SAFETY: STALE keeps it alive.
         match unsafe { item.as_ref() }.activate() {
             // SAFETY: nobody has the item any more.
-            Activated::Free => unsafe { crate::run::free(item) },
+            Activated::Free => unsafe { crate::executing::free(item) },
             outcome => {
                 debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
             }

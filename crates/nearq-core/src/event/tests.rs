@@ -11,6 +11,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
 use super::{ARMED, Event, LEAST, Listener};
+use crate::context::wait_until;
 use crate::item::tests::{model, spawn};
 
 /// A waker that counts its calls.
@@ -98,7 +99,7 @@ fn a_thread_that_waits_is_woken() {
             let stage = Arc::clone(&stage);
             spawn(move || stage.make())
         };
-        assert!(stage.event.wait_until(None, || stage.has(1)));
+        assert!(wait_until(&stage.event, None, || stage.has(1)));
         Loom::join(other);
     });
 }
@@ -112,7 +113,7 @@ fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
             let stage = Arc::clone(&stage);
             spawn(move || stage.make())
         });
-        assert!(stage.event.wait_until(None, || stage.has(2)));
+        assert!(wait_until(&stage.event, None, || stage.has(2)));
         others.into_iter().for_each(Loom::join);
     });
 }
@@ -124,7 +125,7 @@ fn two_threads_that_wait_for_different_things_are_both_woken() {
         let stage = Stage::<Loom>::new();
         let other = {
             let stage = Arc::clone(&stage);
-            spawn(move || assert!(stage.event.wait_until(None, || stage.has(1))))
+            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
         };
         let maker = {
             let stage = Arc::clone(&stage);
@@ -133,7 +134,7 @@ fn two_threads_that_wait_for_different_things_are_both_woken() {
                 stage.make();
             })
         };
-        assert!(stage.event.wait_until(None, || stage.has(2)));
+        assert!(wait_until(&stage.event, None, || stage.has(2)));
         Loom::join(other);
         Loom::join(maker);
     });
@@ -165,7 +166,7 @@ fn a_future_and_a_thread_on_one_event() {
         let stage = Stage::<Loom>::new();
         let other = {
             let stage = Arc::clone(&stage);
-            spawn(move || assert!(stage.event.wait_until(None, || stage.has(1))))
+            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
         };
         let (bell, waker) = bell::<Loom>();
         let poller = {
@@ -334,8 +335,8 @@ fn a_deadline_ends_the_wait() {
     let stage = Stage::<Linux>::new();
     let begin = Linux::now();
     let deadline = begin + core::time::Duration::from_millis(5);
-    assert!(!stage.event.wait_until(Some(deadline), || stage.has(1)));
+    assert!(!wait_until(&stage.event, Some(deadline), || stage.has(1)));
     assert!(Linux::now() >= deadline);
     stage.make();
-    assert!(stage.event.wait_until(Some(deadline), || stage.has(1)), "what holds needs no time");
+    assert!(wait_until(&stage.event, Some(deadline), || stage.has(1)), "what holds needs no time");
 }

@@ -10,6 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Flush, SETS};
 use crate::admission::tests::{Digits, Stub, idle};
+use crate::context::wait_until;
 use crate::error::Error;
 use crate::item::tests::{model, model_within, spawn};
 use crate::link::Link;
@@ -130,7 +131,7 @@ fn a_set_is_used_again_while_somebody_still_waits_for_it() {
         let waiting = {
             let stub = Arc::clone(&stub);
             spawn(move || {
-                stub.queue.flushing.event.wait_until(None, || flush.advance(&*stub.queue));
+                wait_until(&stub.queue.flushing.event, None, || flush.advance(&*stub.queue));
             })
         };
         stub.run_out();

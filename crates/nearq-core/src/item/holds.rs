@@ -146,7 +146,7 @@ impl<P: Platform> Item<P> {
     /// As [`empty`](Self::empty), for a worker.
     #[cold]
     pub(crate) fn empty_contained(&self) {
-        crate::run::outside_item::<P>(|| self.empty());
+        crate::executing::outside_item::<P>(|| self.empty());
     }
 
     /// Ends an item: the function of its table by which it is freed.

@@ -10,10 +10,11 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
 use super::{Epoch, Finished, Item, ItemTable, Started};
 use crate::context::Context;
+use crate::executing::free;
 use crate::inbox::Inbox;
 use crate::list::List;
 use crate::pool::Pool;
-use crate::run::{free, push_deferred};
+use crate::run::push_deferred;
 use crate::runtime::Inner;
 use crate::stand_in::{self, Arrived};
 use crate::work::Work;
@@ -84,7 +85,7 @@ pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce())
     match unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) {
         Finished::Deferred => push(),
         // SAFETY: it is said so.
-        over => unsafe { crate::run::free_if_over(over, item) },
+        over => unsafe { crate::executing::free_if_over(over, item) },
     }
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
     let _spot = unsafe { item.as_ref() }.spot();
     let context = Context::new(inner, pool, worker);
     context.link.set(link);
-    context.item.set(item.as_ptr());
+    context.executing.item.set(item.as_ptr());
     let entered = context.enter();
     // SAFETY: its RUNNING is ours, and the table is the item's own.
     let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;

@@ -9,6 +9,7 @@ use nearq_platform::Platform;
 
 use super::PAST;
 use crate::admission::tests::Stub;
+use crate::context::wait_until;
 use crate::item::tests::{model, spawn};
 
 /// A lost wake-up shows as a deadlock.
@@ -23,7 +24,7 @@ fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_it
             spawn(move || stub.queue.links().for_each(super::Link::let_go))
         };
         link.watch(PAST);
-        stub.queue.flushing.event.wait_until(None, || link.is_drained());
+        wait_until(&stub.queue.flushing.event, None, || link.is_drained());
         Loom::join(issuer);
     });
 }

@@ -1,0 +1,48 @@
+//! Which queue and which domain the calling worker serves, and what is held back there.
+
+use nearq_platform::Platform;
+
+use crate::admission::Admission;
+use crate::context::{is_in_item, with_current};
+use crate::item::Item;
+use crate::link::Link;
+use crate::queue::Queue;
+
+/// Whether the caller is a worker that serves a link of that domain right now.
+pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
+    serves_link::<P>(|link| core::ptr::eq(link.admission(), domain))
+}
+
+/// Whether the caller is a worker that serves `queue` right now.
+pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
+    serves_link::<P>(|link| core::ptr::eq(link.queue(), queue))
+}
+
+/// Whether the caller is a worker that serves such a link right now.
+fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
+    with_current::<P, _>(|context| {
+        // SAFETY: null, or the link that this worker serves.
+        unsafe { context.link.get().as_ref() }.is_some_and(is_it)
+    })
+    .unwrap_or(false)
+}
+
+impl<P: Platform> Item<P> {
+    /// The domain in which the item is held back, if the caller's own item has a place there. It is there as long as that
+    /// item runs.
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
+        if !is_in_item::<P>() {
+            return None;
+        }
+        let mut attempt = 0;
+        loop {
+            let held = self.lock();
+            let domain = held.held_back_in();
+            held.unlock();
+            if let Some(domain) = domain {
+                return domain.filter(|domain| serves_domain(*domain));
+            }
+            crate::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+}
