@@ -20,10 +20,10 @@
 //! | `event`, `flush` | who waits for a queue, and how |
 //! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
 //! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
-//! | `home`, `at_home`, `node_homes` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
+//! | `home`, `homes`, `at_home`, `node_homes` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
 //! | `builder`, `variables`, `config`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
 //! | `monitor`, `watch`, `balance`, `by_pool`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
-//! | `observe`, `stamp`, `histogram`, `handle`, `look`, `sight`, `points` | who looks on from outside: times, events, settings, what there is now |
+//! | `observe`, `readers`, `stamp`, `histogram`, `handle`, `look`, `sight`, `points` | who looks on from outside: times, events, settings, what there is now |
 //! | `stall`, `report` | who is told that work waits and nothing starts |
 //! | `rescuer` | who runs a queue's items where no thread can be started |
 //! | `timer`, `wheel` | who sleeps until something is due; when which is |
@@ -65,6 +65,7 @@ mod held;
 mod histogram;
 mod hogs;
 mod home;
+mod homes;
 mod idle;
 mod inbox;
 mod info;
@@ -79,6 +80,10 @@ mod look;
 mod monitor;
 mod near;
 mod node_homes;
+#[cfg_attr(
+    not(feature = "observe"),
+    allow(dead_code, unused_imports, reason = "nobody can look on")
+)]
 mod observe;
 mod outcome;
 mod pad;
@@ -88,6 +93,7 @@ mod points;
 mod pool;
 mod priority;
 mod queue;
+mod readers;
 mod report;
 mod rescuer;
 mod run;
@@ -141,8 +147,9 @@ pub use nearq_home::{NoHome, Weights, WrongWeight};
 pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};
 pub use node_homes::NodeHomes;
-pub use observe::{Timing, TraceEvent, TraceKind, Tracer};
+pub use observe::{TraceEvent, TraceKind};
 pub use outcome::{JoinError, Panic};
+pub use readers::{Timing, Tracer};
 pub use report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
 pub use runtime::Runtime;
 pub use scope::Scope as BorrowScope;

@@ -31,6 +31,7 @@ mod delayed;
 mod end;
 mod homes;
 mod retired;
+mod sampling;
 
 pub(crate) use end::Orphan;
 pub(crate) use homes::Way;

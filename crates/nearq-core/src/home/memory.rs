@@ -50,7 +50,7 @@ impl QueueMemory {
 }
 
 /// The node that can be a home and has most of a range's pages, and why, in words.
-pub(super) fn most_of<P: Platform>(
+pub(crate) fn most_of<P: Platform>(
     nodes: &Nodes,
     start: usize,
     len: usize,

@@ -3,6 +3,7 @@ use nearq_platform::Residency;
 use nearq_topology::Topology;
 
 use super::*;
+use crate::runtime::Runtime;
 
 fn runtime() -> Runtime<Linux> {
     Runtime::<Linux>::builder().build().unwrap()

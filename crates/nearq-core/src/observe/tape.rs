@@ -40,7 +40,7 @@ pub struct TraceEvent {
     pub queue: u64,
     /// The item's address: the same for its events, and for a later item at the same place.
     pub item: usize,
-    pub(super) name: fn() -> &'static str,
+    pub(crate) name: fn() -> &'static str,
     /// The CPU.
     pub cpu: usize,
     /// The thread, in the system's own tools; not known of a queueing.
@@ -70,7 +70,7 @@ impl fmt::Debug for TraceEvent {
 }
 
 /// The last events, for who reads them in time.
-pub(super) struct Tape<P: Platform> {
+pub(crate) struct Tape<P: Platform> {
     rings: Box<[Padded<Mutex<Ring, P>>]>,
     lost: P::AtomicU64,
 }
@@ -92,13 +92,13 @@ impl Ring {
 }
 
 impl<P: Platform> Tape<P> {
-    pub(super) fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize) -> Self {
         let rings = cpus.clamp(1, RINGS).next_power_of_two();
         let ring = || Padded(Mutex::new_in(Ring::new(EVENTS / rings)));
         Tape { rings: (0..rings).map(|_| ring()).collect(), lost: P::AtomicU64::new(0) }
     }
 
-    pub(super) fn write(&self, event: TraceEvent) {
+    pub(crate) fn write(&self, event: TraceEvent) {
         let first = event.cpu;
         let tried = [first, first + 1].map(|cpu| cpu & (self.rings.len() - 1));
         let Some(mut ring) = tried.into_iter().find_map(|index| self.rings[index].try_lock())
@@ -112,12 +112,12 @@ impl<P: Platform> Tape<P> {
     }
 
     /// A place in each ring: whatever is written from now on comes after.
-    pub(super) fn ends(&self) -> Vec<u64> {
+    pub(crate) fn ends(&self) -> Vec<u64> {
         self.rings.iter().map(|ring| ring.lock().written).collect()
     }
 
     /// Reads on from the places, `most` events at most; how many were overwritten before.
-    pub(super) fn read(&self, cursors: &mut [u64], most: usize, into: &mut Vec<TraceEvent>) -> u64 {
+    pub(crate) fn read(&self, cursors: &mut [u64], most: usize, into: &mut Vec<TraceEvent>) -> u64 {
         let mut missed = 0;
         // As many from each, so that none waits for another one.
         let share = most.div_ceil(self.rings.len());
@@ -136,12 +136,12 @@ impl<P: Platform> Tape<P> {
     }
 
     /// Events that no ring had room for.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Nobody reads or writes in the child of a fork, where a ring may be half written.
-    pub(super) fn after_fork_in_child(&self) {
+    pub(crate) fn after_fork_in_child(&self) {
         for ring in &self.rings {
             // SAFETY: this is the only thread, and no user's code runs under the lock.
             unsafe { ring.renew(Ring::new(EVENTS / self.rings.len())) };

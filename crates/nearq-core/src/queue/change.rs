@@ -175,7 +175,7 @@ impl<P: Platform> Queue<P> {
     {
         let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
         let is_observed = in_use.any(|link| link.manner() & OBSERVED != 0);
-        let observed = self.observed.follow(self.inner(), self.id, is_observed);
+        let observed = self.observed.follow(&self.inner().observation, self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)
             | (u32::from(intensive) * INTENSIVE)
             | (u32::from(observed) * OBSERVED)

@@ -1,0 +1,93 @@
+//! Samples of a queue's items: which ones, and what is written down of them (`observe`).
+
+use core::time::Duration;
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use crate::item::{Item, ItemTable};
+use crate::link::Link;
+use crate::observe::{TraceEvent, TraceKind};
+use crate::stamp::Stamp;
+
+impl<P: Platform> Link<P> {
+    /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the link is observed.
+    #[inline]
+    pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
+        let power = self.power();
+        // What has entered goes up by one with each item that is let in. The caller writes that word next, whatever becomes of this.
+        if self.entered() & ((1 << power) - 1) == 0 {
+            self.sample(item, cpu, power);
+        } else {
+            item.set_stamp(Stamp::NONE);
+        }
+    }
+
+    /// Makes the item a sample if there may be one now, for two to that power.
+    #[cold]
+    #[inline(never)]
+    fn sample(&self, item: &Item<P>, cpu: u32, power: u32) {
+        let queue = self.queue();
+        let now = P::now();
+        let rate = &queue.observed.rate;
+        let allowed = queue.inner().observation.budget.allows(rate, now);
+        self.set_power(rate.power());
+        if !allowed {
+            item.set_stamp(Stamp::NONE);
+            return;
+        }
+        item.set_stamp(Stamp::new(now, power));
+        self.tell_of(TraceKind::Queue, item, item.table(), now, Duration::ZERO, Some(cpu));
+    }
+
+    /// Calls `execute`, and reads the clock before and after if the item is a sample.
+    #[inline]
+    pub(crate) fn time<R>(
+        &self,
+        item: &Item<P>,
+        table: &'static ItemTable<P>,
+        stamp: Stamp,
+        execute: impl FnOnce() -> R,
+    ) -> R {
+        let observed = &self.queue().observed;
+        let Some(times) = observed.times() else { return execute() };
+        let begin = P::now();
+        let Some(waited) = observed.waited(stamp, begin) else { return execute() };
+        self.tell_of(TraceKind::Start, item, table, begin, waited, None);
+        times.wait.record(waited.as_nanos() as u64, stamp.weight());
+        let item = core::ptr::from_ref(item);
+        let result = execute();
+        let end = P::now();
+        times.run.record((end - begin).as_nanos() as u64, stamp.weight());
+        // The item may be gone; its address is still its number.
+        self.tell_of(TraceKind::End, item, table, end, end - begin, None);
+        result
+    }
+
+    fn tell_of(
+        &self,
+        kind: TraceKind,
+        item: *const Item<P>,
+        table: &'static ItemTable<P>,
+        at: Instant,
+        took: Duration,
+        queued_on: Option<u32>,
+    ) {
+        let queue = self.queue();
+        if queue.observed.events.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(tape) = queue.inner().observation.tape() else { return };
+        let cpu = queued_on.map_or_else(P::current_cpu, |cpu| cpu as usize);
+        tape.write(TraceEvent {
+            at_nanos: at.as_nanos(),
+            kind,
+            queue: queue.id,
+            item: item.addr(),
+            name: table.name,
+            cpu,
+            thread: queued_on.is_none().then(|| P::thread_id(P::current_thread())),
+            pool: self.pool.id,
+            took,
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! Those who look on while items are queued and run: they want times, or events (`observe`).
+
+use nearq_platform::Platform;
+
+use crate::observe::TraceEvent;
+#[cfg(feature = "observe")]
+use crate::observe::power_of;
+use crate::queue::Queue;
+use crate::runtime::{Inner, Runtime};
+
+impl<P: Platform> Inner<P> {
+    /// Has every queue follow the readers.
+    fn readers_changed(&self) {
+        self.live_queues().iter().for_each(|queue| queue.follow_readers());
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    /// Follows the readers. In effect for the next item when it returns.
+    fn follow_readers(&self) {
+        let config = self.lock_config();
+        self.observe_links(&config);
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Times items of all queues until the answer is dropped: how long they wait from queueing to start, and how long they run.
+    /// [`QueueHandle::times`](crate::QueueHandle::times) has the result. One item of so many is timed, 20,000 a second at most
+    /// over all queues of the runtime; each queue has its share of that, so that one with few items is timed whole beside one with
+    /// many.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("timed").build()?;
+    /// let timing = Runtime::default().time_items();
+    /// queue.spawn(|| ());
+    /// queue.flush()?; // Who joins a task goes on a moment before it is counted.
+    /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
+    /// let (wait, run) = timed.times().unwrap();
+    /// assert_eq!((wait.samples, run.samples), (1, 1));
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// It is there with the feature `observe`, which is on by default; without it nothing would be timed.
+    #[cfg(feature = "observe")]
+    pub fn time_items(&self) -> Timing<P> {
+        self.inner().observation.add_timing();
+        self.inner().readers_changed();
+        Timing { runtime: self.clone(), epoch: P::fork_epoch() }
+    }
+
+    /// Tells what happens to items from now on: those of one queue, by its [number](crate::QueueHandle::id), or of all. One item of
+    /// `every` is enough, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
+    ///
+    /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
+    /// counted.
+    ///
+    /// It is there with the feature `observe`, which is on by default; without it nothing would be traced.
+    #[cfg(feature = "observe")]
+    pub fn trace(&self, queue: Option<u64>, every: u32) -> Tracer<P> {
+        let inner = self.inner();
+        let observation = &inner.observation;
+        let tape = observation.make_tape(self.topology().possible().len());
+        let (cursors, lost) = (tape.ends(), tape.lost());
+        let power = power_of(every);
+        let number = observation.add_tracer(queue, power);
+        inner.readers_changed();
+        let (dropped, epoch) = (0, P::fork_epoch());
+        Tracer { runtime: self.clone(), number, queue, cursors, dropped, lost, epoch }
+    }
+
+    /// Items that have been timed or traced.
+    pub fn samples(&self) -> u64 {
+        self.inner().observation.samples()
+    }
+
+    /// Whether items are timed or traced now.
+    pub fn is_observed(&self) -> bool {
+        self.inner().observation.has_readers()
+    }
+}
+
+/// Without the feature, a program that would record nothing is not compiled.
+///
+/// ```compile_fail,E0599
+/// # use nearq_core as nearq;
+/// let timing = nearq::Runtime::default().time_items();
+/// ```
+/// ```compile_fail,E0599
+/// # use nearq_core as nearq;
+/// let tracer = nearq::Runtime::default().trace(None, 1);
+/// ```
+#[cfg(all(doctest, not(feature = "observe")))]
+pub struct NotRecorded;
+
+/// As long as it lives, items are timed: see [`Runtime::time_items`].
+#[must_use = "items are timed until it is dropped"]
+#[derive(Debug)]
+pub struct Timing<P: Platform = nearq_platform::Linux> {
+    runtime: Runtime<P>,
+    epoch: u64,
+}
+
+impl<P: Platform> Drop for Timing<P> {
+    fn drop(&mut self) {
+        if P::fork_epoch() == self.epoch {
+            self.runtime.inner().observation.remove_timing();
+            self.runtime.inner().readers_changed();
+        }
+    }
+}
+
+/// As long as it lives, it is written down what happens to items: see [`Runtime::trace`].
+#[must_use = "events are written down until it is dropped"]
+#[derive(Debug)]
+pub struct Tracer<P: Platform = nearq_platform::Linux> {
+    runtime: Runtime<P>,
+    number: u64,
+    queue: Option<u64>,
+    /// What was read of each part of the tape.
+    cursors: Vec<u64>,
+    dropped: u64,
+    /// What the tape had lost before.
+    lost: u64,
+    epoch: u64,
+}
+
+impl<P: Platform> Tracer<P> {
+    /// What has happened since the last call, `most` events at most, by time unless a thread was interrupted between looking at the
+    /// clock and writing it down.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, TraceKind, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("traced").build()?;
+    /// let mut tracer = Runtime::default().trace(None, 1);
+    /// queue.spawn(|| ()).join().unwrap();
+    /// drop(queue);
+    /// let kinds: Vec<TraceKind> = tracer.take(1000).iter().map(|event| event.kind).collect();
+    /// assert_eq!(kinds, [TraceKind::Queue, TraceKind::Start, TraceKind::End]);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn take(&mut self, most: usize) -> Vec<TraceEvent> {
+        if P::fork_epoch() != self.epoch {
+            return Vec::new();
+        }
+        let Some(tape) = self.runtime.inner().observation.tape() else { return Vec::new() };
+        let mut events = Vec::new();
+        self.dropped += tape.read(&mut self.cursors, most, &mut events);
+        if let Some(queue) = self.queue {
+            events.retain(|event| event.queue == queue);
+        }
+        events.sort_by_key(|event| event.at_nanos);
+        events
+    }
+
+    /// Events that were overwritten before they were taken, or found no room, since the trace began. Some of them may be of queues
+    /// that were not asked for.
+    pub fn dropped(&self) -> u64 {
+        let lost = self.runtime.inner().observation.lost();
+        self.dropped + lost.saturating_sub(self.lost)
+    }
+
+    /// One item of so many is told now: the largest such number of the queues that are traced.
+    pub fn every(&self) -> u64 {
+        let queues = self.runtime.inner().live_queues();
+        let traced = queues.iter().filter(|queue| self.queue.is_none_or(|of| of == queue.id));
+        traced.map(|queue| queue.observed.every()).max().unwrap_or(1)
+    }
+}
+
+impl<P: Platform> Drop for Tracer<P> {
+    fn drop(&mut self) {
+        if P::fork_epoch() == self.epoch {
+            self.runtime.inner().observation.remove_tracer(self.number);
+            self.runtime.inner().readers_changed();
+        }
+    }
+}
