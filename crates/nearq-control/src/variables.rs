@@ -127,6 +127,12 @@ pub const VARIABLES: &[Variable] = &[
         "The runtime makes that mistake on purpose; with the feature `broken` only",
     ),
     variable(
+        "NEARQ_FREEZE",
+        Reader::Tests,
+        "write",
+        "Tests that compare what a command prints with a recorded file write the file instead",
+    ),
+    variable(
         "NEARQ_HOSTILE",
         Reader::Tests,
         "a number",
