@@ -68,7 +68,7 @@ fn what_is_left_of_a_killed_run_ends_where_the_session_has_no_number() {
 }
 
 #[test]
-fn numbers_of_another_namespace_are_no_ones() {
+fn processes_of_another_namespace_are_left_alone() {
     // Mounts nothing: `/proc` is the outer namespace's. The engine is the first process, so in that folder its number is that of
     // what has started the machine or the container, below which everything is.
     let script = format!("exec {PROGRAM} run sh -c 'sleep 1000 > /dev/null 2>&1 & echo $0' ::: a");
