@@ -1,7 +1,7 @@
 //! Forks are counted, in the child only, and the hooks are called around them, in both.
 
 #![cfg(not(miri))]
-#![allow(clippy::disallowed_methods, reason = "tests are Linux programs")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests are Linux programs")]
 
 mod common;
 
@@ -73,9 +73,16 @@ fn fork(child: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// One test, because forks are of the whole process.
+/// Forks are of the whole process, and so are their hooks: one test at a time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    // A test that has failed leaves nothing to the next one.
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn hooks_and_the_epoch_follow_forks() {
+    let _alone = alone();
     let (first, second) = (Counted::new(), Counted::new());
     first.follow();
     second.follow();
@@ -129,6 +136,7 @@ fn hooks_and_the_epoch_follow_forks() {
 /// What `Command` does without `pre_exec` is no fork that anybody is told of, and works as ever.
 #[test]
 fn a_command_runs() {
+    let _alone = alone();
     let output = std::process::Command::new("/bin/echo").arg("x").output().unwrap();
     assert_eq!(output.stdout, b"x\n");
 }
@@ -144,6 +152,7 @@ fn start_one() {
 #[cfg_attr(tsan, ignore = "ThreadSanitizer starts no thread in a child of several threads")]
 fn a_child_starts_threads_although_others_were_starting_and_ending() {
     const CHILDREN: u32 = 500;
+    let _alone = alone();
     let counted = Counted::new();
     let code = fork(move || {
         counted.follow();

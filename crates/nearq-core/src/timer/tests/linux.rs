@@ -92,11 +92,11 @@ fn the_thread_has_time_for_deadlines_where_many_queues_end() {
     for owner in &owners {
         owner.arm_in(Duration::from_secs(1000));
     }
-    let thread = timer.shared.thread.lock().expect("it was started");
-    // When it has expired, the others are on the wheel.
+    // When it has expired, the others are on the wheel, and the thread has said which one it is.
     let last = Owner::new(&timer);
     last.arm_in(Duration::ZERO);
     last.wait(1);
+    let thread = timer.shared.thread.lock().expect("it was started");
     let cpu = || Linux::cpu_time(thread).expect("it is alive");
     let (begin, used) = (Linux::now(), cpu());
     while Linux::now() - begin < 300 * MILLISECOND {
