@@ -36,10 +36,15 @@ const PROBE: &str = "nearq_core::shutdown::StillRunning";
 /// What rustdoc knows of the crates, by the crate's name as paths have it.
 struct Documented(BTreeMap<String, Value>);
 
+/// The crate that users add and those whose types it exports, each with its features.
+pub(crate) fn crates() -> impl Iterator<Item = (&'static str, &'static str)> {
+    INNER.into_iter().chain([(FACADE, "metrics")])
+}
+
 /// Names each type that a signature has and `nearq` does not export.
 pub(crate) fn check() -> Result<String, String> {
     let mut documented = BTreeMap::new();
-    for (name, features) in INNER.into_iter().chain([(FACADE, "metrics")]) {
+    for (name, features) in crates() {
         documented.insert(name.replace('-', "_"), document(name, features)?);
     }
     let documented = Documented(documented);

@@ -8,12 +8,14 @@ use std::process::Command;
 /// The two counts of rounds that are compared: what the program does once falls out of their difference.
 const ROUNDS: [u64; 2] = [10_000, 110_000];
 
-/// Whether there is valgrind.
-pub(crate) fn is_there() -> Result<bool, String> {
+/// The line that says that `what` cannot be counted, where there is no valgrind.
+pub(crate) fn skipped(what: &str) -> Result<Option<String>, String> {
     match Command::new("valgrind").arg("--version").output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(format!(
+            "skipped: instructions of {what}: there is no valgrind; to have it: apt-get install valgrind"
+        ))),
         Err(error) => Err(format!("valgrind cannot be run: {error}")),
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(None),
     }
 }
 

@@ -42,9 +42,8 @@ const ALL: [Example; 2] = [
 
 /// Counts, and compares or writes.
 pub(crate) fn check(writes: bool) -> Result<String, String> {
-    if !callgrind::is_there()? {
-        return Ok("skipped: instructions of items and locks: there is no valgrind; to have it: apt-get install valgrind"
-            .into());
+    if let Some(skipped) = callgrind::skipped("items and locks")? {
+        return Ok(skipped);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/counts");
     let compiler = compiler()?;

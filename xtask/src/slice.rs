@@ -8,9 +8,8 @@ const MOST: f64 = 1.02;
 
 /// Counts and compares.
 pub(crate) fn check() -> Result<String, String> {
-    if !callgrind::is_there()? {
-        return Ok("skipped: instructions of the slice: there is no valgrind; to have it: apt-get install valgrind"
-            .into());
+    if let Some(skipped) = callgrind::skipped("the slice")? {
+        return Ok(skipped);
     }
     let program = callgrind::build("nearq-core", "slice_cost", "slice")?;
     let platform = per_round(&program, "platform")?;

@@ -4,13 +4,12 @@ use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_home::Weights;
 use nearq_platform::Platform;
 use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
 use crate::attributes::Surroundings;
 use crate::broken::Variant;
-use crate::config::{Beginning, Config, WorkerInfo};
+use crate::config::{Beginning, WorkerInfo};
 use crate::error::Error;
 use crate::fork;
 use crate::home::HomeChoice;
@@ -31,16 +30,11 @@ const THREAD_LIMIT: u32 = 4096;
 
 /// Settings of a runtime that is to be built.
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
-    pub(crate) config: Config,
-    thread_limit: u32,
-    spin: u32,
-    idle_timeout: Duration,
-    cpu_intensive_after: Duration,
+    pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
     default_scope: Option<Scope>,
     shard_size: usize,
     affinity: Option<bool>,
-    weights: Weights,
     home_choice: Option<HomeChoice>,
     inherits_homes: Option<bool>,
     platform: core::marker::PhantomData<P>,
@@ -56,16 +50,17 @@ impl<P: Platform> Runtime<P> {
 impl<P: Platform> RuntimeBuilder<P> {
     pub(crate) fn new() -> Self {
         RuntimeBuilder {
-            config: Config::default(),
-            thread_limit: THREAD_LIMIT,
-            spin: SPIN,
-            idle_timeout: IDLE_TIMEOUT,
-            cpu_intensive_after: CPU_INTENSIVE_AFTER,
+            beginning: Beginning {
+                thread_limit: THREAD_LIMIT,
+                spin: SPIN,
+                idle_timeout: IDLE_TIMEOUT,
+                cpu_intensive_after: CPU_INTENSIVE_AFTER,
+                ..Beginning::default()
+            },
             stall_after: None,
             default_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
-            weights: Weights::default(),
             home_choice: None,
             inherits_homes: None,
             platform: core::marker::PhantomData,
@@ -76,7 +71,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         // None at all is as small as the system can do.
-        self.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
+        self.beginning.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
         self
     }
 
@@ -85,7 +80,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// for an item of this runtime: all of these workers could wait for it.
     #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
-        self.config.on_start = Some(Arc::new(hook));
+        self.beginning.config.on_start = Some(Arc::new(hook));
         self
     }
 
@@ -93,7 +88,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// the runtime down or drops the last handle waits for the hook.
     #[must_use]
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
-        self.config.on_stop = Some(Arc::new(hook));
+        self.beginning.config.on_stop = Some(Arc::new(hook));
         self
     }
 
@@ -127,7 +122,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// ```
     #[must_use]
     pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
-        self.config.on_stall = Some(Arc::new(callback));
+        self.beginning.config.on_stall = Some(Arc::new(callback));
         self
     }
 
@@ -137,7 +132,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
     #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
-        self.thread_limit = threads;
+        self.beginning.thread_limit = threads;
         self
     }
 
@@ -145,14 +140,14 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// may use a single CPU, workers do not spin: they let others run as often instead.
     #[must_use]
     pub fn spin(mut self, looks: u32) -> Self {
-        self.spin = looks;
+        self.beginning.spin = looks;
         self
     }
 
     /// A worker that slept this long ends; 300 s if not set.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = timeout;
+        self.beginning.idle_timeout = timeout;
         self
     }
 
@@ -161,7 +156,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// [`Runtime::cpu_hogs`] tells which functions did that. They are said from the fourth time on, less and less often.
     #[must_use]
     pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
-        self.cpu_intensive_after = limit;
+        self.beginning.cpu_intensive_after = limit;
         self
     }
 
@@ -208,10 +203,10 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// # Errors
     /// The machine cannot be described, or a limit of no threads.
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
-        if self.thread_limit == 0 {
+        if self.beginning.thread_limit == 0 {
             return Err(Error::NoThreads);
         }
-        self.config.signals = P::signal_mask();
+        self.beginning.config.signals = P::signal_mask();
         let machine = P::machine().map_err(Error::Machine)?;
         let default_scope = match self.default_scope {
             Some(scope) => scope,
@@ -234,25 +229,16 @@ impl<P: Platform> RuntimeBuilder<P> {
             mask: None,
         };
         let broken = Variant::chosen::<P>()?;
+        let mut beginning = self.beginning;
+        beginning.stall_after = stall_after;
+        if let Some(weights) = variables::home_weights::<P>(&beginning.weights) {
+            beginning.weights = weights;
+        }
+        let home_choice = self.home_choice.or_else(variables::home_choice::<P>);
+        beginning.home_choice = home_choice.unwrap_or_default();
         let inherits_homes = self.inherits_homes.or_else(variables::inherits_homes::<P>);
-        let runtime = Runtime::start(
-            surroundings,
-            Beginning {
-                config: self.config,
-                thread_limit: self.thread_limit,
-                spin: self.spin,
-                idle_timeout: self.idle_timeout,
-                cpu_intensive_after: self.cpu_intensive_after,
-                stall_after,
-                weights: variables::home_weights::<P>(&self.weights).unwrap_or(self.weights),
-                home_choice: self
-                    .home_choice
-                    .or_else(variables::home_choice::<P>)
-                    .unwrap_or_default(),
-                inherits_homes: inherits_homes.unwrap_or(true),
-            },
-            broken,
-        );
+        beginning.inherits_homes = inherits_homes.unwrap_or(true);
+        let runtime = Runtime::start(surroundings, beginning, broken);
         fork::follow(runtime.inner());
         Ok(runtime)
     }

@@ -79,7 +79,7 @@ impl Runtime<Linux> {
     pub fn try_default() -> Result<Self, Error> {
         let make = || {
             let mut builder = Self::builder();
-            builder.config.attendant = ATTENDANT.get().copied();
+            builder.beginning.config.attendant = ATTENDANT.get().copied();
             builder.build()
         };
         RUNTIME.get_or_make(make).cloned()

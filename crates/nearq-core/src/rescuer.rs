@@ -5,7 +5,8 @@
 //! built with `rescuer(true)` has a thread that was started with it, which runs its items then.
 //!
 //! # Who calls
-//! * Whoever tries to start a worker for a pool and fails says so in the pool's [`Hardship`](crate::pool::hardship::Hardship), until somebody succeeds.
+//! * A thread that fails to start a worker for a pool notes that in the pool's [`Hardship`](crate::pool::hardship::Hardship). The note
+//!   stays until a worker can be started.
 //! * The monitor ([`attend`]) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
 //!   [`FIRST`](crate::pool::hardship::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::hardship::INTERVAL).
 //!   What rescuers start does not count as started: else one of them could keep the others from being called.

@@ -46,7 +46,7 @@ impl<P: Platform> Hardship<P> {
         }
     }
 
-    /// A worker could not be started. Whoever is told of the first time of several in a row is told first.
+    /// A worker could not be started. Of several refusals in a row, the first one sets the time.
     #[cold]
     pub(crate) fn begin(&self, by: Denied) {
         forked::set(&self.limited, u32::from(by == Denied::Limit));
