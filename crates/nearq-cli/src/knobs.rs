@@ -94,14 +94,9 @@ fn facts(knob: &Knob) -> impl Iterator<Item = (&'static str, &'static str)> {
     facts.into_iter().filter(|(_, fact)| !fact.is_empty())
 }
 
-/// A text's words, so that lines are broken between them.
-fn words(text: &str) -> Vec<String> {
-    text.split(' ').map(String::from).collect()
-}
-
 /// The page, for a terminal of so many columns.
 fn text(width: usize) -> String {
-    let mut text = screen::wrapped("", &words(WORDS), width) + "\n";
+    let mut text = screen::wrapped("", WORDS.split(' '), width) + "\n";
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = writeln!(text, "{title}: {how}\n");
@@ -116,9 +111,9 @@ fn text(width: usize) -> String {
 fn entry(knob: &Knob, width: usize) -> String {
     let fixed = if knob.writable { "" } else { " (cannot be set)" };
     let mut text = format!("{}{fixed}\n", knob.key);
-    text += &screen::wrapped("    ", &words(knob.what), width);
+    text += &screen::wrapped("    ", knob.what.split(' '), width);
     for (name, fact) in facts(knob) {
-        text += &screen::wrapped(&format!("    {name:<11}  "), &words(fact), width);
+        text += &screen::wrapped(&format!("    {name:<11}  "), fact.split(' '), width);
     }
     text
 }
@@ -126,8 +121,8 @@ fn entry(knob: &Knob, width: usize) -> String {
 /// A variable's lines.
 fn variable_entry(variable: &Variable, width: usize) -> String {
     let mut text = format!("{} (for {})\n", variable.name, variable.reader.name());
-    text += &screen::wrapped("    ", &words(variable.what), width);
-    text + &screen::wrapped("    values       ", &words(variable.values), width)
+    text += &screen::wrapped("    ", variable.what.split(' '), width);
+    text + &screen::wrapped("    values       ", variable.values.split(' '), width)
 }
 
 /// What holds for several rows of the tables.
@@ -144,7 +139,7 @@ read when the process begins, and in the API. [`control.md`](control.md) says ho
 
 /// The page in Markdown.
 fn markdown() -> String {
-    let mut text = format!("{HEAD}\n{}", screen::wrapped("", &words(WORDS), 138));
+    let mut text = format!("{HEAD}\n{}", screen::wrapped("", WORDS.split(' '), 138));
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = write!(

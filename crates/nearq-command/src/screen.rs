@@ -70,11 +70,16 @@ pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
 }
 
 /// What comes after `head`, in lines of at most `width` columns; those after the first are indented as far as the head is long.
-pub fn wrapped(head: &str, words: &[String], width: usize) -> String {
+pub fn wrapped(
+    head: &str,
+    words: impl IntoIterator<Item = impl AsRef<str>>,
+    width: usize,
+) -> String {
     let indent = head.width();
     let mut text = head.to_owned();
     let mut column = indent;
-    for (index, word) in words.iter().enumerate() {
+    for (index, word) in words.into_iter().enumerate() {
+        let word = word.as_ref();
         let wide = word.width();
         if index != 0 && column + 1 + wide > width {
             text.truncate(text.trim_end().len());
@@ -154,7 +159,7 @@ mod tests {
             wrapped("  head  ", &words, 26),
             "  head  [0]=0 [1]=0 [2]=0\n        [3]=0 [4]=0 [5]=0\n"
         );
-        assert_eq!(wrapped("  none  ", &[], 26), "  none\n");
+        assert_eq!(wrapped("  none  ", [""; 0], 26), "  none\n");
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn pods(scope: &ScopeDump, view: &View) -> String {
     let nodes: Vec<String> = scope.pods.iter().map(|pod| pod.node.to_string()).collect();
     let pods: Vec<String> = scope.cpu_pod.iter().map(ToString::to_string).collect();
     for (head, values) in [("  pod_cpus ", cpus), ("  pod_node ", nodes), ("  cpu_pod  ", pods)] {
-        text += &wrapped(head, &runs(numbered(&values)), view.width);
+        text += &wrapped(head, runs(numbered(&values)), view.width);
     }
     text
 }

@@ -3,15 +3,15 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use nearq_command::screen;
 use nearq_control::protocol::Process;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
+use ratatui::widgets::{HighlightSpacing, Row, StatefulWidget, Table, TableState, Widget as _};
 
 use super::format;
-use super::paint::{Canvas, DIM, HEADING, MARKED, Paint, TITLE};
+use super::paint::{self, DIM, HEADING, MARKED, TITLE};
 use super::terminal::{self, Happened, Screen};
 use crate::attach;
 use crate::output::Failure;
@@ -72,30 +72,34 @@ impl Chooser {
         }
     }
 
-    fn draw(&self, paint: &Paint, area: Rect, buffer: &mut Buffer) {
-        let mut canvas = Canvas::new(paint, area, buffer);
-        let height = canvas.height();
-        canvas.text(0, 0, "nearq top: which process?", TITLE);
-        canvas.style_line(2, HEADING);
-        canvas.text(0, 2, "      PID  QUEUES  WORKERS  COMMAND", HEADING);
-        let lines = height.saturating_sub(4).max(1);
+    fn draw(&self, area: Rect, buffer: &mut Buffer) {
+        let heights = [Constraint::Length(2), Constraint::Min(2), Constraint::Length(1)];
+        let [title, list, keys] = Layout::vertical(heights).areas(area);
+        paint::text("nearq top: which process?", TITLE).render(title, buffer);
+        let cells = |[pid, queues, workers, command]: [&str; 4]| {
+            let numbers = [pid, queues, workers];
+            let numbers = numbers.map(|text| paint::text(text, Style::new()).right_aligned());
+            let command = paint::text(command, Style::new());
+            numbers.into_iter().chain([command]).collect::<Row<'_>>()
+        };
+        let rows = self.candidates.iter().map(|(pid, process)| {
+            let pid = pid.to_string();
+            let Some(process) = process else { return cells([&pid, "", "", "(does not answer)"]) };
+            let [queues, workers] = [process.queues, process.workers].map(format::count);
+            cells([&pid, &queues, &workers, &process.command])
+        });
+        let lines = usize::from(list.height).saturating_sub(1).max(1);
         let first = self.marked / lines * lines;
-        for (line, (pid, process)) in self.candidates.iter().enumerate().skip(first).take(lines) {
-            let y = line - first + 3;
-            let style = if line == self.marked { MARKED } else { Style::new() };
-            canvas.text(0, y, if line == self.marked { ">" } else { " " }, style);
-            canvas.right(9, y, &pid.to_string(), style);
-            match process {
-                Some(process) => {
-                    canvas.right(17, y, &format::count(process.queues), style);
-                    canvas.right(26, y, &format::count(process.workers), style);
-                    canvas.text(28, y, &screen::plain(&process.command), style);
-                }
-                None => canvas.text(28, y, "(does not answer)", style),
-            }
-        }
-        let keys = "up down  Enter choose  space look again  q end";
-        canvas.text(0, height.saturating_sub(1), keys, DIM);
+        let mut place = TableState::new().with_offset(first).with_selected(self.marked);
+        let widths = [8, 6, 7].map(Constraint::Length);
+        let table = Table::new(rows, widths.into_iter().chain([Constraint::Fill(1)]))
+            .column_spacing(2)
+            .header(cells(["PID", "QUEUES", "WORKERS", "COMMAND"]).style(HEADING))
+            .highlight_symbol(">")
+            .highlight_spacing(HighlightSpacing::Always)
+            .row_highlight_style(MARKED);
+        StatefulWidget::render(table, list, buffer, &mut place);
+        paint::text("up down  Enter choose  space look again  q end", DIM).render(keys, buffer);
     }
 }
 
@@ -104,10 +108,9 @@ pub(super) fn choose(
     screen: &mut Screen,
     happened: &Receiver<Happened>,
 ) -> Result<Option<u32>, Failure> {
-    let paint = Paint::of_environment();
     let mut chooser = Chooser { candidates: candidates()?, marked: 0 };
     loop {
-        screen.draw(|area, buffer| chooser.draw(&paint, area, buffer))?;
+        screen.draw(|area, buffer| chooser.draw(area, buffer))?;
         let choice = match happened.recv() {
             Ok(Happened::Input(Event::Key(key))) => chooser.press(key),
             Ok(Happened::Input(_) | Happened::Answer(_)) => Choice::Open,
@@ -174,7 +177,7 @@ mod tests {
         press(&mut chooser, KeyCode::Down);
         let area = Rect::new(0, 0, 60, 8);
         let mut buffer = Buffer::empty(area);
-        chooser.draw(&Paint::new(false, true), area, &mut buffer);
+        chooser.draw(area, &mut buffer);
         let text: Vec<String> = (0..8)
             .map(|y| {
                 (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned()

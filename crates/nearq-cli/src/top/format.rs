@@ -1,6 +1,4 @@
-//! Numbers in few characters: rates, percentages, counts; and text that is cut or broken.
-
-use unicode_width::UnicodeWidthStr as _;
+//! Numbers in few characters: rates, percentages, counts.
 
 /// How many there are of something per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
 pub(super) fn rate(value: f64) -> String {
@@ -51,21 +49,6 @@ pub(super) fn seconds(nanoseconds: u64) -> String {
     if seconds < 99_999.5 { format!("{seconds:.1}") } else { with_letter(seconds) }
 }
 
-/// Breaks a text at its spaces into lines of at most so many columns.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,12 +72,5 @@ mod tests {
         assert_eq!([0.0, 0.123, 0.9999, 31.4].map(percent), ["0.0", "12.3", "100", "3140"]);
         assert_eq!([0, 99_999_999, 123_456_789].map(count), ["0", "99999999", "123M"]);
         assert_eq!([0, 6_149_000_000].map(seconds), ["0.0", "6.1"]);
-    }
-
-    #[test]
-    fn text_is_broken_at_spaces() {
-        assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("unbreakable", 3), ["unbreakable"]);
-        assert!(wrapped("", 3).is_empty());
     }
 }

@@ -87,6 +87,21 @@ impl<T: Copy> Counts<T> {
     pub(super) fn moves(&self) -> Option<T> {
         self.concurrency_wakeups.or(self.repatriated)
     }
+
+    /// What is counted, in words; none of what the queue cannot have.
+    pub(super) fn named(&self) -> [(&'static str, Option<T>); 9] {
+        [
+            ("started", Some(self.started)),
+            ("ended", Some(self.completed)),
+            ("panicked", Some(self.panicked)),
+            ("hogs", self.cpu_intensive),
+            ("woken up", self.concurrency_wakeups),
+            ("repatriated", self.repatriated),
+            ("helped", self.helped),
+            ("mayday", self.mayday),
+            ("rescued", self.rescued),
+        ]
+    }
 }
 
 fn per_second(now: u64, before: u64, seconds: f64) -> f64 {

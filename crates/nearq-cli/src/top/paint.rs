@@ -1,43 +1,64 @@
-//! Drawing on a part of the screen: text, bars, graphs. What has a colour also has a shape.
+//! How things look: colours, characters, graphs. What has a colour also has a shape.
 
 use std::collections::VecDeque;
 use std::env;
 
 use nearq_command::screen::plain;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use unicode_width::UnicodeWidthStr as _;
+use ratatui::symbols::{bar, border};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{RenderDirection, Row, Sparkline, SparklineBar, Table, Widget as _};
 
 /// The characters that pictures are made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Glyphs {
     /// Nothing, then eight heights.
-    pub(super) levels: [char; 9],
+    levels: bar::Set<'static>,
     /// A pool where nothing happens.
-    pub(super) idle: char,
+    pub(super) idle: &'static str,
     /// The greatest at the top, the smallest at the top.
     pub(super) order: [char; 2],
     /// Something is left out.
     pub(super) cut: char,
-    /// A frame: across, down, and the corners.
-    pub(super) frame: [char; 6],
+    /// A frame.
+    pub(super) frame: border::Set<'static>,
 }
 
 const BLOCKS: Glyphs = Glyphs {
-    levels: [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
-    idle: '·',
+    levels: bar::NINE_LEVELS,
+    idle: "·",
     order: ['▼', '▲'],
     cut: '…',
-    frame: ['─', '│', '┌', '┐', '└', '┘'],
+    frame: border::PLAIN,
 };
 
 const ASCII: Glyphs = Glyphs {
-    levels: [' ', '.', ':', '-', '=', '+', '*', '#', '@'],
-    idle: '_',
+    levels: bar::Set {
+        empty: " ",
+        one_eighth: ".",
+        one_quarter: ":",
+        three_eighths: "-",
+        half: "=",
+        five_eighths: "+",
+        three_quarters: "*",
+        seven_eighths: "#",
+        full: "@",
+    },
+    idle: "_",
     order: ['v', '^'],
     cut: '~',
-    frame: ['-', '|', '+', '+', '+', '+'],
+    frame: border::Set {
+        top_left: "+",
+        top_right: "+",
+        bottom_left: "+",
+        bottom_right: "+",
+        vertical_left: "|",
+        vertical_right: "|",
+        horizontal_top: "-",
+        horizontal_bottom: "-",
+    },
 };
 
 /// The line at the top, and what must be read.
@@ -50,7 +71,7 @@ pub(super) const MARKED: Style = Style::new().add_modifier(Modifier::BOLD);
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
 /// How things look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Paint {
     /// Whether there are colours.
     pub(super) colour: bool,
@@ -79,11 +100,6 @@ impl Paint {
         if self.colour { style.fg(Color::Red) } else { style }
     }
 
-    /// A graph.
-    pub(super) fn graph(&self) -> Style {
-        if self.colour { Style::new().fg(Color::Cyan) } else { Style::new() }
-    }
-
     /// A part of a whole, 0 to 1.
     pub(super) fn heat(&self, part: f64) -> Style {
         let colour = match part {
@@ -94,133 +110,72 @@ impl Paint {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// The character for a part of a whole, 0 to 1: something is never nothing.
-    pub(super) fn level(&self, part: f64) -> char {
-        let level = if part > 0.0 { (part * 8.0).round().clamp(1.0, 8.0) } else { 0.0 };
-        self.glyphs.levels[level as usize]
+    /// A line of bars, from left to right, each of a height of 0 to 8.
+    pub(super) fn bars<'a>(
+        &self,
+        bars: impl IntoIterator<Item = impl Into<SparklineBar>>,
+    ) -> Sparkline<'a> {
+        Sparkline::default()
+            .data(bars)
+            .max(8)
+            .bar_set(self.glyphs.levels.clone())
+            .absent_value_symbol(self.glyphs.idle)
     }
 
-    /// A graph of the newest values, to the right, from the top line to the bottom; the greatest has the full height.
-    pub(super) fn lines(&self, values: &VecDeque<f64>, width: usize, height: usize) -> Vec<String> {
-        let shown: Vec<f64> = values.iter().rev().take(width).rev().copied().collect();
-        let greatest = shown.iter().copied().fold(0.0, f64::max);
-        let line = |line: usize| {
-            let below = (height - 1 - line) as f64;
-            let cell = |value: &f64| {
-                let part =
-                    if greatest > 0.0 { value / greatest * height as f64 - below } else { 0.0 };
-                // What is small still shows in the lowest line, and nowhere else.
-                if part < 1.0 / 16.0 && below > 0.0 { ' ' } else { self.level(part.min(1.0)) }
-            };
-            let text: String = shown.iter().map(cell).collect();
-            format!("{}{text}", " ".repeat(width - shown.len()))
-        };
-        (0..height).map(line).collect()
-    }
-}
-
-/// A part of the screen; what lies outside of it is not drawn.
-pub(super) struct Canvas<'a> {
-    /// How things look.
-    pub(super) paint: &'a Paint,
-    area: Rect,
-    buffer: &'a mut Buffer,
-}
-
-impl<'a> Canvas<'a> {
-    /// A part of a buffer.
-    pub(super) fn new(paint: &'a Paint, area: Rect, buffer: &'a mut Buffer) -> Self {
-        let area = area.intersection(buffer.area);
-        Canvas { paint, area, buffer }
-    }
-
-    /// Its columns.
-    pub(super) fn width(&self) -> usize {
-        usize::from(self.area.width)
-    }
-
-    /// Its lines.
-    pub(super) fn height(&self) -> usize {
-        usize::from(self.area.height)
-    }
-
-    /// A part of it.
-    pub(super) fn part(&mut self, x: usize, y: usize, width: usize, height: usize) -> Canvas<'_> {
-        let [x, y, width, height] =
-            [x, y, width, height].map(|n| u16::try_from(n).unwrap_or(u16::MAX));
-        let area = Rect {
-            x: self.area.x.saturating_add(x),
-            y: self.area.y.saturating_add(y),
-            width,
-            height,
-        };
-        let area = area.intersection(self.area);
-        Canvas { paint: self.paint, area, buffer: self.buffer }
-    }
-
-    /// Writes a text; what does not fit is cut.
-    pub(super) fn text(&mut self, x: usize, y: usize, text: &str, style: Style) {
-        if x >= self.width() || y >= self.height() {
-            return;
-        }
-        let room = self.width() - x;
-        let [x, y] = [x, y].map(|n| n as u16);
-        // Most of it others have written.
-        self.buffer.set_stringn(self.area.x + x, self.area.y + y, plain(text), room, style);
-    }
-
-    /// Writes a text that ends before the column `end`; where it has no room, its beginning stays.
-    pub(super) fn right(&mut self, end: usize, y: usize, text: &str, style: Style) {
-        self.text(end.saturating_sub(text.width()), y, text, style);
-    }
-
-    /// Gives a whole line a style.
-    pub(super) fn style_line(&mut self, y: usize, style: Style) {
-        if y < self.height() {
-            let line = Rect { y: self.area.y + y as u16, height: 1, ..self.area };
-            self.buffer.set_style(line, style);
-        }
-    }
-
-    /// Takes away what stands in a line.
-    pub(super) fn clear_line(&mut self, y: usize) {
-        self.style_line(y, Style::reset());
-        self.text(0, y, &" ".repeat(self.width()), Style::new());
-    }
-
-    /// Takes away what is there, and draws a frame with a title around it.
-    pub(super) fn frame(&mut self, title: &str) {
-        let [across, down, corners @ ..] = self.paint.glyphs.frame;
-        let (width, height) = (self.width(), self.height());
-        let inner = width.saturating_sub(2);
-        let line = |left: char, middle: char, right: char| {
-            format!("{left}{}{right}", String::from(middle).repeat(inner))
-        };
-        for y in 0..height {
-            let text = match y {
-                0 => line(corners[0], across, corners[1]),
-                y if y + 1 == height => line(corners[2], across, corners[3]),
-                _ => line(down, ' ', down),
-            };
-            self.style_line(y, Style::reset());
-            self.text(0, y, &text, Style::new());
-            self.halve(y);
-        }
-        let title = format!(" {title} ");
-        self.part(2, 0, width.saturating_sub(4), 1).text(0, 0, &title, TITLE);
+    /// Draws a graph of the newest values, the newest to the right; the greatest has the full height.
+    pub(super) fn graph(&self, values: &VecDeque<f64>, area: Rect, buffer: &mut Buffer) {
+        let shown = values.iter().rev().take(area.width.into());
+        let greatest = shown.clone().copied().fold(0.0, f64::max);
+        let most = area.height * 8;
+        self.bars(shown.map(|value| height(value / greatest, most)))
+            .max(most.into())
+            .direction(RenderDirection::RightToLeft)
+            .style(if self.colour { Style::new().fg(Color::Cyan) } else { Style::new() })
+            .render(area, buffer);
     }
 }
 
-impl Canvas<'_> {
-    /// A wide character to the left of a line would cover the line's first column.
-    fn halve(&mut self, y: usize) {
-        let left = self.area.x.checked_sub(1).map(|x| (x, self.area.y + y as u16));
-        if let Some(cell) = left.and_then(|left| self.buffer.cell_mut(left))
-            && cell.symbol().width() > 1
-        {
-            cell.set_symbol(" ");
-        }
-    }
+/// The height of a bar for a part of a whole, 0 to 1: something is never nothing.
+pub(super) fn height(part: f64, most: u16) -> u64 {
+    if part > 0.0 { (part * f64::from(most)).round().max(1.0).min(most.into()) as u64 } else { 0 }
+}
+
+/// A text in one style; what others have written steers nothing.
+pub(super) fn text<'a>(text: &str, style: Style) -> Line<'a> {
+    Span::styled(plain(text), style).into()
+}
+
+/// A line of an area, by its number; nothing where there are not so many.
+pub(super) fn line(area: Rect, number: u16) -> Rect {
+    Rect { y: area.y.saturating_add(number), height: 1, ..area }.intersection(area)
+}
+
+/// The last line of an area.
+pub(super) fn last_line(area: Rect) -> Rect {
+    line(area, area.height.saturating_sub(1))
+}
+
+/// So many lines of an area, and those below.
+pub(super) fn split(area: Rect, lines: u16) -> [Rect; 2] {
+    Layout::vertical([Constraint::Length(lines), Constraint::Min(0)]).areas(area)
+}
+
+/// A row of a table: the first cell to the left, numbers to the right.
+pub(super) fn row<'a>(name: &str, numbers: impl IntoIterator<Item = impl AsRef<str>>) -> Row<'a> {
+    let numbers = numbers.into_iter();
+    let numbers = numbers.map(|number| text(number.as_ref(), Style::new()).right_aligned());
+    Row::new([text(name, Style::new())].into_iter().chain(numbers))
+}
+
+/// A table whose columns have these widths, with nothing between them; those that do not fit into so much room are left out.
+pub(super) fn table<'a>(
+    rows: impl IntoIterator<Item = Row<'a>>,
+    widths: &[u16],
+    room: u16,
+) -> Table<'a> {
+    let end = |place: &usize| widths[..=*place].iter().sum::<u16>();
+    let fit = (0..widths.len()).take_while(|place| end(place) <= room).count();
+    Table::new(rows, Constraint::from_lengths(widths[..fit].iter().copied())).column_spacing(0)
 }
 
 #[cfg(test)]
@@ -229,19 +184,13 @@ mod tests {
 
     #[test]
     fn something_is_never_nothing() {
-        let paint = Paint::new(false, true);
-        assert_eq!(
-            [0.0, 1e-9, 0.5, 0.999, 1.0].map(|part| paint.level(part)),
-            [' ', '▁', '▄', '█', '█']
-        );
-        let paint = Paint::new(false, false);
-        assert_eq!([0.0, 1e-9, 1.0].map(|part| paint.level(part)), [' ', '.', '@']);
+        assert_eq!([0.0, 1e-9, 0.5, 0.999, 1.0].map(|part| height(part, 8)), [0, 1, 4, 8, 8]);
     }
 
     #[test]
     fn without_colour_nothing_has_one() {
         let paint = Paint::new(false, true);
-        for style in [paint.alarm(), paint.graph(), paint.heat(1.0), paint.heat(0.0)] {
+        for style in [paint.alarm(), paint.heat(1.0), paint.heat(0.0)] {
             assert_eq!((style.fg, style.bg), (None, None));
         }
         assert!(Paint::new(true, true).heat(1.0).fg.is_some());
@@ -249,34 +198,18 @@ mod tests {
 
     #[test]
     fn graphs_grow_from_the_bottom_and_the_newest_is_to_the_right() {
-        let paint = Paint::new(false, true);
-        let values: VecDeque<f64> = [9.0, 0.0, 1.0, 4.0, 8.0].into();
-        assert_eq!(paint.lines(&values, 4, 1), [" ▁▄█"]);
-        assert_eq!(paint.lines(&values, 4, 2), ["   █", " ▂██"]);
-        assert_eq!(paint.lines(&values, 7, 1), ["  █ ▁▄▇"]);
-        assert_eq!(paint.lines(&VecDeque::new(), 3, 2), ["   ", "   "]);
-    }
-
-    #[test]
-    fn frames_cover_halves_of_wide_characters() {
-        let paint = Paint::new(false, false);
-        let mut buffer = Buffer::with_lines(["日本語日本語"; 3]);
-        Canvas::new(&paint, Rect::new(3, 0, 5, 3), &mut buffer).frame("");
-        let line = |y| (0..12).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-        assert_eq!(buffer[(2, 1)].symbol(), " ");
-        assert!(line(1).starts_with("日") && line(1).contains("  |   |"), "{:?}", line(1));
-    }
-
-    #[test]
-    fn nothing_is_drawn_outside() {
-        let paint = Paint::new(false, true);
-        let mut buffer = Buffer::empty(Rect::new(0, 0, 6, 3));
-        let mut canvas = Canvas::new(&paint, Rect::new(0, 0, 100, 100), &mut buffer);
-        canvas.text(4, 1, "abcdef", Style::new());
-        canvas.text(9, 9, "abcdef", Style::new());
-        canvas.right(2, 0, "12345678", Style::new());
-        canvas.part(1, 2, 2, 9).text(0, 0, "xyz", Style::new());
-        canvas.part(7, 7, 2, 9).frame("nowhere");
-        assert_eq!(buffer, Buffer::with_lines(["123456", "    ab", " xy   "]));
+        let graph = |paint: &Paint, values: &[f64], width, height| {
+            let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+            paint.graph(&values.iter().copied().collect(), buffer.area, &mut buffer);
+            buffer
+        };
+        let paint = &Paint::new(false, true);
+        let values = [9.0, 0.0, 1.0, 4.0, 8.0];
+        assert_eq!(graph(paint, &values, 4, 1), Buffer::with_lines([" ▁▄█"]));
+        assert_eq!(graph(paint, &values, 4, 2), Buffer::with_lines(["   █", " ▂██"]));
+        assert_eq!(graph(paint, &values, 7, 1), Buffer::with_lines(["  █ ▁▄▇"]));
+        assert_eq!(graph(paint, &[], 3, 2), Buffer::with_lines(["   ", "   "]));
+        let ascii = &Paint::new(false, false);
+        assert_eq!(graph(ascii, &values, 7, 1), Buffer::with_lines(["  @ .=#"]));
     }
 }

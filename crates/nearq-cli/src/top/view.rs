@@ -14,49 +14,59 @@ mod table;
 
 use nearq_command::screen;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::Text;
+use ratatui::widgets::{Clear, Paragraph, SparklineBar, Widget as _};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::format;
-use super::paint::{Canvas, DIM, Paint, TITLE};
+use super::model::Pod;
+use super::paint::{self, DIM, Paint, TITLE};
 use super::state::{Over, State, shown};
 
 pub(super) use over::help_text;
 
 /// Lines above the heat strip.
-const ABOVE: usize = 2;
+const ABOVE: u16 = 2;
 /// Columns before the first cell of the heat strip.
-const STRIP_LABEL: usize = 11;
+const STRIP_LABEL: u16 = 11;
 
 /// Draws everything.
 pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
-    let mut canvas = Canvas::new(paint, area, buffer);
-    let (width, height) = (canvas.width(), canvas.height());
     if let Over::Help(first) = state.over {
-        over::help(first, &mut canvas);
+        over::help(first, area, buffer);
         return;
     }
-    title(state, &mut canvas);
-    let strip = strip(state, &mut canvas.part(0, ABOVE, width, strip_lines(height)));
-    let body = ABOVE + strip;
-    let mut part = canvas.part(0, body, width, height.saturating_sub(body + 1));
+    let strip = strip_lines(state, area);
+    let lines = [1, 1, strip].map(Constraint::Length);
+    let rest = [Constraint::Min(0), Constraint::Length(1)];
+    let [first, second, strip, body, last] =
+        Layout::vertical(lines.into_iter().chain(rest)).areas(area);
+    title(state, first, second, buffer);
+    self::strip(state, paint, strip, buffer);
     match state.queue.and_then(|id| state.model.row(id)) {
-        Some(row) => queue::draw(state, row, &mut part),
-        None => table::draw(state, &mut part),
+        Some(row) => queue::draw(state, row, paint, body, buffer),
+        None => table::draw(state, paint, body, buffer),
     }
-    bottom(state, &mut canvas);
+    bottom(state, paint, area, last, buffer);
     if let Over::Form(form) = &state.over {
-        over::form(form, &mut canvas);
+        over::form(form, paint, area, buffer);
     }
 }
 
 /// Who it is, and how much of everything there is.
-fn title(state: &State, canvas: &mut Canvas<'_>) {
-    let width = canvas.width();
+fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
     let every = format!("every {}", screen::time(state.interval.as_nanos() as u64));
-    let who = format!("nearq top  pid {}  {}", state.pid, screen::plain(&state.process.command));
-    canvas.part(0, 0, width.saturating_sub(every.len() + 2), 1).text(0, 0, &who, TITLE);
-    canvas.right(width, 0, &every, TITLE);
+    let who = format!("nearq top  pid {}  {}", state.pid, state.process.command);
+    let [left, _, right] = Layout::horizontal([
+        Constraint::Min(0),
+        Constraint::Length(2),
+        Constraint::Length(every.len() as u16),
+    ])
+    .areas(first);
+    paint::text(&who, TITLE).render(left, buffer);
+    paint::text(&every, TITLE).render(right, buffer);
     if !state.model.ready {
         return;
     }
@@ -75,13 +85,13 @@ fn title(state: &State, canvas: &mut Canvas<'_>) {
         format!("{} at once", whole.parallelism),
     ];
     // Whole parts or none of them.
-    let mut x = 0;
+    let mut text = String::new();
     for part in parts {
-        if x + part.width() <= width {
-            canvas.text(x, 1, &part, ratatui::style::Style::new());
-            x += part.width() + 2;
+        if text.width() + part.width() <= second.width.into() {
+            text += &(part + "  ");
         }
     }
+    paint::text(&text, Style::new()).render(second, buffer);
 }
 
 fn queues(state: &State) -> String {
@@ -92,41 +102,43 @@ fn queues(state: &State) -> String {
     }
 }
 
-/// Lines that the heat strip may have.
-fn strip_lines(height: usize) -> usize {
-    (height / 4).saturating_sub(ABOVE).clamp(1, 8)
+/// Cells of the heat strip on a line.
+fn per_line(width: u16) -> usize {
+    (width.saturating_sub(STRIP_LABEL) / 8 * 8).max(8).into()
 }
 
-/// The heat strip; how many lines it takes.
-fn strip(state: &State, canvas: &mut Canvas<'_>) -> usize {
-    let paint = canvas.paint;
-    let per_line = (canvas.width().saturating_sub(STRIP_LABEL) / 8 * 8).max(8);
-    let most = canvas.height() * per_line;
+/// Lines that the heat strip takes.
+fn strip_lines(state: &State, area: Rect) -> u16 {
+    let most = (area.height / 4).saturating_sub(ABOVE).clamp(1, 8);
+    let lines = state.model.pods.len().div_ceil(per_line(area.width));
+    lines.min(most.into()) as u16
+}
+
+/// The heat strip.
+fn strip(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let pods = &state.model.pods;
-    for (line, cells) in pods.chunks(per_line).take(canvas.height()).enumerate() {
-        let label = format!("{:<5}{:>5}", if line == 0 { "pods" } else { "" }, cells[0].pool);
-        canvas.text(0, line, &label, DIM);
-        for (cell, pod) in cells.iter().enumerate() {
-            let glyph = if pod.active() {
-                // Some work is there: the least level, though its CPU time is not counted yet.
-                paint.level(pod.busy.max(f64::MIN_POSITIVE))
-            } else {
-                paint.glyphs.idle
-            };
-            canvas.text(STRIP_LABEL + cell, line, &glyph.to_string(), paint.heat(pod.busy));
-        }
+    let per_line = per_line(area.width);
+    // Where some work is there it is the least level, though its CPU time is not counted yet.
+    let bar = |pod: &Pod| match pod.active().then(|| paint::height(pod.busy, 8).max(1)) {
+        Some(height) => SparklineBar::from(height).style(paint.heat(pod.busy)),
+        None => SparklineBar::from(None),
+    };
+    for (line, (area, pods)) in area.rows().zip(pods.chunks(per_line)).enumerate() {
+        let [label, cells] =
+            Layout::horizontal([Constraint::Length(STRIP_LABEL), Constraint::Min(0)]).areas(area);
+        let name = if line == 0 { "pods" } else { "" };
+        paint::text(&format!("{name:<5}{:>5}", pods[0].pool), DIM).render(label, buffer);
+        paint.bars(pods.iter().map(bar)).absent_value_style(paint.heat(0.0)).render(cells, buffer);
     }
+    let most = usize::from(area.height) * per_line;
     if pods.len() > most {
-        let more = format!(" +{}", pods.len() - most);
-        canvas.right(canvas.width(), canvas.height().saturating_sub(1), &more, DIM);
+        let more = paint::text(&format!(" +{}", pods.len() - most), DIM).right_aligned();
+        more.render(paint::last_line(area), buffer);
     }
-    pods.len().div_ceil(per_line).min(canvas.height())
 }
 
 /// The last line: what is being written, what is to be said, or the keys. What is to be said may need more lines.
-fn bottom(state: &State, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
-    let (width, height) = (canvas.width(), canvas.height());
+fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buffer) {
     let (text, style) = if let Over::Filter(_) = state.over {
         let note = if state.filter.literal { "  (no expression: as it stands)" } else { "" };
         (format!("filter: {}_{note}", state.filter.text), TITLE)
@@ -135,15 +147,14 @@ fn bottom(state: &State, canvas: &mut Canvas<'_>) {
     } else if let Some(why) = &state.gone {
         (format!("{why}; this is the last picture; q ends"), paint.alarm())
     } else {
-        canvas.text(0, height.saturating_sub(1), keys_of(state, width), DIM);
+        paint::text(keys_of(state, area.width.into()), DIM).render(last, buffer);
         return;
     };
-    let lines = format::wrapped(&text, width);
-    let first = height.saturating_sub(lines.len());
-    for (line, text) in lines.iter().enumerate() {
-        canvas.clear_line(first + line);
-        canvas.text(0, first + line, text, style);
-    }
+    let text = screen::wrapped("", screen::plain(&text).split_whitespace(), area.width.into());
+    let lines = text.lines().count().min(area.height.into()) as u16;
+    let over = Rect { y: area.bottom() - lines, height: lines, ..area };
+    Clear.render(over, buffer);
+    Paragraph::new(Text::styled(text, style)).render(over, buffer);
 }
 
 /// The keys that are needed most.

@@ -1,21 +1,23 @@
 //! What lies over the table: help, and a setting that is being changed.
 
+use nearq_command::screen;
 use nearq_control::knobs::{self, Owner};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::Style;
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Block, Clear, Padding, Paragraph, Widget as _, Wrap};
 
 use super::shown;
 use crate::top::columns::COLUMNS;
-use crate::top::format;
 use crate::top::keys::KEYS;
-use crate::top::paint::{Canvas, DIM, TITLE};
+use crate::top::paint::{self, DIM, Paint, TITLE};
 use crate::top::state::Form;
 
 /// The widest that help is.
 const WIDEST_HELP: usize = 120;
-/// Columns before what an entry of help says.
-const INDENT: usize = 15;
 /// Columns and lines of a form.
-const FORM: [usize; 2] = [76, 14];
+const FORM: [u16; 2] = [76, 14];
 
 /// What else is on the screen.
 const REST: [(&str, &str); 8] = [
@@ -52,78 +54,72 @@ pub(in crate::top) fn help_text(width: usize) -> Vec<String> {
         ("Columns: counts from HOGS to PANICS are per second, or in all with `t`", &columns),
         ("And else", &REST),
     ];
-    let room = width.min(WIDEST_HELP).saturating_sub(INDENT);
-    let mut lines = Vec::new();
+    let mut text = String::new();
     for (title, entries) in sections {
-        if !lines.is_empty() {
-            lines.push(String::new());
-        }
-        lines.push(title.to_owned());
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text += &format!("{gap}{title}\n");
         for (name, what) in entries {
-            for (line, text) in format::wrapped(what, room).into_iter().enumerate() {
-                let name = if line == 0 { name } else { "" };
-                lines.push(format!("  {name:<width$}{text}", width = INDENT - 2));
-            }
+            let head = format!("  {name:<13}");
+            text += &screen::wrapped(&head, what.split_whitespace(), width.min(WIDEST_HELP));
         }
     }
-    lines
+    text.lines().map(String::from).collect()
 }
 
 /// Draws help, from a line on.
-pub(super) fn help(first: usize, canvas: &mut Canvas<'_>) {
-    let lines = help_text(canvas.width());
-    let room = canvas.height().saturating_sub(2);
-    canvas.text(0, 0, "nearq top: help", TITLE);
-    for (y, line) in lines.iter().skip(first).take(room).enumerate() {
-        let style = if line.starts_with(' ') { Style::new() } else { TITLE };
-        canvas.text(0, y + 1, line, style);
-    }
-    let more = lines.len().saturating_sub(first + room);
-    let text = match more {
+pub(super) fn help(first: usize, area: Rect, buffer: &mut Buffer) {
+    let lines = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
+    let [title, body, bottom] = Layout::vertical(lines).areas(area);
+    paint::text("nearq top: help", TITLE).render(title, buffer);
+    let lines = help_text(area.width.into());
+    let style = |line: &String| if line.starts_with(' ') { Style::new() } else { TITLE };
+    let text: Text<'_> = lines.iter().map(|line| paint::text(line, style(line))).collect();
+    Paragraph::new(text).scroll((first as u16, 0)).render(body, buffer);
+    let text = match lines.len().saturating_sub(first + usize::from(body.height)) {
         0 => "any other key closes it".to_owned(),
         more => format!("down: {more} more lines; any other key closes it"),
     };
-    canvas.text(0, canvas.height().saturating_sub(1), &text, DIM);
+    paint::text(&text, DIM).render(bottom, buffer);
 }
 
 /// Draws a form, in the middle.
-pub(super) fn form(form: &Form, canvas: &mut Canvas<'_>) {
-    let [width, height] = [FORM[0].min(canvas.width()), FORM[1].min(canvas.height())];
-    let (x, y) = ((canvas.width() - width) / 2, (canvas.height() - height) / 2);
-    let mut canvas = canvas.part(x, y, width, height);
+pub(super) fn form(form: &Form, paint: &Paint, area: Rect, buffer: &mut Buffer) {
+    let [width, height] = FORM.map(Constraint::Max);
+    let area = area.centered(width, height);
+    // With a margin: half of a wide character to the left would hide the frame.
+    Clear.render(area.outer(Margin::new(1, 0)), buffer);
     let (title, owner) = match &form.queue {
-        Some((id, name)) => (format!("set: queue {name} (#{id})"), Owner::Queue),
-        None => ("set: the process".to_owned(), Owner::Process),
+        Some((id, name)) => (format!(" set: queue {name} (#{id}) "), Owner::Queue),
+        None => (" set: the process ".to_owned(), Owner::Process),
     };
-    canvas.frame(&title);
-    let mut canvas = canvas.part(2, 1, width.saturating_sub(4), height.saturating_sub(2));
-    let inner = canvas.width();
+    let block = Block::bordered()
+        .border_set(paint.glyphs.frame)
+        .title(paint::text(&title, TITLE))
+        .padding(Padding::horizontal(1));
+    let inner = block.inner(area);
+    block.render(area, buffer);
+
+    let lines = [1, 3, 1, 1, 1, 1, 3, 1].map(Constraint::Length);
+    let [key, said, _, now, value, _, outcome, keys] = Layout::vertical(lines).areas(inner);
+    let mut tell = |text: Line<'_>, area: Rect| {
+        Paragraph::new(text).wrap(Wrap { trim: true }).render(area, buffer);
+    };
     if let Some(setting) = form.setting() {
-        let knob = knobs::named(owner, &setting.key);
+        tell(paint::text(&format!("key      {}", setting.key), TITLE), key);
         let place = format!("{} of {}", form.chosen + 1, form.settings.len());
-        canvas.text(0, 0, &format!("key      {}", setting.key), TITLE);
-        canvas.right(inner, 0, &place, DIM);
-        let said = knob.map(|knob| format!("{}. Allowed: {}", knob.what, knob.values));
-        for (line, text) in format::wrapped(&said.unwrap_or_default(), inner.saturating_sub(9))
-            .iter()
-            .take(3)
-            .enumerate()
-        {
-            canvas.text(9, 1 + line, text, Style::new());
+        tell(paint::text(&place, DIM).right_aligned(), key);
+        if let Some(knob) = knobs::named(owner, &setting.key) {
+            let [_, said] =
+                Layout::horizontal([Constraint::Length(9), Constraint::Min(0)]).areas(said);
+            tell(format!("{}. Allowed: {}", knob.what, knob.values).into(), said);
         }
-        let now = format!(
-            "now      {}, in effect {}",
-            shown(&setting.configured),
-            shown(&setting.effective)
-        );
-        canvas.text(0, 5, &now, Style::new());
-        canvas.text(0, 6, &format!("value    {}_", form.value), TITLE);
+        let (configured, effective) = (shown(&setting.configured), shown(&setting.effective));
+        let text = format!("now      {configured}, in effect {effective}");
+        tell(paint::text(&text, Style::new()), now);
+        tell(paint::text(&format!("value    {}_", form.value), TITLE), value);
     }
-    let outcome =
-        if form.settings.is_empty() && form.outcome.is_empty() { "..." } else { &form.outcome };
-    for (line, text) in format::wrapped(outcome, inner).iter().take(3).enumerate() {
-        canvas.text(0, 8 + line, text, TITLE);
-    }
-    let keys = "up down: another key  Ctrl-U: empty  Enter: set it  Esc: back";
-    canvas.text(0, 11, keys, DIM);
+    let nothing_yet = form.settings.is_empty() && form.outcome.is_empty();
+    tell(paint::text(if nothing_yet { "..." } else { &form.outcome }, TITLE), outcome);
+    let text = "up down: another key  Ctrl-U: empty  Enter: set it  Esc: back";
+    tell(paint::text(text, DIM), keys);
 }

@@ -4,148 +4,114 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearq_command::screen;
 use nearq_control::protocol::{NodeLimit, PoolDump, QueueDump};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
+use ratatui::widgets::{Row as Cells, Widget as _};
 
 use crate::top::format;
-use crate::top::model::{Counts, Pod, Row, Times};
-use crate::top::paint::{Canvas, DIM, HEADING};
+use crate::top::model::{Pod, Row, Times};
+use crate::top::paint::{self, DIM, HEADING, Paint};
 use crate::top::state::State;
 
 /// The columns of counts, and a space.
-const COUNTS: usize = 41;
-/// Below this height graphs have one line, and what is zero is left out.
-const TALL: usize = 34;
+const COUNTS: u16 = 41;
+/// Below this height graphs have one line.
+const TALL: u16 = 34;
 
 /// Draws a queue.
-pub(super) fn draw(state: &State, row: &Row, canvas: &mut Canvas<'_>) {
-    let (width, height) = (canvas.width(), canvas.height());
-    let title = format!(
-        " {}  #{}  {}  scope {}  max_active {}",
-        row.name, row.id, row.kind, row.scope, row.max_active
-    );
-    canvas.style_line(0, HEADING);
-    canvas.text(0, 0, &title, HEADING);
+pub(super) fn draw(state: &State, row: &Row, paint: &Paint, area: Rect, buffer: &mut Buffer) {
+    let graph_lines = if area.height >= TALL { 3 } else { 1 };
+    let [title, rest] = paint::split(area, 1);
+    let Row { name, id, kind, scope, max_active, .. } = row;
+    let text = format!(" {name}  #{id}  {kind}  scope {scope}  max_active {max_active}");
+    buffer.set_style(title, HEADING);
+    paint::text(&text, HEADING).render(title, buffer);
 
-    let left = counts(row, &mut canvas.part(0, 1, COUNTS, height));
-    let rest = width.saturating_sub(COUNTS);
-    let right = times(state, row, &mut canvas.part(COUNTS, 1, rest, height));
-    let below = 1 + left.max(right);
-    let graphs =
-        graphs(state, row, &mut canvas.part(0, below, width, height.saturating_sub(below)), height);
-    let below = below + graphs;
-    list(state, &mut canvas.part(0, below, width, height.saturating_sub(below)));
+    let counts = counts(row);
+    let (limits, others) = limits(state, row);
+    // What is counted has a heading, which is no row.
+    let left = counts.len() + 1;
+    let right = 4 + limits.len() + usize::from(others.is_some());
+    let [above, mut rest] = paint::split(rest, left.max(right) as u16);
+    let [left, right] =
+        Layout::horizontal([Constraint::Length(COUNTS), Constraint::Min(0)]).areas(above);
+    let heading = paint::row("", ["PER SECOND", "TOTAL"]).style(DIM);
+    paint::table(counts, &[13, 14, 11], left.width).header(heading).render(left, buffer);
+    let [top, below] = paint::split(right, 4);
+    times(row, top, buffer);
+    let [top, below] = paint::split(below, limits.len() as u16);
+    paint::table(limits, &[12, 8, 8, 11], top.width).render(top, buffer);
+    paint::text(&others.unwrap_or_default(), DIM).render(below, buffer);
+
+    if let Some(history) = state.model.histories.get(&row.id) {
+        let as_count = |value: f64| format::count(value as u64);
+        let as_time = |value: f64| screen::time(value as u64);
+        let graphs: [Graph<'_>; 3] = [
+            ("ITEMS/S", &history.completed, &format::rate),
+            ("DEPTH", &history.depth, &as_count),
+            ("wait P99", &history.wait, &as_time),
+        ];
+        for shown in graphs {
+            let area;
+            [area, rest] = paint::split(rest, graph_lines);
+            graph(shown, paint, area, buffer);
+        }
+    }
+    list(state, paint, rest, buffer);
 }
 
-/// What is counted, per second and in all; how many lines that takes.
-fn counts(row: &Row, canvas: &mut Canvas<'_>) -> usize {
-    canvas.right(27, 0, "PER SECOND", DIM);
-    canvas.right(38, 0, "TOTAL", DIM);
+/// What is counted, per second and in all; what the queue cannot have is left out.
+fn counts<'a>(row: &Row) -> Vec<Cells<'a>> {
     let (rate, total) = (&row.per_second, &row.total);
     let cpu = [
         format!("{}%", format::percent(rate.cpu_ns / 1e9)),
         format!("{}s", format::seconds(total.cpu_ns)),
     ];
-    let mut lines = vec![
-        (
-            "started",
-            number(rate, total, |counts| Some(counts.started), |counts| Some(counts.started)),
-        ),
-        (
-            "ended",
-            number(rate, total, |counts| Some(counts.completed), |counts| Some(counts.completed)),
-        ),
-        (
-            "panicked",
-            number(rate, total, |counts| Some(counts.panicked), |counts| Some(counts.panicked)),
-        ),
-        ("CPU time", Some(cpu)),
-    ];
-    let optional = [
-        ("hogs", number(rate, total, |counts| counts.cpu_intensive, |counts| counts.cpu_intensive)),
-        (
-            "woken up",
-            number(
-                rate,
-                total,
-                |counts| counts.concurrency_wakeups,
-                |counts| counts.concurrency_wakeups,
-            ),
-        ),
-        (
-            "repatriated",
-            number(rate, total, |counts| counts.repatriated, |counts| counts.repatriated),
-        ),
-        ("helped", number(rate, total, |counts| counts.helped, |counts| counts.helped)),
-        ("mayday", number(rate, total, |counts| counts.mayday, |counts| counts.mayday)),
-        ("rescued", number(rate, total, |counts| counts.rescued, |counts| counts.rescued)),
-    ];
-    lines.extend(optional);
-    let lines: Vec<_> = lines
-        .into_iter()
-        .filter_map(|(name, values)| values.map(|values| (name, values)))
-        .collect();
-    for (line, (name, [rate, total])) in lines.iter().enumerate() {
-        canvas.text(1, line + 1, name, Style::new());
-        canvas.right(27, line + 1, rate, Style::new());
-        canvas.right(38, line + 1, total, Style::new());
-    }
-    lines.len() + 1
+    let (rates, totals) = (rate.named().into_iter(), total.named().into_iter());
+    let counts = rates.zip(totals).filter_map(|((name, rate), (_, total))| {
+        Some((name, [format::rate(rate?), format::count(total?)]))
+    });
+    let mut lines: Vec<_> = counts.collect();
+    // After what each queue has.
+    lines.insert(3, ("CPU time", cpu));
+    lines.into_iter().map(|(name, numbers)| paint::row(&format!(" {name}"), numbers)).collect()
 }
 
-/// A count per second and in all, where the queue has it.
-fn number(
-    rate: &Counts<f64>,
-    total: &Counts<u64>,
-    of_rate: impl Fn(&Counts<f64>) -> Option<f64>,
-    of_total: impl Fn(&Counts<u64>) -> Option<u64>,
-) -> Option<[String; 2]> {
-    Some([format::rate(of_rate(rate)?), format::count(of_total(total)?)])
-}
-
-/// How long items took, how many there are, and where the limit stands; how many lines that takes.
-fn times(state: &State, row: &Row, canvas: &mut Canvas<'_>) -> usize {
-    let ends = [12, 19, 26, 33];
-    for (end, heading) in ends.into_iter().zip(["P50", "P90", "P99", "MAX"]) {
-        canvas.right(end, 0, heading, DIM);
-    }
-    for (line, (name, times)) in [("wait", row.wait), ("run", row.run)].into_iter().enumerate() {
-        canvas.text(0, line + 1, name, Style::new());
+/// How long items took, and how many there are.
+fn times(row: &Row, area: Rect, buffer: &mut Buffer) {
+    let line = |name: &str, times: &Times| {
         let Times { p50_ns, p90_ns, p99_ns, max_ns, .. } = times;
-        for (end, time) in ends.into_iter().zip([p50_ns, p90_ns, p99_ns, max_ns]) {
-            let text = time.map_or_else(|| "-".to_owned(), screen::time);
-            canvas.right(end, line + 1, &text, Style::new());
-        }
-    }
+        let time = |time: &Option<u64>| time.map_or_else(|| "-".to_owned(), screen::time);
+        paint::row(name, [p50_ns, p90_ns, p99_ns, max_ns].map(time))
+    };
+    let lines = [line("wait", &row.wait), line("run", &row.run)];
+    paint::table(lines, &[5, 7, 7, 7, 7], area.width)
+        .header(paint::row("", ["P50", "P90", "P99", "MAX"]).style(DIM))
+        .render(area, buffer);
     let now = [("running", row.running), ("waiting", row.waiting), ("held back", row.inactive)];
     let now = now.map(|(name, count)| format!("{name} {}", format::count(count))).join("  ");
-    canvas.text(0, 3, &now, Style::new());
-    let dump = queue_dump(state, row);
-    let Some(dump) = dump else { return 4 };
-    let mut y = 4;
-    canvas.text(0, y, "LIMIT         ACTIVE    MOST  HELD BACK", DIM);
+    now.render(paint::line(area, 3), buffer);
+}
+
+/// Where the limit stands, and how many domains are not shown.
+fn limits<'a>(state: &State, row: &Row) -> (Vec<Cells<'a>>, Option<String>) {
+    let Some(dump) = queue_dump(state, row) else { return (Vec::new(), None) };
     // Domains in which nothing happens say nothing, and on a large machine there are many.
     let busy = |limit: &&NodeLimit| limit.active > 0 || limit.inactive > 0;
     let (shown, quiet): (Vec<_>, Vec<_>) = dump.limits.iter().partition(busy);
-    for limit in shown.iter().take(3) {
-        y += 1;
+    let mut lines = vec![paint::row("LIMIT", ["ACTIVE", "MOST", "HELD BACK"]).style(DIM)];
+    lines.extend(shown.iter().take(3).map(|limit| {
         let number = if limit.number < 0 { String::new() } else { format!(" {}", limit.number) };
-        canvas.text(0, y, &format!("{}{number}", limit.domain), Style::new());
-        canvas.right(20, y, &format::count(limit.active), Style::new());
-        canvas.right(28, y, &format::count(limit.limit), Style::new());
-        canvas.right(39, y, &format::count(limit.inactive), Style::new());
-    }
-    let more = shown.len().saturating_sub(3);
-    if more + quiet.len() > 0 {
-        y += 1;
-        let text = format!("and {} with nothing, {more} with something", quiet.len());
-        canvas.text(
-            0,
-            y,
-            if more == 0 { text.split(',').next().unwrap_or_default() } else { &text },
-            DIM,
-        );
-    }
-    y + 1
+        let numbers = [limit.active, limit.limit, limit.inactive].map(format::count);
+        paint::row(&format!("{}{number}", limit.domain), numbers)
+    }));
+    let others = match (shown.len().saturating_sub(3), quiet.len()) {
+        (0, 0) => None,
+        (0, quiet) => Some(format!("and {quiet} with nothing")),
+        (more, quiet) => Some(format!("and {quiet} with nothing, {more} with something")),
+    };
+    (lines, others)
 }
 
 fn queue_dump<'a>(state: &'a State, row: &Row) -> Option<&'a QueueDump> {
@@ -153,30 +119,24 @@ fn queue_dump<'a>(state: &'a State, row: &Row) -> Option<&'a QueueDump> {
     dump.queues.iter().find(|queue| queue.id == row.id)
 }
 
-/// How it went; how many lines that takes.
-fn graphs(state: &State, row: &Row, canvas: &mut Canvas<'_>, height: usize) -> usize {
-    let paint = canvas.paint;
-    let lines = if height >= TALL { 3 } else { 1 };
-    let Some(history) = state.model.histories.get(&row.id) else { return 0 };
-    let width = canvas.width().saturating_sub(22).min(100);
-    let as_count = |value: f64| format::count(value as u64);
-    let as_time = |value: f64| screen::time(value as u64);
-    type Named<'a> = (&'a str, &'a VecDeque<f64>, &'a dyn Fn(f64) -> String);
-    let graphs: [Named<'_>; 3] = [
-        ("ITEMS/S", &history.completed, &format::rate),
-        ("DEPTH", &history.depth, &as_count),
-        ("wait P99", &history.wait, &as_time),
-    ];
-    for (index, (name, values, text)) in graphs.into_iter().enumerate() {
-        let y = index * lines;
-        let greatest = values.iter().rev().take(width).copied().fold(0.0, f64::max);
-        canvas.text(1, y + lines - 1, name, DIM);
-        canvas.right(20, y + lines - 1, &format!("max {}", text(greatest)), Style::new());
-        for (line, graph) in paint.lines(values, width, lines).iter().enumerate() {
-            canvas.text(21, y + line, graph, paint.graph());
-        }
-    }
-    lines * 3
+/// A graph: its name, its values, and how a value is written.
+type Graph<'a> = (&'a str, &'a VecDeque<f64>, &'a dyn Fn(f64) -> String);
+
+/// Draws how it went.
+fn graph((name, values, written): Graph<'_>, paint: &Paint, area: Rect, buffer: &mut Buffer) {
+    let [label, _, graph, _] = Layout::horizontal([
+        Constraint::Length(20),
+        Constraint::Length(1),
+        Constraint::Max(100),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let greatest = values.iter().rev().take(graph.width.into()).copied().fold(0.0, f64::max);
+    let greatest = format!("max {}", written(greatest));
+    let last = paint::last_line(label);
+    paint::text(&format!(" {name}"), DIM).render(last, buffer);
+    paint::text(&greatest, Style::new()).right_aligned().render(last, buffer);
+    paint.graph(values, graph, buffer);
 }
 
 /// A pool of the queue, as far as it is known.
@@ -212,51 +172,48 @@ pub(super) fn pools(state: &State) -> Vec<QueuePool<'_>> {
     numbers.into_iter().map(pool).collect()
 }
 
-/// What stands above the pools, and where it ends; two more stand to the left of their column.
-const HEADINGS: [(&str, usize); 8] = [
-    ("POOL", 5),
-    ("NICE", 10),
-    ("WORKERS", 18),
-    ("IDLE", 23),
-    ("READY", 29),
-    ("ITEMS/S", 37),
-    ("CPU%", 44),
-    ("FROM", 50),
-];
-/// Where it begins how busy a pool is, and of which CPUs it is.
-const BUSY: usize = 52;
-/// See [`BUSY`].
-const CPUS: usize = BUSY + 9;
+/// What stands above the pools, and how wide that is.
+const HEADINGS: [&str; 10] =
+    ["POOL", "NICE", "WORKERS", "IDLE", "READY", "ITEMS/S", "CPU%", "FROM", "  BUSY", "CPUS"];
+/// See [`HEADINGS`]. The last has what is left.
+const WIDTHS: [u16; 9] = [5, 5, 8, 5, 6, 8, 7, 6, BUSY.1 + 3];
+/// Where the bar begins that says how busy a pool is, and how long it is.
+const BUSY: (u16, u16) = (52, 8);
 
 /// The pools: all that happens there, for whichever queue.
-fn list(state: &State, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
-    canvas.style_line(0, HEADING);
-    for (heading, end) in HEADINGS {
-        canvas.right(end, 0, heading, HEADING);
-    }
-    canvas.text(BUSY, 0, "BUSY", HEADING);
-    canvas.text(CPUS, 0, "CPUS", HEADING);
+fn list(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
+    let cells = |numbers: [String; 8], texts: [&str; 2]| -> Cells<'_> {
+        let number = |number: &String| paint::text(number, Style::new()).right_aligned();
+        let texts = texts.map(|text| paint::text(text, Style::new()));
+        numbers.iter().map(number).chain(texts).collect()
+    };
+    let [numbers @ .., busy, cpus] = HEADINGS;
+    let heading = cells(numbers.map(String::from), [busy, cpus]);
+    let pools = pools(state);
+    let lines = usize::from(area.height).saturating_sub(1);
+    let shown = pools.iter().skip(state.first_pool).take(lines);
+    let rows = shown
+        .clone()
+        .map(|pool| cells(pool.numbers(), ["", pool.dump.map_or("?", |dump| &dump.pod_cpus)]));
+    let left = area.width.saturating_sub(WIDTHS.iter().sum());
+    paint::table(rows, &[&WIDTHS[..], &[left]].concat(), area.width)
+        .header(heading.style(HEADING))
+        .render(area, buffer);
     if state.model.dump.is_none() {
-        canvas.text(1, 1, "the pools are not known yet", Style::new());
+        " the pools are not known yet".render(paint::line(area, 1), buffer);
         return;
     }
-    let pools = pools(state);
-    let lines = canvas.height().saturating_sub(1);
-    for (line, pool) in pools.iter().skip(state.first_pool).take(lines).enumerate() {
-        let y = line + 1;
+    for (line, pool) in area.rows().skip(1).zip(shown) {
         let busy = pool.pod.map_or(0.0, |pod| pod.busy);
-        for ((_, end), text) in HEADINGS.into_iter().zip(pool.numbers()) {
-            canvas.right(end, y, &text, Style::new());
-        }
-        let cell = |cell: u8| paint.level((busy * 8.0 - f64::from(cell)).clamp(0.0, 1.0));
-        let bar: String = (0..8).map(cell).collect();
-        canvas.text(BUSY, y, &bar, paint.heat(busy));
-        canvas.text(CPUS, y, pool.dump.map_or("?", |dump| dump.pod_cpus.as_str()), Style::new());
+        let cell = |cell: u16| paint::height(busy * f64::from(BUSY.1) - f64::from(cell), 8);
+        let bar = Rect { x: area.x + BUSY.0, width: BUSY.1, ..line };
+        let bars = paint.bars((0..BUSY.1).map(cell)).style(paint.heat(busy));
+        bars.render(bar.intersection(area), buffer);
     }
     let hidden = pools.len().saturating_sub(state.first_pool + lines);
     if hidden > 0 {
-        canvas.right(canvas.width(), lines, &format!(" +{hidden}"), DIM);
+        let more = paint::text(&format!(" +{hidden}"), DIM).right_aligned();
+        more.render(paint::last_line(area), buffer);
     }
 }
 

@@ -1,70 +1,69 @@
 //! The table: a row a queue.
 
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::Style;
+use ratatui::widgets::{Row, StatefulWidget, TableState, Widget as _};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::top::columns;
-use crate::top::paint::{Canvas, HEADING, MARKED};
+use crate::top::columns::{self, Column};
+use crate::top::paint::{self, HEADING, MARKED, Paint};
 use crate::top::state::State;
 use nearq_command::screen::tail;
 
 /// Draws the table.
-pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
+pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let rows = state.rows();
     let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
-    let fitted = columns::fit(canvas.width(), longest, state.page);
-    heading(state, &fitted, canvas);
-    if rows.is_empty() {
-        let text = match () {
-            () if !state.model.ready => "the first rates come with the second look",
-            () if state.model.rows.is_empty() => "the process has no queues",
-            () => "no queue has such a name; Esc shows all",
-        };
-        canvas.text(1, 1, text, Style::new());
-        return;
-    }
+    let fitted = columns::fit(area.width.into(), longest, state.page);
     // Whole screens at a time: the row with the mark moves, the others stay.
-    let lines = canvas.height().saturating_sub(1).max(1);
+    let lines = usize::from(area.height).saturating_sub(1).max(1);
     let marked = state.marked(&rows);
     let first = marked / lines * lines;
-    for (line, row) in rows.iter().enumerate().skip(first).take(lines) {
-        let style = if line == marked { MARKED } else { Style::new() };
-        let y = line - first + 1;
-        if line == marked {
-            canvas.text(0, y, ">", style);
-        }
-        let mut x = 1;
-        for (column, width) in &fitted {
-            if column.graph() {
-                let history = state.model.histories.get(&row.id);
-                let graph = history.map(|history| paint.lines(&history.completed, *width, 1));
-                let graph = graph.into_iter().flatten().next().unwrap_or_default();
-                canvas.text(x, y, &graph, paint.graph());
-            } else if column.text {
-                let value = tail(&column.value(row, state.totals), *width, paint.glyphs.cut);
-                canvas.text(x, y, &value, style);
-            } else {
-                canvas.right(x + width, y, &column.value(row, state.totals), style);
-            }
-            x += width + 1;
-        }
-    }
-}
+    let shown = rows.iter().skip(first).take(lines);
 
-fn heading(state: &State, fitted: &[(columns::Column, usize)], canvas: &mut Canvas<'_>) {
-    let paint = canvas.paint;
-    canvas.style_line(0, HEADING);
-    let mut x = 1;
-    for (column, width) in fitted {
-        let text = column.heading(state.totals);
-        let start = if column.text { x } else { (x + width).saturating_sub(text.len()) };
-        canvas.text(start, 0, text, HEADING);
-        if *column == state.sort.column {
-            let [falling, rising] = paint.glyphs.order;
-            let mark = if state.sort.rising() { rising } else { falling };
-            canvas.text(start - 1, 0, &mark.to_string(), HEADING);
+    // Each cell begins with a mark or a blank.
+    let cell = |column: &Column, mark: char, value: &str| {
+        let cell = paint::text(&format!("{mark}{value}"), Style::new());
+        if column.text { cell } else { cell.right_aligned() }
+    };
+    let [falling, rising] = paint.glyphs.order;
+    let order = if state.sort.rising() { rising } else { falling };
+    let heading = fitted.iter().map(|(column, _)| {
+        let mark = if *column == state.sort.column { order } else { ' ' };
+        cell(column, mark, column.heading(state.totals))
+    });
+    let lines = shown.clone().enumerate().map(|(line, row)| {
+        let cells = fitted.iter().enumerate().map(|(place, (column, width))| {
+            let mark = if place == 0 && first + line == marked { '>' } else { ' ' };
+            let value = column.value(row, state.totals);
+            cell(column, mark, &tail(&value, *width, paint.glyphs.cut))
+        });
+        cells.collect()
+    });
+    let mut place = TableState::new().with_selected(marked - first);
+    let widths: Vec<u16> = fitted.iter().map(|(_, width)| *width as u16 + 1).collect();
+    let table = paint::table(lines, &widths, area.width)
+        .header(heading.collect::<Row<'_>>().style(HEADING))
+        .row_highlight_style(MARKED);
+    StatefulWidget::render(table, area, buffer, &mut place);
+
+    if rows.is_empty() {
+        let why = match () {
+            () if !state.model.ready => " the first rates come with the second look",
+            () if state.model.rows.is_empty() => " the process has no queues",
+            () => " no queue has such a name; Esc shows all",
+        };
+        why.render(paint::line(area, 1), buffer);
+        return;
+    }
+    let before = |(column, _): &&(Column, usize)| !column.graph();
+    let x: usize = 1 + fitted.iter().take_while(before).map(|(_, width)| width + 1).sum::<usize>();
+    let Some((_, width)) = fitted.iter().find(|(column, _)| column.graph()) else { return };
+    for (line, row) in area.rows().skip(1).zip(shown) {
+        let graph = Rect { x: area.x + x as u16, width: *width as u16, ..line };
+        if let Some(history) = state.model.histories.get(&row.id) {
+            paint.graph(&history.completed, graph.intersection(area), buffer);
         }
-        x += width + 1;
     }
 }
