@@ -1,5 +1,7 @@
 //! `nearq topo`: a machine as text, JSON or a picture.
 
+mod json;
+
 use crate::output::{self, Failure, failed};
 use clap::Args;
 use nearq_report::{HERE, Machine};
@@ -76,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::write("--svg", path, &render::svg(&view))?;
     }
     if options.json {
-        return output::print_json(&render::json(&view));
+        return output::json(&json::Document::new(&view));
     }
     output::print(&format!(
         "{}{}",

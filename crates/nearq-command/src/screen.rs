@@ -50,23 +50,32 @@ pub fn pad(text: &str, columns: usize, side: Side) -> String {
     }
 }
 
-/// Rows in columns, two blanks apart, each as wide as it has to be.
+/// Blanks between two columns.
+pub const GAP: usize = 2;
+
+/// How wide each column has to be.
+pub fn widths<'a>(
+    columns: usize,
+    rows: impl IntoIterator<Item = &'a Vec<String>> + Clone,
+) -> Vec<usize> {
+    let widest = |column: usize| {
+        let cells = rows.clone().into_iter().filter_map(move |row| row.get(column));
+        cells.map(|cell: &String| cell.width()).max().unwrap_or(0)
+    };
+    (0..columns).map(|column| widest(column).min(WIDEST)).collect()
+}
+
+/// A row in columns of these widths, as a line.
+pub fn row(sides: &[Side], widths: &[usize], cells: &[String]) -> String {
+    let cells = cells.iter().zip(widths).zip(sides);
+    let cells: Vec<String> = cells.map(|((cell, &width), &side)| pad(cell, width, side)).collect();
+    cells.join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
+}
+
+/// Rows in columns, each as wide as it has to be.
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
-    let widths: Vec<usize> = (0..sides.len())
-        .map(|column| {
-            let widest = rows.iter().map(|row| row[column].width()).max();
-            widest.unwrap_or(0).min(WIDEST)
-        })
-        .collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).zip(sides);
-        let cells: Vec<String> =
-            cells.map(|((cell, &width), &side)| pad(cell, width, side)).collect();
-        text += cells.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    let widths = widths(sides.len(), rows);
+    rows.iter().map(|cells| row(sides, &widths, cells)).collect()
 }
 
 /// What comes after `head`, in lines of at most `width` columns; those after the first are indented as far as the head is long.

@@ -1,7 +1,7 @@
 //! Tables in plain text: columns that line up, whatever the width of their numbers.
 
-use nearq_command::screen::plain;
-use std::fmt;
+use nearq_command::screen::{self, GAP, Side, plain};
+use std::{fmt, iter};
 
 /// A table in plain text; in its cells is no character that would steer a terminal. The first column is aligned to the left, the others to the right.
 #[derive(Clone, Debug, Default)]
@@ -16,9 +16,6 @@ enum Line {
     Cells(Vec<String>),
     Remark(String),
 }
-
-/// What stands between two columns.
-const GAP: &str = "  ";
 
 impl Table {
     /// An empty table under `title`.
@@ -40,48 +37,26 @@ impl Table {
     pub fn remark(&mut self, text: impl Into<String>) {
         self.lines.push(Line::Remark(text.into()));
     }
-
-    fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.headings.iter().map(|text| width(text)).collect();
-        for line in &self.lines {
-            if let Line::Cells(cells) = line {
-                for (widest, cell) in widths.iter_mut().zip(cells) {
-                    *widest = (*widest).max(width(cell));
-                }
-            }
-        }
-        widths
-    }
-}
-
-fn width(text: &str) -> usize {
-    text.chars().count()
-}
-
-fn write_cells(f: &mut fmt::Formatter<'_>, cells: &[String], widths: &[usize]) -> fmt::Result {
-    let mut line = String::new();
-    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
-        if index == 0 {
-            line.push_str(&format!("{cell:<width$}"));
-        } else {
-            line.push_str(&format!("{GAP}{cell:>width$}"));
-        }
-    }
-    writeln!(f, "{}", line.trim_end())
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = self.widths();
+        let sides = iter::once(Side::Left).chain(iter::repeat(Side::Right));
+        let sides: Vec<Side> = sides.take(self.headings.len()).collect();
+        let rows = self.lines.iter().filter_map(|line| match line {
+            Line::Cells(cells) => Some(cells),
+            Line::Remark(_) => None,
+        });
+        let widths = screen::widths(sides.len(), rows.chain([&self.headings]));
         if !self.title.is_empty() {
             writeln!(f, "{}\n", self.title)?;
         }
-        write_cells(f, &self.headings, &widths)?;
-        let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
+        f.write_str(&screen::row(&sides, &widths, &self.headings))?;
+        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
         writeln!(f, "{}", "-".repeat(total))?;
         for line in &self.lines {
             match line {
-                Line::Cells(cells) => write_cells(f, cells, &widths)?,
+                Line::Cells(cells) => f.write_str(&screen::row(&sides, &widths, cells))?,
                 Line::Remark(text) => writeln!(f, "{text}")?,
             }
         }

@@ -101,8 +101,8 @@ impl Topology {
         self.near(scope, groups)
     }
 
-    /// The pods without their distances.
-    pub(crate) fn groups(&self, scope: Scope, shard_size: usize) -> Vec<Pod> {
+    /// The pods of [`pods`](Self::pods), without their distances.
+    pub fn groups(&self, scope: Scope, shard_size: usize) -> Vec<Pod> {
         let shard_of =
             if scope == Scope::CacheShard { self.shards(shard_size) } else { Vec::new() };
         let mut pods: Vec<Pod> = Vec::new();

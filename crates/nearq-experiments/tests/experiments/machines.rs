@@ -211,11 +211,7 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
         let Ok(topology) = Topology::from_sysfs(&root) else { continue };
         shown += 1;
         let view = render::View::new(&topology);
-        assert!(
-            [render::text(&view), render::json(&view), render::svg(&view)]
-                .iter()
-                .all(|text| !text.is_empty())
-        );
+        assert!([render::text(&view), render::svg(&view)].iter().all(|text| !text.is_empty()));
         let name = format!("sysfs:{}", root.display());
         if let Err(error) = Machine::named(&name) {
             assert!(error.exit_status() == 2 && !error.to_string().is_empty(), "{error}");

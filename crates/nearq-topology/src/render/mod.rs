@@ -1,4 +1,4 @@
-//! Machines as text, JSON and pictures: pure functions from data to a string.
+//! Machines as text and pictures: pure functions from data to a string.
 //!
 //! ```
 //! # mod nearq { pub use nearq_topology as topology; }
@@ -10,14 +10,12 @@
 //! # Ok::<(), nearq::topology::TopologyError>(())
 //! ```
 
-mod json;
 mod layout;
 mod plain;
 mod svg;
 mod text;
 mod tree;
 
-pub use json::json;
 pub use plain::{escaped_json, is_unsafe, page, plain};
 pub use svg::svg;
 pub use text::text;
@@ -31,7 +29,7 @@ pub struct View<'a> {
     pub topology: &'a Topology,
     /// What the process may use of it; `None` for a machine that is not this one.
     pub limits: Option<&'a Limits>,
-    /// The scope whose pods the picture colours. Text and JSON show those of every scope.
+    /// The scope whose pods the picture colours. Text shows those of every scope.
     pub scope: Scope,
     /// The size of a shard of a last-level cache, in cores.
     pub shard_size: usize,

@@ -63,8 +63,6 @@ fn check(machine: Result<Topology, TopologyError>) {
     let view = render::View::new(&machine);
     let svg = render::svg(&view);
     assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
-    let json = render::json(&view);
-    assert!(json.starts_with('{') && json.trim_end().ends_with('}'), "{json}");
 }
 
 /// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; those of a finer one are

@@ -144,8 +144,5 @@ proptest! {
         let view = render::View { shard_size: size, ..render::View::new(&machine) };
         prop_assert!(render::text(&view).contains("cache_shard"));
         prop_assert!(roxmltree::Document::parse(&render::svg(&view)).is_ok());
-        let json = render::json(&view);
-        prop_assert_eq!(json.matches('{').count(), json.matches('}').count());
-        prop_assert_eq!(json.matches("\"cpu\": ").count(), machine.cpus().len() + 1);
     }
 }
