@@ -10,7 +10,6 @@ mod errors;
 mod examples;
 mod figures;
 mod house;
-mod licences;
 #[cfg(feature = "listing")]
 mod listing;
 mod metadata;
@@ -18,7 +17,6 @@ mod mistakes;
 mod orderings;
 mod slice;
 mod sources;
-mod spdx;
 
 use std::process::ExitCode;
 
@@ -27,7 +25,6 @@ usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
-  licences   every package that is built has a licence that is allowed
   house      crates use each other only as the plan in house.rs allows; examples import `nearq`, not the crates inside; the `Debug`
              form of every error reads as its `Display` form
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
@@ -45,7 +42,6 @@ fn main() -> ExitCode {
         ["api"] => api::check(),
         ["counts"] => counts::check(false),
         ["counts", "--write"] => counts::check(true),
-        ["licences"] => licences::check(),
         ["house"] => house::check(),
         ["figures"] => figures::check(false),
         ["figures", "--write"] => figures::check(true),
