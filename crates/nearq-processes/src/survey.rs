@@ -108,8 +108,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
         keepers: Vec::new(),
         hidden: 0,
     };
-    // SAFETY: no pointers.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let mut own = BTreeMap::new();
     for pid in proc::all() {
         match proc::user(pid) {

@@ -5,7 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use libc::{c_int, pid_t};
+use libc::{c_int, rusage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, pidfd_open,
+    pidfd_send_signal, setrlimit, waitpid,
+};
 
 /// A set of signals.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +80,14 @@ impl SignalSet {
 
     /// A file from which those that are held back can be read.
     pub(crate) fn file(self) -> io::Result<OwnedFd> {
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set is ours.
-        owned(unsafe {
-            libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        })
+        let file = unsafe { libc::signalfd(-1, &raw const self.0, flags) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(file) })
     }
 }
 
@@ -104,11 +113,22 @@ pub(crate) fn next_signal(file: &OwnedFd) -> Option<Came> {
     Some(Came { signal: came.ssi_signo as c_int, by_process: came.ssi_code <= 0 })
 }
 
+/// The signal of a number.
+pub(crate) fn signal(number: c_int) -> Signal {
+    // SAFETY: no number comes here that the kernel has not given, or that is not one of its constants.
+    unsafe { Signal::from_raw_unchecked(number) }
+}
+
+/// Sends this process the signal.
+fn send_self(number: c_int) {
+    // It may always send itself one.
+    let _ = kill_process(rustix::process::getpid(), signal(number));
+}
+
 /// Stops this process as the signal does where nobody catches it; returns when it goes on. The signal is held back otherwise.
 pub(crate) fn stop_by(signal: c_int) {
     let one = SignalSet::empty().with(signal);
-    // SAFETY: numbers only.
-    unsafe { libc::kill(libc::getpid(), signal) };
+    send_self(signal);
     one.unblock();
     one.block();
 }
@@ -122,35 +142,23 @@ pub(crate) fn default_action(signal: c_int) {
 /// Ends this process by the signal, as if nobody had handled it; without a core file, as of a program that ends in order.
 pub fn die_by(signal: c_int) -> ! {
     default_action(signal);
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is ours.
-    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
-    // SAFETY: numbers only.
-    unsafe { libc::kill(libc::getpid(), signal) };
+    // Where it cannot be set, there is a core file.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    send_self(signal);
     SignalSet::empty().with(signal).unblock();
     // Where the signal does not end processes, or not this one: the first of a PID namespace.
     std::process::exit(128 + signal)
 }
 
-fn owned(file: c_int) -> io::Result<OwnedFd> {
-    if file < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(file) })
-}
-
 /// A process by its number, which names this one as long as the descriptor is open.
 pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: numbers only.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as pid_t, 0) } as c_int)
+    let pid = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Sends a signal to a process; one that has ended gets none.
-pub(crate) fn send(process: &OwnedFd, signal: c_int) {
-    let nothing = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: numbers, and no description.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, nothing, 0) };
+pub(crate) fn send(process: &OwnedFd, number: c_int) {
+    let _ = pidfd_send_signal(process, signal(number));
 }
 
 /// What a child did.
@@ -161,69 +169,60 @@ pub(crate) enum Child {
     Stopped(c_int),
 }
 
-/// What one of the children did, with its number; none if none did anything.
-pub(crate) fn next_child() -> Option<(u32, Child)> {
-    let mut status = 0;
-    // SAFETY: the place is ours.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
-    let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    Some((pid, child(status)))
-}
-
-/// Waits until a child ends.
-pub(crate) fn wait_for(pid: u32) -> Option<Child> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the place is ours.
-        let got = unsafe { libc::waitpid(pid as pid_t, &raw mut status, 0) };
-        match got {
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            -1 => return None,
-            _ => return Some(child(status)),
+impl Child {
+    /// What the kernel's word says.
+    fn of(status: c_int) -> Self {
+        if libc::WIFSTOPPED(status) {
+            Child::Stopped(libc::WSTOPSIG(status))
+        } else if libc::WIFSIGNALED(status) {
+            Child::Signalled(libc::WTERMSIG(status))
+        } else {
+            Child::Exited(libc::WEXITSTATUS(status))
         }
     }
 }
 
-fn child(status: c_int) -> Child {
-    if libc::WIFSTOPPED(status) {
-        Child::Stopped(libc::WSTOPSIG(status))
-    } else if libc::WIFSIGNALED(status) {
-        Child::Signalled(libc::WTERMSIG(status))
-    } else {
-        Child::Exited(libc::WEXITSTATUS(status))
+/// The next child that has ended or was stopped, and what it used; `None` where none has. `Err` where there are no children.
+pub(crate) fn next_child() -> io::Result<Option<(u32, Child, rusage)>> {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<rusage>::zeroed();
+    // SAFETY: both places are what the call writes.
+    let pid = unsafe {
+        libc::wait4(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED, usage.as_mut_ptr())
+    };
+    // SAFETY: numbers, for which zeros are a value.
+    let usage = unsafe { usage.assume_init() };
+    match u32::try_from(pid) {
+        Ok(0) => Ok(None),
+        Ok(pid) => Ok(Some((pid, Child::of(status), usage))),
+        Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// Waits until a child ends.
+pub(crate) fn wait_for(pid: u32) -> Option<Child> {
+    let pid = Pid::from_raw(pid.cast_signed())?;
+    let ended = rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
+    ended.ok()?.map(|(_, status)| Child::of(status.as_raw()))
 }
 
 /// Which of the files have something to say, or have been closed at the other end, after so long at most.
 pub(crate) fn wait_any(files: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Vec<bool> {
-    let entry = |file: &BorrowedFd<'_>| libc::pollfd {
-        fd: file.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut entries: Vec<libc::pollfd> = files.iter().map(entry).collect();
-    let timeout = timeout.map_or(-1, |timeout| {
-        c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
-    });
-    // SAFETY: as many entries as are said.
-    let got = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout) };
-    entries.iter().map(|entry| got > 0 && entry.revents != 0).collect()
+    let mut entries: Vec<PollFd<'_>> =
+        files.iter().map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let got = poll(&mut entries, timeout.as_ref());
+    entries.iter().map(|entry| got.is_ok() && !entry.revents().is_empty()).collect()
 }
 
 /// This process has those that its descendants leave behind.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
-    // SAFETY: numbers only.
-    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
 /// The system sends this process the signal when its parent is gone. May be called between fork and exec.
-pub(crate) fn die_with_parent(signal: c_int) -> io::Result<()> {
-    // SAFETY: numbers only.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) })
-}
-
-fn check(returned: c_int) -> io::Result<()> {
-    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+pub(crate) fn die_with_parent(number: c_int) -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(signal(number)))?)
 }
 
 /// A second process that goes on from here; its number, or 0 in itself.
@@ -236,7 +235,8 @@ pub(crate) unsafe fn fork() -> io::Result<u32> {
     u32::try_from(pid).map_err(|_| io::Error::last_os_error())
 }
 
-/// The session that this process belongs to, as `/proc/PID/stat` has it: 0 where its leader is outside of this PID namespace.
+/// The session that this process belongs to, as `/proc/PID/stat` has it: 0 where its leader is outside of this PID namespace, for which
+/// rustix has no value.
 pub(crate) fn own_session() -> u32 {
     // SAFETY: no pointers.
     unsafe { libc::getsid(0) }.cast_unsigned()
@@ -244,8 +244,8 @@ pub(crate) fn own_session() -> u32 {
 
 /// A group of its own: what the terminal sends is not for this process.
 pub(crate) fn leave_group() {
-    // SAFETY: numbers only. It fails for the leader of a session, which a child just forked is not.
-    unsafe { libc::setpgid(0, 0) };
+    // It fails for the leader of a session, which a child just forked is not.
+    let _ = rustix::process::setpgid(None, None);
 }
 
 /// Whether memory comes from where the system has it come from by itself: nobody has set a policy for this process.
@@ -261,30 +261,23 @@ pub(crate) fn has_usual_memory() -> bool {
 
 /// The process that started this one, or has it now. May be called between fork and exec.
 pub(crate) fn parent() -> u32 {
-    // SAFETY: no pointers.
-    unsafe { libc::getppid() }.cast_unsigned()
+    Pid::as_raw(rustix::process::getppid()).cast_unsigned()
 }
 
 /// The name by which lists of processes have this one.
 pub(crate) fn name_self(name: &str) {
     if let Ok(name) = std::ffi::CString::new(name) {
-        // SAFETY: the name ends in a zero byte.
-        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        // Nothing but its name depends on it.
+        let _ = rustix::thread::set_name(&name);
     }
 }
 
 /// As many descriptors as this process may have, from now on; how many that are.
 pub(crate) fn raise_descriptors() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the place is ours.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return 0;
-    }
-    let before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: as above.
-    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0;
-    if raised { limit.rlim_cur } else { before }
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    // No limit is as many as there are numbers.
+    if raised { maximum } else { current }.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant, SystemTime};
 use libc::c_int;
 use nearq_platform::Spawner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 
 use super::find::{NoProgram, find};
 use super::guard::Guard;
@@ -27,11 +29,11 @@ use super::input::{Group, Inputs};
 use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
-use super::running::{Running, next_ended, wait_for_all_that_ended};
+use super::running::{Running, wait_for_all_that_ended};
 use super::signals::{Signal, Signals, stop_here};
 use super::template::Template;
 use super::tree;
-use crate::system::adopt_orphans;
+use crate::system::{Child, adopt_orphans, next_child};
 use start::{Attempt, Limit, environment, named};
 
 /// How long jobs that are told to end may take for it.
@@ -389,15 +391,15 @@ impl<'a> Engine<'a> {
     // ---- ends ------------------------------------------------------------------------------------------
 
     fn take_ends(&mut self) {
-        while let Ok(Some((pid, status, usage))) = next_ended() {
+        while let Ok(Some((pid, child, usage))) = next_child() {
             // Orphans of jobs end here as well, and the guard, should somebody kill it.
             if let Some(guard) = self.guard.take_if(|guard| guard.is(pid)) {
                 guard.ended();
             }
-            if libc::WIFSTOPPED(status) {
-                self.job_stopped(pid, libc::WSTOPSIG(status));
+            if let Child::Stopped(signal) = child {
+                self.job_stopped(pid, signal);
             } else if let Some(job) = self.running.remove(&pid) {
-                self.job_ended(job, status, &usage);
+                self.job_ended(job, child, &usage);
             }
         }
     }
@@ -417,7 +419,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn job_ended(&mut self, job: Running, status: c_int, usage: &libc::rusage) {
+    fn job_ended(&mut self, job: Running, end: Child, usage: &libc::rusage) {
         self.free_places.insert(job.place);
         self.retry = None;
         self.ended += 1;
@@ -425,7 +427,7 @@ impl<'a> Engine<'a> {
         self.counts.running[job.home] -= 1;
         let account = self.placement.ended(job.number);
         let printed = self.printer.ended(job.number);
-        let report = job.report(status, usage, account, printed);
+        let report = job.report(end, usage, account, printed);
         self.audience.ended(&report);
         if self.decision.ended(report.end, report.stopped) {
             self.end(None, libc::SIGTERM, false);
@@ -499,17 +501,17 @@ impl<'a> Engine<'a> {
                 wait_for_all_that_ended();
                 return;
             }
-            let signal = if begin.elapsed() < GRACE { libc::SIGTERM } else { libc::SIGKILL };
+            let signal =
+                if begin.elapsed() < GRACE { KernelSignal::TERM } else { KernelSignal::KILL };
             for pid in left {
-                if signal == libc::SIGKILL || told.insert(pid) {
-                    // SAFETY: numbers only. The process is below this one, and this one alone waits for those: it is that process, or
-                    // the child of one which ends just now.
-                    let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
-                    if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
+                if signal == KernelSignal::KILL || told.insert(pid) {
+                    // The process is below this one, and this one alone waits for those: it is that process, or the child of one which
+                    // ends just now.
+                    let Some(process) = Pid::from_raw(pid.cast_signed()) else { continue };
+                    if kill_process(process, signal) == Err(Errno::PERM) {
                         out_of_reach.insert(pid);
                     }
-                    // SAFETY: as above.
-                    unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
+                    let _ = kill_process(process, KernelSignal::CONT);
                 }
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,8 +67,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         // It has nothing to lose, and its signals are blocked.
         let _ = kill_process(self.0, Signal::KILL);
-        // SAFETY: validity: no status is asked for. Thread: whoever waits for any child may have noted its end before.
-        unsafe { libc::waitpid(self.0.as_raw_pid(), std::ptr::null_mut(), 0) };
+        // The thread that waits for any child may have noted its end before.
+        system::wait_for(self.0.as_raw_pid().cast_unsigned());
     }
 }
 
@@ -77,13 +77,9 @@ fn watch(engine: OwnedFd, session: u32, value: &str) {
     leave();
     // The engine's files are not for us to keep open: who reads its output waits for the end of it.
     let Ok(engine) = alone(engine) else { return };
-    loop {
-        let mut polled = [PollFd::new(&engine, PollFlags::IN)];
-        match poll(&mut polled, None) {
-            Ok(_) => break,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
-        }
+    let mut polled = [PollFd::new(&engine, PollFlags::IN)];
+    if rustix::io::retry_on_intr(|| poll(&mut polled, None)).is_err() {
+        return;
     }
     end_all(session, value);
 }
@@ -91,8 +87,8 @@ fn watch(engine: OwnedFd, session: u32, value: &str) {
 /// Out of the reach of the terminal and of signals.
 fn leave() {
     SignalSet::all().block();
-    // SAFETY: no pointers.
-    unsafe { libc::setsid() };
+    // It fails for the leader of a group, which a child just forked is not.
+    let _ = rustix::process::setsid();
     system::name_self("nearq-guard");
 }
 
@@ -100,13 +96,9 @@ fn leave() {
 fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd as _;
     const PLACE: c_int = 0;
-    // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one.
-    let moved = unsafe { libc::dup2(descriptor.as_raw_fd(), PLACE) };
-    if moved != PLACE {
-        return Err(io::Error::last_os_error());
-    }
+    rustix::stdio::dup2_stdin(&descriptor)?;
     std::mem::forget(descriptor);
-    // SAFETY: as above.
+    // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, PLACE + 1, u32::MAX, 0) };
     if closed != 0 {
         // A kernel before 5.9.

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::system::Child;
+
 /// What happens when a job fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Halt {
@@ -43,12 +45,14 @@ pub enum End {
 }
 
 impl End {
-    /// What the kernel's word for the end of a process says.
-    pub(crate) fn of(status: i32) -> Self {
-        if libc::WIFSIGNALED(status) {
-            return Self::Signal(libc::WTERMSIG(status));
+    /// What a child's end means for its job.
+    pub(crate) fn of(child: Child) -> Self {
+        match child {
+            Child::Signalled(signal) => Self::Signal(signal),
+            Child::Exited(status) | Child::Stopped(status) => {
+                Self::Exit(u8::try_from(status).unwrap_or(u8::MAX))
+            }
         }
-        Self::Exit(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
     }
 
     /// Whether it did what it was for.
@@ -139,8 +143,8 @@ mod tests {
 
     #[test]
     fn the_kernels_words() {
-        assert_eq!(End::of(3 << 8), End::Exit(3));
-        assert_eq!(End::of(libc::SIGKILL), End::Signal(libc::SIGKILL));
+        assert_eq!(End::of(Child::Exited(3)), End::Exit(3));
+        assert_eq!(End::of(Child::Signalled(libc::SIGKILL)), End::Signal(libc::SIGKILL));
     }
 
     #[test]

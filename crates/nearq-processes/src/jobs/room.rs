@@ -3,6 +3,8 @@
 //! Arguments and environment share a quarter of the stack's limit, 6 MiB at most and 128 KiB at least, with a pointer for each text;
 //! one text has at most 32 pages (`fs/exec.c`, `MAX_ARG_STRLEN`). `xargs` counts the same way.
 
+use rustix::process::{Resource, getrlimit};
+
 /// The most and the least that arguments and environment have together.
 const MOST: usize = 6 << 20;
 const LEAST: usize = 128 << 10;
@@ -45,17 +47,13 @@ impl Room {
 
 /// The most bytes that one argument has.
 pub(crate) fn longest() -> usize {
-    // SAFETY: a number only.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(page).unwrap_or(4096) * 32 - 1
+    rustix::param::page_size() * 32 - 1
 }
 
 /// The bytes that this process's programs have for arguments, besides its environment.
 pub(crate) fn for_arguments() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the place is ours.
-    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
-    let all = usize::try_from(limit.rlim_cur / 4).unwrap_or(MOST).clamp(LEAST, MOST);
+    let limit = getrlimit(Resource::Stack).current.map(|limit| usize::try_from(limit / 4));
+    let all = limit.and_then(Result::ok).unwrap_or(MOST).clamp(LEAST, MOST);
     let environment: usize =
         std::env::vars_os().map(|(name, value)| name.len() + 1 + value.len() + EACH).sum();
     all.saturating_sub(environment + SPARE)

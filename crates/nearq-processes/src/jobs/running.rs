@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use libc::{c_int, rusage, timeval};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, kill_process, kill_process_group};
 
 use super::halt::End;
 use super::report::Report;
 use crate::Account;
+use crate::system::{self, Child, next_child};
 
 /// A job that runs.
 #[derive(Debug)]
@@ -34,8 +35,7 @@ impl Running {
     /// first process has not been waited for.
     pub(crate) fn signal(&self, signal: c_int) {
         let pid = Pid::from_raw(self.pid.cast_signed());
-        // SAFETY: validity: it is one of the signals that the kernel has.
-        let signal = unsafe { Signal::from_raw_unchecked(signal) };
+        let signal = system::signal(signal);
         let Some(pid) = pid else { return };
         // The last of the group may just have ended.
         let _ = if self.leads_group {
@@ -48,7 +48,7 @@ impl Running {
     /// What is told of it, now that it has ended.
     pub(crate) fn report(
         self,
-        status: c_int,
+        end: Child,
         usage: &rusage,
         account: Option<(Account, bool)>,
         printed: u64,
@@ -58,7 +58,7 @@ impl Running {
             number: self.number,
             process: self.pid,
             command: self.command,
-            end: End::of(status),
+            end: End::of(end),
             stopped: self.stopped,
             started: self.started_at,
             elapsed: self.started.elapsed(),
@@ -77,31 +77,13 @@ fn duration(time: timeval) -> Duration {
     seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// The next child that has ended or was stopped, its status and what it used; `None` where none has. `Err` where there are no children.
-pub(crate) fn next_ended() -> Result<Option<(u32, c_int, rusage)>, ()> {
-    let mut status = 0;
-    let mut usage = std::mem::MaybeUninit::<rusage>::zeroed();
-    // SAFETY: validity: both places are what the call writes. Aliasing: the only references are those passed. Thread: the engine's,
-    // which alone waits for the children of its process.
-    let pid = unsafe {
-        libc::wait4(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED, usage.as_mut_ptr())
-    };
-    // SAFETY: validity: numbers, for which zeros are a value. Aliasing and thread: a local.
-    let usage = unsafe { usage.assume_init() };
-    match u32::try_from(pid) {
-        Ok(0) => Ok(None),
-        Ok(pid) => Ok(Some((pid, status, usage))),
-        Err(_) => Err(()),
-    }
-}
-
 /// Waits for all children that have ended by now. False where there are no children.
 pub(crate) fn wait_for_all_that_ended() -> bool {
     loop {
-        match next_ended() {
+        match next_child() {
             Ok(Some(_)) => {}
             Ok(None) => return true,
-            Err(()) => return false,
+            Err(_) => return false,
         }
     }
 }

@@ -438,7 +438,7 @@ fn keep(
             }
         }
         let mut end = None;
-        while let Some((pid, child)) = system::next_child() {
+        while let Ok(Some((pid, child, _))) = system::next_child() {
             match child {
                 Child::Stopped(signal) if pid == command => {
                     let _ = socket.write_all(&Message::Stopped(signal).to_bytes());

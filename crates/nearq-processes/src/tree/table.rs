@@ -16,6 +16,9 @@ use std::sync::atomic::AtomicU64;
 use nearq_home::{Load, Nodes};
 use nearq_topology::CpuSet;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::rand::GetRandomFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::layout::{
     Entry, How, Layout, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES, header, home,
@@ -41,15 +44,11 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn of(file: &File, words: usize) -> io::Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         let length = words * size_of::<AtomicU64>();
         // SAFETY: a new mapping, where the system wants it.
-        let address = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let address =
+            unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, file, 0)? };
         let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { address, words })
     }
@@ -64,7 +63,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `of`; references to it borrow `self`.
-        unsafe { libc::munmap(self.address.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+        let _ =
+            unsafe { munmap(self.address.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
 
@@ -328,16 +328,14 @@ fn sealed_file(length: usize) -> io::Result<File> {
 
 fn random() -> io::Result<u64> {
     let mut bytes = [0_u8; 8];
-    // SAFETY: no more is written than there is room for.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == 8 { Ok(u64::from_le_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+    // So few bytes come all at once.
+    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// The clock of entries: nanoseconds since the machine's start, with the time that it slept.
 pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Instant, SystemTime};
 
-use libc::c_int;
 use nearq_platform::{NotSpawned, ProcessSpec, Spawned};
 
 use super::Engine;
@@ -15,6 +14,7 @@ use crate::jobs::guard;
 use crate::jobs::input::Group;
 use crate::jobs::room;
 use crate::jobs::running::Running;
+use crate::system::Child;
 
 /// What became of an attempt.
 pub(super) enum Attempt {
@@ -92,7 +92,7 @@ impl Engine<'_> {
                 self.counts.running[home] += 1;
                 // SAFETY: validity: numbers, for which zeros are a value. Aliasing and thread: a local.
                 let usage = unsafe { std::mem::zeroed() };
-                self.job_ended(job, c_int::from(status) << 8, &usage);
+                self.job_ended(job, Child::Exited(status.into()), &usage);
                 Attempt::Runs
             }
         }
