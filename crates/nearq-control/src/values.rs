@@ -156,11 +156,6 @@ pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<Scope>, S
     })
 }
 
-/// The scope of one who may leave it to the default: `cache`, or `default (cache_shard)`.
-pub fn show_scope(chosen: Option<Scope>, default: Scope) -> String {
-    chosen.map_or_else(|| format!("default ({default})"), |scope| scope.to_string())
-}
-
 /// A whole number within bounds; `unit` is said in the refusal, and may be empty.
 ///
 /// # Errors

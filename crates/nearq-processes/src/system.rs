@@ -249,7 +249,8 @@ pub(crate) fn leave_group() {
 }
 
 /// Whether memory comes from where the system has it come from by itself: nobody has set a policy for this process.
-pub(crate) fn has_usual_memory() -> bool {
+#[inline]
+pub fn has_usual_memory() -> bool {
     let mut mode: c_int = libc::MPOL_DEFAULT;
     let nowhere = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: the place is ours; nodes are not asked for, and no address is looked at.

@@ -58,5 +58,7 @@ pub use steward::{ENOUGH, Summary};
 pub use table::{Counts, Glimpse, Table};
 pub use view::View;
 
+pub use crate::system::has_usual_memory;
+
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use nearq_platform::{Linux, SavedErrno};
 use nearq_processes::tree::member::{self, Event};
 use nearq_processes::tree::told::{self, Inherited, Mask, Told};
-use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View};
+use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View, has_usual_memory};
 
 use crate::environment::Environment;
 use crate::system;
@@ -99,7 +99,7 @@ fn is_ours(view: &View<'_>, told: &Told<'_>, current: &Mask) -> bool {
     let is_widest = told.widest().as_ref() == Some(current);
     if told.inherited == Inherited::Own {
         // A program that could have chosen may have chosen all.
-        return is_widest && system::has_usual_memory();
+        return is_widest && has_usual_memory();
     }
     is_widest
         || told.inherited == Inherited::Home && told.narrow().as_ref() == Some(current)

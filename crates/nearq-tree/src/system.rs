@@ -2,7 +2,7 @@
 //!
 //! `errno` is the program's: who calls from within it keeps it (`SavedErrno`).
 
-use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
+use core::ffi::{CStr, c_long, c_ulong, c_void};
 use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::AtomicU64;
@@ -90,17 +90,6 @@ pub(crate) fn set_memory(node: Option<u32>) -> bool {
     let returned =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, c_long::from(mode), mask, bits) };
     returned == 0
-}
-
-/// Whether the thread's memory comes from where the system has it come from by itself.
-pub(crate) fn has_usual_memory() -> bool {
-    let mut mode: c_int = libc::MPOL_DEFAULT;
-    let nowhere = ptr::null_mut::<c_void>();
-    // SAFETY: the place is ours; nodes are not asked for, and no address is looked at.
-    let returned = unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nowhere, 0_usize, nowhere, 0_usize)
-    };
-    returned != 0 || mode == libc::MPOL_DEFAULT
 }
 
 /// Seals without which the file could be made shorter under us.

@@ -118,8 +118,6 @@ fn scopes_are_named_exactly() {
         );
     }
     assert!(parse_scope("default", false).unwrap_err().contains("give one of cpu, smt"));
-    assert_eq!(show_scope(None, Scope::CacheShard), "default (cache_shard)");
-    assert_eq!(show_scope(Some(Scope::Numa), Scope::CacheShard), "numa");
 }
 
 #[test]
@@ -151,7 +149,7 @@ proptest! {
         prop_assert_eq!(parse_nice(&nice.to_string()), Ok(nice));
         prop_assert_eq!(parse_number(&number.to_string(), 16..=2048, "").is_ok(), (16..=2048).contains(&number));
         let scope = Scope::ALL[scope];
-        prop_assert_eq!(parse_scope(&show_scope(Some(scope), Scope::System), false), Ok(Some(scope)));
+        prop_assert_eq!(parse_scope(scope.name(), false), Ok(Some(scope)));
     }
 
     #[test]

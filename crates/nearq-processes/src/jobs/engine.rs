@@ -307,10 +307,8 @@ impl<'a> Engine<'a> {
     }
 
     fn wait(&mut self) -> Result<(), Error> {
-        let timeout = self.next_time().map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
-        });
+        let left = self.next_time().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let (signals, printed, readable) = {
             let input = if self.may_start() { self.inputs.wanted() } else { None };
             let outputs = self.printer.wanted();
