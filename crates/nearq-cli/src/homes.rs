@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_command::screen::{Side, columns, plain, width};
+use nearq_command::screen::{Side, columns, or_dash, plain, width};
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Platform as _};
 use nearq_processes::survey::{self, Resident, Survey, Which, Why};
 use nearq_processes::tree::{How, State};
 use serde_json::{Value, json};
 
-use crate::output::{self, Failure, escaped_json};
+use crate::output::{self, Failure};
 
 /// For how long CPUs are watched.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     loop {
         let survey = survey::look(&nodes, Which { all: options.all }, SAMPLE);
         let text = if options.json {
-            escaped_json(&format!("{:#}\n", value(&nodes, &survey))).into_owned()
+            output::json_text(&value(&nodes, &survey))?
         } else {
             // Who reads them elsewhere wants whole lines.
             let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
@@ -200,9 +200,7 @@ fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> Strin
 }
 
 fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
-    let none = || "-".to_owned();
-    let node =
-        |index: Option<usize>| index.map_or_else(none, |index| nodes.get(index).id.to_string());
+    let node = |index: Option<usize>| or_dash(index.map(|index| nodes.get(index).id));
     let all = resident.bytes.as_ref();
     let sum = all.map(|all| all.iter().sum::<u64>());
     let local = resident.home.and_then(|home| all?.get(home).copied());
@@ -210,14 +208,15 @@ fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
         resident.pid.to_string(),
         node(resident.home),
         node(resident.now),
-        sum.map_or_else(none, bytes),
-        match (sum, local) {
-            (Some(sum), Some(local)) if sum > 0 => format!("{}%", local * 100 / sum),
-            _ => none(),
-        },
+        or_dash(sum.map(bytes)),
+        or_dash(
+            sum.filter(|sum| *sum > 0)
+                .zip(local)
+                .map(|(sum, local)| format!("{}%", local * 100 / sum)),
+        ),
     ];
     if pages {
-        let of = |index: usize| all.map_or_else(none, |all| bytes(all[index]));
+        let of = |index: usize| or_dash(all.map(|all| bytes(all[index])));
         row.extend((0..nodes.len()).map(of));
     }
     row.extend([why(resident.why), plain(&resident.command)]);

@@ -15,12 +15,19 @@ pub(crate) fn failed(error: nearq_report::Error) -> Failure {
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    print_json(&json_text(value)?)
+    print(&json_text(value)?)
 }
 
-/// A value as JSON, to be printed or written to a file by what escapes it.
-fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(value).map_err(Failure::run)? + "\n")
+/// A value as JSON that steers no terminal.
+pub(crate) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::run)? + "\n";
+    Ok(escaped_json(&text).into_owned())
+}
+
+/// A value whose keys are text, as JSON without line breaks that steers no terminal.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
+    let text = serde_json::to_string(value).expect("its keys are text");
+    escaped_json(&text).into_owned()
 }
 
 /// Writes a value as JSON to a file that the option `option` names, or prints it for `-`.
@@ -32,7 +39,7 @@ pub(crate) fn json_to(
     if path.as_os_str() == "-" {
         return json(value);
     }
-    write(option, path, &escaped_json(&json_text(value)?))
+    write(option, path, &json_text(value)?)
 }
 
 /// Whether there is a standard output, for programs that inherit it: where it is closed, they would find the `/dev/null` that the standard

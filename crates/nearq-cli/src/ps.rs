@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nearq_command::screen::{Side, columns, plain};
+use nearq_command::screen::{Side, columns, or_dash, plain};
 use nearq_control::find::Found;
 use nearq_control::protocol::{Access, Process};
 use serde::Serialize;
@@ -92,7 +92,6 @@ fn text(rows: &[Row], with_users: bool) -> String {
     let head = ["PID", "USER", "ACCESS", "QUEUES", "WORKERS", "COMMAND"].map(String::from);
     let mut cells = vec![head.to_vec()];
     cells.extend(rows.iter().map(|row| {
-        let (number, none) = (|number: u64| number.to_string(), || "-".to_owned());
         let process = row.process.as_ref();
         let access = process.map(|process| match process.control {
             Access::Off => "off",
@@ -107,9 +106,9 @@ fn text(rows: &[Row], with_users: bool) -> String {
         vec![
             row.pid.to_string(),
             plain(&row.user),
-            access.map_or_else(none, String::from),
-            runtime.map_or_else(none, |process| number(process.queues)),
-            runtime.map_or_else(none, |process| number(process.workers)),
+            or_dash(access),
+            or_dash(runtime.map(|process| process.queues)),
+            or_dash(runtime.map(|process| process.workers)),
             command,
         ]
     }));

@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nearq_command::{signals, threads};
+use nearq_command::{arguments, signals, threads};
 use nearq_control::client::{ClientError, Replies};
 use nearq_control::protocol::{self, GetProcess, TraceBatch};
 
@@ -201,11 +201,7 @@ fn some(text: &str) -> Result<u64, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number| (0.01..=1e6).contains(number));
-    let number: Option<f64> = number;
-    number
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give a number of seconds, 0.01 to 1000000".into())
+    arguments::seconds(text, [0.01, 1e6])
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_command::signals;
+use nearq_command::{arguments, signals};
 use nearq_control::client::Client;
 use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSettings};
 use nearq_report::{Progress, Watch};
@@ -265,19 +265,11 @@ fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    seconds_within(SECONDS, text)
+    arguments::seconds(text, SECONDS)
 }
 
 fn settle(text: &str) -> Result<Duration, String> {
-    seconds_within(SETTLE_SECONDS, text)
-}
-
-fn seconds_within([least, most]: [f64; 2], text: &str) -> Result<Duration, String> {
-    let number: Option<f64> = text.parse().ok();
-    number
-        .filter(|number| (least..=most).contains(number))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("give a number of seconds, {least} to {most}"))
+    arguments::seconds(text, SETTLE_SECONDS)
 }
 
 fn rounds(text: &str) -> Result<usize, String> {

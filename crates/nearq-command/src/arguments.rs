@@ -1,5 +1,7 @@
 //! Arguments: read by clap, with help that fits the terminal; those that cannot be used are refused in one line, with what is allowed.
 
+use std::time::Duration;
+
 use clap::error::ErrorKind;
 
 use crate::{Failure, laid_out, output};
@@ -61,6 +63,17 @@ pub fn refused_by(command: &clap::Command, error: &clap::Error) -> Result<(), Fa
 fn not_utf8() -> String {
     let argument = std::env::args_os().find(|argument| argument.to_str().is_none());
     format!("\"{}\"", argument.unwrap_or_default().as_encoded_bytes().escape_ascii())
+}
+
+/// A number of seconds within bounds, as an argument.
+///
+/// # Errors
+/// It is none, or out of bounds.
+pub fn seconds(text: &str, [least, most]: [f64; 2]) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("give a number of seconds, {least} to {most}"))
 }
 
 /// `nearq bench scopes`: as much of a command as there is among the arguments.

@@ -35,14 +35,6 @@ pub fn print_json(json: &str) -> Result<(), Failure> {
     print(&escaped_json(json))
 }
 
-/// Prints what need not be a text, as it is.
-///
-/// # Errors
-/// As of [`print()`].
-pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    write_to(Patient::stdout(), bytes).map(drop)
-}
-
 /// Prints to standard output; says whether there is still a reader.
 ///
 /// # Errors

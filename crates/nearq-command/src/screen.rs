@@ -50,6 +50,11 @@ pub fn pad(text: &str, columns: usize, side: Side) -> String {
     }
 }
 
+/// A text, or a dash where there is none.
+pub fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
 /// Blanks between two columns.
 pub const GAP: usize = 2;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use nearq_command::screen::{Side, pad, plain, wrapped};
+use nearq_command::screen::{Side, or_dash, pad, plain, wrapped};
 use nearq_control::protocol::{Dump, QueueDump};
 
 use super::View;
@@ -45,10 +45,10 @@ pub(super) fn homes(dump: &Dump, view: &View) -> String {
     let _ = writeln!(text, "\n{} node    at_home       away memory ]", head(columns));
     for queue in queues {
         let name = pad(&names[&queue.id], columns, Side::Left);
-        let node = queue.home.as_ref().map_or_else(
-            || "-".to_owned(),
-            |home| if home.node < 0 { "auto".to_owned() } else { home.node.to_string() },
-        );
+        let node = or_dash(queue.home.as_ref().map(|home| match home.node {
+            ..0 => "auto".to_owned(),
+            node => node.to_string(),
+        }));
         let _ = writeln!(
             text,
             "{name} {node:>4} {:>10} {:>10} {}",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use nearq_command::screen::{Side, pad, plain, time};
+use nearq_command::screen::{Side, or_dash, pad, plain, time};
 use nearq_control::protocol::{Dump, Locks};
 
 use super::text::{head, name_columns, names, title};
@@ -67,7 +67,7 @@ pub(super) fn waiting(dump: &Dump) -> String {
         writeln!(text, "{} {:>5} {:>9} {:>7} function ]", head(columns), "pool", "items", "oldest");
     for items in &dump.waiting {
         let name = plain(called(&names, items.queue_id, &items.queue));
-        let oldest = if items.oldest_ns == 0 { "-".into() } else { time(items.oldest_ns) };
+        let oldest = or_dash((items.oldest_ns != 0).then(|| time(items.oldest_ns)));
         let _ = writeln!(
             text,
             "{} {:>5} {:>9} {oldest:>7} {}{}",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use nearq_command::screen::{Side, pad, plain, time, wrapped};
+use nearq_command::screen::{Side, or_dash, pad, plain, time, wrapped};
 use nearq_control::protocol::{Dump, NodeLimit, PoolDump, QueueDump, ScopeDump};
 use nearq_control::values::{parse_cpus, show_mask};
 
@@ -243,7 +243,7 @@ pub(super) fn rescuers(dump: &Dump, view: &View) -> String {
         writeln!(text, "{} {:<wide$} {:>7} rescuer_cpus ]", head(columns), "unbound_cpus", "pid");
     for (queue, rescuer) in with {
         let name = pad(&names[&queue.id], columns, Side::Left);
-        let thread = if rescuer.thread == 0 { "-".into() } else { rescuer.thread.to_string() };
+        let thread = or_dash((rescuer.thread != 0).then_some(rescuer.thread));
         let _ = writeln!(
             text,
             "{name} {:<wide$} {thread:>7} {}",
@@ -289,10 +289,10 @@ fn limits_of(queue: &QueueDump, dump: &Dump, start: &str, by_column: bool, width
     let by_node: BTreeMap<i64, &NodeLimit> = of_nodes.map(|limit| (limit.number, limit)).collect();
     let on = |node: u64| {
         let here = i64::try_from(node).ok().and_then(|node| by_node.get(&node).copied());
-        here.map_or_else(|| "-".to_owned(), shown)
+        or_dash(here.map(shown))
     };
     let elsewhere = queue.limits.iter().find(|limit| limit.domain != "node");
-    let elsewhere = elsewhere.map_or_else(|| "-".to_owned(), shown);
+    let elsewhere = or_dash(elsewhere.map(shown));
     let inactive =
         queue.limits.iter().fold(0, |sum: u64, limit| sum.saturating_add(limit.inactive));
     let inactive = if inactive == 0 { String::new() } else { format!("inactive={inactive}") };

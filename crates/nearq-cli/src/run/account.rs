@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nearq_command::screen::{Side, columns, plain};
+use nearq_command::screen::{Side, columns, or_dash, plain};
 use nearq_home::Nodes;
 use nearq_processes::Account;
 use nearq_processes::jobs::{End, Outcome, Report, most};
@@ -29,7 +29,7 @@ const HEAD: [&str; 14] = [
 
 /// The number of a node, as the system has it.
 pub(super) fn id(index: Option<usize>, nodes: &Nodes) -> String {
-    index.map_or_else(|| "-".to_owned(), |index| nodes.get(index).id.to_string())
+    or_dash(index.map(|index| nodes.get(index).id))
 }
 
 /// `0:4,1:8`: KiB on each node.
@@ -84,11 +84,11 @@ pub(super) fn table(
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(reports.iter().map(|report| row(report, nodes)));
     let mut text = columns(&SIDES, &rows);
-    let sum = |of: fn(&Report) -> Duration| reports.iter().map(of).sum::<Duration>().as_secs_f64();
+    let sum = |of: fn(&Report) -> Duration| seconds(reports.iter().map(of).sum());
     text += &format!(
-        "{}, {:.2} s; user {:.2} s, system {:.2} s\n",
+        "{}, {} s; user {} s, system {} s\n",
         counts(outcome),
-        outcome.elapsed.as_secs_f64(),
+        seconds(outcome.elapsed),
         sum(|report| report.user),
         sum(|report| report.system),
     );
@@ -111,10 +111,7 @@ fn counts(outcome: &Outcome) -> String {
 
 fn row(report: &Report, nodes: &Nodes) -> Vec<String> {
     let account = report.account.as_ref();
-    let count = |count: fn(&Account) -> u32| {
-        account.map_or_else(|| "-".to_owned(), |account| count(account).to_string())
-    };
-    let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
+    let count = |count: fn(&Account) -> u32| or_dash(account.map(count));
     let command = plain(&String::from_utf8_lossy(&report.command));
     let command = if command.chars().count() > SHOWN {
         command.chars().take(SHOWN - 3).chain("...".chars()).collect()
@@ -130,13 +127,18 @@ fn row(report: &Report, nodes: &Nodes) -> Vec<String> {
         seconds(report.system),
         seconds(report.elapsed),
         size(report.max_rss_kib),
-        account.map_or_else(|| "-".to_owned(), |account| sizes(account, nodes)),
+        or_dash(account.map(|account| sizes(account, nodes))),
         count(|account| account.migrations),
         count(|account| account.let_out),
         count(|account| account.brought_home),
         end(report),
         command,
     ]
+}
+
+/// Seconds as the tables have them.
+pub(super) fn seconds(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64())
 }
 
 /// `0:4K 1:12M`.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nearq_command::screen::{is_steered, plain};
+use nearq_command::screen::{is_steered, or_dash, plain};
 use nearq_command::{Patient, file};
 use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
@@ -306,7 +306,7 @@ fn line(report: &Report, nodes: &Nodes) -> Vec<u8> {
     line.extend(report.command.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
     let account = report.account.as_ref();
     let id = |index: Option<usize>| account::id(index, nodes);
-    let memory = account.map_or_else(|| "-".to_owned(), |account| account::memory(account, nodes));
+    let memory = or_dash(account.map(|account| account::memory(account, nodes)));
     let counts = account.map(|account| [account.migrations, account.let_out, account.brought_home]);
     let [migrations, let_out, brought_home] = counts.unwrap_or_default();
     let end = format!(

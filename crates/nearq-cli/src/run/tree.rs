@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 use std::{env, fs};
 
 use nearq_command::screen::{Side, columns};
@@ -12,6 +11,7 @@ use nearq_processes::tree::{self, Choose, Summary};
 use nearq_topology::CpuSet;
 use serde_json::{Value, json};
 
+use super::account::seconds;
 use crate::output::{self, Failure};
 
 /// The library's file.
@@ -85,7 +85,10 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
             output::print_aside(&text(nodes, summary));
         }
         if let Some(path) = &options.json {
-            write(path, &value(nodes, summary));
+            // With `-` on standard output, behind what the command has printed.
+            if let Err(failure) = output::json_to("--json", path, &value(nodes, summary)) {
+                failure.report("nearq");
+            }
         }
     };
     match tree.run(&say, report) {
@@ -170,10 +173,6 @@ fn text(nodes: &Nodes, summary: &Summary) -> String {
     text
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.2}", time.as_secs_f64())
-}
-
 /// What happened, for programs.
 fn value(nodes: &Nodes, summary: &Summary) -> Value {
     let homes: Vec<Value> = nodes
@@ -208,21 +207,10 @@ fn value(nodes: &Nodes, summary: &Summary) -> Value {
     })
 }
 
-/// With `-` on standard output, behind what the command has printed.
-fn write(path: &Path, value: &Value) {
-    let done = if path.as_os_str() == "-" {
-        output::json(value)
-    } else {
-        output::write("--json", path, &format!("{value:#}\n"))
-    };
-    if let Err(failure) = done {
-        failure.report("nearq");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_summary_says_what_happened_and_no_more() {

@@ -218,7 +218,7 @@ impl Column {
             (false, _, Some(rate)) => format::rate(rate),
             _ => "-".to_owned(),
         };
-        let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), screen::time);
+        let time = |time: Option<u64>| screen::or_dash(time.map(screen::time));
         let (total, rate) = (&row.total, &row.per_second);
         match self.field {
             Field::Name => screen::plain(&row.name),

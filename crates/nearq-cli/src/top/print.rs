@@ -1,6 +1,5 @@
 //! For scripts: the table as text, or lines of JSON.
 
-use nearq_command::output::escaped_json;
 use nearq_command::screen::{self, Side};
 use nearq_control::protocol::Process;
 use serde::Serialize;
@@ -8,6 +7,7 @@ use serde::Serialize;
 use super::columns::{COLUMNS, Column};
 use super::model::{Model, Pod, Row, Whole};
 use super::state::{Filter, Sort, arranged};
+use crate::output::json_line;
 
 /// The table, with all columns, as wide as they are.
 pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
@@ -44,8 +44,7 @@ pub(super) fn json(
     let queues = arranged(model, filter, sort, false);
     let line =
         Line { pid, command: &process.command, whole: &model.whole, queues, pods: &model.pods };
-    let text = serde_json::to_string(&line).expect("numbers and text can be written");
-    escaped_json(&text).into_owned() + "\n"
+    json_line(&line) + "\n"
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use nearq_command::output::escaped_json;
 use nearq_control::protocol::{TraceBatch, TraceEvent, TraceKind};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::names::Names;
+use crate::output::json_line;
 
 /// Items that were queued and have not begun, at most, that are remembered for the end.
 const MOST_WAITING: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
@@ -79,8 +79,7 @@ pub(super) const BEGINNING: &str = "{\"traceEvents\":[\n";
 
 /// The text of a file after its events; `about` says how the trace came about.
 pub(super) fn ending(about: &BTreeMap<&'static str, Value>) -> String {
-    let about = serde_json::to_string(about).expect("its keys are text");
-    let about = escaped_json(&about);
+    let about = json_line(about);
     format!("\n],\"displayTimeUnit\":\"ns\",\"otherData\":{about}}}\n")
 }
 
@@ -306,7 +305,7 @@ impl Chrome {
         if !std::mem::replace(&mut self.empty, false) {
             text.push_str(",\n");
         }
-        text.push_str(&escaped_json(&serde_json::to_string(event).expect("its keys are text")));
+        text.push_str(&json_line(event));
     }
 }
 

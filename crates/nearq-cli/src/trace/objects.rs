@@ -1,10 +1,10 @@
 //! Events as JSON, one object a line, for other programs.
 
-use nearq_command::output::escaped_json;
 use nearq_control::protocol::{TraceEvent, TraceKind};
 use serde::Serialize;
 
 use super::names::Names;
+use crate::output::json_line;
 
 #[derive(Serialize)]
 struct Object<'e> {
@@ -60,8 +60,7 @@ pub(super) fn share(at_ns: u64, dropped: u64, every: u64) -> String {
 }
 
 fn text(object: &impl Serialize) -> String {
-    let json = serde_json::to_string(object).expect("its keys are text and its numbers whole");
-    escaped_json(&json).into_owned() + "\n"
+    json_line(object) + "\n"
 }
 
 #[cfg(test)]

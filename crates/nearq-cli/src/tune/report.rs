@@ -1,6 +1,7 @@
 //! What is said at the end: a table, what follows from it, and the same as JSON in the shape of the experiments.
 
-use nearq_command::screen::plain;
+use nearq_command::screen::{or_dash, plain};
+use nearq_processes::jobs::quote;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Environment, HERE, Report, Table, rounded};
 use serde_json::{Value, json};
@@ -67,9 +68,11 @@ impl Facts<'_> {
             for (.., value) in COLUMNS {
                 let values = self.rounds.of(number, value);
                 let cell = median(&values).zip(spread(&values));
-                cells.push(cell.map_or("-".into(), |(middle, spread)| {
-                    format!("{} ±{}", rounded(middle), rounded(spread))
-                }));
+                cells.push(or_dash(
+                    cell.map(|(middle, spread)| {
+                        format!("{} ±{}", rounded(middle), rounded(spread))
+                    }),
+                ));
             }
             table.row(cells);
         }
@@ -210,11 +213,9 @@ fn chance(part: f64) -> String {
 
 /// An argument as a shell takes it: `#` begins a remark, for example.
 fn quoted(argument: &str) -> String {
-    let simple = |c: char| c.is_alphanumeric() || "_-./:@%+=".contains(c);
-    if !argument.is_empty() && argument.chars().all(simple) {
-        return argument.to_owned();
-    }
-    format!("'{}'", plain(argument).replace('\'', r"'\''"))
+    let mut word = Vec::new();
+    quote(plain(argument).as_bytes(), &mut word);
+    String::from_utf8_lossy(&word).into_owned()
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn counts<'a>(row: &Row) -> Vec<Cells<'a>> {
 fn times(row: &Row, area: Rect, buffer: &mut Buffer) {
     let line = |name: &str, times: &Times| {
         let Times { p50_ns, p90_ns, p99_ns, max_ns, .. } = times;
-        let time = |time: &Option<u64>| time.map_or_else(|| "-".to_owned(), screen::time);
+        let time = |time: &Option<u64>| screen::or_dash(time.map(screen::time));
         paint::row(name, [p50_ns, p90_ns, p99_ns, max_ns].map(time))
     };
     let lines = [line("wait", &row.wait), line("run", &row.run)];
