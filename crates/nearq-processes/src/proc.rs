@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const LONGEST: u64 = 64 << 10;
 /// Bytes that are read of `status`: with all groups that a process can have it is three quarters of that.
 pub const LONGEST_STATUS: u64 = 1 << 20;
 /// Bytes that are read of `environ`. The kernel starts no program with more, but a program can have any part of its memory shown there.
-pub const LONGEST_ENVIRONMENT: u64 = 8 << 20;
+const LONGEST_ENVIRONMENT: u64 = 8 << 20;
 /// Bytes that are read of a command line, which is shown.
 pub const LONGEST_COMMAND: u64 = 4 << 10;
 /// Bytes that are read of the lists of a process's mappings, of which there are 65,530 at most unless the system allows more.
@@ -192,6 +192,11 @@ pub fn thread_clock(process: u32, thread: u32) -> Option<Clock> {
     parse_clock(&read(format!("/proc/{process}/task/{thread}/schedstat"), LONGEST)?)
 }
 
+/// The variables of a process, each with a zero byte behind it. One that has ended, and that nobody has waited for, has none.
+pub(crate) fn environment(process: u32) -> io::Result<Vec<u8>> {
+    read_bytes(format!("/proc/{process}/environ"), LONGEST_ENVIRONMENT)
+}
+
 /// The threads of a process; none if it is gone.
 pub fn threads(process: u32) -> Vec<u32> {
     numbers(&format!("/proc/{process}/task"))
@@ -256,7 +261,7 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> Option<String> {
 }
 
 /// The same as it is.
-pub(crate) fn read_bytes(path: impl AsRef<Path>, most: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_bytes(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -146,8 +146,7 @@ fn of_run(wanted: &str, session: u32) -> Vec<(u32, OwnedFd)> {
         // First the descriptor, then the look: what is looked at is what it stands for, or it has ended.
         let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
         // A zombie has no environment any more.
-        let environ = format!("/proc/{pid}/environ");
-        let environment = proc::read_bytes(environ, proc::LONGEST_ENVIRONMENT).ok()?;
+        let environment = proc::environment(pid).ok()?;
         let is_of_run = environment.split(|&byte| byte == 0).any(|one| one == wanted.as_bytes());
         (is_of_run && proc::stat(pid)?.session == session).then_some((pid, process))
     };

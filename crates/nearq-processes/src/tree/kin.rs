@@ -25,10 +25,7 @@ pub(crate) enum Knows {
 
 /// What a process was told, of the tree whose table has that token.
 pub(crate) fn knows(process: u32, token: u64) -> Knows {
-    let environ = format!("/proc/{process}/environ");
-    let Ok(environment) = proc::read_bytes(environ, proc::LONGEST_ENVIRONMENT) else {
-        return Knows::Secret;
-    };
+    let Ok(environment) = proc::environment(process) else { return Knows::Secret };
     if environment.is_empty() {
         return Knows::Secret;
     }
