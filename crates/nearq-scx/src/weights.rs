@@ -145,8 +145,7 @@ impl fmt::Display for Legend {
         let usual = Weights::default();
         let lines = ALL.each_ref().map(|weight| {
             let text = format!("{}: {}", weight.text(weight.get(&usual)), weight.about);
-            let words: Vec<String> = text.split(' ').map(String::from).collect();
-            wrapped(&format!("  {:<19}", weight.name), &words, 80)
+            wrapped(&format!("  {:<19}", weight.name), text.split(' '), 80)
         });
         f.write_str(lines.concat().trim_end())
     }
