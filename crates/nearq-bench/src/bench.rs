@@ -4,12 +4,11 @@ use crate::{failed, nearq};
 use clap::{Args, Subcommand};
 use nearq_command::{Failure, output};
 use nearq_experiments::{
-    BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, LockOptions,
-    NumaOptions, ScopesOptions,
+    BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, LockOptions, NumaOptions,
+    ScopesOptions,
 };
-use nearq_report::{Error, HERE, Machine, Outputs, Progress, Report, Target};
+use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
-use std::time::Duration;
 
 const SCOPES_EXAMPLES: &str = "\
 Issuers generate 32 KiB blocks, queue their encryption (AES-256-XTS), write them to a store, read them back, queue
@@ -150,22 +149,22 @@ Examples:
 pub(crate) enum Experiment {
     /// Encrypt, store and verify blocks under every affinity scope: throughput and CPU use
     #[command(after_help = SCOPES_EXAMPLES)]
-    Scopes(Scopes),
+    Scopes(ScopesOptions),
     /// Queue items that do nothing: time per item and latency, beside other pools
     #[command(after_help = DISPATCH_EXAMPLES)]
-    Dispatch(Dispatch),
+    Dispatch(DispatchOptions),
     /// Items that compute and items that sleep: how long until all is done, beside other pools
     #[command(after_help = BLOCKING_EXAMPLES)]
-    Blocking(Blocking),
+    Blocking(BlockingOptions),
     /// Queue an item where 3000 threads want the CPU: how long a normal and a high-priority one wait
     #[command(after_help = HIGHPRI_EXAMPLES)]
-    Highpri(Highpri),
+    Highpri(HighpriOptions),
     /// One lock that many threads want: throughput, fairness and waits, beside other locks
     #[command(after_help = LOCK_EXAMPLES)]
-    Lock(Lock),
+    Lock(LockOptions),
     /// Tasks that walk over memory, with and without home nodes: how long, and where they run
     #[command(after_help = HOME_EXAMPLES)]
-    Home(Home),
+    Home(HomeOptions),
     /// A process of `home` on this machine, started by that alone
     #[command(hide = true)]
     HomeChild(HomeChild),
@@ -174,195 +173,7 @@ pub(crate) enum Experiment {
     Redraw(Redraw),
     /// A job of many compilations as items and as processes: scope system against numa, without and with homes
     #[command(after_help = NUMA_EXAMPLES)]
-    Numa(Numa),
-}
-
-/// What every experiment can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Shared {
-    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
-    #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
-    on: String,
-
-    /// A short run, of some 30 seconds on an idle machine; its figures say less
-    #[arg(long)]
-    quick: bool,
-
-    /// Also show the goals of the nearq project, and whether this run reached them, if it is large enough to tell
-    #[arg(long)]
-    goals: bool,
-
-    /// How often everything is run, 1 to 1000
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    runs: Option<usize>,
-
-    /// How long a run lasts, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
-    duration: Option<Duration>,
-
-    /// Write the numbers as JSON into a file; `-` is standard output, and the table goes to standard error then
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<PathBuf>,
-
-    /// Draw a picture into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
-
-/// What `nearq bench scopes` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Scopes {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Store blocks here instead of in memory: a new or empty file, or a block device, WHICH IS OVERWRITTEN
-    #[arg(long, value_name = "PATH")]
-    file: Option<PathBuf>,
-
-    /// One load with so many issuers, 1 to 4096, instead of the published three
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    issuers: Option<usize>,
-
-    /// Blocks in flight for each issuer, 1 to 4096
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    in_flight: Option<usize>,
-
-    /// On a simulated machine: what a block's items cost, in percent of its issuer's work, 1 to 100000; 400 if not given
-    #[arg(long, value_name = "PERCENT", value_parser = number, allow_negative_numbers = true)]
-    item_work: Option<usize>,
-
-    /// On a simulated machine: a woken thread looks for an idle CPU under its last-level cache alone, not in its node
-    #[arg(long)]
-    wake_within_cache: bool,
-}
-
-/// What `nearq bench dispatch` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Dispatch {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Single items of each idle round, 1 to 100000
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    idle_samples: Option<usize>,
-
-    /// Items of each issuer where there is one on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    items: Option<usize>,
-}
-
-/// What `nearq bench blocking` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Blocking {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Items of a run, 1 to 10000000; 40000 if not given. With --detection: blocks of a round
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    items: Option<usize>,
-
-    /// Microseconds that an item computes, 1 to 1000000; 50 if not given
-    #[arg(long, value_name = "US", value_parser = number, allow_negative_numbers = true)]
-    item_us: Option<usize>,
-
-    /// One item in so many is blocked; 32 if not given
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    every: Option<usize>,
-
-    /// How long it is blocked, in milliseconds, 1 to 10000; 20 if not given
-    #[arg(long, value_name = "MS", value_parser = number, allow_negative_numbers = true)]
-    sleep_ms: Option<usize>,
-
-    /// Workers, and CPUs, of every pool, 1 to the CPUs of the machine; 2 if not given
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    workers: Option<usize>,
-
-    /// Only one way to be blocked: `sleep`, `futex`, `pipe` or `disk`
-    #[arg(long, value_name = "WAY")]
-    way: Option<String>,
-
-    /// Where the file of 64 MiB is made that is read; the folder for temporary files if not given
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
-
-    /// Leave the other pools out
-    #[arg(long)]
-    ours: bool,
-
-    /// How soon a blocked worker is noticed and what that costs, instead
-    #[arg(long, conflicts_with_all = ["duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
-    detection: bool,
-}
-
-/// What `nearq bench highpri` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Highpri {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given, 1000 with --quick
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    threads: Option<usize>,
-
-    /// How often the item is queued, in milliseconds, 0.1 to 10000; 4 if not given, a jiffy at 250 Hz
-    #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
-    interval: Option<Duration>,
-}
-
-/// What `nearq bench lock` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Lock {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Threads that want the lock, 1 to 4096, several numbers with commas between them; 1,2,4,8,16,32,48,64 if not given
-    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
-    writers: Option<Vec<usize>>,
-
-    /// How long they hold it: `short`, `long` or `both`; both if not given, short with --quick. For torture only
-    #[arg(long, value_name = "SECTION")]
-    section: Option<String>,
-
-    /// Where they are pinned: `compact` fills one cache after the other, `spread` goes round them; compact if not given
-    #[arg(long, value_name = "PLACE")]
-    place: Option<String>,
-
-    /// What they do: `torture`, `epoll`, `shared-file` or `shared-dir`; torture if not given
-    #[arg(long, value_name = "SHAPE")]
-    shape: Option<String>,
-
-    /// Nanoseconds that each computes between two acquisitions, 0 to 1000000; 100 if not given
-    #[arg(long, value_name = "NS", value_parser = number, allow_negative_numbers = true)]
-    outside: Option<usize>,
-}
-
-/// What `nearq bench home` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Home {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// One scenario alone: `numa-test`, `displace` or `overload`
-    #[arg(long, value_name = "SCENARIO")]
-    scenario: Option<String>,
-
-    /// Tasks of numa-test, 1 to 4096, several numbers with commas between them; half, once, twice and four times the CPUs if not given
-    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
-    tasks: Option<Vec<usize>>,
-
-    /// Elements of a task of numa-test, of 20 bytes each, 1000 to 1000000000; the document's 2000000, or four times a core's share of the
-    /// last-level cache, if that is more, but half of the free memory at most
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    problem_size: Option<usize>,
-
-    /// Passes of a task of numa-test, 1 to 1000000; 100 if not given
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    passes: Option<usize>,
-
-    /// Scheduler of the kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
-    /// for all rows. stock if not given
-    #[arg(long, value_name = "SCHEDULER")]
-    scheduler: Option<String>,
+    Numa(NumaOptions),
 }
 
 /// What `nearq bench home` tells its processes.
@@ -386,121 +197,35 @@ pub(crate) struct Redraw {
     goals: bool,
 }
 
-/// What `nearq bench numa` can be told.
-#[derive(Args, Debug)]
-pub(crate) struct Numa {
-    #[command(flatten)]
-    shared: Shared,
-
-    /// Files of the job, 1 to 100000; 12 for each CPU if not given, 3 or fewer with --quick
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    files: Option<usize>,
-
-    /// Files at a time, 1 to 4096; 20 for 12 CPUs if not given, as in the document
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    jobs: Option<usize>,
-
-    /// What is done with each: `compile` or `compress`; compile if not given and there is a C compiler
-    #[arg(long, value_name = "KIND")]
-    kind: Option<String>,
-
-    /// Where a folder for the files is made; the folder for temporary files if not given
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
-}
-
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
+    use nearq_experiments::{blocking, dispatch, highpri, home, lock, numa, scopes};
     match experiment {
         Experiment::Scopes(options) => {
-            let given = ScopesOptions {
-                common: options.shared.common(),
-                file: options.file.clone(),
-                issuers: options.issuers,
-                in_flight: options.in_flight,
-                item_percent: options.item_work,
-                wake_within_cache: options.wake_within_cache,
-            };
-            options.shared.run(|progress| nearq_experiments::scopes(&given, progress))
+            report(&options.common.outputs, |progress| scopes(options, progress))
         }
         Experiment::Dispatch(options) => {
-            let given = DispatchOptions {
-                common: options.shared.common(),
-                idle_samples: options.idle_samples,
-                items: options.items,
-            };
-            options.shared.run(|progress| nearq_experiments::dispatch(&given, progress))
+            report(&options.common.outputs, |progress| dispatch(options, progress))
         }
         Experiment::Blocking(options) => {
-            let reads = options.way.as_ref().is_none_or(|way| way == "disk");
-            means_something("--folder", options.folder.is_some(), reads, "--way disk")?;
-            let given = BlockingOptions {
-                common: options.shared.common(),
-                items: options.items,
-                item_us: options.item_us,
-                every: options.every,
-                sleep_ms: options.sleep_ms,
-                workers: options.workers,
-                way: options.way.clone(),
-                folder: options.folder.clone(),
-                ours: options.ours,
-                detection: options.detection,
-            };
-            options.shared.run(|progress| nearq_experiments::blocking(&given, progress))
+            report(&options.common.outputs, |progress| blocking(options, progress))
         }
         Experiment::Highpri(options) => {
-            let given = HighpriOptions {
-                common: options.shared.common(),
-                threads: options.threads,
-                interval: options.interval,
-            };
-            options.shared.run(|progress| nearq_experiments::highpri(&given, progress))
+            report(&options.common.outputs, |progress| highpri(options, progress))
         }
         Experiment::Lock(options) => {
-            let given = LockOptions {
-                common: options.shared.common(),
-                writers: options.writers.clone(),
-                section: options.section.clone(),
-                place: options.place.clone(),
-                shape: options.shape.clone(),
-                outside_ns: options.outside,
-            };
-            options.shared.run(|progress| nearq_experiments::lock(&given, progress))
+            report(&options.common.outputs, |progress| lock(options, progress))
         }
         Experiment::Home(options) => {
-            let walks = options.scenario.as_ref().is_none_or(|scenario| scenario == "numa-test");
-            for (option, is_given) in [
-                ("--tasks", options.tasks.is_some()),
-                ("--problem-size", options.problem_size.is_some()),
-                ("--passes", options.passes.is_some()),
-            ] {
-                means_something(option, is_given, walks, "--scenario numa-test")?;
-            }
-            let given = HomeOptions {
-                common: options.shared.common(),
-                scenario: options.scenario.clone(),
-                tasks: options.tasks.clone(),
-                problem_size: options.problem_size,
-                passes: options.passes,
-                scheduler: options.scheduler.clone(),
-                program: None,
-            };
-            options.shared.run(|progress| nearq_experiments::home(&given, progress))
+            report(&options.common.outputs, |progress| home(options, progress))
         }
         Experiment::HomeChild(child) => {
-            output::print(&nearq_experiments::home::Child::run(&child.what).map_err(failed)?)
+            output::print(&home::Child::run(&child.what).map_err(failed)?)
         }
         Experiment::Redraw(options) => options.run(),
         Experiment::Numa(options) => {
-            let given = NumaOptions {
-                common: options.shared.common(),
-                files: options.files,
-                jobs: options.jobs,
-                kind: options.kind.clone(),
-                folder: options.folder.clone(),
-                command: nearq::program(),
-            };
-            options.shared.run(|progress| nearq_experiments::numa(&given, progress))
+            let options = NumaOptions { command: nearq::program(), ..options.clone() };
+            report(&options.common.outputs, |progress| numa(&options, progress))
         }
     }
 }
@@ -512,68 +237,19 @@ impl Redraw {
             wrong(format!("cannot be read: {error}; give a file that --json wrote"))
         })?;
         let mut report = Report::from_json(&text).map_err(|error| wrong(error.to_string()))?;
-        let outputs = Outputs::open(None, Some(&self.svg)).map_err(failed)?;
+        let outputs = Outputs { json: None, svg: Some(self.svg.clone()) };
+        outputs.check().map_err(failed)?;
         report.svg = nearq_experiments::redraw(&report, self.goals).map_err(failed)?;
         outputs.write(&report).map_err(failed)
     }
 }
 
-impl Shared {
-    fn common(&self) -> Common {
-        Common {
-            machine: self.on.clone(),
-            quick: self.quick,
-            goals: self.goals,
-            runs: self.runs,
-            duration: self.duration,
-        }
-    }
-
-    /// Runs an experiment, with its outputs opened first: what cannot be written is refused before the wait.
-    fn run(
-        &self,
-        experiment: impl FnOnce(&Progress) -> Result<Report, Error>,
-    ) -> Result<(), Failure> {
-        let json = self.json.as_ref().map(|path| match path.as_os_str().to_str() {
-            Some("-") => Target::Stdout,
-            _ => Target::File(path.clone()),
-        });
-        let outputs = Outputs::open(json.as_ref(), self.svg.as_deref()).map_err(failed)?;
-        let report = experiment(&Progress::stderr()).map_err(failed)?;
-        outputs.write(&report).map_err(failed)
-    }
-}
-
-/// Refuses an option that would do nothing beside another one.
-fn means_something(
-    option: &str,
-    is_given: bool,
-    is_used: bool,
-    needed: &str,
+/// Runs an experiment. What cannot be written is refused before the wait.
+pub(crate) fn report(
+    outputs: &Outputs,
+    experiment: impl FnOnce(&Progress) -> Result<Report, Error>,
 ) -> Result<(), Failure> {
-    if is_given && !is_used {
-        return Err(Failure::input(format!(
-            "{option}: only {needed} uses it; leave one of the two out"
-        )));
-    }
-    Ok(())
-}
-
-/// A number; the experiment knows the limits.
-fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "give a whole number, 1 or more".into())
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: Option<f64> = text.parse().ok();
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give a number of seconds, 0.01 to 3600".into())
-}
-
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    let milliseconds: Option<f64> = text.parse().ok();
-    milliseconds
-        .and_then(|number| Duration::try_from_secs_f64(number / 1000.0).ok())
-        .ok_or_else(|| "give a number of milliseconds, 0.1 to 10000".into())
+    outputs.check().map_err(failed)?;
+    let report = experiment(&Progress::stderr()).map_err(failed)?;
+    outputs.write(&report).map_err(failed)
 }

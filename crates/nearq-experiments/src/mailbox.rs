@@ -9,7 +9,7 @@
 //! kernel rings the same bell when a transfer ends.
 
 use crate::Error;
-use crate::host::{Bell as _, Host};
+use crate::harness::{Bell as _, Host};
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What holds of every experiment: goals are shown where they are asked for, what is too small is not judged, and pictures have their warnings.
 
-use crate::options::tests::AnySize;
+use crate::harness::options::tests::AnySize;
 use crate::{
     BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, LockOptions,
     NumaOptions, ScopesOptions,
@@ -58,7 +58,8 @@ const SHARDS: (&str, &str, Small) = ("l3:1 core:12", "shards", |common, progress
 fn run((machine, _, small): &(&str, &str, Small), goals: bool) -> Report {
     let duration = Some(Duration::from_millis(10));
     let machine = (*machine).to_owned();
-    let common = Common { machine, quick: true, goals, runs: Some(1), duration };
+    let common =
+        Common { machine, quick: true, goals, runs: Some(1), duration, ..Common::default() };
     small(common, &Progress::hidden()).expect("it ends")
 }
 

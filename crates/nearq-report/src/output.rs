@@ -2,6 +2,8 @@
 //! is refused at once and not after minutes; they change only when there is a result.
 
 use crate::{Error, Report};
+use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use nearq_command::{Failure, file, output};
 use std::path::{Path, PathBuf};
 
@@ -14,40 +16,37 @@ pub enum Target {
     File(PathBuf),
 }
 
-impl Target {
-    /// Reads a command's argument: `-` is standard output.
-    pub fn parse(argument: &str) -> Self {
-        if argument == "-" { Self::Stdout } else { Self::File(argument.into()) }
+impl From<PathBuf> for Target {
+    /// A command's argument: `-` is standard output.
+    fn from(argument: PathBuf) -> Self {
+        if argument.as_os_str() == "-" { Self::Stdout } else { Self::File(argument) }
     }
 }
 
 /// Where a report is to be written to.
-#[derive(Debug)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
-    json: Option<Target>,
-    svg: Option<PathBuf>,
+    /// Write the numbers as JSON into a file; `-` is standard output, and the table goes to standard error then
+    #[arg(long, value_name = "FILE|-", value_parser = PathBufValueParser::new().map(Target::from))]
+    pub json: Option<Target>,
+
+    /// Draw a picture into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }
 
 impl Outputs {
     /// Refuses what cannot be written.
-    pub fn open(json: Option<&Target>, svg: Option<&Path>) -> Result<Self, Error> {
-        if let Some(Target::File(path)) = json {
+    pub fn check(&self) -> Result<(), Error> {
+        if let Some(Target::File(path)) = &self.json {
             probe("--json", path)?;
         }
-        if let Some(path) = svg {
-            probe("--svg", path)?;
-        }
-        Ok(Self { json: json.cloned(), svg: svg.map(PathBuf::from) })
-    }
-
-    /// Whether standard output is taken by the JSON.
-    pub fn json_on_stdout(&self) -> bool {
-        matches!(self.json, Some(Target::Stdout))
+        self.svg.as_ref().map_or(Ok(()), |path| probe("--svg", path))
     }
 
     /// Writes the JSON and the picture, and prints the tables. What cannot be written is no reason to lose the others.
-    pub fn write(self, report: &Report) -> Result<(), Error> {
-        let printed = if self.json_on_stdout() {
+    pub fn write(&self, report: &Report) -> Result<(), Error> {
+        let printed = if self.json == Some(Target::Stdout) {
             output::print_aside(&report.text);
             Ok(())
         } else {
@@ -59,7 +58,8 @@ impl Outputs {
             Some(Target::Stdout) => output::print_json(&json()).map_err(failed),
             Some(Target::File(path)) => replace(path, &output::escaped_json(&json())),
         };
-        let drawn = self.svg.map_or(Ok(()), |path| replace(&path, &output::page(&report.svg)));
+        let drawn =
+            self.svg.as_ref().map_or(Ok(()), |path| replace(path, &output::page(&report.svg)));
         printed.and(written).and(drawn)
     }
 }
@@ -95,14 +95,18 @@ mod tests {
         }
     }
 
+    fn outputs(json: Option<&str>, svg: Option<&Path>) -> Outputs {
+        let json = json.map(|path| Target::from(PathBuf::from(path)));
+        Outputs { json, svg: svg.map(PathBuf::from) }
+    }
+
     fn path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("nearq-output-{name}-{}", std::process::id()))
     }
 
     #[test]
     fn a_path_that_cannot_be_written_is_refused_by_name_before_the_run() {
-        let missing = Target::File("/no such folder/out.json".into());
-        let error = Outputs::open(Some(&missing), None).unwrap_err();
+        let error = outputs(Some("/no such folder/out.json"), None).check().unwrap_err();
         assert_eq!(error.exit_status(), 2);
         assert!(error.to_string().contains("--json /no such folder/out.json"), "{error}");
         assert!(!error.to_string().contains('\n'));
@@ -112,9 +116,9 @@ mod tests {
     fn a_file_keeps_its_contents_until_there_is_a_result() {
         let path = path("kept");
         fs::write(&path, "a much longer text than the new picture").unwrap();
-        drop(Outputs::open(None, Some(&path)).unwrap());
+        outputs(None, Some(&path)).check().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a much longer text than the new picture");
-        Outputs::open(None, Some(&path)).unwrap().write(&report()).unwrap();
+        outputs(None, Some(&path)).write(&report()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "<svg>new</svg>");
         fs::remove_file(&path).unwrap();
     }
@@ -122,16 +126,15 @@ mod tests {
     #[test]
     fn a_new_file_is_made_only_with_a_result() {
         let path = path("removed");
-        let outputs = Outputs::open(Some(&Target::File(path.clone())), None).unwrap();
-        drop(outputs);
+        outputs(path.to_str(), None).check().unwrap();
         assert!(!path.exists());
     }
 
     #[test]
     fn a_full_disk_is_named_and_the_other_file_is_written() {
         let svg = path("other");
-        let full = Target::File("/dev/full".into());
-        let outputs = Outputs::open(Some(&full), Some(&svg)).unwrap();
+        let outputs = outputs(Some("/dev/full"), Some(&svg));
+        outputs.check().unwrap();
         let error = outputs.write(&report()).unwrap_err();
         assert_eq!(error.exit_status(), 1);
         assert!(error.to_string().starts_with("/dev/full: cannot be written: "), "{error}");
@@ -147,8 +150,7 @@ mod tests {
             svg: "<svg>\u{9b}31m</svg>".into(),
             ..report()
         };
-        let target = Target::File(json.clone());
-        Outputs::open(Some(&target), Some(&svg)).unwrap().write(&report).unwrap();
+        outputs(json.to_str(), Some(&svg)).write(&report).unwrap();
         let text = fs::read_to_string(&json).unwrap();
         assert!(text.contains(r"a\u001b[2J\u009bb\u202e"), "{text}");
         assert_eq!(fs::read_to_string(&svg).unwrap(), "<svg>\u{fffd}31m</svg>");
@@ -158,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_dash_is_standard_output() {
-        assert_eq!(Target::parse("-"), Target::Stdout);
-        assert_eq!(Target::parse("./-"), Target::File("./-".into()));
+        let target = |path: &str| Target::from(PathBuf::from(path));
+        assert_eq!(target("-"), Target::Stdout);
+        assert_eq!(target("./-"), Target::File("./-".into()));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::contestant::{Plan, Sample, Since};
 use super::items::Items;
-use super::stage::Stage;
 use super::ways::Block;
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::Arc;
@@ -26,8 +26,15 @@ pub struct Bare {
     pub ideal: Duration,
 }
 
+impl Bare {
+    /// A sample that says nothing of the ideal.
+    pub(super) fn without(sample: Sample) -> Self {
+        Self { sample, ideal: Duration::ZERO }
+    }
+}
+
 /// Does all the computing on as many threads as workers, each on a CPU of its own and with its share of the items.
-pub(super) fn measure<P: Stage>(plan: &Plan) -> Result<Bare, Error> {
+pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
     let workers = plan.workers;
     let body = || {
         let used = Arc::new(P::AtomicU64::new(0));
@@ -58,7 +65,7 @@ pub(super) fn measure<P: Stage>(plan: &Plan) -> Result<Bare, Error> {
 
 /// Runs all items on so many threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nobody
 /// need notice anything: what this takes longer than the ideal is the system's scheduler's, and no pool can do without that.
-pub(super) fn measure_enough<P: Stage>(
+pub(super) fn measure_enough<P: Host>(
     plan: &Plan,
     block: &Arc<dyn Block>,
 ) -> Result<Sample, Error> {
@@ -106,7 +113,7 @@ fn enough(plan: &Plan) -> usize {
 mod tests {
     use super::*;
     use crate::Machine;
-    use crate::simulated::simulate;
+    use crate::harness::simulate;
     use nearq_platform::{Linux, Platform as _};
     use nearq_sim::Sim;
 
@@ -126,7 +133,7 @@ mod tests {
     fn the_ideal_is_never_longer_than_what_it_took() {
         let cpus = Linux::affinity(Linux::current_thread()).unwrap();
         let plan = plan(cpus.iter().take(2).collect(), 20_000);
-        let Bare { sample, ideal } = measure::<Linux>(&plan).unwrap();
+        let Bare { sample, ideal } = measure_bare::<Linux>(&plan).unwrap();
         assert!(ideal > Duration::ZERO && ideal <= sample.elapsed, "{ideal:?}, {sample:?}");
     }
 
@@ -136,7 +143,7 @@ mod tests {
             let machine = Machine::named(machine).unwrap();
             let plan = plan(CpuSet::parse_list(cpus).unwrap(), 50_000);
             let nominal = plan.item.as_secs_f64() * 101.0 / 2.0;
-            let run = move || measure::<Sim>(&plan);
+            let run = move || measure_bare::<Sim>(&plan);
             let ended = simulate(&machine, 0, Duration::from_secs(1), run).unwrap();
             ended.result.unwrap().ideal.as_secs_f64() / nominal
         };

@@ -1,9 +1,9 @@
 //! Those who take part, and one run of one of them.
 
 use super::items::Items;
-use super::stage::Stage;
 use super::ways::Block;
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::Instant;
 use nearq_topology::CpuSet;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Sample {
 }
 
 /// One row of a table.
-pub trait Contestant<P: Stage> {
+pub trait Contestant<P: Host> {
     /// The row's name.
     fn row(&self) -> &'static str;
 
@@ -61,7 +61,7 @@ pub trait Contestant<P: Stage> {
 }
 
 /// A pool that was started for one run.
-pub trait Pool<P: Stage> {
+pub trait Pool<P: Host> {
     /// Has an item run.
     fn issue(&self, items: &Arc<Items<P>>, number: usize);
 
@@ -75,7 +75,7 @@ pub trait Pool<P: Stage> {
 const WARM_UP: usize = 8;
 
 /// One run of a contestant, with a pool that is started for it and is gone afterwards.
-pub fn measure<P: Stage>(
+pub fn measure<P: Host>(
     contestant: &(dyn Contestant<P> + Sync),
     plan: &Plan,
     block: &Arc<dyn Block>,
@@ -97,7 +97,7 @@ pub fn measure<P: Stage>(
 }
 
 /// Queues items and waits for all of them.
-fn issue<P: Stage>(
+fn issue<P: Host>(
     pool: &dyn Pool<P>,
     plan: &Plan,
     count: usize,
@@ -119,7 +119,7 @@ pub(super) struct Since<P> {
     platform: std::marker::PhantomData<fn() -> P>,
 }
 
-impl<P: Stage> Since<P> {
+impl<P: Host> Since<P> {
     /// Begins now.
     pub(super) fn now() -> Self {
         let (cpu, switches) = (P::process_time(), P::switches());

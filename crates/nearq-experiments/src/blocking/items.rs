@@ -1,13 +1,13 @@
 //! The items of a run, the same for every contestant: each computes, and some of them are blocked half-way.
 
-use super::stage::Stage;
 use super::ways::Block;
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Parker};
 use std::sync::{Arc, OnceLock};
 
 /// What the items of a run share.
-pub struct Items<P: Stage> {
+pub struct Items<P: Host> {
     count: usize,
     /// What an item computes.
     rounds: u64,
@@ -22,13 +22,13 @@ pub struct Items<P: Stage> {
     failure: OnceLock<String>,
 }
 
-impl<P: Stage> std::fmt::Debug for Items<P> {
+impl<P: Host> std::fmt::Debug for Items<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Items").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
-impl<P: Stage> Items<P> {
+impl<P: Host> Items<P> {
     /// So many items, of which none has run.
     pub fn new(count: usize, rounds: u64, every: usize, block: Arc<dyn Block>) -> Self {
         let (left, done) = (P::AtomicU64::new(count as u64), Parker::new());

@@ -17,59 +17,78 @@ mod items;
 mod others;
 mod ours;
 pub(crate) mod render;
-mod stage;
 mod targets;
 mod threads;
 mod ways;
-mod work;
+pub(crate) mod work;
 
 pub use bare::{BARE, Bare, ENOUGH, IDEAL};
 pub use contestant::{Contestant, Plan, Pool, Sample, measure};
 pub use items::Items;
 pub use others::others;
 pub use ours::{HINTED, PLAIN};
-pub use stage::Stage;
 pub use targets::{Goal, judge};
 pub use threads::Sampler;
 pub use ways::{Block, Sleeps, Way};
 pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
-use crate::options::{Common, too_small, with_reason, within};
-use crate::simulated::simulate;
+use crate::harness::options::{means_something, number, too_small, within};
+use crate::harness::{self, Common, Experiment, Host as _, Run, simulate};
 use crate::{Error, Machine, Progress};
+use bare::{measure_bare, measure_enough};
+use clap::Args;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Environment, Report, Row, Watch, metric};
+use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use ours::Nearq;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use ways::{Blocked, prepare};
+use ways::prepare;
 
 /// What `blocking` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct BlockingOptions {
-    /// What every experiment can be told; a run lasts as long as its items do, so `duration` is refused.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// Items of a run.
+
+    /// Items of a run, 1 to 10000000; 40000 if not given. With --detection: blocks of a round
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub items: Option<usize>,
-    /// What one computes, in microseconds.
+
+    /// Microseconds that an item computes, 1 to 1000000; 50 if not given
+    #[arg(long, value_name = "US", value_parser = number, allow_negative_numbers = true)]
     pub item_us: Option<usize>,
-    /// One item in so many is blocked.
+
+    /// One item in so many is blocked; 32 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub every: Option<usize>,
-    /// For so long, in milliseconds.
+
+    /// How long it is blocked, in milliseconds, 1 to 10000; 20 if not given
+    #[arg(long, value_name = "MS", value_parser = number, allow_negative_numbers = true)]
     pub sleep_ms: Option<usize>,
-    /// Workers, and CPUs.
+
+    /// Workers, and CPUs, of every pool, 1 to the CPUs of the machine; 2 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub workers: Option<usize>,
-    /// The one way in which items are blocked; all of them if not set.
+
+    /// Only one way to be blocked: `sleep`, `futex`, `pipe` or `disk`
+    #[arg(long, value_name = "WAY")]
     pub way: Option<String>,
-    /// Where the file is made that is read.
+
+    /// Where the file of 64 MiB is made that is read; the folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Leave the other pools out.
+
+    /// Leave the other pools out
+    #[arg(long)]
     pub ours: bool,
-    /// How soon a blocked worker is noticed, instead of all that.
+
+    /// How soon a blocked worker is noticed and what that costs, instead
+    #[arg(long, conflicts_with_all = ["duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
     pub detection: bool,
 }
 
@@ -90,10 +109,31 @@ const LEAST_SLEEPS: f64 = 5.0;
 /// Virtual time that a simulated row may take, in times what its items take one after the other, sleeps included.
 const SIMULATED_LIMIT: u32 = 4;
 
-impl BlockingOptions {
+/// What is found beside the figures.
+#[derive(Debug, Default)]
+pub struct Found {
+    nanoseconds_per_round: Option<f64>,
+    /// What a read of the disk takes.
+    read_us: Option<f64>,
+    left_out: Vec<(Way, String)>,
+}
+
+type Facts<'f> = harness::Facts<'f, BlockingOptions>;
+
+impl Experiment for BlockingOptions {
+    const NAME: &'static str = "blocking";
     /// What is to be done, but for the rounds of an item, and how often.
-    fn plan(&self, machine: &Machine) -> Result<(Plan, usize), Error> {
-        self.common.check()?;
+    type Plan = (Plan, usize);
+    type Found = Found;
+    type Verdict = Vec<Goal>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Self::Plan, Error> {
+        let reads = self.way.as_ref().is_none_or(|way| way == Way::Disk.name());
+        means_something("--folder", self.folder.is_some(), reads, "--way disk")?;
         if self.common.duration.is_some() {
             return Err(Error::input(
                 "--duration: a run lasts as long as its items; give --items, --item-us and --sleep-ms",
@@ -103,12 +143,9 @@ impl BlockingOptions {
         let cpus = machine.pods(Scope::System).remove(0);
         let workers = self.workers.unwrap_or(WORKERS.min(cpus.len()));
         within("--workers", workers, 1, cpus.len())?;
-        let items = self.items.unwrap_or(ITEMS[quick]);
-        within("--items", items, 1, ITEMS[2])?;
-        let item_us = self.item_us.unwrap_or(ITEM_US[0]);
-        within("--item-us", item_us, 1, ITEM_US[1])?;
-        let every = self.every.unwrap_or(EVERY);
-        within("--every", every, 1, ITEMS[2])?;
+        let items = within("--items", self.items.unwrap_or(ITEMS[quick]), 1, ITEMS[2])?;
+        let item_us = within("--item-us", self.item_us.unwrap_or(ITEM_US[0]), 1, ITEM_US[1])?;
+        let every = within("--every", self.every.unwrap_or(EVERY), 1, ITEMS[2])?;
         let sleep_ms = self.sleep_ms.unwrap_or(SLEEP_MS[0]);
         within("--sleep-ms", sleep_ms, 1, SLEEP_MS[1])?;
         let item = Duration::from_micros(item_us as u64);
@@ -125,175 +162,185 @@ impl BlockingOptions {
         Ok((plan, self.common.runs.unwrap_or(ROUNDS[quick])))
     }
 
-    /// The ways that were asked for.
-    fn ways(&self) -> Result<Vec<Way>, Error> {
-        match &self.way {
-            None => Ok(Way::ALL.to_vec()),
-            Some(name) => Ok(vec![Way::named(name)?]),
+    fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Found, Error> {
+        let ways = match &self.way {
+            None => Way::ALL.to_vec(),
+            Some(name) => vec![Way::named(name)?],
+        };
+        match run.machine.model() {
+            None => self.here(run, plan, &ways),
+            Some(_) => self.simulated(run, plan, &ways),
         }
     }
-}
 
-impl Plan {
-    /// Why so many rounds of it are not judged, if that is too small.
-    fn too_small(&self, machine: &Machine, rounds: usize) -> Option<String> {
-        let sleeps = self.sleep.as_secs_f64() * self.workers as f64 * LEAST_SLEEPS;
-        let items = [self.items as f64, (sleeps / self.item.as_secs_f64()).round()];
-        too_small(machine, [rounds, ROUNDS[1]], &[("--items", items)])
+    fn too_small(&self, machine: &Machine, plan: &Self::Plan) -> Result<Option<String>, Error> {
+        let (plan, rounds) = plan;
+        let sleeps = plan.sleep.as_secs_f64() * plan.workers as f64 * LEAST_SLEEPS;
+        let items = [plan.items as f64, (sleeps / plan.item.as_secs_f64()).round()];
+        Ok(too_small(machine, [*rounds, ROUNDS[1]], &[("--items", items)]))
     }
-}
 
-/// What the tables are made from, beside the rows.
-struct Facts<'f> {
-    plan: &'f Plan,
-    model: Option<&'f nearq_sim::Machine>,
-    rounds: usize,
-    nanoseconds_per_round: Option<f64>,
-    read_us: Option<f64>,
-    left_out: &'f [(Way, String)],
-    goals: &'f [Goal],
-    /// Why nothing is judged, if that is so.
-    too_small: Option<String>,
-    /// Whether the goals are shown.
-    show_goals: bool,
-}
+    fn judge(facts: &Facts<'_>) -> Vec<Goal> {
+        if facts.too_small.is_some() { Vec::new() } else { judge(&facts.rows) }
+    }
 
-impl Facts<'_> {
-    /// The report of these rows, on that machine.
-    fn report(
-        &self,
-        options: &BlockingOptions,
-        machine: &str,
-        rows: Vec<Row>,
-        environment: Environment,
-    ) -> Report {
-        let mut report = Report {
-            experiment: "blocking",
-            machine: machine.to_owned(),
-            parameters: self.parameters(options),
-            text: self.text(&rows, &environment),
-            environment,
-            rows,
-            svg: String::new(),
-        };
-        report.svg = render::picture(&report);
-        report
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let ((plan, rounds), found) = (&facts.plan, &facts.found);
+        let left_out =
+            |(way, reason): &(Way, String)| json!({ "scenario": way.name(), "reason": reason });
+        json!({
+            "rounds": rounds,
+            "items": plan.items,
+            "item_us": plan.item.as_secs_f64() * 1e6,
+            "every": plan.every,
+            "sleep_ms": plan.sleep.as_secs_f64() * 1e3,
+            "workers": plan.workers,
+            "cpus": plan.cpus.to_list(),
+            "loops_per_item": plan.rounds,
+            "ns_per_loop": found.nanoseconds_per_round,
+            "disk_read_us": found.read_us,
+            "left_out": found.left_out.iter().map(left_out).collect::<Vec<_>>(),
+            "targets": facts.verdict,
+        })
+    }
+
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(_: &Facts<'_>, report: &Report) -> String {
+        render::picture(report)
     }
 }
 
 /// Runs the experiment.
 pub fn blocking(options: &BlockingOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let result = match (options.detection, machine.model()) {
-        (true, _) => detection::detection(options, &machine, progress),
-        (false, None) => here(options, &machine, progress),
-        (false, Some(_)) => simulated(options, &machine, progress),
-    };
-    progress.end();
-    result
+    if options.detection {
+        return harness::run(&detection::Detection(options), progress);
+    }
+    harness::run(options, progress)
 }
 
-/// On the real machine.
-fn here(
-    options: &BlockingOptions,
-    machine: &Machine,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let (mut plan, rounds) = options.plan(machine)?;
-    let ways = options.ways()?;
-    let per_round = Linux::confined(&plan.cpus, || work::nanoseconds_per_round(&plan.cpus))?;
-    plan.rounds = work::rounds_for(plan.item, per_round.median);
-    let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let mut contestants: Vec<Box<dyn Contestant<Linux> + Sync>> =
-        vec![Box::new(Nearq { hints: false }), Box::new(Nearq { hints: true })];
-    if !options.ours {
-        contestants.extend(others());
-    }
-
-    let watch = Watch::start(machine.parallelism());
-    let mut collector = Collector::default();
-    let (mut left_out, mut read_us) = (Vec::new(), None);
-    let first = ways[0];
-    let takes_part = |way, contestant: &dyn Contestant<Linux>| way == first || contestant.always();
-    let steps = |&way: &Way| {
-        2 + contestants.iter().filter(|contestant| takes_part(way, &***contestant)).count()
-    };
-    progress.begin(rounds * ways.iter().map(steps).sum::<usize>());
-    for way in ways {
-        let blocked = match prepare(way, plan.sleep, &folder)? {
-            Ok(blocked) => blocked,
-            Err(reason) => {
-                left_out.push((way, reason));
-                continue;
-            }
-        };
-        read_us = read_us.or(blocked.read_us);
-        let taking_part: Vec<&(dyn Contestant<Linux> + Sync)> = contestants
-            .iter()
-            .map(|contestant| &**contestant)
-            .filter(|contestant| takes_part(way, *contestant))
-            .collect();
-        for round in 0..rounds {
-            one_round(&mut collector, &taking_part, &plan, &blocked, round, progress)?;
-        }
-    }
-    let rows = collector.rows();
-    let too_small = plan.too_small(machine, rounds);
-    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
-    let environment = watch.finish();
-    let facts = Facts {
-        plan: &plan,
-        model: None,
-        rounds,
-        nanoseconds_per_round: Some(per_round.median),
-        read_us,
-        left_out: &left_out,
-        goals: &goals,
-        too_small,
-        show_goals: options.common.goals,
-    };
-    Ok(facts.report(options, machine.name(), rows, environment))
+/// What is measured in a round.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// A pool, by its place in the list.
+    Pool(usize),
+    /// Threads that compute and sleep.
+    Enough,
+    /// Threads that compute alone.
+    Bare,
 }
 
-/// Everybody once, and the ideal.
+/// Everybody once, and the ideal. `measure` gives a sample, and with that of bare threads the ideal.
 fn one_round(
-    collector: &mut Collector,
-    taking_part: &[&(dyn Contestant<Linux> + Sync)],
-    plan: &Plan,
-    blocked: &Blocked,
-    round: usize,
-    progress: &Progress,
+    run: &mut Run<'_>,
+    way: Way,
+    (plan, round): (&Plan, usize),
+    pools: &[&'static str],
+    what: &str,
+    measure: impl Fn(Turn) -> Result<Bare, Error>,
 ) -> Result<(), Error> {
-    let scenario = blocked.way.name();
-    let mut samples = Vec::new();
-    let mut measure_one = |contestant: &&(dyn Contestant<Linux> + Sync)| {
-        progress.step(format!("{scenario}, round {}: {}", round + 1, contestant.row()));
-        samples.push((contestant.row(), measure(*contestant, plan, &blocked.block)?));
-        progress.done();
-        Ok::<(), Error>(())
+    let turn = |(turn, row): (Turn, &'static str)| {
+        run.step(format!("{what}{row}"), || Ok((row, measure(turn)?)))
     };
-    if round.is_multiple_of(2) {
-        taking_part.iter().try_for_each(&mut measure_one)?;
-    } else {
-        taking_part.iter().rev().try_for_each(&mut measure_one)?;
-        // In the order of the tables, whatever the order of the measurements.
-        samples.reverse();
+    let numbered: Vec<(usize, &'static str)> = pools.iter().copied().enumerate().collect();
+    let one = |(_, row): &(usize, &str)| format!("{what}{row}");
+    let mut samples =
+        run.round(round, &numbered, one, |&(at, row)| Ok((row, measure(Turn::Pool(at))?)))?;
+    samples.push(turn((Turn::Enough, ENOUGH))?);
+    samples.push(turn((Turn::Bare, BARE))?);
+    let (_, Bare { ideal, .. }) = samples[samples.len() - 1];
+    let sample = Sample { elapsed: ideal, cpu: None, threads: None, switches: None };
+    samples.push((IDEAL, Bare { sample, ideal }));
+    for (row, Bare { sample, .. }) in samples {
+        collect(&mut run.figures, way.name(), row, &sample, ideal, plan.workers);
     }
-    progress.step(format!("{scenario}, round {}: {ENOUGH}", round + 1));
-    samples.push((ENOUGH, bare::measure_enough::<Linux>(plan, &blocked.block)?));
-    progress.done();
-    progress.step(format!("{scenario}, round {}: {BARE}", round + 1));
-    let bare = bare::measure::<Linux>(plan)?;
-    progress.done();
-    samples.push((BARE, bare.sample));
-    for (row, sample) in samples {
-        collect(collector, scenario, row, &sample, bare.ideal, plan.workers);
-    }
-    let ideal = Sample { elapsed: bare.ideal, cpu: None, threads: None, switches: None };
-    collect(collector, scenario, IDEAL, &ideal, bare.ideal, plan.workers);
     Ok(())
 }
 
+impl BlockingOptions {
+    /// On the real machine.
+    fn here(
+        &self,
+        run: &mut Run<'_>,
+        (plan, rounds): &mut (Plan, usize),
+        ways: &[Way],
+    ) -> Result<Found, Error> {
+        let per_round = Linux::confined(&plan.cpus, || nanoseconds_per_round(&plan.cpus))?;
+        plan.rounds = rounds_for(plan.item, per_round.median);
+        let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let mut contestants: Vec<Box<dyn Contestant<Linux> + Sync>> =
+            vec![Box::new(Nearq { hints: false }), Box::new(Nearq { hints: true })];
+        if !self.ours {
+            contestants.extend(others());
+        }
+        let of_way = |way: Way| -> Vec<&(dyn Contestant<Linux> + Sync)> {
+            let all = contestants.iter().map(|contestant| &**contestant);
+            all.filter(|contestant| way == ways[0] || contestant.always()).collect()
+        };
+        run.begin(*rounds * ways.iter().map(|&way| 2 + of_way(way).len()).sum::<usize>());
+        let nanoseconds_per_round = Some(per_round.median);
+        let mut found = Found { nanoseconds_per_round, ..Found::default() };
+        for &way in ways {
+            let (block, read_us) = match prepare(way, plan.sleep, &folder)? {
+                Ok(prepared) => prepared,
+                Err(reason) => {
+                    found.left_out.push((way, reason));
+                    continue;
+                }
+            };
+            found.read_us = found.read_us.or(read_us);
+            let taking_part = of_way(way);
+            let rows: Vec<&str> = taking_part.iter().map(|contestant| contestant.row()).collect();
+            for round in 0..*rounds {
+                let what = format!("{}, round {}: ", way.name(), round + 1);
+                one_round(run, way, (plan, round), &rows, &what, |turn| match turn {
+                    Turn::Pool(at) => measure(taking_part[at], plan, &block).map(Bare::without),
+                    Turn::Enough => measure_enough::<Linux>(plan, &block).map(Bare::without),
+                    Turn::Bare => measure_bare::<Linux>(plan),
+                })?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// On a simulated machine.
+    fn simulated(
+        &self,
+        run: &mut Run<'_>,
+        (plan, rounds): &(Plan, usize),
+        ways: &[Way],
+    ) -> Result<Found, Error> {
+        if ways != [Way::Sleep] && self.way.is_some() || self.folder.is_some() {
+            return Err(Error::input(
+                "--way, --folder: on a simulated machine items sleep; there are no pipes and no disk",
+            ));
+        }
+        run.begin(rounds * 4);
+        let machine = run.machine;
+        for round in 0..*rounds {
+            let what = format!("seed {round}, ");
+            one_round(run, Way::Sleep, (plan, round), &[PLAIN, HINTED], &what, |turn| {
+                let sleeps =
+                    |plan: &Plan| -> Arc<dyn Block> { Arc::new(Sleeps::<Sim>::new(plan.sleep)) };
+                let own = plan.clone();
+                let body = move || match turn {
+                    Turn::Pool(at) => {
+                        let block = sleeps(&own);
+                        measure::<Sim>(&Nearq { hints: at == 1 }, &own, &block).map(Bare::without)
+                    }
+                    Turn::Enough => measure_enough::<Sim>(&own, &sleeps(&own)).map(Bare::without),
+                    Turn::Bare => measure_bare::<Sim>(&own),
+                };
+                simulate(machine, round as u64, limit(plan), body)?.result
+            })?;
+        }
+        Ok(Found::default())
+    }
+}
+
+/// Adds the figures of a row.
 fn collect(
     collector: &mut Collector,
     scenario: &str,
@@ -318,119 +365,10 @@ fn collect(
     }
 }
 
-/// On a simulated machine.
-fn simulated(
-    options: &BlockingOptions,
-    machine: &Machine,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let (plan, rounds) = options.plan(machine)?;
-    if options.ways()? != [Way::Sleep] && options.way.is_some() || options.folder.is_some() {
-        return Err(Error::input(
-            "--way, --folder: on a simulated machine items sleep; there are no pipes and no disk",
-        ));
-    }
-    let mut collector = Collector::default();
-    progress.begin(rounds * 4);
-    for round in 0..rounds {
-        progress.step(format!("seed {round}, {BARE}"));
-        let bare = simulated_bare(machine, &plan, round as u64)?;
-        progress.done();
-        let mut add = |row, sample: &Sample| {
-            collect(&mut collector, Way::Sleep.name(), row, sample, bare.ideal, plan.workers);
-        };
-        for (row, hints) in [(PLAIN, false), (HINTED, true)] {
-            progress.step(format!("seed {round}, {row}"));
-            add(row, &simulated_run(machine, hints, &plan, round as u64)?);
-            progress.done();
-        }
-        progress.step(format!("seed {round}, {ENOUGH}"));
-        add(ENOUGH, &simulated_enough(machine, &plan, round as u64)?);
-        progress.done();
-        add(BARE, &bare.sample);
-        add(IDEAL, &Sample { elapsed: bare.ideal, cpu: None, threads: None, switches: None });
-    }
-    let rows = collector.rows();
-    let too_small = plan.too_small(machine, rounds);
-    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
-    let model = machine.model();
-    let about = model.map_or("", |model| model.about());
-    let environment = Environment::simulated(about, machine.parallelism());
-    let facts = Facts {
-        plan: &plan,
-        model,
-        rounds,
-        nanoseconds_per_round: None,
-        read_us: None,
-        left_out: &[],
-        goals: &goals,
-        too_small,
-        show_goals: options.common.goals,
-    };
-    Ok(facts.report(options, machine.name(), rows, environment))
-}
-
-/// One run of ours on a fresh simulated machine.
-pub fn simulated_run(
-    machine: &Machine,
-    hints: bool,
-    plan: &Plan,
-    seed: u64,
-) -> Result<Sample, Error> {
-    let plan = plan.clone();
-    let ended = simulate(machine, seed, limit(&plan), move || {
-        let block: Arc<dyn Block> = Arc::new(Sleeps::<Sim>::new(plan.sleep));
-        measure::<Sim>(&Nearq { hints }, &plan, &block)
-    })?;
-    ended.result
-}
-
-/// Threads that compute and sleep on a fresh simulated machine.
-fn simulated_enough(machine: &Machine, plan: &Plan, seed: u64) -> Result<Sample, Error> {
-    let plan = plan.clone();
-    let ended = simulate(machine, seed, limit(&plan), move || {
-        let block: Arc<dyn Block> = Arc::new(Sleeps::<Sim>::new(plan.sleep));
-        bare::measure_enough::<Sim>(&plan, &block)
-    })?;
-    ended.result
-}
-
-/// The computing alone on a fresh simulated machine.
-fn simulated_bare(machine: &Machine, plan: &Plan, seed: u64) -> Result<Bare, Error> {
-    let plan = plan.clone();
-    simulate(machine, seed, limit(&plan), move || bare::measure::<Sim>(&plan))?.result
-}
-
 /// Virtual time after which a simulated row has gone wrong.
 fn limit(plan: &Plan) -> Duration {
     let sleeps = plan.sleep * (plan.items / plan.every + 1) as u32;
     (plan.item * plan.items as u32 + sleeps) * SIMULATED_LIMIT
-}
-
-impl Facts<'_> {
-    fn parameters(&self, options: &BlockingOptions) -> serde_json::Value {
-        let left_out: Vec<_> = self
-            .left_out
-            .iter()
-            .map(|(way, reason)| json!({ "scenario": way.name(), "reason": reason }))
-            .collect();
-        let parameters = json!({
-            "quick": options.common.quick,
-            "rounds": self.rounds,
-            "items": self.plan.items,
-            "item_us": self.plan.item.as_secs_f64() * 1e6,
-            "every": self.plan.every,
-            "sleep_ms": self.plan.sleep.as_secs_f64() * 1e3,
-            "workers": self.plan.workers,
-            "cpus": self.plan.cpus.to_list(),
-            "loops_per_item": self.plan.rounds,
-            "ns_per_loop": self.nanoseconds_per_round,
-            "disk_read_us": self.read_us,
-            "left_out": left_out,
-            "targets": self.goals,
-        });
-        with_reason(parameters, self.too_small.as_deref())
-    }
 }
 
 #[cfg(test)]

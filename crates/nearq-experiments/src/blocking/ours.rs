@@ -2,8 +2,8 @@
 
 use super::contestant::{Contestant, Plan, Pool};
 use super::items::Items;
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use nearq::{Runtime, Workqueue};
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Nearq {
     pub(super) hints: bool,
 }
 
-impl<P: Stage> Contestant<P> for Nearq {
+impl<P: Host> Contestant<P> for Nearq {
     fn row(&self) -> &'static str {
         if self.hints { HINTED } else { PLAIN }
     }
@@ -44,14 +44,14 @@ impl<P: Stage> Contestant<P> for Nearq {
     }
 }
 
-struct Queue<P: Stage> {
+struct Queue<P: Host> {
     queue: Workqueue<P>,
     runtime: Runtime<P>,
     tally: Arc<Tally<P>>,
     hints: bool,
 }
 
-impl<P: Stage> Pool<P> for Queue<P> {
+impl<P: Host> Pool<P> for Queue<P> {
     fn issue(&self, items: &Arc<Items<P>>, number: usize) {
         let items = Arc::clone(items);
         if self.hints && items.blocks(number) {
@@ -69,18 +69,18 @@ impl<P: Stage> Pool<P> for Queue<P> {
 }
 
 /// Workers that are there, and that were at most.
-struct Tally<P: Stage> {
+struct Tally<P: Host> {
     now: P::AtomicU64,
     most: P::AtomicU64,
 }
 
-impl<P: Stage> Default for Tally<P> {
+impl<P: Host> Default for Tally<P> {
     fn default() -> Self {
         Self { now: P::AtomicU64::new(0), most: P::AtomicU64::new(0) }
     }
 }
 
-impl<P: Stage> Tally<P> {
+impl<P: Host> Tally<P> {
     fn more(&self) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut most = self.most.load(Ordering::Relaxed);

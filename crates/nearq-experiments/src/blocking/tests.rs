@@ -16,7 +16,7 @@ fn short(machine: &str) -> BlockingOptions {
 
 #[test]
 fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every_way() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     let report = blocking(&short("here"), &Progress::hidden()).unwrap();
     let of = |scenario, row, metric| report.find(scenario, row, metric).map(|row| row.summary);
     let every = [PLAIN, HINTED, "tokio spawn_blocking, all", "tokio spawn_blocking, sleepers"];
@@ -53,7 +53,7 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
 
 #[test]
 fn one_way_alone_and_nobody_else_if_that_is_asked_for() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     let mut options = BlockingOptions { way: Some("pipe".into()), ours: true, ..short("here") };
     options.common.goals = false;
     let report = blocking(&options, &Progress::hidden()).unwrap();

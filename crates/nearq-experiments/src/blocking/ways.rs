@@ -101,28 +101,15 @@ impl Block for Disk {
     }
 }
 
-/// A way that can be gone on this machine.
-pub(super) struct Blocked {
-    /// Which one.
-    pub(super) way: Way,
-    /// What goes it.
-    pub(super) block: Arc<dyn Block>,
-    /// What one read of the disk takes, in microseconds, if that is the way.
-    pub(super) read_us: Option<f64>,
-}
-
-impl std::fmt::Debug for Blocked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Blocked").field("way", &self.way).finish_non_exhaustive()
-    }
-}
+/// How items are blocked, and what a read of the disk takes.
+pub(super) type Prepared = (Arc<dyn Block>, Option<f64>);
 
 /// Makes ready what a way needs; `Ok(Err(_))` says why it cannot be gone here.
 pub(super) fn prepare(
     way: Way,
     time: Duration,
     folder: &Path,
-) -> Result<Result<Blocked, String>, Error> {
+) -> Result<Result<Prepared, String>, Error> {
     let mut read_us = None;
     let block: Arc<dyn Block> = match way {
         Way::Sleep => Arc::new(Sleeps::<Linux>::new(time)),
@@ -136,7 +123,7 @@ pub(super) fn prepare(
             }
         },
     };
-    Ok(Ok(Blocked { way, block, read_us }))
+    Ok(Ok((block, read_us)))
 }
 
 #[cfg(test)]
@@ -148,10 +135,10 @@ mod tests {
     fn whoever_is_blocked_comes_back_after_the_time_and_has_used_none_of_the_cpu() {
         let time = Duration::from_millis(20);
         for way in [Way::Sleep, Way::Futex, Way::Pipe] {
-            let blocked = prepare(way, time, Path::new("/")).unwrap().unwrap();
+            let (block, _) = prepare(way, time, Path::new("/")).unwrap().unwrap();
             let cpu_time = || Linux::cpu_time(Linux::current_thread()).unwrap();
             let (start, used) = (Instant::now(), cpu_time());
-            blocked.block.block().unwrap();
+            block.block().unwrap();
             let (waited, used) = (start.elapsed(), cpu_time().saturating_sub(used));
             assert!(waited >= time && used < time / 4, "{}: {waited:?}, {used:?}", way.name());
         }

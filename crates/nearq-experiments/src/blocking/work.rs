@@ -20,7 +20,7 @@ const FIRST: u64 = 10_000;
 
 /// Does so many rounds.
 #[inline(never)]
-pub(super) fn compute(rounds: u64) {
+pub(crate) fn compute(rounds: u64) {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..rounds {
         state ^= state << 13;

@@ -2,8 +2,8 @@
 
 use super::gauge::Gauge;
 use super::load::{self, Detached, Sample, flood, idle};
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded};
 use nearq_platform::Linux;
 use nearq_topology::CpuSet;
@@ -66,7 +66,7 @@ pub struct Plan {
 }
 
 /// One row of a table.
-pub trait Contestant<P: Stage> {
+pub trait Contestant<P: Host> {
     /// The row's name under a load; `None` if it does not take part.
     fn row(&self, load: Load) -> Option<&'static str>;
 
@@ -88,7 +88,7 @@ pub struct Closures<Q> {
     pub pool: PhantomData<Q>,
 }
 
-impl<Q: Peer, P: Stage> Contestant<P> for Closures<Q> {
+impl<Q: Peer, P: Host> Contestant<P> for Closures<Q> {
     fn row(&self, load: Load) -> Option<&'static str> {
         match load {
             Load::Outside | Load::Idle => Some(Q::NAME),

@@ -9,8 +9,8 @@
 use super::contestant::Plan;
 use super::gauge::{Gauge, Latency};
 use super::load::{Sample, lost};
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub(super) fn warm_up(items: usize) -> usize {
 pub(super) const ITEMS: usize = 2;
 
 /// What all issuers share.
-struct Start<P: Stage> {
+struct Start<P: Host> {
     /// Issuers that are not yet, or no more, at work.
     out: P::AtomicU32,
     /// Set when all have warmed up.
@@ -46,7 +46,7 @@ struct Measured {
 
 /// Runs an issuer on each CPU of the plan. `make` makes an issuer's means to queue: a function that queues its next
 /// item, which gives a permit to the parker when it runs.
-pub fn issuers<P: Stage, F: FnMut() + Send + 'static>(
+pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
     plan: &Plan,
     gauge: &'static Gauge<P>,
     make: impl Fn(Arc<Parker<P>>) -> F,
@@ -110,7 +110,7 @@ pub fn issuers<P: Stage, F: FnMut() + Send + 'static>(
 }
 
 /// An issuer's life.
-fn issue<P: Stage>(
+fn issue<P: Host>(
     mut queue: impl FnMut(),
     done: &Parker<P>,
     shared: &Start<P>,
@@ -136,7 +136,7 @@ fn issue<P: Stage>(
     Measured { start, end: P::now(), calls }
 }
 
-impl<P: Stage> Start<P> {
+impl<P: Host> Start<P> {
     /// One more issuer is out; the last of `issuers` says so.
     fn arrive(&self, issuers: usize) {
         // AcqRel: the last one has seen what all others did.

@@ -1,8 +1,8 @@
 //! The loads of the `dispatch` experiment, the same code for every contestant.
 
 use super::gauge::{Gauge, Latency, PROBES, Probes};
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use crate::peers::Peer;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
 use std::collections::VecDeque;
@@ -39,16 +39,16 @@ struct Since {
 
 impl Since {
     /// Begins now.
-    fn now<P: Stage>() -> Self {
+    fn now<P: Host>() -> Self {
         Self { wall: P::now(), cpu: P::process_time() }
     }
 
-    fn elapsed<P: Stage>(&self) -> Duration {
+    fn elapsed<P: Host>(&self) -> Duration {
         P::now() - self.wall
     }
 
     /// So many items since then.
-    fn sample<P: Stage>(&self, items: u64) -> Sample {
+    fn sample<P: Host>(&self, items: u64) -> Sample {
         let elapsed = self.elapsed::<P>();
         let used = P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start));
         Sample {
@@ -60,7 +60,7 @@ impl Since {
 }
 
 /// The error of items that did not run.
-pub(super) fn lost<P: Stage>(items: u64) -> Error {
+pub(super) fn lost<P: Host>(items: u64) -> Error {
     Error::run(format!("{items} items have not run for {} s", P::LOST_AFTER.as_secs()))
 }
 
@@ -74,14 +74,14 @@ pub trait Feed {
 }
 
 /// Closures that nobody waits for.
-pub(super) struct Detached<'p, Q, P: Stage> {
+pub(super) struct Detached<'p, Q, P: Host> {
     /// The pool.
     pub pool: &'p Q,
     /// What the items touch.
     pub gauge: &'static Gauge<P>,
 }
 
-impl<Q: Peer, P: Stage> Feed for Detached<'_, Q, P> {
+impl<Q: Peer, P: Host> Feed for Detached<'_, Q, P> {
     #[inline]
     fn plain(&mut self) {
         let gauge = self.gauge;
@@ -99,7 +99,7 @@ impl<Q: Peer, P: Stage> Feed for Detached<'_, Q, P> {
 }
 
 /// Keeps [`IN_FLIGHT`] items in flight for `duration`.
-pub fn flood<P: Stage>(
+pub fn flood<P: Host>(
     feed: &mut impl Feed,
     gauge: &'static Gauge<P>,
     duration: Duration,
@@ -131,7 +131,7 @@ pub fn flood<P: Stage>(
 }
 
 /// Gives way to the workers until at most `most` items are in flight, and says how many are.
-fn wait_until<P: Stage>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
+fn wait_until<P: Host>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
     let mut since = None;
     loop {
         let in_flight = issued - (gauge.completed() - base);
@@ -146,7 +146,7 @@ fn wait_until<P: Stage>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> 
 }
 
 /// Keeps [`IN_FLIGHT`] closures in flight for `duration`, and waits for the result of each.
-pub(super) fn joined<Q: Peer, P: Stage>(
+pub(super) fn joined<Q: Peer, P: Host>(
     pool: &Q,
     gauge: &'static Gauge<P>,
     duration: Duration,
@@ -172,7 +172,7 @@ pub(super) fn joined<Q: Peer, P: Stage>(
 }
 
 /// Has a worker queue [`IN_FLIGHT`] closures, of which the last to end does it again, for `duration`.
-pub(super) fn inside<Q: Peer, P: Stage>(
+pub(super) fn inside<Q: Peer, P: Host>(
     pool: Q,
     gauge: &'static Gauge<P>,
     duration: Duration,
@@ -200,7 +200,7 @@ pub(super) fn inside<Q: Peer, P: Stage>(
     Ok(sample)
 }
 
-struct Batches<Q, P: Stage> {
+struct Batches<Q, P: Host> {
     pool: Q,
     gauge: &'static Gauge<P>,
     running: P::AtomicU64,
@@ -209,7 +209,7 @@ struct Batches<Q, P: Stage> {
     finished: Parker<P>,
 }
 
-impl<Q: Peer, P: Stage> Batches<Q, P> {
+impl<Q: Peer, P: Host> Batches<Q, P> {
     fn next(self: Arc<Self>) {
         // Relaxed: each batch is begun by the one that ended the batch before. At least one, however late it is by then.
         if self.items.load(Ordering::Relaxed) != 0 && P::now() >= self.end {
@@ -232,7 +232,7 @@ impl<Q: Peer, P: Stage> Batches<Q, P> {
 }
 
 /// Queues `samples` single items with a gap of `gap` between them, in which everybody has gone to sleep.
-pub fn idle<P: Stage>(
+pub fn idle<P: Host>(
     feed: &mut impl Feed,
     gauge: &'static Gauge<P>,
     samples: usize,

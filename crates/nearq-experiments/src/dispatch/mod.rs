@@ -15,7 +15,6 @@ mod load;
 mod ours;
 mod published;
 pub(crate) mod render;
-mod stage;
 pub(crate) mod targets;
 
 pub use contestant::{Closures, Contestant, Load, Plan, peers};
@@ -23,30 +22,35 @@ pub use gauge::{Gauge, Latency, PROBES};
 pub use issuers::issuers;
 pub use load::{Feed, IN_FLIGHT, Sample, flood, idle};
 pub use published::{Published, published};
-pub use stage::Stage;
 pub use targets::{Goal, Shards, judge, judge_shards};
 
-use crate::options::{Common, too_small, with_reason, within};
-use crate::simulated::simulate;
+use crate::harness::options::{number, too_small, within};
+use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::{Error, Machine, Progress};
+use clap::Args;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Environment, Report, Row, Watch, find, metric};
+use nearq_report::{Collector, Report, find, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use ours::Requeue;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// What `dispatch` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct DispatchOptions {
-    /// What every experiment can be told; `duration` is that of one flood.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// Single items of each idle round; `None` is 200, or 100 with `quick`.
+
+    /// Single items of each idle round, 1 to 100000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub idle_samples: Option<usize>,
-    /// Items of each issuer where there is one on each CPU; `None` leaves it to the experiment.
+
+    /// Items of each issuer where there is one on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub items: Option<usize>,
 }
 
@@ -63,10 +67,31 @@ const SIMULATED_ITEMS: (usize, usize) = (50, 2_000);
 /// Virtual time after which a simulated row has gone wrong, beside what its flood takes.
 const SIMULATED_LIMIT: Duration = Duration::from_mins(1);
 
-impl DispatchOptions {
+/// What is found beside the figures.
+#[derive(Debug)]
+pub struct Found {
+    /// The rows of the other pools.
+    peers: Vec<(Load, &'static str)>,
+    /// What reading the clock costs.
+    clock_ns: f64,
+    /// What a simulated machine is asked besides.
+    checks: Option<Checks>,
+}
+
+type Facts<'f> = harness::Facts<'f, DispatchOptions>;
+
+impl Experiment for DispatchOptions {
+    const NAME: &'static str = "dispatch";
     /// How long and how often, and in how many rounds.
+    type Plan = (Plan, usize);
+    type Found = Found;
+    type Verdict = (Vec<Goal>, Option<Shards>);
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
     fn plan(&self, machine: &Machine) -> Result<(Plan, usize), Error> {
-        self.common.check()?;
         let (quick, cpus) = (self.common.quick, machine.pods(Scope::System).remove(0));
         let (rounds, duration, samples, items) = if machine.model().is_some() {
             // What is simulated takes real time by the item: on more CPUs, fewer for each.
@@ -79,94 +104,124 @@ impl DispatchOptions {
             (7, Duration::from_millis(300), 200, 20_000)
         };
         let samples = self.idle_samples.unwrap_or(samples);
-        within("--idle-samples", samples, 1, MOST_IDLE)?;
-        let items = self.items.unwrap_or(items);
-        within("--items", items, 1, MOST_ITEMS)?;
         let duration = self.common.duration.unwrap_or(duration);
         let plan = Plan {
             threads: machine.parallelism(),
             cpus,
-            items,
+            idle_samples: within("--idle-samples", samples, 1, MOST_IDLE)?,
+            items: within("--items", self.items.unwrap_or(items), 1, MOST_ITEMS)?,
             duration,
             warm_up: WARM_UP.min(duration),
-            idle_samples: samples,
             gap: GAP,
         };
         Ok((plan, self.common.runs.unwrap_or(rounds)))
     }
-}
 
-impl DispatchOptions {
-    /// Why a plan is not judged, if it is too small.
-    fn too_small(
-        &self,
-        machine: &Machine,
-        plan: &Plan,
-        rounds: usize,
-    ) -> Result<Option<String>, Error> {
+    fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Found, Error> {
+        let machine = run.machine;
+        let Some(model) = machine.model() else {
+            let mut contestants = ours::contestants::<Linux>(machine);
+            contestants.extend(peers());
+            let gauge = Gauge::leak(plan.0.cpus.last().map_or(1, |last| last + 1));
+            let measure = |contestant: &Rc<dyn Contestant<Linux>>, load, _| {
+                contestant.measure(load, &plan.0, gauge)
+            };
+            let peers = rounds(run, &contestants, plan, 0, measure)?;
+            return Ok(Found { peers, clock_ns: Gauge::<Linux>::clock_ns(), checks: None });
+        };
+        let measure = |contestant: &Rc<dyn Contestant<Sim>>, load, round| {
+            Ok(simulated(machine, contestant, load, &plan.0, round as u64)?.0)
+        };
+        let contestants = ours::contestants::<Sim>(machine);
+        let peers = rounds(run, &contestants, plan, Checks::steps(machine), measure)?;
+        let checks = Some(Checks::run(run, &plan.0)?);
+        Ok(Found { peers, clock_ns: model.costs().clock as f64, checks })
+    }
+
+    fn too_small(&self, machine: &Machine, plan: &Self::Plan) -> Result<Option<String>, Error> {
         let common = self.common.of_a_quick_run();
-        let (least, least_rounds) = Self { common, ..Self::default() }.plan(machine)?;
-        let sizes = [plan, &least];
-        let duration = sizes.map(|plan| plan.duration.as_secs_f64());
-        let idle_samples = sizes.map(|plan| plan.idle_samples as f64);
-        let items = sizes.map(|plan| plan.items as f64);
-        let sizes =
-            [("--duration", duration), ("--idle-samples", idle_samples), ("--items", items)];
-        Ok(too_small(machine, [rounds, least_rounds], &sizes))
+        let least = Self { common, ..Self::default() }.plan(machine)?;
+        let of = |size: fn(&Plan) -> f64| [plan, &least].map(|(plan, _)| size(plan));
+        let sizes = [
+            ("--duration", of(|plan| plan.duration.as_secs_f64())),
+            ("--idle-samples", of(|plan| plan.idle_samples as f64)),
+            ("--items", of(|plan| plan.items as f64)),
+        ];
+        Ok(too_small(machine, [plan.1, least.1], &sizes))
+    }
+
+    fn judge(facts: &Facts<'_>) -> Self::Verdict {
+        let shards = judge_shards(&facts.rows, facts.machine);
+        if facts.too_small.is_some() {
+            return (Vec::new(), shards.map(|shards| Shards { met: None, ..shards }));
+        }
+        (judge(&facts.rows, &facts.found.peers), shards)
+    }
+
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let (plan, rounds) = &facts.plan;
+        json!({
+            "rounds": rounds,
+            "threads": plan.threads,
+            "in_flight": IN_FLIGHT,
+            "duration_s": plan.duration.as_secs_f64(),
+            "items_per_issuer": plan.items,
+            "idle_samples": plan.idle_samples,
+            "idle_gap_ms": plan.gap.as_secs_f64() * 1000.0,
+            "clock_ns": facts.found.clock_ns,
+            "targets": facts.verdict.0,
+            "shards": facts.verdict.1,
+            "checks": facts.found.checks,
+        })
+    }
+
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(facts: &Facts<'_>, report: &Report) -> String {
+        render::picture(report, facts.show_goals())
     }
 }
 
-/// Where rows are measured.
-trait Bed<P: Stage> {
-    /// Measures one row in one round.
-    fn measure(
-        &self,
-        contestant: &Rc<dyn Contestant<P>>,
-        load: Load,
-        plan: &Plan,
-        round: usize,
-    ) -> Result<Sample, Error>;
-
-    /// What reading the clock costs.
-    fn clock_ns(&self) -> f64;
+/// Runs the experiment.
+pub fn dispatch(options: &DispatchOptions, progress: &Progress) -> Result<Report, Error> {
+    harness::run(options, progress)
 }
 
-/// The real machine.
-struct Here(&'static Gauge<Linux>);
-
-impl Bed<Linux> for Here {
-    fn measure(
-        &self,
-        contestant: &Rc<dyn Contestant<Linux>>,
-        load: Load,
-        plan: &Plan,
-        _round: usize,
-    ) -> Result<Sample, Error> {
-        contestant.measure(load, plan, self.0)
+/// Measures every row in every round, before so many other steps. The rows of the other pools.
+fn rounds<P: Host>(
+    run: &mut Run<'_>,
+    contestants: &[Rc<dyn Contestant<P>>],
+    (plan, rounds): &(Plan, usize),
+    others: usize,
+    measure: impl Fn(&Rc<dyn Contestant<P>>, Load, usize) -> Result<Sample, Error>,
+) -> Result<Vec<(Load, &'static str)>, Error> {
+    let rows =
+        |load: Load| contestants.iter().filter_map(move |one| Some((load, one.row(load)?, one)));
+    let order: Vec<(Load, &'static str, &Rc<dyn Contestant<P>>)> =
+        Load::ALL.into_iter().flat_map(rows).collect();
+    run.begin(rounds * order.len() + others);
+    let same = coinciding(run.machine);
+    for round in 0..*rounds {
+        let what = |(load, row, _): &(Load, &str, _)| {
+            format!("round {} of {rounds}, {}: {row}", round + 1, load.name())
+        };
+        let samples = run.round(round, &order, what, |&(load, _, contestant)| {
+            measure(contestant, load, round)
+        })?;
+        for (&(load, row, _), sample) in order.iter().zip(&samples) {
+            collect(&mut run.figures, load, row, sample, plan.threads);
+            for (scope, as_scope) in &same {
+                if load == Load::Issuers && as_scope.name() == row {
+                    collect(&mut run.figures, load, scope.name(), sample, plan.threads);
+                }
+            }
+        }
     }
-
-    fn clock_ns(&self) -> f64 {
-        Gauge::<Linux>::clock_ns()
-    }
-}
-
-/// A simulated machine.
-struct Simulated<'m>(&'m Machine);
-
-impl Bed<Sim> for Simulated<'_> {
-    fn measure(
-        &self,
-        contestant: &Rc<dyn Contestant<Sim>>,
-        load: Load,
-        plan: &Plan,
-        round: usize,
-    ) -> Result<Sample, Error> {
-        simulated(self.0, contestant, load, plan, round as u64).map(|(sample, _)| sample)
-    }
-
-    fn clock_ns(&self) -> f64 {
-        self.0.model().map_or(0.0, |model| model.costs().clock as f64)
-    }
+    publish(&mut run.figures, run.machine.name());
+    let peers = order.iter().filter(|(_, _, contestant)| !contestant.ours());
+    Ok(peers.map(|&(load, row, _)| (load, row)).collect())
 }
 
 /// Measures one row on a fresh machine with a seed; also the hash of what happened.
@@ -198,125 +253,6 @@ pub(crate) fn simulated_issuers(
     simulated(machine, &contestant, Load::Issuers, &Plan { items, ..plan }, seed)
 }
 
-/// Runs the experiment.
-pub fn dispatch(options: &DispatchOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let result = match machine.model() {
-        Some(_) => run(
-            options,
-            &machine,
-            ours::contestants::<Sim>(&machine),
-            &Simulated(&machine),
-            progress,
-        ),
-        None => {
-            let mut contestants = ours::contestants::<Linux>(&machine);
-            contestants.extend(peers());
-            let cpus = machine.pods(Scope::System).remove(0).last().map_or(1, |last| last + 1);
-            run(options, &machine, contestants, &Here(Gauge::leak(cpus)), progress)
-        }
-    };
-    progress.end();
-    result
-}
-
-/// Runs the experiment with these contestants.
-fn run<P: Stage>(
-    options: &DispatchOptions,
-    machine: &Machine,
-    contestants: Vec<Rc<dyn Contestant<P>>>,
-    bed: &dyn Bed<P>,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let (plan, rounds) = options.plan(machine)?;
-    let mut order: Vec<(Load, &'static str, &Rc<dyn Contestant<P>>)> = Vec::new();
-    for load in Load::ALL {
-        order.extend(
-            contestants
-                .iter()
-                .filter_map(|contestant| Some((load, contestant.row(load)?, contestant))),
-        );
-    }
-    let rows_of_peers = order.iter().filter(|(_, _, contestant)| !contestant.ours());
-    let rows_of_peers: Vec<(Load, &'static str)> =
-        rows_of_peers.map(|&(load, row, _)| (load, row)).collect();
-
-    let watch = Watch::start(machine.parallelism());
-    let mut collector = Collector::default();
-    progress.begin(rounds * order.len() + Checks::steps(machine));
-    for round in 0..rounds {
-        let mut measure =
-            |&(load, row, contestant): &(Load, &'static str, &Rc<dyn Contestant<P>>)| {
-                progress.step(format!("round {} of {rounds}, {}: {row}", round + 1, load.name()));
-                let sample = bed.measure(contestant, load, &plan, round)?;
-                collect(&mut collector, load, row, &sample, plan.threads);
-                if load == Load::Issuers {
-                    // The same pods are the same pools: their figures are the same figures.
-                    for (scope, _) in
-                        coinciding(machine).iter().filter(|(_, same)| same.name() == row)
-                    {
-                        collect(&mut collector, load, scope.name(), &sample, plan.threads);
-                    }
-                }
-                progress.done();
-                Ok(())
-            };
-        if round.is_multiple_of(2) {
-            order.iter().try_for_each(&mut measure)?;
-        } else {
-            order.iter().rev().try_for_each(&mut measure)?;
-        }
-    }
-    publish(&mut collector, machine.name());
-    let rows = collector.rows();
-    let too_small = options.too_small(machine, &plan, rounds)?;
-    let mut goals = judge(&rows, &rows_of_peers);
-    let mut shards = judge_shards(&rows, machine);
-    if too_small.is_some() {
-        goals.clear();
-        shards = shards.map(|shards| Shards { met: None, ..shards });
-    }
-    let checks =
-        machine.model().map(|_| Checks::run(machine, &plan, &rows, progress)).transpose()?;
-    let environment = match machine.model() {
-        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
-        None => watch.finish(),
-    };
-    let clock_ns = bed.clock_ns();
-    let facts = render::Facts {
-        machine,
-        plan: &plan,
-        rounds,
-        clock_ns,
-        goals: &goals,
-        too_small: too_small.as_deref(),
-        show_goals: options.common.goals,
-        shards: shards.as_ref(),
-        checks: checks.as_ref(),
-    };
-    let text = facts.text(&rows, &environment);
-    let parameters = json!({
-        "quick": options.common.quick,
-        "rounds": rounds,
-        "threads": plan.threads,
-        "in_flight": IN_FLIGHT,
-        "duration_s": plan.duration.as_secs_f64(),
-        "items_per_issuer": plan.items,
-        "idle_samples": plan.idle_samples,
-        "idle_gap_ms": plan.gap.as_secs_f64() * 1000.0,
-        "clock_ns": clock_ns,
-        "targets": goals,
-        "shards": shards,
-        "checks": checks,
-    });
-    let parameters = with_reason(parameters, too_small.as_deref());
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "dispatch", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report, options.common.goals);
-    Ok(report)
-}
-
 /// The rate under `shards` and one pool for each cache, while lines move at another cost under a cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct LineCost {
@@ -330,7 +266,7 @@ struct LineCost {
 
 /// What a simulated machine can be asked besides: does the result hang on the number of items, and on what?
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Checks {
+pub struct Checks {
     /// By how much the rate of a scope changes at most with half as many items, in percent.
     half_the_items_percent: f64,
     /// The rates at other costs of a line, where shards are something of their own.
@@ -347,21 +283,17 @@ impl Checks {
         machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards)
     }
 
-    fn run(
-        machine: &Machine,
-        plan: &Plan,
-        rows: &[Row],
-        progress: &Progress,
-    ) -> Result<Self, Error> {
+    fn run(run: &Run<'_>, plan: &Plan) -> Result<Self, Error> {
+        let (machine, rows) = (run.machine, run.figures.rows());
         let rate = |machine: &Machine, scope: Scope, items: usize| {
-            progress.step(format!("what the rates hang on: {scope}"));
-            progress.done();
-            let (sample, _) = simulated_issuers(machine, scope, items, 0)?;
-            Ok::<f64, Error>(sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns))
+            run.step(format!("what the rates hang on: {scope}"), || {
+                let (sample, _) = simulated_issuers(machine, scope, items, 0)?;
+                Ok(sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns))
+            })
         };
         let mut half_the_items_percent = 0.0_f64;
         for scope in distinct_scopes(machine) {
-            let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND);
+            let row = find(&rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND);
             let whole = row.map_or(f64::NAN, |row| row.summary.median);
             let change = rate(machine, scope, (plan.items / 2).max(1))? / whole - 1.0;
             half_the_items_percent = half_the_items_percent.max(change.abs() * 100.0);
@@ -453,7 +385,7 @@ mod tests {
 
     #[test]
     fn every_contestant_gets_its_rows_and_the_report_is_complete() {
-        let _judged = crate::options::tests::AnySize::new();
+        let _judged = crate::harness::options::tests::AnySize::new();
         let report = dispatch(&short("here"), &Progress::hidden()).unwrap();
         for (scenario, row) in [
             ("outside", "rayon"),

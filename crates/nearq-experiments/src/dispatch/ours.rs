@@ -4,8 +4,8 @@ use super::contestant::{Closures, Contestant, Load, Plan};
 use super::gauge::{Gauge, PROBES};
 use super::issuers::{self, issuers};
 use super::load::{Feed, IN_FLIGHT, Sample, flood, idle};
-use super::stage::Stage;
 use super::{distinct_scopes, targets};
+use crate::harness::Host;
 use crate::peers::Peer;
 use crate::{Error, Machine};
 use nearq::{JoinHandle, Runtime, Work, Workqueue};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Ours, in the order of the tables.
-pub(crate) fn contestants<P: Stage>(machine: &Machine) -> Vec<Rc<dyn Contestant<P>>> {
+pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P>>> {
     let spawn = Closures { inside: true, ours: true, pool: PhantomData::<Spawn<P>> };
     let mut contestants: Vec<Rc<dyn Contestant<P>>> =
         vec![Rc::new(Requeue { scope: None }), Rc::new(spawn)];
@@ -70,7 +70,7 @@ pub(crate) struct Requeue {
     pub(crate) scope: Option<Scope>,
 }
 
-impl<P: Stage> Contestant<P> for Requeue {
+impl<P: Host> Contestant<P> for Requeue {
     fn row(&self, load: Load) -> Option<&'static str> {
         match (load, self.scope) {
             (Load::Outside | Load::Idle, None) => Some(targets::REQUEUE),
@@ -112,7 +112,7 @@ impl<P: Stage> Contestant<P> for Requeue {
 }
 
 /// An issuer's items, of which each call queues the next one.
-fn in_turn<P: Stage>(
+fn in_turn<P: Host>(
     queue: &Arc<Workqueue<P>>,
     gauge: &'static Gauge<P>,
     done: Arc<Parker<P>>,

@@ -3,12 +3,12 @@
 use super::contestant::{Load, Plan};
 use super::load::IN_FLIGHT;
 use super::published::SOURCE;
-use super::targets::{Goal, Shards};
-use super::{Checks, coinciding, issuers};
-use crate::Machine;
+use super::targets::{Goal, REQUEUE, Shards};
+use super::{Facts, coinciding, issuers};
+use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, HERE, Report, Row, Table, find, rounded};
+use nearq_report::{HERE, Report, Row, Table, rounded};
 use nearq_topology::Scope;
 
 /// Said of a load that has no goal, where goals are shown.
@@ -16,12 +16,7 @@ const NO_TARGET: &str = " (no target)";
 
 /// The rows of a scenario, in order.
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| row.scenario == load.name()) {
-        if !names.contains(&row.row.as_str()) {
-            names.push(&row.row);
-        }
-    }
+    let mut names = table::names(rows, load.name());
     if load == Load::Issuers {
         // Those that coincide with others would stand behind them.
         names.sort_by_key(|name| Scope::ALL.iter().position(|scope| scope.name() == *name));
@@ -29,100 +24,78 @@ fn names(rows: &[Row], load: Load) -> Vec<&str> {
     names
 }
 
-/// What the tables and the picture are made from, beside the rows.
-pub(super) struct Facts<'f> {
-    pub(super) machine: &'f Machine,
-    pub(super) plan: &'f Plan,
-    pub(super) rounds: usize,
-    pub(super) clock_ns: f64,
-    pub(super) goals: &'f [Goal],
-    /// Why nothing is judged, if that is so.
-    pub(super) too_small: Option<&'f str>,
-    /// Whether the goals are shown.
-    pub(super) show_goals: bool,
-    pub(super) shards: Option<&'f Shards>,
-    pub(super) checks: Option<&'f Checks>,
+/// Everything for people: what was done, the tables, the targets.
+pub(super) fn text(facts: &Facts<'_>) -> String {
+    let ((plan, rounds), clock_ns) = (&facts.plan, facts.found.clock_ns);
+    let mut text = facts.heading(&format!(", {} CPUs", plan.threads));
+    text.push_str(&match facts.model() {
+        None => format!(
+            "{rounds} rounds in alternating order, medians; {} threads in every pool, started for each round; \
+             {IN_FLIGHT} items in flight.\n",
+            plan.threads,
+        ),
+        Some(_) => format!(
+            "{rounds} rounds, each with a seed of its own, medians; all times are virtual; each row has a fresh machine; \
+             {IN_FLIGHT} items in flight.\n{OTHERS_LEFT_OUT}",
+        ),
+    });
+    text.push_str(&format!(
+        "\"call\" is the time of the call that queues, \"start\" the time from before it to the item's first instruction; each\n\
+         includes reading the clock ({clock_ns:.0} ns).\n\
+         Requeueing a Work allocates nothing; every spawn, ours and the others', allocates a closure for each item.\n",
+    ));
+    for load in Load::ALL {
+        if let Some(table) = table(facts, load) {
+            let mut table = format!("\n{table}");
+            if !facts.show_goals() {
+                table = table.replace(NO_TARGET, "");
+            }
+            text.push_str(&table);
+        }
+    }
+    text.push_str(&about_issuers(facts));
+    let (goals, shards) = &facts.verdict;
+    let has_targets = facts.model().is_none();
+    if facts.show_goals() && has_targets && facts.too_small.is_none() {
+        text.push_str(&targets(goals));
+    }
+    if let Some(shards) = shards {
+        text.push_str(&judgement(shards, facts.show_goals()));
+    }
+    let judged = facts.show_goals() && (has_targets || shards.is_some());
+    if let Some(why) = facts.too_small.as_ref().filter(|_| judged) {
+        text.push_str(&format!("\n{why}\n"));
+    }
+    text
 }
 
-impl Facts<'_> {
-    /// Everything for people: what was done, the tables, the targets.
-    pub(super) fn text(&self, rows: &[Row], environment: &Environment) -> String {
-        let (rounds, clock_ns, plan) = (self.rounds, self.clock_ns, self.plan);
-        let mut text = match self.machine.model() {
-            None => format!(
-                "nearq bench dispatch\n{}\n\
-                 {rounds} rounds in alternating order, medians; {} threads in every pool, started for each round; \
-                 {IN_FLIGHT} items in flight.\n",
-                environment.describe(),
-                plan.threads,
-            ),
-            Some(model) => format!(
-                "nearq bench dispatch, on the simulated {} ({}), {} CPUs\n\
-                 {rounds} rounds, each with a seed of its own, medians; all times are virtual; each row has a fresh machine; \
-                 {IN_FLIGHT} items in flight.\n\
-                 The other pools are Linux programs: they do not run on simulated machines, and their rows are left out.\n",
-                model.name(),
-                model.about(),
-                plan.threads,
-            ),
-        };
-        text.push_str(&format!(
-            "\"call\" is the time of the call that queues, \"start\" the time from before it to the item's first instruction; each\n\
-             includes reading the clock ({clock_ns:.0} ns).\n\
-             Requeueing a Work allocates nothing; every spawn, ours and the others', allocates a closure for each item.\n",
-        ));
-        for load in Load::ALL {
-            if let Some(table) = table(rows, load, self.machine, plan) {
-                let mut table = format!("\n{table}");
-                if !self.show_goals {
-                    table = table.replace(NO_TARGET, "");
-                }
-                text.push_str(&table);
-            }
-        }
-        text.push_str(&self.about_issuers());
-        let has_targets = self.machine.model().is_none();
-        if self.show_goals && has_targets && self.too_small.is_none() {
-            text.push_str(&targets(self.goals));
-        }
-        if let Some(shards) = self.shards {
-            text.push_str(&judgement(shards, self.show_goals));
-        }
-        let judged = self.show_goals && (has_targets || self.shards.is_some());
-        if let Some(why) = self.too_small.filter(|_| judged) {
-            text.push_str(&format!("\n{why}\n"));
-        }
-        text
-    }
-
-    /// What the load with an issuer on each CPU hangs on.
-    fn about_issuers(&self) -> String {
-        let Some(checks) = self.checks else { return String::new() };
-        let mut text = format!(
-            "The kernel's test_workqueue does 50000 items a thread; here they are {}, after {} that are not counted. With half as many,\n\
-             no rate differs by more than {:.1} %.\n",
-            self.plan.items,
-            issuers::warm_up(self.plan.items),
-            checks.half_the_items_percent,
+/// What the rates on a simulated machine hang on.
+fn about_issuers(facts: &Facts<'_>) -> String {
+    let Some(checks) = &facts.found.checks else { return String::new() };
+    let items = facts.plan.0.items;
+    let mut text = format!(
+        "The kernel's test_workqueue does 50000 items a thread; here they are {items}, after {} that are not counted. With half as many,\n\
+         no rate differs by more than {:.1} %.\n",
+        issuers::warm_up(items),
+        checks.half_the_items_percent,
+    );
+    if !checks.line_costs.is_empty() {
+        let headings = ["", "cache_shard items/s", "cache items/s", "factor"];
+        let mut table = Table::new(
+            "The same where moving a line between two cores under a cache costs something else",
+            &headings,
         );
-        if !checks.line_costs.is_empty() {
-            let headings = ["", "cache_shard items/s", "cache items/s", "factor"];
-            let mut table = Table::new(
-                "The same where moving a line between two cores under a cache costs something else",
-                &headings,
-            );
-            for one in &checks.line_costs {
-                table.row(vec![
-                    format!("{} %", one.percent),
-                    rounded(one.cache_shard),
-                    rounded(one.cache),
-                    format!("{:.2}", one.cache_shard / one.cache),
-                ]);
-            }
-            text.push_str(&format!("\n{table}"));
+        for one in &checks.line_costs {
+            table.row(vec![
+                format!("{} %", one.percent),
+                rounded(one.cache_shard),
+                rounded(one.cache),
+                format!("{:.2}", one.cache_shard / one.cache),
+            ]);
         }
-        text
+        text.push_str(&format!("\n{table}"));
     }
+    text
 }
 
 /// Whether shards pay.
@@ -160,92 +133,62 @@ fn title(load: Load, plan: &Plan) -> String {
 }
 
 /// The columns of a load's table.
-fn columns(load: Load) -> &'static [(&'static str, Metric)] {
-    const COST: (&str, Metric) = ("ns per item", metric::NS_PER_ITEM);
-    const RATE: (&str, Metric) = ("items/s", metric::ITEMS_PER_SECOND);
-    const LATENCIES: [(&str, Metric); 6] = [
-        ("call us p50", metric::QUEUE_LATENCY_P50),
-        ("p99", metric::QUEUE_LATENCY_P99),
-        ("max", metric::QUEUE_LATENCY_MAX),
-        ("start us p50", metric::START_LATENCY_P50),
-        ("p99", metric::START_LATENCY_P99),
-        ("max", metric::START_LATENCY_MAX),
-    ];
-    const BUSY: (&str, Metric) = ("CPU (%)", metric::CPU_PERCENT);
-    const ALL: [(&str, Metric); 9] = {
-        let [a, b, c, d, e, f] = LATENCIES;
-        [COST, RATE, BUSY, a, b, c, d, e, f]
-    };
-    const CALLS: [(&str, Metric); 6] = [
-        RATE,
-        ("call us p50", metric::QUEUE_LATENCY_P50),
-        ("p90", metric::QUEUE_LATENCY_P90),
-        ("p95", metric::QUEUE_LATENCY_P95),
-        ("p99", metric::QUEUE_LATENCY_P99),
-        ("max", metric::QUEUE_LATENCY_MAX),
-    ];
+fn columns(load: Load) -> &'static [Column] {
+    const COST: Column = ("ns per item", metric::NS_PER_ITEM, |of| {
+        format!("{} ±{}", rounded(of.median), rounded(of.deviation))
+    });
+    const RATE: Column = ("items/s", metric::ITEMS_PER_SECOND, median);
+    const BUSY: Column = ("CPU (%)", metric::CPU_PERCENT, median);
+    const CALL: Column = ("call us p50", metric::QUEUE_LATENCY_P50, median);
+    const CALL_P99: Column = ("p99", metric::QUEUE_LATENCY_P99, median);
+    const CALL_MAX: Column = ("max", metric::QUEUE_LATENCY_MAX, median);
+    const START: Column = ("start us p50", metric::START_LATENCY_P50, median);
+    const START_P99: Column = ("p99", metric::START_LATENCY_P99, median);
+    const START_MAX: Column = ("max", metric::START_LATENCY_MAX, median);
+    const CALL_P90: Column = ("p90", metric::QUEUE_LATENCY_P90, median);
+    const CALL_P95: Column = ("p95", metric::QUEUE_LATENCY_P95, median);
     match load {
-        Load::Issuers => &CALLS,
-        Load::Outside | Load::Scope => &ALL,
+        Load::Issuers => &[RATE, CALL, CALL_P90, CALL_P95, CALL_P99, CALL_MAX],
+        Load::Outside | Load::Scope => {
+            &[COST, RATE, BUSY, CALL, CALL_P99, CALL_MAX, START, START_P99, START_MAX]
+        }
         Load::Joined | Load::Inside => &[COST, RATE, BUSY],
-        Load::Idle => &LATENCIES,
+        Load::Idle => &[CALL, CALL_P99, CALL_MAX, START, START_P99, START_MAX],
     }
 }
 
-fn table(rows: &[Row], load: Load, machine: &Machine, plan: &Plan) -> Option<Table> {
-    let names = names(rows, load);
+fn table(facts: &Facts<'_>, load: Load) -> Option<Table> {
+    let (names, scenario) = (names(&facts.rows, load), load.name());
     if names.is_empty() {
         return None;
     }
     // CPU time is not counted everywhere.
-    let columns: Vec<(&str, Metric)> = columns(load)
-        .iter()
-        .copied()
-        .filter(|&(_, metric)| {
-            names.iter().any(|name| find(rows, load.name(), name, metric).is_some())
-        })
-        .collect();
-    let compared: Vec<(&str, Metric)> = columns
-        .iter()
-        .copied()
-        .filter(|&(_, metric)| {
-            let of_document = |row: &Row| row.scenario == load.name() && row.metric == metric.name;
-            rows.iter().any(|row| of_document(row) && row.published.is_some())
-        })
-        .collect();
-    let mut headings = vec![""];
-    headings.extend(columns.iter().map(|(heading, _)| *heading));
+    let is_there =
+        |column: &Column| names.iter().any(|name| facts.of(scenario, name, column.1).is_some());
+    let columns: Vec<Column> = columns(load).iter().copied().filter(is_there).collect();
+    let published = |name: &&str, column: &Column| facts.published(scenario, name, column.1);
+    let is_published = |column: &Column| names.iter().any(|name| published(name, column).is_some());
+    let compared: Vec<Column> = columns.iter().copied().filter(is_published).collect();
+    let mut headings = table::headings(&[""], &columns);
     if !compared.is_empty() {
         headings.push("|");
-        headings.extend(compared.iter().map(|(heading, _)| match *heading {
+        headings.extend(compared.iter().map(|(heading, ..)| match *heading {
             "items/s" => "published items/s",
             other => other,
         }));
     }
-    let mut table = Table::new(title(load, plan), &headings);
+    let mut table = Table::new(title(load, &facts.plan.0), &headings);
     for name in &names {
-        let cell = |&(_, metric): &(&str, Metric)| match find(rows, load.name(), name, metric) {
-            Some(row) if metric == metric::NS_PER_ITEM => {
-                format!("{} ±{}", rounded(row.summary.median), rounded(row.summary.deviation))
-            }
-            Some(row) => rounded(row.summary.median),
-            None => "-".into(),
-        };
-        let of_document = |&(_, metric): &(&str, Metric)| {
-            let row = find(rows, load.name(), name, metric);
-            row.and_then(|row| row.published).map_or("-".into(), rounded)
-        };
-        let mut cells = vec![(*name).to_owned()];
-        cells.extend(columns.iter().map(cell));
+        let mut cells = facts.cells(*name, scenario, name, &columns);
         if !compared.is_empty() {
             cells.push("|".into());
-            cells.extend(compared.iter().map(of_document));
+            cells.extend(compared.iter().map(|column| or_none(published(name, column), rounded)));
         }
         table.row(cells);
     }
     if matches!(load, Load::Scope | Load::Issuers) {
-        for (scope, same) in coinciding(machine) {
-            table.remark(format!("{scope} = {same}: {}", machine.count(scope)));
+        for (scope, same) in coinciding(facts.machine) {
+            table.remark(format!("{scope} = {same}: {}", facts.machine.count(scope)));
         }
     }
     if !compared.is_empty() {
@@ -270,7 +213,7 @@ fn targets(goals: &[Goal]) -> String {
             rounded(goal.other),
             format!("{:.2}", goal.ratio),
             format!("{:.2}", goal.goal),
-            if goal.met { "met" } else { "missed" }.into(),
+            met(goal.met),
             goal.best_other.clone(),
         ]);
     }
@@ -279,96 +222,72 @@ fn targets(goals: &[Goal]) -> String {
 
 /// Time per item, idle latency and the rates by scope at a glance.
 pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
-    let (rows, environment) = (report.rows.as_slice(), &report.environment);
-    {
-        let bar = |load: Load, row: &str, metric: Metric| {
-            Some(Bar::median(&find(rows, load.name(), row, metric)?.summary))
+    let groups = |load: Load, metrics: &[Metric]| {
+        let bars = |name: &str| {
+            let bar = |&metric| table::bar(report, load.name(), name, metric, Bar::median);
+            (name.to_owned(), metrics.iter().map(bar).collect())
         };
-        let groups = |load: Load, metrics: &[Metric]| {
-            let group = |name: &&str| {
-                (
-                    (*name).to_owned(),
-                    metrics.iter().map(|&metric| bar(load, name, metric)).collect::<Vec<_>>(),
-                )
-            };
-            names(rows, load).iter().map(group).collect::<Vec<_>>()
-        };
-        let goals = report.parameters["targets"].as_array().filter(|_| show_goals);
-        let reference = goals.and_then(|goals| {
-            let goal = goals.iter().find(|goal| goal["row"] == super::targets::REQUEUE)?;
-            let (other, half) = (goal["other"].as_f64()?, goal["goal"].as_f64()?);
-            (half < 1.0).then(|| (other * half, "the goal for requeue".to_owned()))
-        });
-        let cost = Bars {
-            title: "Time per item, from one outside thread (shorter is better)".into(),
-            axis: "ns per item: median, least and most of the rounds".into(),
-            series: vec![String::new()],
-            groups: groups(Load::Outside, &[metric::NS_PER_ITEM]),
-            lying: true,
-            logarithmic: false,
-            reference,
-            warning: environment.warning(),
-        };
-        let idle = Bars {
-            title: "From queueing to start when everybody sleeps (shorter is better)".into(),
-            axis: "microseconds (by factors of ten): median, least and most of the rounds".into(),
-            series: vec!["p50".into(), "p99".into()],
-            groups: groups(Load::Idle, &[metric::START_LATENCY_P50, metric::START_LATENCY_P99]),
-            lying: true,
-            logarithmic: true,
-            reference: None,
-            warning: environment.warning(),
-        };
-        let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-        let title = if report.machine == HERE {
-            format!("nearq bench dispatch: {model}, {} CPUs", environment.cpus)
-        } else {
-            format!(
-                "nearq bench dispatch: simulated {} ({}), {} CPUs",
-                report.machine,
-                model.trim_end_matches(", simulated"),
-                report.parameters["threads"]
-            )
-        };
-        draw(&title, &[cost, idle, rates(rows, environment.warning())])
-    }
+        names(&report.rows, load).into_iter().map(bars).collect()
+    };
+    let goals = report.parameters["targets"].as_array().filter(|_| show_goals);
+    let reference = goals.and_then(|goals| {
+        let goal = goals.iter().find(|goal| goal["row"] == REQUEUE)?;
+        let (other, half) = (goal["other"].as_f64()?, goal["goal"].as_f64()?);
+        (half < 1.0).then(|| (other * half, "the goal for requeue".to_owned()))
+    });
+    let cost = Bars {
+        title: "Time per item, from one outside thread (shorter is better)".into(),
+        axis: "ns per item: median, least and most of the rounds".into(),
+        groups: groups(Load::Outside, &[metric::NS_PER_ITEM]),
+        reference,
+        ..Bars::lying(report)
+    };
+    let idle = Bars {
+        title: "From queueing to start when everybody sleeps (shorter is better)".into(),
+        axis: "microseconds (by factors of ten): median, least and most of the rounds".into(),
+        series: vec!["p50".into(), "p99".into()],
+        groups: groups(Load::Idle, &[metric::START_LATENCY_P50, metric::START_LATENCY_P99]),
+        logarithmic: true,
+        ..Bars::lying(report)
+    };
+    let (model, cpus) = (table::model(report), report.environment.cpus);
+    let title = if report.machine == HERE {
+        format!("nearq bench dispatch: {model}, {cpus} CPUs")
+    } else {
+        format!(
+            "nearq bench dispatch: simulated {} ({}), {} CPUs",
+            report.machine,
+            model.trim_end_matches(", simulated"),
+            report.parameters["threads"]
+        )
+    };
+    draw(&title, &[cost, idle, rates(report)])
 }
 
 /// Items per second by scope with an issuer on each CPU, beside the published ones if there are any.
-fn rates(rows: &[Row], warning: Option<String>) -> Bars {
-    let mut series = vec!["nearq".to_owned()];
+fn rates(report: &Report) -> Bars {
     let found = |name: &str| {
-        find(rows, Load::Issuers.name(), name, metric::ITEMS_PER_SECOND)
+        report
+            .find(Load::Issuers.name(), name, metric::ITEMS_PER_SECOND)
             .expect("every row of the load has it")
     };
-    let millions = |value: f64| value / 1e6;
-    let group = |name: &str, compared: bool| {
-        let row = found(name);
-        let Bar { value, low, high } = Bar::median(&row.summary);
-        let own = Bar { value: millions(value), low: millions(low), high: millions(high) };
-        let mut bars = vec![Some(own)];
-        if compared {
-            bars.push(row.published.map(millions).map(|value| Bar {
-                value,
-                low: value,
-                high: value,
-            }));
-        }
-        (name.to_owned(), bars)
-    };
-    let names = names(rows, Load::Issuers);
+    let names = names(&report.rows, Load::Issuers);
     let compared = names.iter().any(|name| found(name).published.is_some());
-    if compared {
-        series.push("published".into());
-    }
+    let group = |name: &&str| {
+        let row = found(name);
+        let mut bars = vec![Some(Bar::median(&row.summary).over(1e6))];
+        if compared {
+            bars.push(row.published.map(|value| Bar::exactly(value).over(1e6)));
+        }
+        ((*name).to_owned(), bars)
+    };
+    let usual = Bars::lying(report);
     Bars {
         title: "An issuer on each CPU, which waits for its item: rate by scope (longer is better)"
             .into(),
         axis: "million items per second: median, least and most of the rounds".into(),
-        series: if compared { series } else { vec![String::new()] },
-        groups: names.iter().map(|name| group(name, compared)).collect(),
-        lying: true,
-        warning,
-        ..Bars::default()
+        series: if compared { vec!["nearq".into(), "published".into()] } else { usual.series },
+        groups: names.iter().map(group).collect(),
+        ..usual
     }
 }

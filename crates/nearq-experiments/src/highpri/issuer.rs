@@ -6,8 +6,8 @@
 //! where every interval were counted, the slow rows would look worse still.
 
 use super::samples::Samples;
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, Instant, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
@@ -32,9 +32,9 @@ pub(crate) struct Plan {
 }
 
 /// Where an item notes its start.
-pub(crate) struct Start<P: Stage>(P::AtomicU64);
+pub(crate) struct Start<P: Host>(P::AtomicU64);
 
-impl<P: Stage> Start<P> {
+impl<P: Host> Start<P> {
     /// Nothing has started.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(P::AtomicU64::new(NOT_STARTED)))
@@ -63,13 +63,13 @@ impl<P: Stage> Start<P> {
 const NOT_STARTED: u64 = 0;
 
 /// Who runs the item.
-pub(crate) trait Target<P: Stage> {
+pub(crate) trait Target<P: Host> {
     /// Queues the item, and says when its latency begins: now, or when a timer expires.
     fn send(&mut self, interval: Duration) -> Instant;
 }
 
 /// Queues, again and again. By the issuer's thread.
-pub(crate) fn measure<P: Stage>(
+pub(crate) fn measure<P: Host>(
     target: &mut dyn Target<P>,
     start: &Start<P>,
     plan: &Plan,
@@ -114,7 +114,7 @@ fn following(last: Instant, interval: Duration, now: Instant) -> Instant {
 }
 
 /// Runs `body` on a thread of its own on the issuer's CPU, favoured where that is allowed, and gives back what it returns.
-pub(crate) fn as_issuer<P: Stage, R: Send + 'static>(
+pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
     cpu: usize,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
@@ -130,7 +130,7 @@ pub(crate) fn as_issuer<P: Stage, R: Send + 'static>(
 }
 
 /// Runs `body` on a new thread, and gives back what it returns.
-pub(crate) fn on_thread<P: Stage, R: Send + 'static>(
+pub(crate) fn on_thread<P: Host, R: Send + 'static>(
     spec: ThreadSpec,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {

@@ -19,38 +19,45 @@ mod issuer;
 mod limits;
 mod others;
 mod ours;
-mod privilege;
+pub(crate) mod privilege;
 mod render;
 mod samples;
-mod stage;
 mod steal;
 
 pub use conclusions::Ratio;
+pub(crate) use crowd::CROWD_WORK;
 pub(crate) use limits::room;
 pub use samples::{Figures, Sample, Samples, TOP};
+pub use steal::StealClock;
 
-use crate::options::{Common, too_small, with_reason, within};
-use crate::simulated::simulate;
+use crate::harness::options::{milliseconds, number, too_small, within};
+use crate::harness::{self, Common, Experiment, Run, simulate};
 use crate::{Error, Machine, Progress};
+use clap::Args;
 use contestant::{Contestant, Privilege};
 use crowd::Crowd;
 use issuer::Plan;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Environment, Report, Watch, metric};
+use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// What `highpri` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct HighpriOptions {
-    /// What every experiment can be told; `duration` is that of one row.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// Threads that sleep in a loop; `None` is the document's 3000, and 1000 where it shall be quick on this machine.
+
+    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given, 1000 with --quick
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// How often the item is queued; `None` is a jiffy at 250 Hz.
+
+    /// How often the item is queued, in milliseconds, 0.1 to 10000; 4 if not given, a jiffy at 250 Hz
+    #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 }
 
@@ -78,19 +85,51 @@ const LEAST_SAMPLES: u32 = 100;
 const SIMULATED_LIMIT: Duration = Duration::from_mins(3);
 
 /// What is to be done.
-struct Task {
+pub struct Task {
     plan: Plan,
     threads: usize,
     runs: usize,
 }
 
-impl HighpriOptions {
-    fn task(&self, machine: &Machine) -> Result<Task, Error> {
-        self.common.check()?;
+/// The CPU of the crowd and that of the issuer: another core where there is one.
+fn places(machine: &Machine) -> (usize, usize) {
+    let usable = machine.pods(Scope::System).remove(0);
+    let crowd = usable.last().unwrap_or(0);
+    let cores = machine.pods(Scope::Smt);
+    let core = cores.iter().find(|core| core.contains(crowd));
+    let elsewhere = usable.iter().find(|&cpu| core.is_none_or(|core| !core.contains(cpu)));
+    let issuer = elsewhere.or_else(|| usable.iter().find(|&cpu| cpu != crowd));
+    (crowd, issuer.unwrap_or(crowd))
+}
+
+/// All contestants, and what was measured of each in all runs together.
+type Everybody = Vec<(Rc<dyn Contestant>, Samples)>;
+
+/// What is found beside the figures.
+pub struct Found {
+    all: Everybody,
+    /// Who is left out, and what else is worth knowing.
+    remarks: Vec<String>,
+    /// Of the crowd, in a second, where that is counted.
+    wake_ups: Option<f64>,
+}
+
+type Facts<'f> = harness::Facts<'f, HighpriOptions>;
+
+impl Experiment for HighpriOptions {
+    const NAME: &'static str = "highpri";
+    type Plan = Task;
+    type Found = Found;
+    type Verdict = Vec<Ratio>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Task, Error> {
         let here = machine.model().is_none();
         let usual = if self.common.quick && here { QUICK_THREADS } else { THREADS };
-        let threads = self.threads.unwrap_or(usual);
-        within("--threads", threads, 1, MOST_THREADS)?;
+        let threads = within("--threads", self.threads.unwrap_or(usual), 1, MOST_THREADS)?;
         let interval = self.interval.unwrap_or(JIFFY);
         if !(INTERVALS[0]..=INTERVALS[1]).contains(&interval) {
             let [shortest, longest] = INTERVALS.map(|limit| limit.as_secs_f64() * 1000.0);
@@ -110,95 +149,56 @@ impl HighpriOptions {
         let plan = Plan { cpu, issuer_cpu, interval, duration };
         Ok(Task { plan, threads, runs: self.common.runs.unwrap_or(runs) })
     }
-}
 
-impl HighpriOptions {
-    /// Why a task is not judged, if it is too small.
+    fn measure(&self, run: &mut Run<'_>, task: &mut Task) -> Result<Found, Error> {
+        if run.machine.model().is_some() { simulated(run, task) } else { here(run, task) }
+    }
+
     fn too_small(&self, machine: &Machine, task: &Task) -> Result<Option<String>, Error> {
         let common = self.common.of_a_quick_run();
-        let least = Self { common, threads: None, ..self.clone() }.task(machine)?;
+        let least = Self { common, threads: None, ..self.clone() }.plan(machine)?;
         let shortest = least.plan.duration.max(task.plan.interval * LEAST_SAMPLES);
         let duration = [task.plan.duration, shortest].map(|time| time.as_secs_f64());
         let threads = [task.threads, least.threads].map(|threads| threads as f64);
         let sizes = [("--duration", duration), ("--threads", threads)];
         Ok(too_small(machine, [task.runs, least.runs], &sizes))
     }
-}
 
-/// The CPU of the crowd and that of the issuer: another core where there is one.
-fn places(machine: &Machine) -> (usize, usize) {
-    let usable = machine.pods(Scope::System).remove(0);
-    let crowd = usable.last().unwrap_or(0);
-    let cores = machine.pods(Scope::Smt);
-    let core = cores.iter().find(|core| core.contains(crowd));
-    let elsewhere = usable.iter().find(|&cpu| core.is_none_or(|core| !core.contains(cpu)));
-    let issuer = elsewhere.or_else(|| usable.iter().find(|&cpu| cpu != crowd));
-    (crowd, issuer.unwrap_or(crowd))
-}
+    fn judge(facts: &Facts<'_>) -> Vec<Ratio> {
+        let scenario = scenario(facts.plan.threads);
+        conclusions::ratios(&facts.rows, &scenario, facts.too_small.is_none())
+    }
 
-/// What was measured and found.
-struct Measured {
-    collector: Collector,
-    /// The samples of all runs, row by row.
-    all: Vec<(Rc<dyn Contestant>, Samples)>,
-    /// Rows that were left out, and why; and what else one must know.
-    remarks: Vec<String>,
-    /// How often a thread of the crowd woke up, per second, all together.
-    wake_ups: Option<f64>,
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let task = &facts.plan;
+        json!({
+            "runs": task.runs,
+            "threads": task.threads,
+            "sleep_ms": crowd::SLEEP.as_secs_f64() * 1000.0,
+            "interval_ms": task.plan.interval.as_secs_f64() * 1000.0,
+            "duration_s": task.plan.duration.as_secs_f64(),
+            "crowd_cpu": task.plan.cpu,
+            "issuer_cpu": task.plan.issuer_cpu,
+            "slice_us": ours::SLICE.as_secs_f64() * 1e6,
+            "crowd_work_us": facts.model().map(|_| CROWD_WORK.as_secs_f64() * 1e6),
+            "crowd_wake_ups_per_second": facts.found.wake_ups,
+            "remarks": facts.found.remarks,
+            "ratios": facts.verdict,
+        })
+    }
+
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(facts: &Facts<'_>, _: &Report) -> String {
+        render::picture(facts)
+    }
 }
 
 /// Runs the experiment.
 pub fn highpri(options: &HighpriOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let result = run(options, &machine, progress);
-    progress.end();
-    result
-}
-
-fn run(options: &HighpriOptions, machine: &Machine, progress: &Progress) -> Result<Report, Error> {
-    let task = options.task(machine)?;
-    let watch = Watch::start(machine.parallelism());
-    let measured = match machine.model() {
-        Some(_) => simulated(machine, &task, progress)?,
-        None => here(&task, progress)?,
-    };
-    let environment = match machine.model() {
-        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
-        None => watch.finish(),
-    };
-    let rows = measured.collector.rows();
-    let scenario = scenario(task.threads);
-    let too_small = options.too_small(machine, &task)?;
-    let ratios = conclusions::ratios(&rows, &scenario, too_small.is_none());
-    let facts = render::Facts {
-        machine,
-        task: &task,
-        scenario: &scenario,
-        measured: &measured,
-        ratios: &ratios,
-        too_small: too_small.as_deref(),
-        show_goals: options.common.goals,
-    };
-    let text = facts.text(&rows, &environment);
-    let svg = facts.picture(&environment);
-    let parameters = json!({
-        "quick": options.common.quick,
-        "runs": task.runs,
-        "threads": task.threads,
-        "sleep_ms": crowd::SLEEP.as_secs_f64() * 1000.0,
-        "interval_ms": task.plan.interval.as_secs_f64() * 1000.0,
-        "duration_s": task.plan.duration.as_secs_f64(),
-        "crowd_cpu": task.plan.cpu,
-        "issuer_cpu": task.plan.issuer_cpu,
-        "slice_us": ours::SLICE.as_secs_f64() * 1e6,
-        "crowd_work_us": machine.model().map(|_| stage::CROWD_WORK.as_secs_f64() * 1e6),
-        "crowd_wake_ups_per_second": measured.wake_ups,
-        "remarks": measured.remarks,
-        "ratios": ratios,
-    });
-    let parameters = with_reason(parameters, too_small.as_deref());
-    let machine = machine.name().to_owned();
-    Ok(Report { experiment: "highpri", machine, environment, parameters, rows, text, svg })
+    harness::run(options, progress)
 }
 
 /// The scenario's name in the results.
@@ -207,7 +207,7 @@ fn scenario(threads: usize) -> String {
 }
 
 /// On this machine: the crowd is there once, for all rows.
-fn here(task: &Task, progress: &Progress) -> Result<Measured, Error> {
+fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let mut contestants = ours::contestants::<Linux>();
     contestants.extend(ours::refused());
     contestants.extend(others::contestants());
@@ -246,16 +246,12 @@ fn here(task: &Task, progress: &Progress) -> Result<Measured, Error> {
             task.threads
         )));
     }
-    progress.step(format!("starting {} threads", task.threads));
+    run.says(format!("starting {} threads", task.threads));
     let crowd = Crowd::<Linux>::start(task.threads, task.plan.cpu)?;
     let (begin, sleeps) = (std::time::Instant::now(), crowd.sleeps());
-    let mut measured =
-        measure(contestants, task, progress, |contestant, _| contestant.measure(&task.plan))?;
-    let wake_ups = (crowd.sleeps() - sleeps) as f64 / begin.elapsed().as_secs_f64();
-    drop(crowd);
-    measured.remarks = remarks;
-    measured.wake_ups = Some(wake_ups);
-    Ok(measured)
+    let all = measure(run, contestants, task, |contestant, _| contestant.measure(&task.plan))?;
+    let wake_ups = Some((crowd.sleeps() - sleeps) as f64 / begin.elapsed().as_secs_f64());
+    Ok(Found { all, remarks, wake_ups })
 }
 
 /// Whether the kernel shares CPUs between autogroups first, and then within them.
@@ -265,52 +261,51 @@ fn in_autogroups() -> bool {
 }
 
 /// On a simulated machine: a fresh one, with a crowd of its own, for each row and run.
-fn simulated(machine: &Machine, task: &Task, progress: &Progress) -> Result<Measured, Error> {
-    let limit = SIMULATED_LIMIT + task.plan.duration;
-    measure(ours::contestants::<Sim>(), task, progress, |contestant, run| {
+fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
+    let (machine, limit) = (run.machine, SIMULATED_LIMIT + task.plan.duration);
+    let all = measure(run, ours::contestants::<Sim>(), task, |contestant, number| {
         let (contestant, plan, threads) = (Rc::clone(contestant), task.plan.clone(), task.threads);
-        let ended = simulate(machine, run as u64, limit, move || {
+        let ended = simulate(machine, number as u64, limit, move || {
             let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;
             let samples = contestant.measure(&plan);
             drop(crowd);
             samples
         })?;
         ended.result
-    })
+    })?;
+    Ok(Found { all, remarks: Vec::new(), wake_ups: None })
 }
 
-/// Measures every row in every run, forwards and backwards in turn.
+/// Measures everybody in every run.
 fn measure(
+    run: &mut Run<'_>,
     contestants: Vec<Rc<dyn Contestant>>,
     task: &Task,
-    progress: &Progress,
     one: impl Fn(&Rc<dyn Contestant>, usize) -> Result<Samples, Error>,
-) -> Result<Measured, Error> {
-    let scenario = scenario(task.threads);
-    let mut collector = Collector::default();
-    let mut all: Vec<_> =
-        contestants.into_iter().map(|contestant| (contestant, Samples::default())).collect();
-    progress.begin(task.runs * all.len());
-    for run in 0..task.runs {
-        for step in 0..all.len() {
-            let at = if run.is_multiple_of(2) { step } else { all.len() - 1 - step };
-            let (contestant, samples) = &mut all[at];
-            progress.step(format!("run {} of {}: {}", run + 1, task.runs, contestant.row()));
-            let new = one(contestant, run)?;
-            let Some(figures) = new.figures() else {
-                return Err(Error::run(format!(
+) -> Result<Everybody, Error> {
+    let (scenario, runs) = (scenario(task.threads), task.runs);
+    let mut all = vec![Samples::default(); contestants.len()];
+    run.begin(runs * contestants.len());
+    for number in 0..runs {
+        let what = |of: &Rc<dyn Contestant>| format!("run {} of {runs}: {}", number + 1, of.row());
+        let new = run.round(number, &contestants, what, |contestant| {
+            let samples = one(contestant, number)?;
+            let figures = samples.figures().ok_or_else(|| {
+                Error::run(format!(
                     "{}: nothing was queued in {:?}: give a longer --duration",
                     contestant.row(),
                     task.plan.duration
-                )));
-            };
-            collect(&mut collector, &scenario, contestant.row(), &figures);
-            samples.append(new);
-            progress.done();
+                ))
+            })?;
+            Ok((samples, figures))
+        })?;
+        for ((contestant, all), (samples, figures)) in contestants.iter().zip(&mut all).zip(new) {
+            collect(&mut run.figures, &scenario, contestant.row(), &figures);
+            all.append(samples);
         }
     }
-    conclusions::publish(&mut collector, &scenario, task.threads == THREADS);
-    Ok(Measured { collector, all, remarks: Vec::new(), wake_ups: None })
+    conclusions::publish(&mut run.figures, &scenario, task.threads == THREADS);
+    Ok(contestants.into_iter().zip(all).collect())
 }
 
 fn collect(collector: &mut Collector, scenario: &str, row: &str, figures: &Figures) {

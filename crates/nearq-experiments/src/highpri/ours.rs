@@ -4,8 +4,8 @@ use super::contestant::{Contestant, row};
 use super::issuer::{Plan, Start, Target, as_issuer, measure};
 use super::privilege;
 use super::samples::Samples;
-use super::stage::Stage;
 use crate::Error;
+use crate::harness::Host;
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux};
 use nearq_topology::{CpuSet, Scope};
@@ -60,7 +60,7 @@ struct Ours {
 }
 
 /// The rows of ours that any platform has.
-pub(crate) fn contestants<P: Stage>() -> Vec<Rc<dyn Contestant>> {
+pub(crate) fn contestants<P: Host>() -> Vec<Rc<dyn Contestant>> {
     let ours = |asked| Rc::new(Ours { asked, measure: as_it_is::<P> }) as Rc<dyn Contestant>;
     [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].into_iter().map(ours).collect()
 }
@@ -84,7 +84,7 @@ impl Contestant for Ours {
     }
 }
 
-fn as_it_is<P: Stage>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
+fn as_it_is<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     let own = plan.clone();
     as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(asked, &own))
 }
@@ -103,7 +103,7 @@ fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
 }
 
 /// Builds the queue on a runtime of its own, measures, and ends both. By the issuer, from whom the workers inherit what they may.
-fn issue<P: Stage>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
+fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     let failed = |error: nearq::Error| Error::run(error.to_string());
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
@@ -119,7 +119,7 @@ fn issue<P: Stage>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     measure(&mut target, &start, plan)
 }
 
-fn prioritised<P: Stage>(builder: WorkqueueBuilder<P>, asked: Asked) -> WorkqueueBuilder<P> {
+fn prioritised<P: Host>(builder: WorkqueueBuilder<P>, asked: Asked) -> WorkqueueBuilder<P> {
     match (asked.high, asked.slice) {
         (false, _) => builder,
         (true, false) => builder.highpri(),
@@ -127,13 +127,13 @@ fn prioritised<P: Stage>(builder: WorkqueueBuilder<P>, asked: Asked) -> Workqueu
     }
 }
 
-struct Queued<P: Stage> {
+struct Queued<P: Host> {
     queue: Workqueue<P>,
     work: Work<P>,
     delayed: bool,
 }
 
-impl<P: Stage> Target<P> for Queued<P> {
+impl<P: Host> Target<P> for Queued<P> {
     fn send(&mut self, interval: Duration) -> Instant {
         let queue = &self.queue;
         loop {

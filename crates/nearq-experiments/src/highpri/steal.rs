@@ -11,7 +11,7 @@ const FIRST_BYTES: usize = 4096;
 
 /// Looks at one CPU's stolen time.
 #[derive(Debug)]
-pub(crate) struct StealClock {
+pub struct StealClock {
     file: Option<File>,
     line: String,
     buffer: Vec<u8>,

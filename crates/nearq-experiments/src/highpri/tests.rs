@@ -1,6 +1,7 @@
 //! The experiment as a whole: a short run here, and simulated ones.
 
 use super::*;
+use nearq_report::Environment;
 use nearq_report::metric::Metric;
 use serde_json::Value;
 
@@ -94,7 +95,7 @@ fn the_document_s_load_has_its_figures_beside_ours() {
 fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = HighpriOptions { common, ..HighpriOptions::default() };
-    let task = options.task(&Machine::here().unwrap()).unwrap();
+    let task = options.plan(&Machine::here().unwrap()).unwrap();
     let all = [ours::contestants::<Linux>(), ours::refused(), others::contestants()].concat();
     let rows = all.len() * task.runs;
     // A thread begins and ends in a tenth of a millisecond. On the crowded CPU that of a row waits for a turn of all the others.
@@ -108,22 +109,25 @@ fn a_warning_stands_in_the_picture() {
     let duration = Some(Duration::from_millis(20));
     let common = Common { runs: Some(1), duration, ..Common::default() };
     let options = HighpriOptions { common, threads: Some(10), interval: None };
-    let task = options.task(&machine).unwrap();
-    let measured = simulated(&machine, &task, &Progress::hidden()).unwrap();
-    let facts = render::Facts {
-        machine: &machine,
-        task: &task,
-        scenario: &scenario(task.threads),
-        measured: &measured,
-        ratios: &[],
-        too_small: None,
-        show_goals: false,
-    };
+    let mut task = options.plan(&machine).unwrap();
+    let progress = Progress::hidden();
+    let found = options.measure(&mut Run::new(&machine, &progress), &mut task).unwrap();
     let quiet = Environment::simulated("a machine", 2);
     let loaded = Environment { others_percent: Some(50.0), ..quiet.clone() };
     let warning = loaded.warning().unwrap();
-    assert!(facts.picture(&loaded).contains(&warning));
-    assert!(!facts.picture(&quiet).contains(&warning));
+    let mut facts = Facts {
+        experiment: &options,
+        machine: &machine,
+        plan: task,
+        found,
+        rows: Vec::new(),
+        environment: loaded,
+        too_small: None,
+        verdict: Vec::new(),
+    };
+    assert!(render::picture(&facts).contains(&warning));
+    facts.environment = quiet;
+    assert!(!render::picture(&facts).contains(&warning));
 }
 
 #[test]

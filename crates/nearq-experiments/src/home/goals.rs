@@ -37,18 +37,10 @@ const CROSSINGS: f64 = 4.0;
 /// The least ratio of CPU time while a home is overloaded to that without homes.
 const WORK_CONSERVED: f64 = 0.99;
 
-/// Compares means with the goals; goals whose figures are missing are left out. On one node there are none: all is at home.
+/// Compares means with the goals; goals whose figures are missing are left out.
 /// `as_published` says whether numa_test was run as in the document, on its machine.
-pub(super) fn judge(
-    rows: &[Figure],
-    plans: &[Plan],
-    as_published: bool,
-    single: bool,
-) -> Vec<Goal> {
+pub(super) fn judge(rows: &[Figure], plans: &[Plan], as_published: bool) -> Vec<Goal> {
     let mut goals = Vec::new();
-    if single {
-        return goals;
-    }
     for plan in plans {
         let scenario = plan.title();
         for row in [Row::Homes, Row::Dynamic, Row::Scheduler] {
@@ -94,7 +86,7 @@ mod tests {
     use nearq_report::Collector;
 
     #[test]
-    fn means_decide_and_one_node_has_no_goals() {
+    fn means_decide() {
         let machine = Machine::named("tx7-itanium2").unwrap();
         let nodes = Nodes::of(machine.topology(), machine.topology().online());
         let size = Size::of(&machine, nodes, true, (None, None), None, 4);
@@ -106,10 +98,9 @@ mod tests {
             collector.add(&plans[1].title(), "homes", metric::HOME_PERCENT, 94.0);
         }
         let rows = collector.rows();
-        let goals = judge(&rows, &plans, true, false);
+        let goals = judge(&rows, &plans, true);
         let met: Vec<_> = goals.iter().map(|goal| (goal.goal, goal.met)).collect();
         assert_eq!(met, [(7.5, true), (95.0, false), (0.99, true)]);
-        assert_eq!(judge(&rows, &plans, false, false).len(), 2, "the gains are the TX7's");
-        assert_eq!(judge(&rows, &plans, true, true), []);
+        assert_eq!(judge(&rows, &plans, false).len(), 2, "the gains are the TX7's");
     }
 }

@@ -30,35 +30,51 @@ mod watch;
 pub use goals::Goal;
 pub use real::Child;
 
-use crate::options::{Common, too_small, with_reason, within};
+use crate::harness::options::{all_within, means_something, number, too_small, within};
+use crate::harness::{self, Common, Experiment, Run};
 use crate::{Error, Machine, Progress};
 use account::Told;
+use clap::Args;
 use nearq_home::Nodes;
 use nearq_processes::proc::available_memory;
-use nearq_report::{Collector, Environment, Report, Watch};
+use nearq_report::Report;
 use plan::{Plan, Row, Scenario, Size};
 use scheduler::Scheduler;
-use serde_json::json;
-use std::path::{Path, PathBuf};
+use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What `home` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct HomeOptions {
-    /// What every experiment can be told. A run lasts as long as its work does: `duration` is refused.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// One scenario alone: `numa-test`, `displace` or `overload`.
+
+    /// One scenario alone: `numa-test`, `displace` or `overload`
+    #[arg(long, value_name = "SCENARIO")]
     pub scenario: Option<String>,
-    /// How many tasks numa-test has, one table line for each number; half, once, twice and four times the CPUs if not set.
+
+    /// Tasks of numa-test, 1 to 4096, several numbers with commas between them; half, once, twice and four times the CPUs if not given
+    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
     pub tasks: Option<Vec<usize>>,
-    /// Elements of a task of numa-test, of 20 bytes.
+
+    /// Elements of a task of numa-test, of 20 bytes each, 1000 to 1000000000; the document's 2000000, or four times a core's share of the
+    /// last-level cache, if that is more, but half of the free memory at most
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub problem_size: Option<usize>,
-    /// Passes of a task of numa-test.
+
+    /// Passes of a task of numa-test, 1 to 1000000; 100 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub passes: Option<usize>,
-    /// The kernel's scheduler: `stock`, its own, if not set; `home`, the node affine one, beside the other without
-    /// homes; or `both`.
+
+    /// Scheduler of the kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
+    /// for all rows. stock if not given
+    #[arg(long, value_name = "SCHEDULER")]
     pub scheduler: Option<String>,
+
     /// The command whose `bench home-child` the processes on the real machine are; this very program if not set.
+    #[arg(skip)]
     pub program: Option<PathBuf>,
 }
 
@@ -77,14 +93,16 @@ const RUNS: [usize; 3] = [10, 3, 3];
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
-struct Ran {
+pub struct Ran {
     /// From the start of the first task to the end of the last.
     elapsed: Duration,
     tasks: Vec<Told>,
 }
 
 /// What is to be done, and how often.
-struct Job {
+#[derive(Debug)]
+pub struct Job {
+    program: PathBuf,
     size: Size,
     plans: Vec<Plan>,
     runs: usize,
@@ -93,17 +111,69 @@ struct Job {
     scheduler: Scheduler,
 }
 
-impl HomeOptions {
-    fn job(&self, machine: &Machine, program: &Path) -> Result<Job, Error> {
-        self.common.check()?;
+impl Job {
+    /// The rows of a plan.
+    fn rows(&self, plan: &Plan) -> &'static [Row] {
+        self.scheduler.rows(plan.scenario, self.simulated)
+    }
+
+    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. To load a scheduler
+    /// takes seconds: what needs it is run in one go.
+    fn steps(&self, run: usize) -> Vec<(usize, Row)> {
+        let backwards = run % 2 == 1;
+        let mut steps = Vec::new();
+        for (at, plan) in self.plans.iter().enumerate() {
+            let mut rows: Vec<Row> = self.rows(plan).to_vec();
+            if backwards {
+                rows.reverse();
+            }
+            steps.extend(rows.into_iter().map(|row| (at, row)));
+        }
+        if !self.simulated {
+            steps.sort_by_key(|(_, row)| (*row == Row::Scheduler) != backwards);
+        }
+        steps
+    }
+
+    /// Whether numa_test is run as in the document, on its machine.
+    fn is_published(&self, machine: &Machine) -> bool {
+        machine.name() == published::MACHINE && self.size.is_published()
+    }
+}
+
+type Facts<'f> = harness::Facts<'f, HomeOptions>;
+
+impl Experiment for HomeOptions {
+    const NAME: &'static str = "home";
+    type Plan = Job;
+    /// The first run of each plan.
+    type Found = Vec<Vec<(Row, Ran)>>;
+    type Verdict = Vec<Goal>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Job, Error> {
+        let walks = self.scenario.as_ref().is_none_or(|scenario| scenario == "numa-test");
+        for (option, is_given) in [
+            ("--tasks", self.tasks.is_some()),
+            ("--problem-size", self.problem_size.is_some()),
+            ("--passes", self.passes.is_some()),
+        ] {
+            means_something(option, is_given, walks, "--scenario numa-test")?;
+        }
         if let Some(duration) = self.common.duration {
             return Err(Error::input(format!(
                 "--duration {}: a run lasts as long as its work; give --passes",
                 duration.as_secs_f64()
             )));
         }
+        let program = self.program.clone().map_or_else(std::env::current_exe, Ok);
+        let program = program
+            .map_err(|error| Error::run(format!("this program cannot be found: {error}")))?;
         let scenarios = Scenario::named(self.scenario.as_deref())?;
-        let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, program)?;
+        let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, &program)?;
         let (quick, simulated) = (self.common.quick, machine.model().is_some());
         let cpus = machine.parallelism();
         if simulated && cpus > MOST_CPUS {
@@ -112,8 +182,11 @@ impl HomeOptions {
             )));
         }
         let large = simulated && cpus > SMALL;
-        let tasks = match &self.tasks {
-            Some(tasks) => checked(tasks)?,
+        let mut distinct = match &self.tasks {
+            Some(tasks) => {
+                all_within("--tasks", tasks, MOST_TASKS)?;
+                tasks.clone()
+            }
             None if large && quick => vec![cpus / 2, cpus],
             None if quick && !simulated => vec![cpus, 2 * cpus],
             None => vec![(cpus / 2).max(1), cpus, 2 * cpus, 4 * cpus],
@@ -124,7 +197,7 @@ impl HomeOptions {
         if let Some(passes) = self.passes {
             within("--passes", passes, 1, MOST_PASSES)?;
         }
-        let mut distinct = tasks;
+        // On one CPU, half as many tasks as CPUs are as many.
         distinct.dedup();
         let most = distinct.iter().copied().max().unwrap_or(1);
         let nodes = Nodes::of(machine.topology(), machine.usable());
@@ -151,173 +224,96 @@ impl HomeOptions {
             (false, false) => RUNS[0],
         };
         let runs = self.common.runs.unwrap_or(runs);
-        Ok(Job { size, plans, runs, runs_of_a_quick_run, simulated, scheduler })
-    }
-}
-
-/// Refuses numbers of tasks that cannot be run.
-fn checked(tasks: &[usize]) -> Result<Vec<usize>, Error> {
-    if tasks.is_empty() {
-        return Err(Error::input(format!(
-            "--tasks: give numbers from 1 to {MOST_TASKS}, with commas between them"
-        )));
-    }
-    for (at, number) in tasks.iter().enumerate() {
-        within("--tasks", *number, 1, MOST_TASKS)?;
-        if tasks[..at].contains(number) {
-            return Err(Error::input(format!("--tasks {number}: give each number once")));
-        }
-    }
-    Ok(tasks.to_vec())
-}
-
-impl Job {
-    /// The rows of a plan.
-    fn rows(&self, plan: &Plan) -> &'static [Row] {
-        self.scheduler.rows(plan.scenario, self.simulated)
+        Ok(Job { program, size, plans, runs, runs_of_a_quick_run, simulated, scheduler })
     }
 
-    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. To load a scheduler
-    /// takes seconds: what needs it is run in one go.
-    fn steps(&self, run: usize) -> Vec<(usize, Row)> {
-        let backwards = run % 2 == 1;
-        let mut steps = Vec::new();
-        for (at, plan) in self.plans.iter().enumerate() {
-            let mut rows: Vec<Row> = self.rows(plan).to_vec();
-            if backwards {
-                rows.reverse();
+    fn measure(&self, run: &mut Run<'_>, job: &mut Job) -> Result<Self::Found, Error> {
+        let (machine, nodes) = (run.machine, &job.size.nodes);
+        let mut runner = real::Runner::new(&job.program);
+        let mut first = Vec::new();
+        run.begin(job.runs * job.plans.iter().map(|plan| job.rows(plan).len()).sum::<usize>());
+        for number in 0..job.runs {
+            let mut samples: Vec<Vec<(Row, Ran)>> = job.plans.iter().map(|_| Vec::new()).collect();
+            for (at, row) in job.steps(number) {
+                let plan = &job.plans[at];
+                let what = format!("run {}, {}: {}", number + 1, plan.title(), row.name());
+                let ran = run.step(what, || {
+                    if job.simulated {
+                        simulated::run(machine, nodes, plan, row, number as u64)
+                    } else {
+                        runner.run(nodes, plan, row)
+                    }
+                })?;
+                samples[at].push((row, ran));
             }
-            steps.extend(rows.into_iter().map(|row| (at, row)));
-        }
-        if !self.simulated {
-            steps.sort_by_key(|(_, row)| (*row == Row::Scheduler) != backwards);
-        }
-        steps
-    }
-}
-
-/// What the tables are made from, beside the rows.
-struct Facts<'f> {
-    job: &'f Job,
-    machine: &'f Machine,
-    /// The first run of each plan.
-    first: &'f [Vec<(Row, Ran)>],
-    goals: &'f [Goal],
-    /// Why nothing is judged, if that is so.
-    too_small: Option<String>,
-    /// Whether the goals are shown.
-    show_goals: bool,
-}
-
-/// Runs the experiment.
-pub fn home(options: &HomeOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()
-            .map_err(|error| Error::run(format!("this program cannot be found: {error}")))?,
-    };
-    let job = options.job(&machine, &program)?;
-    let result = report(options, &machine, &job, &program, progress);
-    progress.end();
-    result
-}
-
-fn report(
-    options: &HomeOptions,
-    machine: &Machine,
-    job: &Job,
-    program: &Path,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let watch = Watch::start(machine.parallelism());
-    let mut runner = real::Runner::new(program);
-    let mut collector = Collector::default();
-    let mut first = Vec::new();
-    progress.begin(job.runs * job.plans.iter().map(|plan| job.rows(plan).len()).sum::<usize>());
-    for run in 0..job.runs {
-        let mut samples: Vec<Vec<(Row, Ran)>> = job.plans.iter().map(|_| Vec::new()).collect();
-        for (at, row) in job.steps(run) {
-            let plan = &job.plans[at];
-            progress.step(format!("run {}, {}: {}", run + 1, plan.title(), row.name()));
-            let nodes = &job.size.nodes;
-            let ran = if job.simulated {
-                simulated::run(machine, nodes, plan, row, run as u64)?
-            } else {
-                runner.run(nodes, plan, row)?
-            };
-            samples[at].push((row, ran));
-            progress.done();
-        }
-        for (plan, mut samples) in job.plans.iter().zip(samples) {
-            // In the order of the tables, whatever the order of the measurements.
-            samples.sort_by_key(|(row, _)| job.rows(plan).iter().position(|other| other == row));
-            figures::collect(&mut collector, plan, &samples);
-            if run == 0 {
-                first.push(samples);
+            for (plan, mut samples) in job.plans.iter().zip(samples) {
+                // In the order of the tables, whatever the order of the measurements.
+                samples.sort_by_key(|(row, _)| job.rows(plan).iter().position(|one| one == row));
+                figures::collect(&mut run.figures, plan, &samples);
+                if number == 0 {
+                    first.push(samples);
+                }
             }
         }
+        figures::compare(&mut run.figures, &job.plans, job.is_published(machine));
+        Ok(first)
     }
-    let publish = machine.name() == published::MACHINE && job.size.is_published();
-    figures::compare(&mut collector, &job.plans, publish);
-    let rows = collector.rows();
-    let too_small = too_small(machine, [job.runs, job.runs_of_a_quick_run], &[]);
-    let goals = match too_small {
-        Some(_) => Vec::new(),
-        None => goals::judge(&rows, &job.plans, publish, job.size.nodes.is_single()),
-    };
-    let environment = match machine.model() {
-        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
-        None => watch.finish(),
-    };
-    let show_goals = options.common.goals;
-    let facts = Facts { job, machine, first: &first, goals: &goals, too_small, show_goals };
-    let parameters = facts.parameters(options);
-    let alone = options.tasks.as_ref().is_some_and(|tasks| tasks.len() == 1);
-    let text = facts.text(&rows, &environment, publish, alone);
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "home", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report);
-    Ok(report)
-}
 
-impl Facts<'_> {
-    fn parameters(&self, options: &HomeOptions) -> serde_json::Value {
-        let job = self.job;
-        let plans: Vec<String> = job.plans.iter().map(Plan::title).collect();
-        let nodes = job.size.nodes.iter();
-        let parameters = json!({
-            "quick": options.common.quick,
+    fn too_small(&self, machine: &Machine, job: &Job) -> Result<Option<String>, Error> {
+        Ok(too_small(machine, [job.runs, job.runs_of_a_quick_run], &[]))
+    }
+
+    fn judge(facts: &Facts<'_>) -> Vec<Goal> {
+        let job = &facts.plan;
+        if facts.too_small.is_some() || job.size.nodes.is_single() {
+            return Vec::new();
+        }
+        goals::judge(&facts.rows, &job.plans, job.is_published(facts.machine))
+    }
+
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let job = &facts.plan;
+        let rows = job.plans.iter().flat_map(|plan| job.rows(plan));
+        // Otherwise it is the kernel's, whatever that is.
+        let known = job.simulated || job.scheduler != Scheduler::Stock;
+        let scheduler = |row: &Row| (row.name().to_owned(), row.scheduler().into());
+        let schedulers = rows.filter(|_| known).map(scheduler).collect();
+        let node = |node: &nearq_home::Node| json!({"id": node.id, "cpus": node.cpus.to_list()});
+        let storm = job.plans.iter().find_map(|plan| plan.storm);
+        json!({
             "scheduler": job.scheduler.name(),
-            "schedulers": self.schedulers(),
+            "schedulers": Value::Object(schedulers),
             "runs": job.runs,
-            "scenarios": plans,
-            "nodes": nodes.map(|node| json!({"id": node.id, "cpus": node.cpus.to_list()})).collect::<Vec<_>>(),
+            "scenarios": job.plans.iter().map(Plan::title).collect::<Vec<_>>(),
+            "nodes": job.size.nodes.iter().map(node).collect::<Vec<_>>(),
             "problem_size": job.size.elements,
             "problem_size_why": job.size.why,
             "bytes_per_task": job.size.elements * task::ELEMENT,
             "passes": job.size.passes,
-            "storm_processes": job.plans.iter().find_map(|plan| plan.storm).map(|storm| storm.processes()),
-            "memory_policy_refused": self.refused(),
-            "goals": self.goals,
-        });
-        with_reason(parameters, self.too_small.as_deref())
+            "storm_processes": storm.map(|storm| storm.processes()),
+            "memory_policy_refused": refused(facts),
+            "goals": facts.verdict,
+        })
     }
 
-    /// The scheduler of each row, where it is known: otherwise it is the kernel's, whatever that is.
-    fn schedulers(&self) -> serde_json::Value {
-        let rows = self.job.plans.iter().flat_map(|plan| self.job.rows(plan));
-        let of = |row: &Row| (row.name().to_owned(), row.scheduler().into());
-        let known = self.job.simulated || self.job.scheduler != Scheduler::Stock;
-        serde_json::Value::Object(rows.filter(|_| known).map(of).collect())
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
     }
 
-    /// What the kernel said where it refused to place memory.
-    fn refused(&self) -> Option<&str> {
-        let mut told = self.first.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
-        told.find_map(|told| told.refused.as_deref())
+    fn picture(_: &Facts<'_>, report: &Report) -> String {
+        render::picture(report)
     }
+}
+
+/// Runs the experiment.
+pub fn home(options: &HomeOptions, progress: &Progress) -> Result<Report, Error> {
+    harness::run(options, progress)
+}
+
+/// What the kernel said where it refused to place memory.
+fn refused<'f>(facts: &'f Facts<'_>) -> Option<&'f str> {
+    let mut told = facts.found.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
+    told.find_map(|told| told.refused.as_deref())
 }
 
 #[cfg(test)]

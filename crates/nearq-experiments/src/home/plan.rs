@@ -40,7 +40,7 @@ impl Scenario {
 
 /// A configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Row {
+pub enum Row {
     /// The kernel alone.
     Without,
     /// Each task has a home, picked when it starts, and is kept there.

@@ -9,7 +9,7 @@ use super::plan::{Plan, Row};
 use super::scheduler::under_home;
 use super::task::{ELEMENT, Memory, work};
 use super::{Ran, storm, watch};
-use crate::simulated::simulate;
+use crate::harness::simulate;
 use crate::{Error, Machine};
 use nearq_home::Nodes;
 use nearq_platform::{Instant, MemoryPolicy, Platform as _};

@@ -2,6 +2,7 @@
 
 use super::*;
 use nearq_report::metric;
+use std::path::Path;
 
 fn options(machine: &str, scenario: &str) -> HomeOptions {
     let common = Common {
@@ -53,7 +54,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
 
 #[test]
 fn who_had_to_leave_an_overloaded_home_comes_back_and_no_cpu_idles_meanwhile() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     for machine in ["numa:2 core:2", "opteron-2s", "numa:2 l3:2 core:4 pu:2"] {
         let report = run(&options(machine, "overload"));
         let title = report.rows[0].scenario.clone();
@@ -83,7 +84,7 @@ fn who_was_displaced_comes_back() {
 #[cfg(feature = "home-scheduler")]
 #[test]
 fn under_the_home_scheduler_tasks_come_home_with_nobody_watching() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     for (machine, scenario) in [("tx7-itanium2", "displace"), ("numa:2 core:2", "overload")] {
         let options = HomeOptions { scheduler: Some("home".into()), ..options(machine, scenario) };
         let report = run(&options);
@@ -167,16 +168,16 @@ fn on_one_node_there_is_nothing_to_gain_and_nothing_is_lost() {
 #[test]
 fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
     let machine = Machine::named("tx7-itanium2").unwrap();
-    let full = HomeOptions::default().job(&machine, Path::new("nearq")).unwrap();
+    let full = HomeOptions::default().plan(&machine).unwrap();
     assert!(full.size.is_published(), "{}", full.size.why);
     assert_eq!(full.plans.len(), 4 + 2 + 1);
     assert_eq!(full.plans[3].tasks, 32);
     assert_eq!(full.plans[0].storm.unwrap().processes(), 800);
-    let quick = options("tx7-itanium2", "numa-test").job(&machine, Path::new("nearq")).unwrap();
+    let quick = options("tx7-itanium2", "numa-test").plan(&machine).unwrap();
     assert!(!quick.size.is_published());
     // Two machines whose caches are larger than what the document's tasks walk over.
     let large = Machine::named("epyc-9654-2s").unwrap();
-    let job = HomeOptions::default().job(&large, Path::new("nearq")).unwrap();
+    let job = HomeOptions::default().plan(&large).unwrap();
     assert!(job.size.elements * task::ELEMENT >= 4 * 4 * 1024 * 1024, "{}", job.size.why);
 }
 
@@ -211,7 +212,7 @@ fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = HomeOptions { common, ..HomeOptions::default() };
     let machine = Machine::here().unwrap();
-    let job = options.job(&machine, Path::new("nearq")).unwrap();
+    let job = options.plan(&machine).unwrap();
     let (elements, _) = plan::usual_elements(1 << 30, true, false);
     assert!(job.size.elements <= elements, "no cache is larger");
     let cpus = machine.parallelism();

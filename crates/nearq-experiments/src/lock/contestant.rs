@@ -9,10 +9,10 @@ use super::load::{Load, Plan};
 use super::pthread::Pthread;
 use super::run::measure;
 use super::sample::Sample;
-use super::stage::Stage;
 use super::torture::Torture;
 use super::tree::{Renames, Unlinks};
 use crate::Error;
+use crate::harness::Host;
 use nearq_lock::{Mode, Mutex, OsqLock, Settings};
 use nearq_platform::{Linux, Platform};
 use nearq_sim::Sim;
@@ -121,7 +121,7 @@ pub struct Contestant {
 
 impl Contestant {
     /// One run, on the platform that the contestant is for.
-    pub(super) fn measure<P: Stage>(&self, plan: &Plan) -> Result<Sample, Error> {
+    pub(super) fn measure<P: Host>(&self, plan: &Plan) -> Result<Sample, Error> {
         if let Some(mode) = self.mode {
             let mut settings = Settings::of_process::<P>();
             settings.mode = mode;
@@ -132,7 +132,7 @@ impl Contestant {
 }
 
 /// A run of the plan's load with locks of one kind.
-pub(super) fn shaped<P: Stage, L: Exclusive>(plan: &Plan) -> Result<Sample, Error> {
+pub(super) fn shaped<P: Host, L: Exclusive>(plan: &Plan) -> Result<Sample, Error> {
     match plan.load {
         Load::Short | Load::Long => measure::<P, Torture<P, L>>(plan),
         Load::Epoll => measure::<P, Epoll<P, L>>(plan),
@@ -143,7 +143,7 @@ pub(super) fn shaped<P: Stage, L: Exclusive>(plan: &Plan) -> Result<Sample, Erro
 }
 
 /// Ours, which run on any platform.
-fn ours<P: Stage>() -> Vec<Contestant> {
+fn ours<P: Host>() -> Vec<Contestant> {
     let adaptive = |row, mode| Contestant { row, mode: Some(mode), run: shaped::<P, Mutex<(), P>> };
     vec![
         adaptive(PLAIN, Mode::Plain),

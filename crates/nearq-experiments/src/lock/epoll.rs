@@ -10,22 +10,22 @@
 use super::contestant::Exclusive;
 use super::load::Plan;
 use super::run::Shape;
-use super::stage::Stage;
 use super::{Line, bump};
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, Ordering};
 
 /// Items of each thread, as many as `perf bench epoll` has descriptors for each.
 const ITEMS: usize = 64;
 
 /// An item is named by its index plus one; 0 is none.
-struct Item<P: Stage> {
+struct Item<P: Host> {
     next: P::AtomicU32,
     ready: P::AtomicU32,
     /// Events that came while it was ready.
     again: P::AtomicU64,
 }
 
-struct List<P: Stage> {
+struct List<P: Host> {
     first: P::AtomicU32,
     last: P::AtomicU32,
     added: P::AtomicU64,
@@ -34,14 +34,14 @@ struct List<P: Stage> {
 }
 
 /// The instance.
-pub(super) struct Epoll<P: Stage, L> {
+pub(super) struct Epoll<P: Host, L> {
     lock: Line<L>,
     list: Line<List<P>>,
     items: Vec<Line<Item<P>>>,
     writers: usize,
 }
 
-impl<P: Stage, L: Exclusive> Epoll<P, L> {
+impl<P: Host, L: Exclusive> Epoll<P, L> {
     fn item(&self, name: u32) -> &Item<P> {
         &self.items[name as usize - 1].0
     }
@@ -81,7 +81,7 @@ impl<P: Stage, L: Exclusive> Epoll<P, L> {
     }
 }
 
-impl<P: Stage, L: Exclusive> Shape<P> for Epoll<P, L> {
+impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
     fn new(plan: &Plan) -> Self {
         let item = |_| {
             Line(Item {

@@ -3,8 +3,8 @@
 use super::contestant::Exclusive;
 use super::load::Plan;
 use super::run::Shape;
-use super::stage::Stage;
 use super::{Line, bump};
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, Ordering};
 
 /// Cache lines of a block of 4 KiB.
@@ -15,19 +15,19 @@ const LINES: usize = 64;
 struct Part<A>(A);
 
 /// What an inode knows of its file, on one line.
-struct Head<P: Stage> {
+struct Head<P: Host> {
     version: P::AtomicU64,
     last_writer: P::AtomicU64,
 }
 
 /// The file.
-pub(super) struct File<P: Stage, L> {
+pub(super) struct File<P: Host, L> {
     lock: Line<L>,
     head: Line<Head<P>>,
     blocks: Vec<[Part<P::AtomicU64>; LINES]>,
 }
 
-impl<P: Stage, L: Exclusive> Shape<P> for File<P, L> {
+impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
     fn new(plan: &Plan) -> Self {
         let zero = || P::AtomicU64::new(0);
         let block = |_| core::array::from_fn(|_| Part(zero()));

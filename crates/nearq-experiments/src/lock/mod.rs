@@ -19,7 +19,6 @@ mod published;
 pub(crate) mod render;
 mod run;
 mod sample;
-mod stage;
 mod torture;
 mod tree;
 
@@ -31,37 +30,48 @@ pub use goals::Goal;
 pub use load::{Load, Plan, scenario};
 pub use published::gain;
 pub use sample::{LONG, Sample, Waits, fairness};
-pub use stage::Stage;
 
 use crate::blocking::{nanoseconds_per_round, rounds_for};
+use crate::harness::options::{all_within, number, too_small, within};
+use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::highpri;
-use crate::options::{Common, too_small, with_reason, within};
-use crate::simulated::simulate;
 use crate::{Error, Machine, Progress};
+use clap::Args;
 use goals::judge;
 use load::{Place, described};
 use nearq_lock::Settings;
 use nearq_platform::{Atomic as _, Linux, Ordering};
-use nearq_report::{Collector, Environment, Report, Watch};
+use nearq_report::Report;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// What `lock` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct LockOptions {
-    /// What every experiment can be told.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// How many threads want the lock, one scenario for each number; the document's if not set.
+
+    /// Threads that want the lock, 1 to 4096, several numbers with commas between them; 1,2,4,8,16,32,48,64 if not given
+    #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
     pub writers: Option<Vec<usize>>,
-    /// How long they hold it: `short`, `long` or `both`.
+
+    /// How long they hold it: `short`, `long` or `both`; both if not given, short with --quick. For torture only
+    #[arg(long, value_name = "SECTION")]
     pub section: Option<String>,
-    /// Where they are pinned: `compact` or `spread`.
+
+    /// Where they are pinned: `compact` fills one cache after the other, `spread` goes round them; compact if not given
+    #[arg(long, value_name = "PLACE")]
     pub place: Option<String>,
-    /// What they do: `torture`, `epoll`, `shared-file` or `shared-dir`.
+
+    /// What they do: `torture`, `epoll`, `shared-file` or `shared-dir`; torture if not given
+    #[arg(long, value_name = "SHAPE")]
     pub shape: Option<String>,
-    /// Nanoseconds of computing between two turns of a thread.
+
+    /// Nanoseconds that each computes between two acquisitions, 0 to 1000000; 100 if not given
+    #[arg(long = "outside", value_name = "NS", value_parser = number, allow_negative_numbers = true)]
     pub outside_ns: Option<usize>,
 }
 
@@ -89,13 +99,14 @@ struct Line<T>(T);
 
 /// Counts in two steps, so that one of two counts at the same time is lost, and the processor need not see to it that none is.
 #[inline]
-fn bump<P: Stage>(count: &P::AtomicU64) {
+fn bump<P: Host>(count: &P::AtomicU64) {
     // Relaxed, both: under the lock that is measured.
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 /// What is to be done, and how often.
-struct Job {
+#[derive(Clone, Debug)]
+pub struct Job {
     loads: Vec<Load>,
     writers: Vec<usize>,
     place: Place,
@@ -107,24 +118,46 @@ struct Job {
     runs: usize,
 }
 
-impl LockOptions {
-    fn job(&self, machine: &Machine) -> Result<Job, Error> {
-        self.common.check()?;
+impl Job {
+    fn plan(&self, load: Load, writers: usize) -> Plan {
+        let (cpus, outside) = (self.cpus.clone(), self.outside);
+        Plan { load, writers, cpus, outside, duration: self.duration }
+    }
+
+    fn scenarios(&self) -> impl Iterator<Item = (Load, usize)> {
+        let of = |&load: &Load| self.writers.iter().map(move |&writers| (load, writers));
+        self.loads.iter().flat_map(of)
+    }
+}
+
+/// What is found beside the figures.
+#[derive(Debug)]
+pub struct Found {
+    rows: Vec<&'static str>,
+    /// On the real machine: nanoseconds of a reading of the clock.
+    reading_ns: Option<f64>,
+    /// Who did not take part any more, and from where on.
+    left_out: Vec<String>,
+}
+
+type Facts<'f> = harness::Facts<'f, LockOptions>;
+
+impl Experiment for LockOptions {
+    const NAME: &'static str = "lock";
+    type Plan = Job;
+    type Found = Found;
+    type Verdict = Vec<Goal>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Job, Error> {
         let quick = usize::from(self.common.quick);
         let shape = self.shape.as_deref();
         let loads = load::loads(shape, self.section.as_deref(), self.common.quick)?;
         let writers = self.writers.clone().unwrap_or_else(|| WRITERS.to_vec());
-        if writers.is_empty() {
-            return Err(Error::input(format!(
-                "--writers: give numbers from 1 to {MOST_WRITERS}, with commas between them"
-            )));
-        }
-        for (at, &number) in writers.iter().enumerate() {
-            within("--writers", number, 1, MOST_WRITERS)?;
-            if writers[..at].contains(&number) {
-                return Err(Error::input(format!("--writers {number}: give each number once")));
-            }
-        }
+        all_within("--writers", &writers, MOST_WRITERS)?;
         let place = Place::named(self.place.as_deref())?;
         let outside_ns = self.outside_ns.unwrap_or(OUTSIDE_NS[0]);
         within("--outside", outside_ns, 0, OUTSIDE_NS[1])?;
@@ -142,170 +175,119 @@ impl LockOptions {
         })
     }
 
-    /// Why a run is not judged, if it is too small.
+    fn measure(&self, run: &mut Run<'_>, job: &mut Job) -> Result<Found, Error> {
+        let machine = run.machine;
+        if machine.model().is_some() {
+            return measure(run, job, &simulated(), None, |contestant, plan, round| {
+                let (contestant, plan) = (*contestant, plan.clone());
+                let limit = plan.duration + SIMULATED_LIMIT;
+                let run = move || contestant.measure::<Sim>(&plan);
+                simulate(machine, round as u64, limit, run)?.result
+            });
+        }
+        let most = job.writers.iter().copied().max().unwrap_or(0);
+        if let Some((room, limit)) = highpri::room()
+            && most > room
+        {
+            return Err(Error::input(format!(
+                "--writers {most}: there is room for {room} threads: {limit}; give {room} at most, or raise the limit"
+            )));
+        }
+        if job.outside > 0 {
+            let calibrated = nanoseconds_per_round(&CpuSet::single(job.cpus[0]))?;
+            // The least: whoever else is on the machine makes a round longer, never shorter.
+            job.outside = rounds_for(Duration::from_nanos(job.outside_ns as u64), calibrated.min);
+        }
+        let reading = Some(sample::cost_of_reading::<Linux>());
+        let before = Settings::of_process::<Linux>();
+        let found = measure(run, job, &here(), reading, |contestant, plan, _| {
+            contestant.measure::<Linux>(plan)
+        });
+        before.set_for_process::<Linux>();
+        found
+    }
+
     fn too_small(&self, machine: &Machine, job: &Job) -> Result<Option<String>, Error> {
-        let least = Self { common: self.common.of_a_quick_run(), ..self.clone() }.job(machine)?;
+        let least = Self { common: self.common.of_a_quick_run(), ..self.clone() }.plan(machine)?;
         let duration = [job.duration, least.duration].map(|time| time.as_secs_f64());
         Ok(too_small(machine, [job.runs, least.runs], &[("--duration", duration)]))
     }
-}
 
-impl Job {
-    fn plan(&self, load: Load, writers: usize) -> Plan {
-        let (cpus, outside) = (self.cpus.clone(), self.outside);
-        Plan { load, writers, cpus, outside, duration: self.duration }
+    fn judge(facts: &Facts<'_>) -> Vec<Goal> {
+        if facts.too_small.is_some() {
+            return Vec::new();
+        }
+        let job = &facts.plan;
+        judge(&facts.rows, job.scenarios(), facts.model().is_some(), job.place)
     }
 
-    fn scenarios(&self) -> impl Iterator<Item = (Load, usize)> {
-        let of = |&load: &Load| self.writers.iter().map(move |&writers| (load, writers));
-        self.loads.iter().flat_map(of)
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let job = &facts.plan;
+        json!({
+            "runs": job.runs,
+            "duration_s": job.duration.as_secs_f64(),
+            "shape": facts.experiment.shape.as_deref().unwrap_or("torture"),
+            "loads": job.loads.iter().map(|load| load.name()).collect::<Vec<_>>(),
+            "writers": job.writers,
+            "place": job.place.name(),
+            "cpus": job.cpus,
+            "outside_ns": job.outside_ns,
+            "clock_reading_ns": facts.found.reading_ns,
+            "left_out": facts.found.left_out,
+            "goals": facts.verdict,
+        })
     }
-}
 
-/// What the tables are made from, beside the rows.
-struct Facts<'f> {
-    job: &'f Job,
-    machine: &'f Machine,
-    rows: Vec<&'static str>,
-    /// On the real machine: nanoseconds of a reading of the clock.
-    reading_ns: Option<f64>,
-    /// Who did not take part any more, and from where on.
-    left_out: &'f [String],
-    goals: &'f [Goal],
-    /// Why nothing is judged, if that is so.
-    too_small: Option<String>,
-    /// Whether the goals are shown.
-    show_goals: bool,
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(_: &Facts<'_>, report: &Report) -> String {
+        render::picture(report)
+    }
 }
 
 /// Runs the experiment.
 pub fn lock(options: &LockOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let result = match machine.model() {
-        None => on_this_machine(options, &machine, progress),
-        Some(_) => options
-            .job(&machine)
-            .and_then(|job| on_a_simulated_one(options, &machine, &job, progress)),
-    };
-    progress.end();
-    result
+    harness::run(options, progress)
 }
 
-fn on_this_machine(
-    options: &LockOptions,
-    machine: &Machine,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let mut job = options.job(machine)?;
-    let most = job.writers.iter().copied().max().unwrap_or(0);
-    if let Some((room, limit)) = highpri::room()
-        && most > room
-    {
-        return Err(Error::input(format!(
-            "--writers {most}: there is room for {room} threads: {limit}; give {room} at most, or raise the limit"
-        )));
-    }
-    if job.outside > 0 {
-        // The least: whoever else is on the machine makes a round longer, never shorter.
-        let calibrated = nanoseconds_per_round(&CpuSet::single(job.cpus[0]))?;
-        job.outside = rounds_for(Duration::from_nanos(job.outside_ns as u64), calibrated.min);
-    }
-    let reading = stage::cost_of_reading::<Linux>();
-    let before = Settings::of_process::<Linux>();
-    let measure = |contestant: &Contestant, plan: &Plan, _| contestant.measure::<Linux>(plan);
-    let result = report(options, machine, &job, &here(), Some(reading), &measure, progress);
-    before.set_for_process::<Linux>();
-    result
-}
-
-fn on_a_simulated_one(
-    options: &LockOptions,
-    machine: &Machine,
-    job: &Job,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let measure = |contestant: &Contestant, plan: &Plan, run: usize| {
-        let (contestant, plan) = (*contestant, plan.clone());
-        let limit = plan.duration + SIMULATED_LIMIT;
-        simulate(machine, run as u64, limit, move || contestant.measure::<Sim>(&plan))?.result
-    };
-    report(options, machine, job, &simulated(), None, &measure, progress)
-}
-
-/// How a contestant is measured: for a plan, in a run.
-type Measure<'m> = dyn Fn(&Contestant, &Plan, usize) -> Result<Sample, Error> + 'm;
-
-/// Measures everybody, and puts it all together.
-fn report(
-    options: &LockOptions,
-    machine: &Machine,
+/// Measures everybody in every scenario of every run.
+fn measure(
+    run: &mut Run<'_>,
     job: &Job,
     contestants: &[Contestant],
     reading_ns: Option<f64>,
-    measure: &Measure<'_>,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let watch = Watch::start(machine.parallelism());
-    let mut collector = Collector::default();
+    measure: impl Fn(&Contestant, &Plan, usize) -> Result<Sample, Error>,
+) -> Result<Found, Error> {
     let mut left_out = LeftOut::default();
-    progress.begin(job.runs * job.scenarios().count() * contestants.len());
-    for run in 0..job.runs {
+    let machine = run.machine;
+    run.begin(job.runs * job.scenarios().count() * contestants.len());
+    for round in 0..job.runs {
         for (load, writers) in job.scenarios() {
             let plan = job.plan(load, writers);
-            let mut samples = Vec::new();
-            let mut order: Vec<&Contestant> = contestants.iter().collect();
-            if run % 2 == 1 {
-                order.reverse();
-            }
-            for contestant in order {
-                let of = described(load, writers);
-                progress.step(format!("run {}, {of}: {}", run + 1, contestant.row));
-                if !left_out.contains(contestant.row, load, writers) {
-                    let start = Instant::now();
-                    samples.push((contestant.row, measure(contestant, &plan, run)?));
-                    if machine.model().is_none() {
-                        left_out.judge(contestant.row, load, writers, start.elapsed(), &plan);
-                    }
+            let of = described(load, writers);
+            let what = |of_row: &Contestant| format!("run {}, {of}: {}", round + 1, of_row.row);
+            let samples = run.round(round, contestants, what, |contestant| {
+                if left_out.contains(contestant.row, load, writers) {
+                    return Ok(None);
                 }
-                progress.done();
-            }
-            if run % 2 == 1 {
-                // In the order of the tables, whatever the order of the measurements.
-                samples.reverse();
-            }
-            figures::collect(&mut collector, load, writers, &samples);
+                let start = Instant::now();
+                let sample = measure(contestant, &plan, round)?;
+                if machine.model().is_none() {
+                    left_out.judge(contestant.row, load, writers, start.elapsed(), &plan);
+                }
+                Ok(Some((contestant.row, sample)))
+            })?;
+            let samples: Vec<_> = samples.into_iter().flatten().collect();
+            figures::collect(&mut run.figures, load, writers, &samples);
         }
     }
     if machine.name() == published::MACHINE && job.place == Place::Compact {
-        figures::publish(&mut collector, job.scenarios());
+        figures::publish(&mut run.figures, job.scenarios());
     }
-    let rows = collector.rows();
-    let too_small = options.too_small(machine, job)?;
-    let goals = match too_small {
-        Some(_) => Vec::new(),
-        None => judge(&rows, job.scenarios(), machine.model().is_some(), job.place),
-    };
-    let environment = match machine.model() {
-        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
-        None => watch.finish(),
-    };
-    let facts = Facts {
-        job,
-        machine,
-        rows: contestants.iter().map(|contestant| contestant.row).collect(),
-        reading_ns,
-        left_out: &left_out.told(),
-        goals: &goals,
-        too_small,
-        show_goals: options.common.goals,
-    };
-    let parameters = facts.parameters(options);
-    let text = facts.text(&rows, &environment);
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "lock", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report);
-    Ok(report)
+    let rows = contestants.iter().map(|contestant| contestant.row).collect();
+    Ok(Found { rows, reading_ns, left_out: left_out.told() })
 }
 
 /// Who takes too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.
@@ -339,27 +321,6 @@ impl LeftOut {
             )
         };
         self.0.iter().map(tell).collect()
-    }
-}
-
-impl Facts<'_> {
-    fn parameters(&self, options: &LockOptions) -> serde_json::Value {
-        let loads: Vec<&str> = self.job.loads.iter().map(|load| load.name()).collect();
-        let parameters = json!({
-            "quick": options.common.quick,
-            "runs": self.job.runs,
-            "duration_s": self.job.duration.as_secs_f64(),
-            "shape": options.shape.as_deref().unwrap_or("torture"),
-            "loads": loads,
-            "writers": self.job.writers,
-            "place": self.job.place.name(),
-            "cpus": self.job.cpus,
-            "outside_ns": self.job.outside_ns,
-            "clock_reading_ns": self.reading_ns,
-            "left_out": self.left_out,
-            "goals": self.goals,
-        });
-        with_reason(parameters, self.too_small.as_deref())
     }
 }
 

@@ -10,16 +10,16 @@
 
 use super::load::Plan;
 use super::sample::{Sample, Tally, Waits};
-use super::stage::Stage;
 use super::{Line, load};
 use crate::Error;
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What threads do with locks.
-pub(super) trait Shape<P: Stage>: Send + Sync + 'static {
+pub(super) trait Shape<P: Host>: Send + Sync + 'static {
     /// As it is at the start, for the writers of a plan.
     fn new(plan: &Plan) -> Self;
 
@@ -35,14 +35,14 @@ const WAITING: u32 = 0;
 const RUNNING: u32 = 1;
 const OVER: u32 = 2;
 
-struct Shared<P: Stage, S> {
+struct Shared<P: Host, S> {
     shape: S,
     there: Line<P::AtomicU32>,
     phase: Line<P::AtomicU32>,
     tallies: Vec<Mutex<Option<Tally>>>,
 }
 
-impl<P: Stage, S: Shape<P>> Shared<P, S> {
+impl<P: Host, S: Shape<P>> Shared<P, S> {
     fn work(&self, writer: usize, outside: u64) {
         let mut tally = Tally { entered: 0, counted: 0, waits: Waits::new::<P>() };
         // Relaxed here and below: what threads share they share under the locks that are measured.
@@ -86,7 +86,7 @@ impl<P: Stage, S: Shape<P>> Shared<P, S> {
 }
 
 /// Runs the plan once with fresh locks.
-pub(super) fn measure<P: Stage, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error> {
+pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error> {
     let shared = Arc::new(Shared::<P, S> {
         shape: S::new(plan),
         there: Line(P::AtomicU32::new(0)),

@@ -1,6 +1,6 @@
 //! What one run of one lock gave: who took it how often, and how long they waited.
 
-use super::stage::Stage;
+use crate::harness::Host;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    pub(super) fn new<P: Stage>() -> Self {
+    pub(super) fn new<P: Host>() -> Self {
         let tick_ns = P::tick_ns();
         let most = LONGEST.as_nanos() as u64;
         Self {
@@ -36,9 +36,9 @@ impl Waits {
         }
     }
 
-    /// Notes a wait: each that is long, and of the others one in [`Stage::EVERY`], with that weight.
+    /// Notes a wait: each that is long, and of the others one in [`Host::EVERY`], with that weight.
     #[inline]
-    pub(super) fn note<P: Stage>(&mut self, ticks: u64) {
+    pub(super) fn note<P: Host>(&mut self, ticks: u64) {
         self.seen += 1;
         if ticks >= self.long {
             self.keep(ticks, 1);
@@ -92,7 +92,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub(super) fn of<P: Stage>(tallies: &[Tally], elapsed: Duration) -> Self {
+    pub(super) fn of<P: Host>(tallies: &[Tally], elapsed: Duration) -> Self {
         let mut waits = Waits::new::<P>();
         for tally in tallies {
             waits.add(&tally.waits);
@@ -109,6 +109,20 @@ impl Sample {
     pub fn fairness(&self) -> Option<f64> {
         fairness(&self.acquisitions)
     }
+}
+
+/// How many nanoseconds one reading takes, for the report: the least of several means, as whoever else is on the machine makes it
+/// longer and never shorter.
+pub(super) fn cost_of_reading<P: Host>() -> f64 {
+    const READINGS: u32 = 10_000;
+    let mean = |_| {
+        let start = P::now();
+        for _ in 0..READINGS {
+            std::hint::black_box(P::ticks());
+        }
+        (P::now() - start).as_nanos() as f64 / f64::from(READINGS)
+    };
+    (0..20).map(mean).fold(f64::INFINITY, f64::min)
 }
 
 /// The share of the acquisitions that the busier half of the threads made: 0.5 where all made as many, 1 where half of them
@@ -172,5 +186,10 @@ mod tests {
             Sample::of::<Sim>(&[tally(&[10, 20]), tally(&[30, 40_000])], Duration::from_micros(2));
         assert_eq!((sample.waits.nanoseconds.len(), sample.waits.longest_us()), (4, 40.0));
         assert_eq!((sample.per_second(), sample.fairness()), (2e6, Some(0.5)));
+    }
+
+    #[test]
+    fn a_reading_costs_less_than_a_microsecond() {
+        assert!(cost_of_reading::<nearq_platform::Linux>() < 1000.0);
     }
 }

@@ -52,7 +52,7 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
 
 #[test]
 fn every_lock_has_its_row_and_its_waits() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     let report = lock(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
     let mut acquired = false;
     for row in [PLAIN, NUMA, AUTO, OSQ, STD, PARKING_LOT, PTHREAD, MCS] {
@@ -85,7 +85,7 @@ fn every_lock_has_its_row_and_its_waits() {
 
 #[test]
 fn every_shape_runs_on_this_machine_and_leaves_its_structures_whole() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     for (shape, loads) in
         [("epoll", &["epoll"][..]), ("shared-file", &["DWOM"]), ("shared-dir", &["MWRM", "MWUM"])]
     {
@@ -117,8 +117,9 @@ fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
         let options = LockOptions { section, shape, ..short("numa:2 l3:2 core:2", &[1, 8, 11]) };
         let machine = options.common.on().unwrap();
         // Shorter than anybody may ask for: the simulator is slow without optimisation.
-        let job = Job { duration: Duration::from_micros(300), ..options.job(&machine).unwrap() };
-        let run = || on_a_simulated_one(&options, &machine, &job, &Progress::hidden()).unwrap();
+        let job = Job { duration: Duration::from_micros(300), ..options.plan(&machine).unwrap() };
+        let run =
+            || harness::run_plan(&options, &machine, job.clone(), &Progress::hidden()).unwrap();
         let (first, second) = (run(), run());
         assert_eq!(first.rows, second.rows, "{:?}", options.shape);
         let mut rows: Vec<&str> = first.rows.iter().map(|row| row.row.as_str()).collect();
@@ -131,7 +132,7 @@ fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
 
 #[test]
 fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
-    let _judged = crate::options::tests::AnySize::new();
+    let _judged = crate::harness::options::tests::AnySize::new();
     let of = |machine: &str, place: &str| {
         let mut options = LockOptions {
             section: Some("short".into()),
@@ -175,7 +176,7 @@ fn what_cannot_be_done_is_refused() {
 fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = LockOptions { common, ..LockOptions::default() };
-    let job = options.job(&Machine::named("here").unwrap()).unwrap();
+    let job = options.plan(&Machine::named("here").unwrap()).unwrap();
     let runs = job.runs * job.scenarios().count() * here().len();
     let total = job.duration.as_secs_f64() * runs as f64;
     // What is left is for starts, ends and the picture.

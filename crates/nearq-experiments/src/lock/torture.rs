@@ -3,22 +3,22 @@
 use super::contestant::Exclusive;
 use super::load::{Load, Plan};
 use super::run::Shape;
-use super::stage::Stage;
 use super::{Line, bump};
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, Ordering};
 
 /// How often a long section changes both lines.
 pub(super) const LONG_SECTION: u64 = 100;
 
 /// A lock, and what it protects.
-pub(super) struct Torture<P: Stage, L> {
+pub(super) struct Torture<P: Host, L> {
     lock: Line<L>,
     /// Counters that are changed in two steps, so that one change of two at the same time is lost.
     lines: [Line<P::AtomicU64>; 2],
     changes: u64,
 }
 
-impl<P: Stage, L: Exclusive> Shape<P> for Torture<P, L> {
+impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
     fn new(plan: &Plan) -> Self {
         let line = || Line(P::AtomicU64::new(0));
         let changes = if plan.load == Load::Long { LONG_SECTION } else { 1 };

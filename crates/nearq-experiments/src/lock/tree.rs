@@ -15,8 +15,8 @@
 use super::contestant::Exclusive;
 use super::load::Plan;
 use super::run::Shape;
-use super::stage::Stage;
 use super::{Line, bump};
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, Ordering};
 
 /// Files of each writer.
@@ -29,26 +29,26 @@ const SHARED: usize = 0;
 const NOWHERE: u32 = u32::MAX;
 
 /// A file is named by its index plus one where it is in a chain; 0 is the end.
-struct Entry<P: Stage> {
+struct Entry<P: Host> {
     next: P::AtomicU32,
     home: P::AtomicU32,
     /// Its name there, different from that of all others.
     name: P::AtomicU64,
 }
 
-struct Head<P: Stage> {
+struct Head<P: Host> {
     entries: P::AtomicU64,
     version: P::AtomicU64,
 }
 
-struct Directory<P: Stage, L> {
+struct Directory<P: Host, L> {
     lock: Line<L>,
     head: Line<Head<P>>,
     chains: Vec<P::AtomicU32>,
 }
 
 /// The directories and the files.
-struct Tree<P: Stage, L> {
+struct Tree<P: Host, L> {
     renames: Line<L>,
     directories: Vec<Directory<P, L>>,
     files: Vec<Line<Entry<P>>>,
@@ -69,7 +69,7 @@ fn touches(turns: u64, file: usize) -> u64 {
     (turns + (FILES - 1 - file) as u64) / FILES as u64
 }
 
-impl<P: Stage, L: Exclusive> Tree<P, L> {
+impl<P: Host, L: Exclusive> Tree<P, L> {
     fn new(writers: usize) -> Self {
         let directory = |_| Directory {
             lock: Line(L::free()),
@@ -197,9 +197,9 @@ fn is_shared(file: usize, entered: &[u64]) -> bool {
 }
 
 /// Fxmark's MWRM: files go from their writer's own directory into the shared one, and back.
-pub(super) struct Renames<P: Stage, L>(Tree<P, L>);
+pub(super) struct Renames<P: Host, L>(Tree<P, L>);
 
-impl<P: Stage, L: Exclusive> Shape<P> for Renames<P, L> {
+impl<P: Host, L: Exclusive> Shape<P> for Renames<P, L> {
     fn new(plan: &Plan) -> Self {
         let tree = Tree::new(plan.writers);
         for file in 0..plan.writers * FILES {
@@ -241,9 +241,9 @@ impl<P: Stage, L: Exclusive> Shape<P> for Renames<P, L> {
 }
 
 /// Fxmark's MWUM: everybody links and unlinks files of its own in the shared directory.
-pub(super) struct Unlinks<P: Stage, L>(Tree<P, L>);
+pub(super) struct Unlinks<P: Host, L>(Tree<P, L>);
 
-impl<P: Stage, L: Exclusive> Shape<P> for Unlinks<P, L> {
+impl<P: Host, L: Exclusive> Shape<P> for Unlinks<P, L> {
     fn new(plan: &Plan) -> Self {
         Self(Tree::new(plan.writers))
     }

@@ -13,7 +13,7 @@
 
 use super::ours::scope_of;
 use super::{HOMES, Plan, Taken};
-use crate::simulated::simulate;
+use crate::harness::simulate;
 use crate::{DeclaredMemory, Error, Machine};
 use nearq::{Home, Runtime};
 use nearq_platform::{Platform as _, ThreadSpec};

@@ -32,14 +32,9 @@ static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/lib", "/lib", "/usr/local/bin"];
 
 impl Kind {
-    /// The one of that name.
-    pub fn named(name: &str) -> Result<Self, Error> {
-        match name {
-            "compile" => Ok(Kind::Compile),
-            "compress" => Ok(Kind::Compress),
-            _ => Err(Error::input(format!("--kind {name:?}: give compile or compress"))),
-        }
-    }
+    /// All, by their names.
+    pub(super) const ALL: [(&str, Kind); 2] =
+        [("compile", Kind::Compile), ("compress", Kind::Compress)];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -266,6 +261,7 @@ fn c_file(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::options::named;
 
     #[test]
     fn files_are_made_up_done_and_checked() {
@@ -300,6 +296,7 @@ mod tests {
     fn each_file_is_another_one_and_the_same_each_time() {
         assert_eq!(c_file(3), c_file(3));
         assert_ne!(c_file(3), c_file(4));
-        assert!(Kind::named("link").unwrap_err().to_string().contains("compile or compress"));
+        let error = named("--kind", "link", &Kind::ALL).unwrap_err();
+        assert!(error.to_string().contains("compile or compress"));
     }
 }

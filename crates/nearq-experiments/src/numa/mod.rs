@@ -19,29 +19,43 @@ mod tree;
 pub use declared::Declared;
 pub use job::{Job, Kind};
 
-use crate::options::{Common, too_small, with_reason, within};
+use crate::harness::options::{named, number, too_small, within};
+use crate::harness::{self, Common, Experiment, Run};
 use crate::{Error, Machine, Progress};
-use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find, metric, usage};
+use clap::Args;
+use nearq_report::{Collector, Report, Row, find, metric, usage};
+use render::{PUBLISHED_AFTER, PUBLISHED_BEFORE};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What `numa` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct NumaOptions {
-    /// What every experiment can be told; a run lasts as long as its job does, so `duration` is refused.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// Files of the job.
+
+    /// Files of the job, 1 to 100000; 12 for each CPU if not given, 3 or fewer with --quick
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub files: Option<usize>,
-    /// Jobs at a time.
+
+    /// Files at a time, 1 to 4096; 20 for 12 CPUs if not given, as in the document
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub jobs: Option<usize>,
-    /// `compile` or `compress`; what the machine can do if not set.
+
+    /// What is done with each: `compile` or `compress`; compile if not given and there is a C compiler
+    #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Where the files are; a folder in that for temporary files if not set.
+
+    /// Where a folder for the files is made; the folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// The command `nearq`, for the rows that are trees of processes; these are left out if not set.
+
+    /// The command `nearq`, for the trees of processes; without it they are left out.
+    #[arg(skip)]
     pub command: Option<PathBuf>,
 }
 
@@ -103,7 +117,7 @@ pub struct Difference {
 pub fn differences(rows: &[Row]) -> Vec<Difference> {
     let elapsed = |row| find(rows, SCENARIO, row, metric::ELAPSED).map(|row| row.summary);
     let compare = |&(before, after): &(&'static str, &'static str)| {
-        let (old, new): (Summary, Summary) = (elapsed(before)?, elapsed(after)?);
+        let (old, new) = (elapsed(before)?, elapsed(after)?);
         let gain = old.mean - new.mean;
         Some(Difference {
             before,
@@ -121,33 +135,10 @@ pub fn differences(rows: &[Row]) -> Vec<Difference> {
 
 /// What is to be done, on any machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     pub(crate) files: usize,
     pub(crate) jobs: usize,
     pub(crate) runs: usize,
-}
-
-impl NumaOptions {
-    fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
-        self.common.check()?;
-        if self.common.duration.is_some() {
-            return Err(Error::input(
-                "--duration: a run lasts as long as its job; give --files and --jobs",
-            ));
-        }
-        let quick = usize::from(self.common.quick);
-        let cpus = machine.parallelism();
-        let usual = match machine.model() {
-            None => FILES_PER_CPU[quick] * cpus,
-            Some(_) if self.common.quick => (SIMULATED_PER_CPU[quick] * cpus).min(MOST_QUICK),
-            Some(_) => SIMULATED_PER_CPU[quick] * cpus,
-        };
-        let files = self.files.unwrap_or(usual);
-        within("--files", files, 1, MOST_FILES)?;
-        let jobs = self.jobs.unwrap_or((JOBS_PER_12_CPUS * cpus).div_ceil(12));
-        within("--jobs", jobs, 1, 4096)?;
-        Ok(Plan { files, jobs, runs: self.common.runs.unwrap_or(RUNS[quick]) })
-    }
 }
 
 impl Plan {
@@ -162,12 +153,6 @@ impl Plan {
             self.runs = 1;
         }
         self.files = self.files.min(turns(self.runs).max(1).saturating_mul(cpus)).max(1);
-    }
-
-    /// Why the runs say nothing about differences, if they are too few or too short.
-    fn too_small(&self, machine: &Machine) -> Option<String> {
-        let files = [self.files, LEAST_TURNS * self.jobs].map(|files| files as f64);
-        too_small(machine, [self.runs, RUNS[1]], &[("--files", files)])
     }
 }
 
@@ -204,158 +189,152 @@ fn timed(run: impl FnOnce() -> Result<(), Error>) -> Result<Taken, Error> {
     })
 }
 
-/// What the tables are made from, beside the rows.
-struct Facts<'f> {
-    plan: &'f Plan,
-    job: Option<&'f Job>,
-    model: Option<&'f nearq_sim::Machine>,
-    differences: &'f [Difference],
-    /// Why there are none.
-    too_small: Option<String>,
-    nodes: usize,
-    left_out: &'f [(&'static str, String)],
+/// What is found beside the figures.
+#[derive(Debug)]
+pub struct Found {
+    /// What was done, on the real machine.
+    job: Option<Arc<Job>>,
+    left_out: Vec<(&'static str, String)>,
+}
+
+type Facts<'f> = harness::Facts<'f, NumaOptions>;
+
+impl Experiment for NumaOptions {
+    const NAME: &'static str = "numa";
+    type Plan = Plan;
+    type Found = Found;
+    type Verdict = Vec<Difference>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
+        if self.common.duration.is_some() {
+            return Err(Error::input(
+                "--duration: a run lasts as long as its job; give --files and --jobs",
+            ));
+        }
+        let quick = usize::from(self.common.quick);
+        let cpus = machine.parallelism();
+        let usual = match machine.model() {
+            None => FILES_PER_CPU[quick] * cpus,
+            Some(_) if self.common.quick => (SIMULATED_PER_CPU[quick] * cpus).min(MOST_QUICK),
+            Some(_) => SIMULATED_PER_CPU[quick] * cpus,
+        };
+        let files = within("--files", self.files.unwrap_or(usual), 1, MOST_FILES)?;
+        let jobs = self.jobs.unwrap_or((JOBS_PER_12_CPUS * cpus).div_ceil(12));
+        within("--jobs", jobs, 1, 4096)?;
+        Ok(Plan { files, jobs, runs: self.common.runs.unwrap_or(RUNS[quick]) })
+    }
+
+    fn measure(&self, run: &mut Run<'_>, plan: &mut Plan) -> Result<Found, Error> {
+        let found = match run.machine.model() {
+            None => self.here(run, plan)?,
+            Some(_) => self.simulated(run, plan)?,
+        };
+        for (row, published) in [(SYSTEM, PUBLISHED_BEFORE), (NUMA, PUBLISHED_AFTER)] {
+            let mean = published.iter().sum::<f64>() / published.len() as f64;
+            run.figures.publish(SCENARIO, row, metric::ELAPSED, mean);
+        }
+        Ok(found)
+    }
+
+    fn too_small(&self, machine: &Machine, plan: &Plan) -> Result<Option<String>, Error> {
+        let files = [plan.files, LEAST_TURNS * plan.jobs].map(|files| files as f64);
+        Ok(too_small(machine, [plan.runs, RUNS[1]], &[("--files", files)]))
+    }
+
+    fn judge(facts: &Facts<'_>) -> Vec<Difference> {
+        if facts.too_small.is_some() { Vec::new() } else { differences(&facts.rows) }
+    }
+
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let (plan, Found { job, left_out }) = (&facts.plan, &facts.found);
+        let left_out = left_out.iter().map(|(row, reason)| json!({ "row": row, "reason": reason }));
+        json!({
+            "runs": plan.runs,
+            "files": plan.files,
+            "jobs": plan.jobs,
+            "kind": job.as_ref().map(|job| job.kind().name()),
+            "command": job.as_ref().map(|job| job.command_line()),
+            "declared": facts.model().map(|_| Declared::USUAL),
+            "nodes": facts.machine.topology().nodes().len(),
+            "differences": facts.verdict,
+            "left_out": left_out.collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(_: &Facts<'_>, report: &Report) -> String {
+        render::picture(report)
+    }
 }
 
 /// Runs the experiment.
 pub fn numa(options: &NumaOptions, progress: &Progress) -> Result<Report, Error> {
-    let machine = options.common.on()?;
-    let result = match machine.model() {
-        None => here(options, &machine, progress),
-        Some(_) => simulated(options, &machine, progress),
-    };
-    progress.end();
-    result
+    harness::run(options, progress)
 }
 
-/// On the real machine.
-fn here(options: &NumaOptions, machine: &Machine, progress: &Progress) -> Result<Report, Error> {
-    let mut plan = options.plan(machine)?;
-    let kind = options.kind.as_deref().map(Kind::named).transpose()?;
-    let job = Arc::new(Job::prepare(kind, plan.files, options.folder.as_deref())?);
-    if options.common.quick && options.files.is_none() {
-        // One file tells how long they take.
-        let one = timed(|| job.do_one(0))?.elapsed;
-        plan.shorten(one, machine.parallelism(), options.common.runs.is_none());
+impl NumaOptions {
+    /// On the real machine.
+    fn here(&self, run: &mut Run<'_>, plan: &mut Plan) -> Result<Found, Error> {
+        let kind = self.kind.as_ref().map(|kind| named("--kind", kind, &Kind::ALL)).transpose()?;
+        let job = Arc::new(Job::prepare(kind, plan.files, self.folder.as_deref())?);
+        if self.common.quick && self.files.is_none() {
+            let one = timed(|| job.do_one(0))?.elapsed;
+            plan.shorten(one, run.machine.parallelism(), self.common.runs.is_none());
+        }
+        let (mut rows, mut left_out) = (vec![SYSTEM, NUMA, HOMES], Vec::new());
+        let nearq = self.command.as_ref().ok_or("the command nearq is not known here".to_owned());
+        match nearq.and_then(|nearq| tree::maker().map(|_| nearq)) {
+            Ok(_) => rows.extend([TREE, TREE_HOMES]),
+            Err(reason) => left_out.push((TREE, reason)),
+        }
+        run.begin(plan.runs * rows.len());
+        for number in 0..plan.runs {
+            let what = |row: &&str| format!("run {}: {row}", number + 1);
+            let taken = run.round(number, &rows, what, |&row| {
+                job.clean()?;
+                let taken = match &self.command {
+                    Some(nearq) if [TREE, TREE_HOMES].contains(&row) => {
+                        timed(|| tree::run(nearq, row == TREE_HOMES, &job, plan))?
+                    }
+                    _ => timed(|| ours::run(row, &job, plan))?,
+                };
+                job.check(plan.files)?;
+                Ok(taken)
+            })?;
+            for (row, taken) in rows.iter().zip(taken) {
+                taken.collect(&mut run.figures, row);
+            }
+        }
+        Ok(Found { job: Some(job), left_out })
     }
-    let contestants =
-        [ours::Contestant::new(SYSTEM), ours::Contestant::new(NUMA), ours::Contestant::new(HOMES)];
-    let mut left_out = Vec::new();
-    let trees: Vec<&'static str> = match (&options.command, tree::maker()) {
-        (Some(_), Ok(_)) => vec![TREE, TREE_HOMES],
-        (None, _) => {
-            left_out.push((TREE, "the command nearq is not known here".to_owned()));
-            Vec::new()
-        }
-        (_, Err(reason)) => {
-            left_out.push((TREE, reason));
-            Vec::new()
-        }
-    };
-    let watch = Watch::start(machine.parallelism());
-    let mut collector = Collector::default();
-    progress.begin(plan.runs * (contestants.len() + trees.len()));
-    for run in 0..plan.runs {
-        let mut rows: Vec<&'static str> = contestants.iter().map(|one| one.row).collect();
-        rows.extend(&trees);
-        if !run.is_multiple_of(2) {
-            rows.reverse();
-        }
-        for row in rows {
-            progress.step(format!("run {}: {row}", run + 1));
-            job.clean()?;
-            let taken = match (contestants.iter().find(|one| one.row == row), &options.command) {
-                (Some(contestant), _) => timed(|| contestant.run(&job, &plan))?,
-                (None, Some(command)) => {
-                    timed(|| tree::run(command, row == TREE_HOMES, &job, &plan))?
-                }
-                (None, None) => continue,
-            };
-            job.check(plan.files)?;
-            taken.collect(&mut collector, row);
-            progress.done();
-        }
-    }
-    let environment = watch.finish();
-    let nodes = machine.topology().nodes().len();
-    let facts = (Some(&*job), &*left_out, nodes);
-    Ok(report(machine, options, &plan, collector, environment, facts))
-}
 
-/// On a simulated machine, where the processes are left out: what a process costs to start is not simulated.
-fn simulated(
-    options: &NumaOptions,
-    machine: &Machine,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let plan = options.plan(machine)?;
-    if options.kind.is_some() || options.folder.is_some() {
-        return Err(Error::input(
-            "--kind, --folder: on a simulated machine the work is declared; there are no files",
-        ));
-    }
-    let mut collector = Collector::default();
-    let rows = [SYSTEM, NUMA, HOMES];
-    progress.begin(plan.runs * rows.len());
-    for run in 0..plan.runs {
-        for row in rows {
-            progress.step(format!("seed {run}: {row}"));
-            declared::run(machine, row, &plan, run as u64)?.collect(&mut collector, row);
-            progress.done();
+    /// On a simulated machine.
+    fn simulated(&self, run: &mut Run<'_>, plan: &Plan) -> Result<Found, Error> {
+        if self.kind.is_some() || self.folder.is_some() {
+            return Err(Error::input(
+                "--kind, --folder: on a simulated machine the work is declared; there are no files",
+            ));
         }
+        let (machine, rows) = (run.machine, [SYSTEM, NUMA, HOMES]);
+        run.begin(plan.runs * rows.len());
+        for seed in 0..plan.runs {
+            let what = |row: &&str| format!("seed {seed}: {row}");
+            let taken = run
+                .round(seed, &rows, what, |&row| declared::run(machine, row, plan, seed as u64))?;
+            for (row, taken) in rows.iter().zip(taken) {
+                taken.collect(&mut run.figures, row);
+            }
+        }
+        let why = "what it costs to start a process is not simulated".to_owned();
+        Ok(Found { job: None, left_out: vec![(TREE, why)] })
     }
-    let about = machine.model().map_or("", |model| model.about());
-    let environment = Environment::simulated(about, machine.parallelism());
-    let left_out = [(TREE, "what it costs to start a process is not simulated".to_owned())];
-    let nodes = machine.topology().nodes().len();
-    Ok(report(machine, options, &plan, collector, environment, (None, &left_out, nodes)))
-}
-
-fn report(
-    machine: &Machine,
-    options: &NumaOptions,
-    plan: &Plan,
-    mut collector: Collector,
-    environment: Environment,
-    (job, left_out, nodes): (Option<&Job>, &[(&'static str, String)], usize),
-) -> Report {
-    for (row, published) in [(SYSTEM, render::PUBLISHED_BEFORE), (NUMA, render::PUBLISHED_AFTER)] {
-        let mean = published.iter().sum::<f64>() / published.len() as f64;
-        collector.publish(SCENARIO, row, metric::ELAPSED, mean);
-    }
-    let rows = collector.rows();
-    let too_small = plan.too_small(machine);
-    let differences = if too_small.is_some() { Vec::new() } else { differences(&rows) };
-    let why = too_small.clone();
-    let facts = Facts {
-        plan,
-        job,
-        model: machine.model(),
-        differences: &differences,
-        too_small,
-        nodes,
-        left_out,
-    };
-    let left_out: Vec<_> =
-        left_out.iter().map(|(row, reason)| json!({ "row": row, "reason": reason })).collect();
-    let parameters = json!({
-        "quick": options.common.quick,
-        "runs": plan.runs,
-        "files": plan.files,
-        "jobs": plan.jobs,
-        "kind": job.map(|job| job.kind().name()),
-        "command": job.map(Job::command_line),
-        "declared": machine.model().map(|_| Declared::USUAL),
-        "nodes": nodes,
-        "differences": differences,
-        "left_out": left_out,
-    });
-    let parameters = with_reason(parameters, why.as_deref());
-    let (text, svg) = (facts.text(&rows, &environment), String::new());
-    let machine = machine.name().to_owned();
-    let mut report =
-        Report { experiment: "numa", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report);
-    report
 }
 
 #[cfg(test)]

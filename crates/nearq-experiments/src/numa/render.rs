@@ -1,9 +1,9 @@
 //! The tables and the picture of `numa`, beside what was published in 2013.
 
-use super::{COMPARED, Declared, Facts, HOMES, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES};
+use super::{COMPARED, Declared, Facts, HOMES, Job, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES};
+use crate::harness::table::{self, Column};
 use crate::plots::bars::{Bar, Bars, draw};
-use nearq_report::metric::{self, Metric};
-use nearq_report::{Environment, HERE, Report, Row, Summary, Table, find, rounded};
+use nearq_report::{HERE, Report, Summary, Table, metric, rounded};
 
 /// Seconds of a kernel build (allmodconfig, -j20, two Opterons) before the change of 2013: five runs.
 pub(super) const PUBLISHED_BEFORE: [f64; 5] = [1396.126, 1397.621, 1399.636, 1397.463, 1395.543];
@@ -22,75 +22,67 @@ fn about(row: &str) -> &'static str {
     }
 }
 
-impl Facts<'_> {
-    /// Everything for people.
-    pub(super) fn text(&self, rows: &[Row], environment: &Environment) -> String {
-        let (files, jobs, runs) = (self.plan.files, self.plan.jobs, self.plan.runs);
-        let mut text = match (self.model, self.job) {
-            (Some(model), _) => {
-                let Declared { input, heap, passes, compute_us, output } = Declared::USUAL;
-                format!(
-                    "nearq bench numa, on the simulated {} ({})\n\
-                     {runs} runs, each with a seed of its own and a fresh machine; all times are virtual.\n\
-                     {files} compilations, {jobs} at a time: each reads {} KiB that its issuer has written, goes over {} KiB of its own {passes} \
-                     times,\ncomputes for {compute_us} us meanwhile, and writes {} KiB that its issuer reads.\n",
-                    model.name(),
-                    model.about(),
-                    input >> 10,
-                    heap >> 10,
-                    output >> 10,
-                )
-            }
-            (None, job) => format!(
-                "nearq bench numa\n{}\n{runs} runs of every row, in alternating order; {files} files, {jobs} at a time: {}\n",
-                environment.describe(),
-                job.map_or_else(String::new, super::Job::command_line),
-            ),
-        };
-        if self.nodes == 1 {
-            text.push_str("This machine has one node: there is nothing to gain, and what is shown is that nothing is lost.\n");
-        }
-        text.push_str(&format!("\n{}", table(rows)));
-        match &self.too_small {
-            Some(why) => text.push_str(&format!("\n{why}\n")),
-            None => text.push_str(&format!("\n{}", self.compared())),
-        }
-        for (row, reason) in self.left_out {
-            text.push_str(&format!("\nLeft out: {row}: {reason}\n"));
-        }
-        text
+/// Everything for people.
+pub(super) fn text(facts: &Facts<'_>) -> String {
+    let (files, jobs, runs) = (facts.plan.files, facts.plan.jobs, facts.plan.runs);
+    let mut text = facts.heading("");
+    text.push_str(&if facts.model().is_some() {
+        let Declared { input, heap, passes, compute_us, output } = Declared::USUAL;
+        format!(
+            "{runs} runs, each with a seed of its own and a fresh machine; all times are virtual.\n\
+             {files} compilations, {jobs} at a time: each reads {} KiB that its issuer has written, goes over {} KiB of its own {passes} \
+             times,\ncomputes for {compute_us} us meanwhile, and writes {} KiB that its issuer reads.\n",
+            input >> 10,
+            heap >> 10,
+            output >> 10,
+        )
+    } else {
+        format!(
+            "{runs} runs of every row, in alternating order; {files} files, {jobs} at a time: {}\n",
+            facts.found.job.as_deref().map_or_else(String::new, Job::command_line),
+        )
+    });
+    if facts.machine.topology().nodes().len() == 1 {
+        text.push_str("This machine has one node: there is nothing to gain, and what is shown is that nothing is lost.\n");
     }
+    text.push_str(&format!("\n{}", table(facts)));
+    match &facts.too_small {
+        Some(why) => text.push_str(&format!("\n{why}\n")),
+        None => text.push_str(&format!("\n{}", compared(facts))),
+    }
+    for (row, reason) in &facts.found.left_out {
+        text.push_str(&format!("\nLeft out: {row}: {reason}\n"));
+    }
+    text
+}
 
-    fn compared(&self) -> Table {
-        let headings = ["", "", "seconds", "%", "deviations", ""];
-        let mut table = Table::new("What is gained, of the means", &headings);
-        for difference in self.differences {
-            table.row(vec![
-                difference.before.into(),
-                format!("-> {}", difference.after),
-                format!("{:+.4}", difference.gain_s),
-                format!("{:+.2}", difference.gain_percent),
-                format!("{:+.1}", difference.sigmas),
-                if difference.exceeds {
-                    "exceeds both deviations"
-                } else {
-                    "within the deviations"
-                }
-                .into(),
-            ]);
-        }
-        let [before, after] = [PUBLISHED_BEFORE, PUBLISHED_AFTER].map(|runs| summary(&runs));
+fn compared(facts: &Facts<'_>) -> Table {
+    let headings = ["", "", "seconds", "%", "deviations", ""];
+    let mut table = Table::new("What is gained, of the means", &headings);
+    for difference in &facts.verdict {
         table.row(vec![
-            "2013, a kernel build".into(),
-            "-> numa".into(),
-            format!("{:+.4}", before.mean - after.mean),
-            format!("{:+.2}", (before.mean - after.mean) / before.mean * 100.0),
-            format!("{:+.1}", (before.mean - after.mean) / before.deviation),
-            "\"isn't completely conclusive\"".into(),
+            difference.before.into(),
+            format!("-> {}", difference.after),
+            format!("{:+.4}", difference.gain_s),
+            format!("{:+.2}", difference.gain_percent),
+            format!("{:+.1}", difference.sigmas),
+            if difference.exceeds { "exceeds both deviations" } else { "within the deviations" }
+                .into(),
         ]);
-        table.remark("deviations: the gain in standard deviations of what was before, as the document has it.");
-        table
     }
+    let [before, after] = [PUBLISHED_BEFORE, PUBLISHED_AFTER].map(|runs| summary(&runs));
+    table.row(vec![
+        "2013, a kernel build".into(),
+        "-> numa".into(),
+        format!("{:+.4}", before.mean - after.mean),
+        format!("{:+.2}", (before.mean - after.mean) / before.mean * 100.0),
+        format!("{:+.1}", (before.mean - after.mean) / before.deviation),
+        "\"isn't completely conclusive\"".into(),
+    ]);
+    table.remark(
+        "deviations: the gain in standard deviations of what was before, as the document has it.",
+    );
+    table
 }
 
 /// Everything for the eye: the mean of the runs, the least and the most.
@@ -98,14 +90,11 @@ pub(crate) fn picture(report: &Report) -> String {
     let mut bars = Bars {
         title: "Until the job is done".into(),
         axis: "seconds: mean, least and most of the runs".into(),
-        series: vec![String::new()],
-        lying: true,
-        warning: report.environment.warning(),
-        ..Bars::default()
+        ..Bars::lying(report)
     };
     for name in ROWS {
-        if let Some(row) = find(&report.rows, SCENARIO, name, metric::ELAPSED) {
-            bars.groups.push((name.into(), vec![Some(Bar::mean(&row.summary))]));
+        if let Some(bar) = table::bar(report, SCENARIO, name, metric::ELAPSED, Bar::mean) {
+            bars.groups.push((name.into(), vec![Some(bar)]));
         }
     }
     let (files, jobs) = (&report.parameters["files"], &report.parameters["jobs"]);
@@ -118,39 +107,34 @@ fn summary(runs: &[f64]) -> Summary {
 }
 
 /// A mean and its deviation, with a digit more than the deviation needs.
-fn seconds(summary: &Summary) -> String {
+fn seconds(summary: Summary) -> String {
     let digits = (1.0 - summary.deviation.max(1e-6).log10().floor()).clamp(1.0, 6.0) as usize;
     format!("{:.digits$} ±{:.digits$}", summary.mean, summary.deviation)
 }
 
-fn table(rows: &[Row]) -> Table {
-    let headings = ["", "", "elapsed (s)", "least", "most", "user (s)", "system (s)"];
+const COLUMNS: [Column; 5] = [
+    ("elapsed (s)", metric::ELAPSED, seconds),
+    ("least", metric::ELAPSED, |of| rounded(of.min)),
+    ("most", metric::ELAPSED, |of| rounded(of.max)),
+    ("user (s)", metric::USER, seconds),
+    ("system (s)", metric::SYSTEM, seconds),
+];
+
+fn table(facts: &Facts<'_>) -> Table {
+    let headings = table::headings(&["", ""], &COLUMNS);
     let mut table = Table::new("Until all is done", &headings);
     for name in ROWS {
-        let found = |metric: Metric| find(rows, SCENARIO, name, metric).map(|row| row.summary);
-        let Some(elapsed) = found(metric::ELAPSED) else { continue };
-        let mean = |metric| found(metric).map_or("-".into(), |summary| seconds(&summary));
-        table.row(vec![
-            name.into(),
-            about(name).into(),
-            seconds(&elapsed),
-            rounded(elapsed.min),
-            rounded(elapsed.max),
-            mean(metric::USER),
-            mean(metric::SYSTEM),
-        ]);
+        if facts.of(SCENARIO, name, metric::ELAPSED).is_some() {
+            let mut cells = facts.cells(name, SCENARIO, name, &COLUMNS);
+            cells.insert(1, about(name).into());
+            table.row(cells);
+        }
     }
     for (name, runs) in [("2013: system", PUBLISHED_BEFORE), ("2013: numa", PUBLISHED_AFTER)] {
-        let summary = summary(&runs);
-        table.row(vec![
-            name.into(),
-            "kernel build, -j20, two Opterons".into(),
-            seconds(&summary),
-            rounded(summary.min),
-            rounded(summary.max),
-            "-".into(),
-            "-".into(),
-        ]);
+        let of = summary(&runs);
+        let mut cells = vec![name.into(), "kernel build, -j20, two Opterons".into(), seconds(of)];
+        cells.extend([rounded(of.min), rounded(of.max), "-".into(), "-".into()]);
+        table.row(cells);
     }
     table.remark(format!(
         "Mean and standard deviation of the runs; compared are {}.",

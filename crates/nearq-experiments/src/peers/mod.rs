@@ -3,24 +3,13 @@
 //! A pool allocates a closure for each item (and what it
 //! needs to join one); a reused `Work` allocates nothing.
 
-mod async_executor;
-mod block_on;
-mod channel;
-mod plain;
-mod rayon;
-mod threadpool;
-mod tokio;
+mod futures;
+mod threads;
 
-pub use self::async_executor::AsyncExecutor;
-pub use self::channel::{Bounded, Unbounded};
-pub use self::plain::Plain;
-pub use self::rayon::Rayon;
-pub use self::threadpool::ThreadPool;
-pub use self::tokio::Tokio;
-pub use block_on::block_on;
-
-#[cfg(test)]
-pub(crate) use self::channel::queue_for_tests;
+pub use self::futures::{AsyncExecutor, Tokio};
+pub use self::threads::{
+    Bounded, Channel, Detaches, List, Oneshot, Plain, Rayon, ThreadPool, Unbounded,
+};
 
 use crate::Error;
 use std::fs;

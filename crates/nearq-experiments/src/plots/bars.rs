@@ -7,7 +7,7 @@ use kuva::render::annotations::ReferenceLine;
 use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
-use nearq_report::Summary;
+use nearq_report::{Report, Summary};
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito), on white.
 const COLOURS: [&str; 8] =
@@ -45,6 +45,17 @@ impl Bar {
     /// The median of the runs, from the smallest to the largest of them.
     pub fn median(summary: &Summary) -> Self {
         Self { value: summary.median, low: summary.min, high: summary.max }
+    }
+
+    /// A value without a spread.
+    pub fn exactly(value: f64) -> Self {
+        Self { value, low: value, high: value }
+    }
+
+    /// The same in a unit that is so many times as large.
+    #[must_use]
+    pub fn over(self, unit: f64) -> Self {
+        Self { value: self.value / unit, low: self.low / unit, high: self.high / unit }
     }
 }
 
@@ -85,6 +96,17 @@ pub fn draw(title: &str, diagrams: &[Bars]) -> String {
 }
 
 impl Bars {
+    /// Bars of one series that nobody has drawn yet, of that report.
+    pub fn of(report: &Report) -> Self {
+        let warning = report.environment.warning();
+        Self { series: vec![String::new()], warning, ..Self::default() }
+    }
+
+    /// The same, lying.
+    pub fn lying(report: &Report) -> Self {
+        Self { lying: true, ..Self::of(report) }
+    }
+
     fn height(&self) -> f64 {
         let bars = self.groups.len() * self.series.len().max(1);
         if self.lying || self.logarithmic { 110.0 + 24.0 * bars as f64 } else { HEIGHT }

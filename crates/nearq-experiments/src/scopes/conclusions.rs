@@ -3,10 +3,9 @@
 
 use super::configuration::Configuration;
 use super::declared::Declared;
-use super::judgement::{Judgement, judge};
-use super::simulated::{Job, MakeQueues, measure};
-use super::{DOCUMENTS_MACHINE, Experiment, ScopesOptions};
-use crate::options::Common;
+use super::judgement::Judgement;
+use super::{ScopesOptions, add, measure};
+use crate::harness::{Common, Experiment as _};
 use crate::{Error, Machine};
 use nearq_report::{Collector, metric};
 use std::time::Duration;
@@ -31,7 +30,6 @@ fn varied(mut declared: Declared, parameter: Option<(&str, u64)>) -> Declared {
 /// and the hashes of all that happened.
 pub(crate) fn conclusions(
     machine: &Machine,
-    queues: MakeQueues,
     parameter: Option<(&str, u64)>,
     seed: u64,
     duration: Duration,
@@ -43,26 +41,22 @@ pub(crate) fn conclusions(
         ..Common::default()
     };
     let options = ScopesOptions { common, ..ScopesOptions::default() };
-    let experiment = Experiment::new(&options, machine)?;
+    let job = options.plan(machine)?;
     let model =
         machine.model().ok_or_else(|| Error::input("a real machine's work is not declared"))?;
     let declared = varied(Declared::at(model.clock_mhz()), parameter);
-    let judged = |collector: &Collector| {
-        let document = machine.name() == DOCUMENTS_MACHINE;
-        judge(&collector.rows(), &experiment.scenarios, &experiment.planned, document)
-    };
+    let judged = |collector: &Collector| job.judge(&collector.rows(), machine);
     // What is asked of a result in which nothing differs is what is asked of any.
     let mut nothing = Collector::default();
-    for scenario in &experiment.scenarios {
-        for configuration in experiment.run() {
+    for scenario in &job.scenarios {
+        for configuration in job.run() {
             nothing.add(&scenario.name, configuration.name, metric::THROUGHPUT, 1.0);
         }
     }
     let asked = judged(&nothing);
     let needed = |scenario: &str, configuration: &Configuration| {
         let name = configuration.name;
-        let planned =
-            |row: &str| experiment.planned.iter().find(|plan| plan.configuration.name == row);
+        let planned = |row: &str| job.planned.iter().find(|plan| plan.configuration.name == row);
         let base_of = |row: &str| planned(row).map_or("system", |plan| plan.configuration.base());
         let stands_for = |row: &str| {
             planned(row)
@@ -73,15 +67,13 @@ pub(crate) fn conclusions(
         })
     };
     let (mut collector, mut hashes) = (Collector::default(), Vec::new());
-    for scenario in &experiment.scenarios {
-        for configuration in experiment.run() {
+    for scenario in &job.scenarios {
+        for configuration in job.run() {
             if needed(&scenario.name, &configuration) {
-                let plan = experiment.plan(scenario, seed as usize);
-                let job = Job { configuration, plan, what: String::new() };
-                let measured = measure(machine, declared, queues, &job)?;
+                let plan = job.plan(scenario, seed as usize);
+                let measured = measure(machine, declared, configuration, plan)?;
                 hashes.push(measured.trace_hash);
-                let measured = measured.result;
-                Experiment::add(&mut collector, scenario, configuration.name, measured);
+                add(&mut collector, scenario, configuration.name, &measured.result);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The queue configurations that are compared, and which of them are the same thing on a given machine.
 
 use crate::Machine;
-use crate::executor::Placement;
+use crate::scopes::Placement;
 use nearq_topology::{CpuSet, Scope};
 
 /// Whose pools run the items.

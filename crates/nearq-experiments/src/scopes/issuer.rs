@@ -10,10 +10,10 @@
 
 use super::payload::{Blocks, Cipher, Payload};
 use crate::Error;
-use crate::executor::{Executor, Item};
-use crate::host::Host;
+use crate::harness::Host;
 use crate::mailbox::Mailbox;
 use crate::payload::SECTORS_PER_BLOCK;
+use crate::scopes::{Executor, Item};
 use crate::store::{Buffer, Direction, Lane, Store, Transfer};
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
 use std::ops::Range;

@@ -27,9 +27,9 @@
 //! of virtual time, so nobody is preempted while holding it, and nobody waits for it; getting its line from the CPU that had
 //! it last costs what a lock's line costs. Nobody calls the platform while holding it.
 
+use super::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
 use crate::Error;
-use crate::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement, Queues};
-use crate::host::{Census, Role};
+use crate::harness::{Census, Role};
 use nearq_platform::{Atomic as _, Ordering, Parker, Platform as _, ThreadSpec};
 use nearq_sim::{AtomicU32, JoinHandle, Sim, Thread};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE};
@@ -40,21 +40,12 @@ use std::time::Duration;
 /// At the end of a queue: how often it is looked whether everything has run.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// The queues of `scopes` as the kernel makes them.
-#[derive(Debug)]
-pub(super) struct KernelQueues {
-    /// Where workers are counted.
-    pub(super) census: Census<Sim>,
-}
-
-impl Queues for KernelQueues {
-    fn queue(&self, placement: Placement) -> Result<Box<dyn Executor>, Error> {
-        Ok(Box::new(KernelQueue(Pools::new(placement, MOST_ACTIVE, &self.census)?.into())))
-    }
-
-    fn name(&self) -> &'static str {
-        "the kernel's unbound pools"
-    }
+/// A queue as the kernel makes it, whose workers are counted.
+pub(super) fn queue(
+    placement: Placement,
+    census: &Census<Sim>,
+) -> Result<Box<dyn Executor>, Error> {
+    Ok(Box::new(KernelQueue(Pools::new(placement, MOST_ACTIVE, census)?.into())))
 }
 
 /// A value under a lock as the head of this file describes it.

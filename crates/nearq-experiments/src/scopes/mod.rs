@@ -10,6 +10,7 @@
 mod conclusions;
 mod configuration;
 mod declared;
+mod executor;
 mod issuer;
 mod judgement;
 mod kernel;
@@ -18,47 +19,57 @@ pub(crate) mod picture;
 mod render;
 mod run;
 mod scenario;
-mod simulated;
 
 pub(crate) use conclusions::{PARAMETERS, conclusions};
 pub use configuration::{
     CONFIGURATIONS, Configuration, Planned, Policy, SIMULATED, configurations, plan,
 };
 pub use declared::Declared;
+pub use executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
 pub(crate) use judgement::ALLOWED_LOSS;
 pub use judgement::{Judgement, judge};
 pub use run::Measured;
 pub use scenario::{Published, Scenario, published, scaled};
-pub(crate) use simulated::MakeQueues;
 
-use crate::executor::{Executor, MOST_ACTIVE, Queues};
-use crate::host::Census;
-use crate::options::{Common, too_small, with_reason, within};
+use crate::harness::options::{number, too_small, within};
+use crate::harness::{self, Census, Common, Experiment, Run, Simulated, simulate};
 use crate::payload::Speeds;
-use crate::store::{FileStore, MemoryStore, Store};
+use crate::store::{Drive, FileStore, MemoryStore, Store};
 use crate::{Error, Machine, Progress};
+use clap::Args;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Environment, Report, Watch, metric};
-use nearq_sim::Fair;
+use nearq_report::{Collector, Report, Row, metric};
+use nearq_sim::{Fair, Sim};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What `scopes` can be told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct ScopesOptions {
-    /// What every experiment can be told.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
-    /// Store blocks here instead of in memory: a new or empty file, or a block device, which is overwritten.
+
+    /// Store blocks here instead of in memory: a new or empty file, or a block device, WHICH IS OVERWRITTEN
+    #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// One scenario with so many issuers instead of the document's three.
+
+    /// One load with so many issuers, 1 to 4096, instead of the published three
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub issuers: Option<usize>,
-    /// Blocks in flight for each issuer, instead of the document's load.
+
+    /// Blocks in flight for each issuer, 1 to 4096
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub in_flight: Option<usize>,
-    /// On a simulated machine: what the two items of a block cost, in percent of what its issuer spends on it.
+
+    /// On a simulated machine: what a block's items cost, in percent of its issuer's work, 1 to 100000; 400 if not given
+    #[arg(long = "item-work", value_name = "PERCENT", value_parser = number, allow_negative_numbers = true)]
     pub item_percent: Option<usize>,
-    /// On a simulated machine: woken threads look for an idle CPU under their last-level cache alone.
+
+    /// On a simulated machine: a woken thread looks for an idle CPU under its last-level cache alone, not in its node
+    #[arg(long)]
     pub wake_within_cache: bool,
 }
 
@@ -164,51 +175,118 @@ fn open_store(
     })
 }
 
-/// What is going to be measured.
-struct Experiment<'o> {
-    options: &'o ScopesOptions,
-    machine: &'o Machine,
+/// What is going to be done.
+#[derive(Clone, Debug)]
+pub struct Job {
     cpus: usize,
     scenarios: Vec<Scenario>,
     planned: Vec<Planned>,
     times: Times,
 }
 
-/// Under which conditions it was measured.
-struct Conditions {
-    environment: Environment,
+/// What is found beside the figures.
+#[derive(Debug)]
+pub struct Found {
     speeds: Speeds,
     store: String,
-    queue: &'static str,
+    /// What is declared, on a simulated machine.
     declared: Option<Declared>,
 }
 
-impl<'o> Experiment<'o> {
-    fn new(options: &'o ScopesOptions, machine: &'o Machine) -> Result<Self, Error> {
-        options.common.check()?;
-        let cpus = machine.parallelism();
-        let scenarios = match machine.model() {
-            Some(_) => options.simulated_scenarios(cpus)?,
-            None => options.scenarios(cpus)?,
-        };
+type Facts<'f> = harness::Facts<'f, ScopesOptions>;
+
+impl Experiment for ScopesOptions {
+    const NAME: &'static str = "scopes";
+    type Plan = Job;
+    type Found = Found;
+    type Verdict = Vec<Judgement>;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self, machine: &Machine) -> Result<Job, Error> {
+        let (cpus, simulated) = (machine.parallelism(), machine.model().is_some());
         let planned = plan(machine);
+        if simulated {
+            let (scenarios, times) = (self.simulated_scenarios(cpus)?, self.simulated_times(cpus));
+            return Ok(Job { cpus, scenarios, planned, times });
+        }
+        let scenarios = self.scenarios(cpus)?;
         let run = planned.iter().filter(|plan| plan.same_as.is_none()).count();
-        let cells = scenarios.len() * run;
-        let times = match machine.model() {
-            Some(_) => options.simulated_times(cpus),
-            None => options.times(cells),
+        let times = self.times(scenarios.len() * run);
+        Ok(Job { cpus, scenarios, planned, times })
+    }
+
+    fn measure(&self, run: &mut Run<'_>, job: &mut Job) -> Result<Found, Error> {
+        if run.machine.model().is_some() { self.simulated(run, job) } else { self.here(run, job) }
+    }
+
+    /// A real machine has no goals.
+    fn too_small(&self, machine: &Machine, job: &Job) -> Result<Option<String>, Error> {
+        if machine.model().is_none() {
+            return Ok(None);
+        }
+        let common = self.common.of_a_quick_run();
+        let least = Self { common, ..self.clone() }.simulated_times(job.cpus);
+        let duration = [job.times.duration, least.duration].map(|time| time.as_secs_f64());
+        Ok(too_small(machine, [job.times.runs, least.runs], &[("--duration", duration)]))
+    }
+
+    fn judge(facts: &Facts<'_>) -> Vec<Judgement> {
+        if facts.too_small.is_some() || facts.model().is_none() {
+            return Vec::new();
+        }
+        facts.plan.judge(&facts.rows, facts.machine)
+    }
+
+    fn parameters(facts: &Facts<'_>) -> Value {
+        let (Job { times, .. }, found) = (&facts.plan, &facts.found);
+        let same = |plan: &Planned| {
+            let (same_as, reason) = plan.same_as.as_ref()?;
+            let name = plan.configuration.name.to_owned();
+            Some((name, json!({"same_as": same_as, "reason": reason})))
         };
-        Ok(Self { options, machine, cpus, scenarios, planned, times })
+        let scenario = |one: &Scenario| {
+            (one.name.clone(), json!({"issuers": one.issuers, "in_flight": one.in_flight}))
+        };
+        let mut parameters = json!({
+            "queue": QUEUE,
+            "runs": times.runs,
+            "duration_s": times.duration.as_secs_f64(),
+            "warm_up_s": times.warm_up.as_secs_f64(),
+            "block_bytes": crate::payload::BLOCK_BYTES,
+            "store": found.store,
+            "scenarios": facts.plan.scenarios.iter().map(scenario).collect::<Map<_, _>>(),
+            "coincide": facts.plan.planned.iter().filter_map(same).collect::<Map<_, _>>(),
+            "one_cpu": found.speeds,
+        });
+        if let Some(declared) = found.declared {
+            parameters["declared"] = json!(declared);
+            parameters["wake_within_cache"] = json!(facts.experiment.wake_within_cache);
+            parameters["judgements"] = json!(facts.verdict);
+        }
+        parameters
     }
 
-    /// Why a simulated run is not judged, if it is too small.
-    fn too_small(&self) -> Option<String> {
-        let common = self.options.common.of_a_quick_run();
-        let least = ScopesOptions { common, ..self.options.clone() }.simulated_times(self.cpus);
-        let duration = [self.times.duration, least.duration].map(|time| time.as_secs_f64());
-        too_small(self.machine, [self.times.runs, least.runs], &[("--duration", duration)])
+    fn text(facts: &Facts<'_>) -> String {
+        render::text(facts)
     }
 
+    fn picture(_: &Facts<'_>, report: &Report) -> String {
+        picture::picture(report)
+    }
+}
+
+/// Runs the experiment.
+pub fn scopes(options: &ScopesOptions, progress: &Progress) -> Result<Report, Error> {
+    harness::run(options, progress)
+}
+
+/// What runs the items, for the report.
+const QUEUE: &str = "an unbound nearq workqueue";
+
+impl Job {
     /// The configurations that are run.
     fn run(&self) -> Vec<Configuration> {
         let run = self.planned.iter().filter(|plan| plan.same_as.is_none());
@@ -216,14 +294,8 @@ impl<'o> Experiment<'o> {
     }
 
     fn plan(&self, scenario: &Scenario, round: usize) -> run::Plan {
-        let Times { duration, warm_up, .. } = self.times;
-        run::Plan {
-            scenario: scenario.clone(),
-            warm_up,
-            duration,
-            cpus: self.cpus,
-            seed: round as u64,
-        }
+        let (Times { duration, warm_up, .. }, cpus) = (self.times, self.cpus);
+        run::Plan { scenario: scenario.clone(), warm_up, duration, cpus, seed: round as u64 }
     }
 
     fn what(&self, round: usize, scenario: &Scenario, configuration: &Configuration) -> String {
@@ -231,308 +303,124 @@ impl<'o> Experiment<'o> {
         format!("run {} of {runs}, {scenario}: {name}", round + 1)
     }
 
-    /// Adds a run's figures.
-    fn add(collector: &mut Collector, scenario: &Scenario, name: &str, measured: Measured) {
-        collector.add(&scenario.name, name, metric::THROUGHPUT, measured.throughput_mib_s);
-        collector.add(&scenario.name, name, metric::CPU_PERCENT, measured.cpu_percent);
-        let issuer = measured.issuer_cpu_percent;
-        collector.add(&scenario.name, name, metric::ISSUER_CPU_PERCENT, issuer);
-        if let Some((helped, repatriated)) = measured.moved_percent {
-            collector.add(&scenario.name, name, metric::HELPED_PERCENT, helped);
-            collector.add(&scenario.name, name, metric::REPATRIATED_PERCENT, repatriated);
-        }
+    fn judge(&self, rows: &[Row], machine: &Machine) -> Vec<Judgement> {
+        judge(rows, &self.scenarios, &self.planned, machine.name() == DOCUMENTS_MACHINE)
     }
+}
 
-    /// The report of what was collected.
-    fn report(&self, mut collector: Collector, conditions: Conditions) -> Report {
-        for scenario in &self.scenarios {
-            for configuration in self.run() {
-                let (scenario, name) = (&scenario.name, configuration.name);
-                if let Some(figures) = published(scenario, name) {
-                    collector.publish(scenario, name, metric::THROUGHPUT, figures.throughput.0);
-                    collector.publish(scenario, name, metric::CPU_PERCENT, figures.cpu.0);
+/// Adds a run's figures, and the published ones.
+fn add(collector: &mut Collector, scenario: &Scenario, name: &str, measured: &Measured) {
+    let scenario = &scenario.name;
+    let mut add = |metric, value| collector.add(scenario, name, metric, value);
+    add(metric::THROUGHPUT, measured.throughput_mib_s);
+    add(metric::CPU_PERCENT, measured.cpu_percent);
+    add(metric::ISSUER_CPU_PERCENT, measured.issuer_cpu_percent);
+    if let Some((helped, repatriated)) = measured.moved_percent {
+        add(metric::HELPED_PERCENT, helped);
+        add(metric::REPATRIATED_PERCENT, repatriated);
+    }
+    if let Some(figures) = published(scenario, name) {
+        collector.publish(scenario, name, metric::THROUGHPUT, figures.throughput.0);
+        collector.publish(scenario, name, metric::CPU_PERCENT, figures.cpu.0);
+    }
+}
+
+impl ScopesOptions {
+    /// On the real machine.
+    fn here(&self, run: &mut Run<'_>, job: &Job) -> Result<Found, Error> {
+        if self.item_percent.is_some() {
+            return Err(Error::input(
+                "--item-work is for simulated machines, where work is declared; here it is computed",
+            ));
+        }
+        if self.wake_within_cache {
+            return Err(Error::input(
+                "--wake-within-cache is for simulated machines; here Linux wakes threads up as it does",
+            ));
+        }
+        let store = open_store(self, &job.scenarios)?;
+        let speeds = Speeds::measure(Duration::from_millis(40));
+        let configurations = job.run();
+        run.begin(job.times.runs * job.scenarios.len() * configurations.len());
+        for round in 0..job.times.runs {
+            for scenario in &job.scenarios {
+                let what = |of: &Configuration| job.what(round, scenario, of);
+                let measured = run.round(round, &configurations, what, |configuration| {
+                    let census = Census::default();
+                    let executor = executor::nearq::<Linux>(configuration.placement, &census)?;
+                    let (plan, store) = (job.plan(scenario, round), Arc::clone(&store));
+                    run::run(executor.into(), store, payload::Real, census, &plan)
+                })?;
+                for (configuration, measured) in configurations.iter().zip(measured) {
+                    add(&mut run.figures, scenario, configuration.name, &measured);
                 }
             }
         }
-        let rows = collector.rows();
-        let machine = self.machine.name().to_owned();
-        let too_small = conditions.declared.and_then(|_| self.too_small());
-        let judgements = conditions.declared.map(|_| match too_small {
-            Some(_) => Vec::new(),
-            None => judge(&rows, &self.scenarios, &self.planned, machine == DOCUMENTS_MACHINE),
-        });
-        let facts = render::Facts {
-            scenarios: &self.scenarios,
-            planned: &self.planned,
-            times: &self.times,
-            conditions: &conditions,
-            wake_within_cache: self.options.wake_within_cache,
-            judgements: judgements.as_deref(),
-            too_small: too_small.as_deref(),
-            show_goals: self.options.common.goals,
-        };
-        let text = facts.text(&rows);
-        let coincide: Map<String, Value> = self
-            .planned
-            .iter()
-            .filter_map(|plan| {
-                let (same_as, reason) = plan.same_as.as_ref()?;
-                let name = plan.configuration.name.into();
-                Some((name, json!({"same_as": same_as, "reason": reason})))
-            })
-            .collect();
-        let scenario = |one: &Scenario| {
-            (one.name.clone(), json!({"issuers": one.issuers, "in_flight": one.in_flight}))
-        };
-        let scenarios: Map<String, Value> = self.scenarios.iter().map(scenario).collect();
-        let mut parameters = json!({
-            "quick": self.options.common.quick,
-            "queue": conditions.queue,
-            "runs": self.times.runs,
-            "duration_s": self.times.duration.as_secs_f64(),
-            "warm_up_s": self.times.warm_up.as_secs_f64(),
-            "block_bytes": crate::payload::BLOCK_BYTES,
-            "store": conditions.store,
-            "scenarios": scenarios,
-            "coincide": coincide,
-            "one_cpu": conditions.speeds,
-        });
-        if let Some(declared) = conditions.declared {
-            parameters["declared"] = json!(declared);
-            parameters["wake_within_cache"] = json!(self.options.wake_within_cache);
-            parameters["judgements"] = json!(judgements);
-        }
-        let parameters = with_reason(parameters, too_small.as_deref());
-        let environment = conditions.environment;
-        let svg = String::new();
-        let mut report =
-            Report { experiment: "scopes", machine, environment, parameters, rows, text, svg };
-        report.svg = picture::picture(&report);
-        report
+        Ok(Found { speeds, store: store.describe(), declared: None })
     }
-}
 
-/// Runs the experiment here, on the queues that `queues` makes.
-pub(crate) fn run_on(
-    options: &ScopesOptions,
-    machine: &Machine,
-    queues: &dyn Queues,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let experiment = Experiment::new(options, machine)?;
-    let (times, run) = (experiment.times, experiment.run());
-    if options.item_percent.is_some() {
-        return Err(Error::input(
-            "--item-work is for simulated machines, where work is declared; here it is computed",
-        ));
-    }
-    if options.wake_within_cache {
-        return Err(Error::input(
-            "--wake-within-cache is for simulated machines; here Linux wakes threads up as it does",
-        ));
-    }
-    let store = open_store(options, &experiment.scenarios)?;
-    let watch = Watch::start(experiment.cpus);
-    let speeds = Speeds::measure(Duration::from_millis(40));
-    let mut collector = Collector::default();
-    progress.begin(times.runs * experiment.scenarios.len() * run.len());
-    for round in 0..times.runs {
-        for scenario in &experiment.scenarios {
-            let mut measure = |configuration: &Configuration| {
-                progress.step(experiment.what(round, scenario, configuration));
-                let executor: Arc<dyn Executor> = queues.queue(configuration.placement)?.into();
-                let plan = experiment.plan(scenario, round);
-                let store = Arc::clone(&store);
-                let measured = run::run(executor, store, payload::Real, Census::default(), &plan)?;
-                Experiment::add(&mut collector, scenario, configuration.name, measured);
-                progress.done();
-                Ok(())
-            };
-            if round.is_multiple_of(2) {
-                run.iter().try_for_each(&mut measure)?;
-            } else {
-                run.iter().rev().try_for_each(&mut measure)?;
+    /// On a simulated machine.
+    fn simulated(&self, run: &mut Run<'_>, job: &Job) -> Result<Found, Error> {
+        if let Some(path) = &self.file {
+            let path = path.display();
+            return Err(Error::input(format!(
+                "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
+            )));
+        }
+        let mut machine = run.machine.clone();
+        if self.wake_within_cache {
+            machine = machine.setting_up(|simulation| {
+                simulation.scheduler(|_| Fair::new().waking_within_cache(true))
+            });
+        }
+        let mut declared = Declared::at(machine.model().map_or(0, nearq_sim::Machine::clock_mhz));
+        if let Some(percent) = self.item_percent {
+            declared.item_percent = within("--item-work", percent, 1, MOST_ITEM_PERCENT)? as u64;
+        }
+        let mut cells = Vec::new();
+        for round in 0..job.times.runs {
+            for scenario in &job.scenarios {
+                cells.extend(job.run().into_iter().map(|of| (round, scenario, of)));
             }
         }
+        let what = |_, (round, scenario, of): &(_, &Scenario, _)| job.what(*round, scenario, of);
+        let measured = run.all(&cells, what, |(round, scenario, configuration)| {
+            measure(&machine, declared, *configuration, job.plan(scenario, *round))
+        })?;
+        for ((_, scenario, configuration), measured) in cells.into_iter().zip(measured) {
+            add(&mut run.figures, scenario, configuration.name, &measured.result);
+        }
+        let store = drive(&machine, most_blocks(&job.scenarios)).describe();
+        Ok(Found { speeds: declared.speeds(), store, declared: Some(declared) })
     }
-    let conditions = Conditions {
-        environment: watch.finish(),
-        speeds,
-        store: store.describe(),
-        queue: queues.name(),
-        declared: None,
-    };
-    Ok(experiment.report(collector, conditions))
 }
 
-/// Runs the experiment on a simulated machine, on the queues that `queues` makes.
-pub(crate) fn simulate_on(
-    options: &ScopesOptions,
-    machine: &Machine,
-    queues: MakeQueues,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    let experiment = Experiment::new(options, machine)?;
+/// The drive of a simulated machine.
+fn drive(machine: &Machine, places: u64) -> Drive {
     let model = machine.model().expect("the machine is a simulated one");
-    if let Some(path) = &options.file {
-        let path = path.display();
-        return Err(Error::input(format!(
-            "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
-        )));
-    }
-    let mut machine = machine.clone();
-    if options.wake_within_cache {
-        machine = machine.setting_up(|simulation| {
-            simulation.scheduler(|_| Fair::new().waking_within_cache(true))
-        });
-    }
-    let machine = &machine;
-    let mut declared = Declared::at(model.clock_mhz());
-    if let Some(percent) = options.item_percent {
-        within("--item-work", percent, 1, MOST_ITEM_PERCENT)?;
-        declared.item_percent = percent as u64;
-    }
-    let mut jobs = Vec::new();
-    let mut cells = Vec::new();
-    for round in 0..experiment.times.runs {
-        for scenario in &experiment.scenarios {
-            for configuration in experiment.run() {
-                let plan = experiment.plan(scenario, round);
-                let what = experiment.what(round, scenario, &configuration);
-                cells.push((scenario, configuration.name));
-                jobs.push(simulated::Job { configuration, plan, what });
-            }
-        }
-    }
-    progress.begin(jobs.len());
-    let measured = simulated::measure_all(machine, declared, queues, &jobs, progress)?;
-    let mut collector = Collector::default();
-    for ((scenario, name), measured) in cells.into_iter().zip(measured) {
-        Experiment::add(&mut collector, scenario, name, measured);
-    }
-    let drive = simulated::drive(machine, most_blocks(&experiment.scenarios));
-    let conditions = Conditions {
-        environment: Environment::simulated(model.about(), experiment.cpus),
-        speeds: declared.speeds(),
-        store: drive.describe(),
-        queue: queues(Census::default()).name(),
-        declared: Some(declared),
-    };
-    Ok(experiment.report(collector, conditions))
+    Drive::new(places, machine.parallelism(), Duration::from_nanos(model.costs().system_call))
+}
+
+/// One run on a simulated machine.
+fn measure(
+    machine: &Machine,
+    declared: Declared,
+    Configuration { policy, placement, .. }: Configuration,
+    plan: run::Plan,
+) -> Result<Simulated<Measured>, Error> {
+    let store = drive(machine, (plan.scenario.issuers * plan.scenario.in_flight) as u64);
+    let limit = plan.warm_up + plan.duration + 2 * issuer::LOST_AFTER;
+    let outcome = simulate(machine, plan.seed, limit, move || {
+        let census = Census::<Sim>::default();
+        let executor = match policy {
+            Policy::Ours => executor::nearq(placement, &census)?,
+            Policy::Kernel => kernel::queue(placement, &census)?,
+        };
+        run::run(executor.into(), Arc::new(store), declared, census, &plan)
+    })?;
+    let Simulated { result, trace_hash, accesses } = outcome;
+    Ok(Simulated { result: result?, trace_hash, accesses })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::executor::{Executor, Placement};
-    use crate::peers::queue_for_tests;
-
-    struct StandIn;
-
-    impl Queues for StandIn {
-        fn queue(&self, _: Placement) -> Result<Box<dyn Executor>, Error> {
-            Ok(queue_for_tests(2))
-        }
-
-        fn name(&self) -> &'static str {
-            "a queue for tests"
-        }
-    }
-
-    fn short() -> ScopesOptions {
-        let common = Common {
-            runs: Some(2),
-            duration: Some(Duration::from_millis(20)),
-            ..Common::default()
-        };
-        ScopesOptions { common, in_flight: Some(4), ..ScopesOptions::default() }
-    }
-
-    #[test]
-    fn the_report_has_every_configuration_once_and_names_those_that_coincide() {
-        let machine = Machine::here().unwrap();
-        let report = run_on(&short(), &machine, &StandIn, &Progress::hidden()).unwrap();
-        for plan in plan(&machine) {
-            let name = plan.configuration.name;
-            for scenario in ["HIGH", "MED", "LOW"] {
-                for metric in [metric::THROUGHPUT, metric::CPU_PERCENT] {
-                    let row = report.find(scenario, name, metric);
-                    assert_eq!(row.is_some(), plan.same_as.is_none(), "{scenario} {name}");
-                }
-            }
-            assert!(report.text.contains(name), "{name} is missing from\n{}", report.text);
-            assert_eq!(plan.same_as.is_some(), report.parameters["coincide"].get(name).is_some());
-        }
-        let system = report.find("MED", "system", metric::THROUGHPUT).unwrap();
-        assert_eq!((system.published, system.summary.runs), (Some(1155.40), 2));
-        assert!(report.text.contains("1155.40"), "{}", report.text);
-        assert!(report.svg.contains("MED"));
-    }
-
-    #[test]
-    fn as_many_issuers_as_asked_for() {
-        let options = ScopesOptions { issuers: Some(1), ..short() };
-        let report =
-            run_on(&options, &Machine::here().unwrap(), &StandIn, &Progress::hidden()).unwrap();
-        assert!(report.find("1 issuer", "system", metric::THROUGHPUT).is_some());
-        assert!(report.find("HIGH", "system", metric::THROUGHPUT).is_none());
-    }
-
-    #[test]
-    fn zero_of_anything_is_refused() {
-        let refused = |options: ScopesOptions| {
-            let error = run_on(&options, &Machine::here().unwrap(), &StandIn, &Progress::hidden())
-                .unwrap_err();
-            assert_eq!(error.exit_status(), 2);
-            error.to_string()
-        };
-        let text = refused(ScopesOptions { issuers: Some(0), ..ScopesOptions::default() });
-        assert_eq!(text, "--issuers 0: give a number from 1 to 4096");
-        let text = refused(ScopesOptions { in_flight: Some(0), ..ScopesOptions::default() });
-        assert_eq!(text, "--in-flight 0: give a number from 1 to 4096");
-        let text = refused(ScopesOptions {
-            file: Some("/no such folder/f".into()),
-            ..ScopesOptions::default()
-        });
-        assert!(text.starts_with("--file /no such folder/f: cannot be written"), "{text}");
-    }
-
-    #[test]
-    fn large_simulated_machines_get_shorter_runs_and_no_more_blocks_than_a_queue_may_have_active() {
-        let quick = ScopesOptions {
-            common: Common { quick: true, ..Common::default() },
-            ..ScopesOptions::default()
-        };
-        for cpus in [1, 24, 72, 384, 4096] {
-            for options in [&ScopesOptions::default(), &quick] {
-                let times = options.simulated_times(cpus);
-                assert!(times.warm_up + times.duration >= 2 * SIMULATED_LEAST / 10, "{times:?}");
-                assert!(times.duration <= SIMULATED_FULL && times.runs >= 2, "{times:?}");
-            }
-            let in_flight = |scenario: &Scenario| scenario.issuers * scenario.in_flight;
-            let scenarios = quick.simulated_scenarios(cpus).unwrap();
-            let most = MOST_ACTIVE.max(cpus);
-            assert!(scenarios.iter().all(|one| in_flight(one) <= most), "{cpus}: {scenarios:?}");
-        }
-        assert_eq!(quick.simulated_times(24).duration, SIMULATED_QUICK);
-        assert_eq!(quick.simulated_scenarios(24).unwrap(), scaled(24), "the document's loads");
-        let asked = ScopesOptions { in_flight: Some(4096), ..ScopesOptions::default() };
-        assert_eq!(asked.simulated_scenarios(384).unwrap()[0].in_flight, 4096);
-    }
-
-    #[test]
-    fn a_quick_run_ends_within_thirty_seconds_on_any_machine() {
-        let options = ScopesOptions {
-            common: Common { quick: true, ..Common::default() },
-            ..ScopesOptions::default()
-        };
-        for cells in 1..=3 * CONFIGURATIONS.len() {
-            let times = options.times(cells);
-            let total = (times.duration + times.warm_up) * (times.runs * cells) as u32;
-            assert!(
-                total <= QUICK_TOTAL + Duration::from_millis(1) && times.runs >= 2,
-                "{cells}: {total:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! What goes through the items: how an issuer makes and verifies blocks, and what an item does to one. Real here;
 //! declared, for simulated machines, in `declared`.
 
-use crate::host::Host;
+use crate::harness::Host;
 use crate::payload::{Digest, Generator, Xts, digest, verify};
 use crate::store::Buffer;
 use nearq_platform::Linux;

@@ -2,13 +2,13 @@
 
 use super::configuration::of_document;
 use super::scenario::published;
+use crate::harness::table;
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Report, find};
 
 /// Bandwidth and CPU use at a glance, the kernel's policy apart.
 pub(crate) fn picture(report: &Report) -> String {
-    let environment = &report.environment;
     let (bandwidth, cpu) = (
         ("MiB/s: mean, least, most", metric::THROUGHPUT),
         ("% of the CPUs: mean, least, most", metric::CPU_PERCENT),
@@ -27,8 +27,8 @@ pub(crate) fn picture(report: &Report) -> String {
         diagrams.extend(shares(report, true));
         diagrams.extend(shares(report, false));
     }
-    let model = environment.cpu_model.as_deref().unwrap_or("unknown CPU");
-    draw(&format!("nearq bench scopes: {model}, {} CPUs", environment.cpus), &diagrams)
+    let (model, cpus) = (table::model(report), report.environment.cpus);
+    draw(&format!("nearq bench scopes: {model}, {cpus} CPUs"), &diagrams)
 }
 
 /// Whether a row has the policy of the kernel's pools.
@@ -36,34 +36,21 @@ fn is_kernel(row: &str) -> bool {
     of_document(row) != row
 }
 
-/// The names of the rows of a policy, in order.
+/// The rows of our queues, or of the kernel's.
 fn names(report: &Report, kernel: bool) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in report.rows.iter().map(|row| row.row.as_str()) {
-        if is_kernel(row) == kernel && !names.contains(&row) {
-            names.push(row);
-        }
-    }
-    names
+    let rows = report.rows.iter().map(|row| row.row.as_str());
+    table::distinct(rows.filter(|row| is_kernel(row) == kernel))
 }
 
-/// The names of the loads, in order.
 fn scenarios(report: &Report) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in &report.rows {
-        if !names.contains(&row.scenario.as_str()) {
-            names.push(&row.scenario);
-        }
-    }
-    names
+    table::distinct(report.rows.iter().map(|row| row.scenario.as_str()))
 }
 
 /// One metric of a policy's rows.
 fn bars(report: &Report, kernel: bool, title: &str, (axis, metric): (&str, Metric)) -> Bars {
     let names = names(report, kernel);
     let group = |scenario: &str| {
-        let bar =
-            |name: &&str| Some(Bar::mean(&find(&report.rows, scenario, name, metric)?.summary));
+        let bar = |name: &&str| table::bar(report, scenario, name, metric, Bar::mean);
         let load = &report.parameters["scenarios"][scenario];
         let what = format!("{scenario} ({} x {})", load["issuers"], load["in_flight"]);
         (what, names.iter().map(bar).collect())
@@ -73,8 +60,7 @@ fn bars(report: &Report, kernel: bool, title: &str, (axis, metric): (&str, Metri
         axis: axis.into(),
         series: names.iter().map(|name| with_those_that_coincide(report, name)).collect(),
         groups: scenarios(report).into_iter().map(group).collect(),
-        warning: report.environment.warning(),
-        ..Bars::default()
+        ..Bars::of(report)
     }
 }
 
@@ -100,7 +86,7 @@ fn shares(report: &Report, kernel: bool) -> Option<Bars> {
                 let share = |value: f64| value / base.mean * 100.0;
                 let own = Bar { value: share(own.mean), low: share(own.min), high: share(own.max) };
                 let value = document.throughput.0 / of.throughput.0 * 100.0;
-                let document = Bar { value, low: value, high: value };
+                let document = Bar::exactly(value);
                 groups.push((
                     format!("{scenario} {}", of_document(name)),
                     vec![Some(own), Some(document)],
@@ -114,9 +100,7 @@ fn shares(report: &Report, kernel: bool) -> Option<Bars> {
         axis: "% of system".into(),
         series: vec!["simulated".into(), "published".into()],
         groups,
-        lying: true,
         reference: Some((100.0, "system".into())),
-        warning: report.environment.warning(),
-        ..Bars::default()
+        ..Bars::lying(report)
     })
 }

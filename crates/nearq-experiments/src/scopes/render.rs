@@ -1,191 +1,176 @@
 //! The tables of `scopes`, beside the document's figures.
 
-use super::configuration::{Planned, of_document};
+use super::configuration::of_document;
 use super::declared::Declared;
 use super::judgement::Judgement;
 use super::scenario::{Scenario, published};
-use super::{Conditions, Times};
-use nearq_report::metric::{self, Metric};
-use nearq_report::{Row, Summary, Table, find, plus_minus};
+use super::{Facts, Found, QUEUE, Times};
+use crate::harness::table::{self, Column, counted, mean, met, or_none};
+use nearq_report::{Summary, Table, metric, plus_minus};
 
-/// What the tables are made from, beside the rows.
-pub(super) struct Facts<'f> {
-    pub(super) scenarios: &'f [Scenario],
-    pub(super) planned: &'f [Planned],
-    pub(super) times: &'f Times,
-    pub(super) conditions: &'f Conditions,
-    pub(super) wake_within_cache: bool,
-    /// Those of a simulated run.
-    pub(super) judgements: Option<&'f [Judgement]>,
-    /// Why there are none, if that is so.
-    pub(super) too_small: Option<&'f str>,
-    /// Whether it is shown what was to be reached.
-    pub(super) show_goals: bool,
+/// Everything for people.
+pub(super) fn text(facts: &Facts<'_>) -> String {
+    let Times { runs, duration, warm_up } = facts.plan.times;
+    let Found { speeds, store, declared } = &facts.found;
+    let environment = &facts.environment;
+    let (duration, warm_up) = (duration.as_secs_f64(), warm_up.as_secs_f64());
+    let mut text = format!("nearq bench scopes, on {QUEUE}\n");
+    if let Some(declared) = declared {
+        let (about, cpus) = (environment.cpu_model.as_deref().unwrap_or(""), environment.cpus);
+        text.push_str(&format!(
+            "{about}: {cpus} CPUs at {} MHz, virtual time\nstore: {store}\n\
+             {runs} runs (seeds) of {duration:.2} s each (after {warm_up:.2} s of warm-up), mean ± deviation.\n{}",
+            declared.clock_mhz,
+            inputs(declared),
+        ));
+        text.push_str(if facts.experiment.wake_within_cache {
+            "A woken thread looks for an idle CPU under its last-level cache alone.\n"
+        } else {
+            "A woken thread looks for an idle CPU in its whole node; --wake-within-cache changes that.\n"
+        });
+    } else {
+        text.push_str(&format!(
+            "{}\nstore: {store}\n\
+             {runs} runs of {duration:.2} s each (after {warm_up:.2} s of warm-up), order alternating, mean ± deviation.\n\
+             Bandwidth counts data that came back and verified. One CPU here does, in MiB/s: AES-256-XTS {:.0}, \
+             SHA-512 {:.0}, data {:.0};\nso a block costs its issuer {:.0} us (generate, hash twice) and the items \
+             {:.0} us (encrypt, decrypt).\n",
+            environment.describe(),
+            speeds.encrypt_mib_s,
+            speeds.sha512_mib_s,
+            speeds.generate_mib_s,
+            speeds.issuer_us_per_block(),
+            speeds.items_us_per_block(),
+        ));
+    }
+    let issuer = speeds.issuer_us_per_block();
+    let share = issuer / (issuer + speeds.items_us_per_block()) * 100.0;
+    if share > 50.0 {
+        text.push_str(&format!(
+            "An issuer does {share:.0} % of a block's work: with fewer issuers than CPUs, they are the limit more than the queue.\n"
+        ));
+    }
+    for scenario in &facts.plan.scenarios {
+        text.push_str(&format!("\n{}", table(facts, scenario)));
+    }
+    if facts.model().is_some() {
+        text.push_str(&format!("\n{}", behind(facts)));
+    }
+    text.push_str(&closing(facts));
+    if facts.show_goals() && !facts.verdict.is_empty() {
+        text.push_str(&format!("\n{}{}", judged(&facts.verdict), signs(&facts.verdict)));
+    }
+    if let Some(why) = facts.too_small.as_ref().filter(|_| facts.show_goals()) {
+        text.push_str(&format!("\n{why}\n"));
+    }
+    text
 }
 
-impl Facts<'_> {
-    /// Everything for people.
-    pub(super) fn text(&self, rows: &[Row]) -> String {
-        let Times { runs, duration, warm_up } = self.times;
-        let Conditions { environment, speeds, store, queue, declared } = self.conditions;
-        let (duration, warm_up) = (duration.as_secs_f64(), warm_up.as_secs_f64());
-        let mut text = format!("nearq bench scopes, on {queue}\n");
-        if let Some(declared) = declared {
-            let (about, cpus) = (environment.cpu_model.as_deref().unwrap_or(""), environment.cpus);
-            text.push_str(&format!(
-                "{about}: {cpus} CPUs at {} MHz, virtual time\nstore: {store}\n\
-                 {runs} runs (seeds) of {duration:.2} s each (after {warm_up:.2} s of warm-up), mean ± deviation.\n{}",
-                declared.clock_mhz,
-                inputs(declared),
-            ));
-            text.push_str(if self.wake_within_cache {
-                "A woken thread looks for an idle CPU under its last-level cache alone.\n"
-            } else {
-                "A woken thread looks for an idle CPU in its whole node; --wake-within-cache changes that.\n"
-            });
-        } else {
-            text.push_str(&format!(
-                "{}\nstore: {store}\n\
-                 {runs} runs of {duration:.2} s each (after {warm_up:.2} s of warm-up), order alternating, mean ± deviation.\n\
-                 Bandwidth counts data that came back and verified. One CPU here does, in MiB/s: AES-256-XTS {:.0}, \
-                 SHA-512 {:.0}, data {:.0};\nso a block costs its issuer {:.0} us (generate, hash twice) and the items \
-                 {:.0} us (encrypt, decrypt).\n",
-                environment.describe(),
-                speeds.encrypt_mib_s,
-                speeds.sha512_mib_s,
-                speeds.generate_mib_s,
-                speeds.issuer_us_per_block(),
-                speeds.items_us_per_block(),
-            ));
-        }
-        let issuer = speeds.issuer_us_per_block();
-        let share = issuer / (issuer + speeds.items_us_per_block()) * 100.0;
-        if share > 50.0 {
-            text.push_str(&format!(
-                "An issuer does {share:.0} % of a block's work: with fewer issuers than CPUs, they are the limit more than the queue.\n"
-            ));
-        }
-        for scenario in self.scenarios {
-            text.push_str(&format!("\n{}", self.table(rows, scenario)));
-        }
-        if self.judgements.is_some() {
-            text.push_str(&format!("\n{}", self.behind(rows)));
-        }
-        text.push_str(&self.closing());
-        let judgements = self.judgements.filter(|all| self.show_goals && !all.is_empty());
-        if let Some(judgements) = judgements {
-            text.push_str(&format!("\n{}{}", judged(judgements), signs(judgements)));
-        }
-        if let Some(why) = self.too_small.filter(|_| self.show_goals) {
-            text.push_str(&format!("\n{why}\n"));
-        }
-        text
-    }
+/// A mean and its deviation.
+fn mean_and_deviation(of: Summary) -> String {
+    plus_minus(of.mean, of.deviation)
+}
 
-    fn table(&self, rows: &[Row], scenario: &Scenario) -> Table {
-        let title = format!(
-            "{}: {}; {} {} with {} blocks in flight each",
-            scenario.name,
-            scenario.meaning,
-            scenario.issuers,
-            if scenario.issuers == 1 { "issuer" } else { "issuers" },
-            scenario.in_flight,
-        );
-        let compared = self
-            .planned
-            .iter()
-            .any(|plan| published(&scenario.name, plan.configuration.name).is_some());
-        let mut headings = vec!["", "MiB/s", "CPU (%)", "vs system (%)"];
-        if compared {
-            headings.extend(["|", "published MiB/s", "CPU (%)", "vs system (%)"]);
-        }
-        let mut table = Table::new(title, &headings);
-        let mean = |row: &str, metric: Metric| {
-            find(rows, &scenario.name, row, metric).map(|row| row.summary)
-        };
-        for plan in self.planned {
-            let name = plan.configuration.name;
-            let base = mean(plan.configuration.base(), metric::THROUGHPUT);
-            let mut cells = vec![name.to_owned()];
-            match &plan.same_as {
-                None => cells.extend(measured(
-                    mean(name, metric::THROUGHPUT),
-                    mean(name, metric::CPU_PERCENT),
-                    base,
-                )),
-                Some((same_as, _)) => {
-                    cells.extend([format!("= {same_as}"), String::new(), String::new()])
-                }
+const COLUMNS: [Column; 2] = [
+    ("MiB/s", metric::THROUGHPUT, mean_and_deviation),
+    ("CPU (%)", metric::CPU_PERCENT, mean_and_deviation),
+];
+
+fn table(facts: &Facts<'_>, scenario: &Scenario) -> Table {
+    let title = format!(
+        "{}: {}; {} with {} blocks in flight each",
+        scenario.name,
+        scenario.meaning,
+        counted(scenario.issuers, "issuer"),
+        scenario.in_flight,
+    );
+    let (planned, scenario) = (&facts.plan.planned, scenario.name.as_str());
+    let compared =
+        planned.iter().any(|plan| published(scenario, plan.configuration.name).is_some());
+    let mut headings = table::headings(&[""], &COLUMNS);
+    headings.push("vs system (%)");
+    if compared {
+        headings.extend(["|", "published MiB/s", "CPU (%)", "vs system (%)"]);
+    }
+    let mut table = Table::new(title, &headings);
+    let throughput = |row: &str| facts.of(scenario, row, metric::THROUGHPUT);
+    for plan in planned {
+        let name = plan.configuration.name;
+        let mut cells = match &plan.same_as {
+            None => {
+                let mut cells = facts.cells(name, scenario, name, &COLUMNS);
+                let both = throughput(name).zip(throughput(plan.configuration.base()));
+                cells.push(or_none(both, |(own, base)| percent(own.mean, base.mean)));
+                cells
             }
-            if compared {
-                cells.push("|".into());
-                cells.extend(published_cells(&scenario.name, name));
+            Some((same_as, _)) => {
+                vec![name.into(), format!("= {same_as}"), String::new(), String::new()]
+            }
+        };
+        if compared {
+            cells.push("|".into());
+            cells.extend(published_cells(scenario, name));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// What a simulated machine tells besides.
+fn behind(facts: &Facts<'_>) -> Table {
+    const COLUMNS: [Column; 4] = [
+        // Of all CPUs: counted in CPUs below.
+        ("busy CPUs", metric::CPU_PERCENT, mean::<2>),
+        ("an issuer's CPU (%)", metric::ISSUER_CPU_PERCENT, mean::<2>),
+        ("helped items (%)", metric::HELPED_PERCENT, mean::<2>),
+        ("brought back (% of items)", metric::REPATRIATED_PERCENT, mean::<2>),
+    ];
+    let title = "Behind the tables, on average over the runs";
+    let mut table = Table::new(title, &table::headings(&[""], &COLUMNS));
+    for scenario in &facts.plan.scenarios {
+        for configuration in facts.plan.run() {
+            let (scenario, name) = (&scenario.name, configuration.name);
+            let mut cells = facts.cells(format!("{scenario}: {name}"), scenario, name, &COLUMNS);
+            if let Some(percent) = facts.of(scenario, name, metric::CPU_PERCENT) {
+                let cpus = facts.environment.cpus as f64 / 100.0;
+                cells[1] = format!("{:.2}", percent.mean * cpus);
             }
             table.row(cells);
         }
-        table
     }
+    table
+}
 
-    /// What CPUs, issuers and workers did.
-    fn behind(&self, rows: &[Row]) -> Table {
-        let title = "Behind the tables, on average over the runs";
-        let headings = [
-            "",
-            "busy CPUs",
-            "an issuer's CPU (%)",
-            "helped items (%)",
-            "brought back (% of items)",
-        ];
-        let mut table = Table::new(title, &headings);
-        for scenario in self.scenarios {
-            for plan in self.planned.iter().filter(|plan| plan.same_as.is_none()) {
-                let name = plan.configuration.name;
-                let mean =
-                    |metric: Metric| Some(find(rows, &scenario.name, name, metric)?.summary.mean);
-                let cell = |mean: Option<f64>| mean.map_or("-".into(), |mean| format!("{mean:.2}"));
-                let cpus = self.conditions.environment.cpus as f64 / 100.0;
-                table.row(vec![
-                    format!("{}: {name}", scenario.name),
-                    cell(mean(metric::CPU_PERCENT).map(|percent| percent * cpus)),
-                    cell(mean(metric::ISSUER_CPU_PERCENT)),
-                    cell(mean(metric::HELPED_PERCENT)),
-                    cell(mean(metric::REPATRIATED_PERCENT)),
-                ]);
-            }
-        }
-        table
+/// Which configurations coincide and why, and what the published figures are.
+fn closing(facts: &Facts<'_>) -> String {
+    let same = facts
+        .plan
+        .planned
+        .iter()
+        .filter_map(|plan| Some((plan.configuration.name, plan.same_as.as_ref()?)));
+    let same: Vec<_> = same.collect();
+    let mut text = String::from("\n");
+    for (name, (same_as, reason)) in &same {
+        text.push_str(&format!("{name} = {same_as} on this machine: {reason}\n"));
     }
-
-    /// Which configurations coincide and why, and what the published figures are.
-    fn closing(&self) -> String {
-        let same = self
-            .planned
-            .iter()
-            .filter_map(|plan| Some((plan.configuration.name, plan.same_as.as_ref()?)));
-        let same: Vec<_> = same.collect();
-        let mut text = String::from("\n");
-        for (name, (same_as, reason)) in &same {
-            text.push_str(&format!("{name} = {same_as} on this machine: {reason}\n"));
-        }
-        if self.judgements.is_some() {
-            text.push_str(
-                "Helping: idle workers of one pod take items of another. A queue of ours helps unless told otherwise, as in the rows\n\
-                 `+helping`; the others do without. It changes nothing for system (one pod) and strict rows.\n\
-                 The rows `kernel:` have the policy of the kernel's unbound pools, in outline: a worker for every item, so that as many\n\
-                 as there are items in a pod are runnable beside its issuers, and a mere hint of where each wakes up. Ours, nobody helping,\n\
-                 have a worker for each CPU of the pod and bring one back by narrowing its affinity for a moment.\n",
-            );
-        } else if !same.is_empty() {
-            text.push_str(
-                "They differ on a machine with several last-level caches, such as the document's: --on ryzen-3900x simulates it.\n",
-            );
-        }
+    if facts.model().is_some() {
         text.push_str(
-            "Published: a Ryzen 9 3900X (12 cores, 24 threads, 4 last-level caches) with dm-crypt on an SSD, 5 runs of 60 s,\n\
-             May 2023. Compare the last columns: another machine's bandwidth says nothing, what a scope costs or gains does.\n",
+            "Helping: idle workers of one pod take items of another. A queue of ours helps unless told otherwise, as in the rows\n\
+             `+helping`; the others do without. It changes nothing for system (one pod) and strict rows.\n\
+             The rows `kernel:` have the policy of the kernel's unbound pools, in outline: a worker for every item, so that as many\n\
+             as there are items in a pod are runnable beside its issuers, and a mere hint of where each wakes up. Ours, nobody helping,\n\
+             have a worker for each CPU of the pod and bring one back by narrowing its affinity for a moment.\n",
         );
-        text
+    } else if !same.is_empty() {
+        text.push_str(
+            "They differ on a machine with several last-level caches, such as the document's: --on ryzen-3900x simulates it.\n",
+        );
     }
+    text.push_str(
+        "Published: a Ryzen 9 3900X (12 cores, 24 threads, 4 last-level caches) with dm-crypt on an SSD, 5 runs of 60 s,\n\
+         May 2023. Compare the last columns: another machine's bandwidth says nothing, what a scope costs or gains does.\n",
+    );
+    text
 }
 
 /// The inputs of a simulated run, and what is a result of it.
@@ -204,8 +189,8 @@ fn inputs(declared: &Declared) -> String {
 
 /// What was to be shown, and whether it was.
 fn judged(judgements: &[Judgement]) -> Table {
-    let met = judgements.iter().filter(|one| one.met).count();
-    let title = format!("Targets: {met} of {} met", judgements.len());
+    let count = judgements.iter().filter(|one| one.met).count();
+    let title = format!("Targets: {count} of {} met", judgements.len());
     let headings = ["", "shall", "vs system (%)", "published", "", "by (points)"];
     let mut table = Table::new(title, &headings);
     for one in judgements {
@@ -213,8 +198,8 @@ fn judged(judgements: &[Judgement]) -> Table {
             format!("{}: {}", one.scenario, one.row),
             one.shall.clone(),
             format!("{:+.2}", one.gap),
-            one.published.map_or("-".into(), |gap| format!("{gap:+.2}")),
-            if one.met { "met" } else { "missed" }.into(),
+            or_none(one.published, |gap| format!("{gap:+.2}")),
+            met(one.met),
             format!("{:+.2}", one.margin),
         ]);
     }
@@ -238,19 +223,6 @@ fn signs(judgements: &[Judgement]) -> String {
         "Published gaps above 1 % whose sign was found: {kernel} of {of_kernel} by the kernel's policy, which is what was measured, so that this\n\
          says how well the machine is simulated; {ours} of {of_ours} by our queues, which do something else.\n"
     )
-}
-
-fn measured(
-    throughput: Option<Summary>,
-    cpu: Option<Summary>,
-    base: Option<Summary>,
-) -> [String; 3] {
-    let cell = |summary: Option<Summary>| {
-        summary.map_or("-".into(), |one| plus_minus(one.mean, one.deviation))
-    };
-    let compared =
-        throughput.zip(base).map_or("-".into(), |(own, base)| percent(own.mean, base.mean));
-    [cell(throughput), cell(cpu), compared]
 }
 
 fn published_cells(scenario: &str, configuration: &str) -> [String; 3] {

@@ -4,9 +4,9 @@ use super::issuer::{Issuer, Shared};
 use super::payload::Payload;
 use super::scenario::Scenario;
 use crate::Error;
-use crate::executor::{Counts, Executor};
-use crate::host::{Census, Role};
+use crate::harness::{Census, Role};
 use crate::payload::BLOCK_BYTES;
+use crate::scopes::{Counts, Executor};
 use crate::store::Store;
 use nearq_platform::{Atomic as _, AtomicInt as _, Instant, Ordering, Platform as _, ThreadSpec};
 use std::sync::{Arc, Mutex};
@@ -222,8 +222,8 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::EventBell;
-    use crate::peers::queue_for_tests;
+    use crate::harness::EventBell;
+    use crate::scopes::executor::{Placement, nearq};
     use crate::scopes::payload::Real;
     use crate::store::{Direction, FileStore, Lane, MemoryStore, Transfer};
     use nearq_platform::Linux;
@@ -233,8 +233,11 @@ mod tests {
         let scenario = Scenario { name: "test".into(), meaning: "", issuers: 2, in_flight: 5 };
         let warm_up = duration / 6;
         let plan = Plan { scenario, warm_up, duration, cpus: 2, seed: 1 };
-        let executor = queue_for_tests(2).into();
-        run(executor, Arc::new(store), Real, Census::default(), &plan)
+        let scope = nearq_topology::Scope::System;
+        let placement = Placement { scope, strict: false, localize: false, helping: true };
+        let census = Census::default();
+        let executor = nearq::<Linux>(placement, &census)?.into();
+        run(executor, Arc::new(store), Real, census, &plan)
     }
 
     /// The first run that is long enough for something to come round: on a busy machine a short one may not be.

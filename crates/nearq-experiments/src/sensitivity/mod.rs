@@ -11,15 +11,16 @@ mod question;
 mod render;
 mod scopes;
 mod variation;
-mod workers;
 
 pub use findings::{Cell, Findings, Line, Verdict};
 pub use question::{Answer, Bound, Conclusion, Question, Setting};
 pub use variation::Factor;
 
-use crate::options::within;
+use crate::harness::options::{number, within};
+use crate::harness::simulated;
 use crate::{Error, Machine, Progress};
-use nearq_report::{Collector, Environment, Report, metric};
+use clap::Args;
+use nearq_report::{Collector, Environment, Outputs, Report, metric};
 use serde_json::json;
 use variation::{check_names, difference, factors};
 
@@ -31,18 +32,31 @@ pub const ALL: &str = "all";
 const MOST_RUNS: usize = 1000;
 
 /// What `sensitivity` can be told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensitivityOptions {
-    /// The simulated machine; `None` is that of each experiment's document.
+    /// The simulated machine, as `nearq topo --help` describes it; the one of each experiment's document if not given
+    #[arg(long = "on", value_name = "MACHINE")]
     pub machine: Option<String>,
-    /// The experiment; `None` is all of them.
+
+    /// The experiment whose conclusions are examined, or `all`
+    #[arg(long, value_name = "EXPERIMENT", default_value = ALL)]
     pub experiment: Option<String>,
-    /// Costs and parameters to vary; all of them if empty.
+
+    /// Vary these costs alone, by name, with commas between them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub costs: Vec<String>,
-    /// Shorter runs and fewer seeds.
+
+    /// Shorter runs and fewer seeds
+    #[arg(long)]
     pub quick: bool,
-    /// Seeds for each; `None` is 3, or 2 with `quick`.
+
+    /// Seeds for each variation, 1 to 1000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub runs: Option<usize>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
+    pub outputs: Outputs,
 }
 
 impl SensitivityOptions {
@@ -124,8 +138,10 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     let cases: Vec<Case> = questions.iter().map(case).collect::<Result<_, Error>>()?;
 
     let tasks = tasks(&cases, runs);
+    let count = tasks.len();
+    let what = |number, _: &Task| format!("simulation {} of {count}", number + 1);
     let answers =
-        workers::all(&tasks, progress, |task| task.run(&cases[task.case], options.quick))?;
+        simulated::all(&tasks, progress, what, |task| task.run(&cases[task.case], options.quick))?;
     let mut answered: Vec<(Task, Answer)> = tasks.into_iter().zip(answers).collect();
     let mut collector = Collector::default();
     let mut all = Vec::new();

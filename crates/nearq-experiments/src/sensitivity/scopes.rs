@@ -2,7 +2,6 @@
 
 use super::question::{Answer, Bound, Conclusion, Question, Setting, joined};
 use crate::Error;
-use crate::ours::simulated_queues;
 use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
 use std::time::Duration;
 
@@ -29,8 +28,7 @@ impl Question for Scopes {
     fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error> {
         let duration = DURATIONS[usize::from(setting.quick)];
         let Setting { machine, parameter, seed, .. } = *setting;
-        let (judgements, hashes) =
-            conclusions(machine, simulated_queues(), parameter, seed, duration)?;
+        let (judgements, hashes) = conclusions(machine, parameter, seed, duration)?;
         let conclusions = judgements.iter().map(conclusion).collect();
         Ok(Answer { conclusions, trace_hash: joined(hashes) })
     }

@@ -4,7 +4,7 @@
 use super::file::failed;
 use super::{Direction, Lane, Transfer};
 use crate::Error;
-use crate::host::EventBell;
+use crate::harness::EventBell;
 use crate::payload::BLOCK_BYTES;
 use std::fs::File;
 use std::io;

@@ -15,7 +15,7 @@
 
 use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
-use crate::host::ParkBell;
+use crate::harness::ParkBell;
 use crate::payload::BLOCK_BYTES;
 use nearq_platform::{Instant, Platform as _};
 use nearq_sim::Sim;
@@ -123,7 +123,7 @@ impl Lane for DriveLane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Bell as _;
+    use crate::harness::Bell as _;
     use crate::store::Buffer;
     use nearq_sim::Simulation;
     use nearq_topology::Topology;

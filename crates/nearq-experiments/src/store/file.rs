@@ -3,7 +3,7 @@
 use super::aio::AioLane;
 use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
-use crate::host::EventBell;
+use crate::harness::EventBell;
 use crate::payload::BLOCK_BYTES;
 use nearq_platform::Linux;
 use std::fs::{self, File, OpenOptions};

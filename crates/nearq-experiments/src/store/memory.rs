@@ -2,7 +2,7 @@
 
 use super::{Buffer, Direction, Lane, Store, Transfer};
 use crate::Error;
-use crate::host::EventBell;
+use crate::harness::EventBell;
 use nearq_platform::Linux;
 use std::ops::Range;
 

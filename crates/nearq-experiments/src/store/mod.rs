@@ -20,7 +20,7 @@ pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use crate::Error;
-use crate::host::Host;
+use crate::harness::Host;
 use nearq_platform::Instant;
 use std::ops::Range;
 

@@ -144,6 +144,7 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
             costs: vec!["wake_up".into()],
             quick: true,
             runs: Some(1),
+            ..experiments::SensitivityOptions::default()
         };
         experiments::sensitivity(&options, &Progress::hidden())
     }),
@@ -228,6 +229,7 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
                     duration: Some(Duration::from_millis(10)),
                     quick: true,
                     goals: false,
+                    ..Common::default()
                 };
                 match make(common) {
                     Ok(_) => run[number] += 1,

@@ -12,6 +12,7 @@ fn run() -> Report {
         costs: vec!["other_llc".into(), "fork".into()],
         quick: true,
         runs: Some(2),
+        ..SensitivityOptions::default()
     };
     sensitivity(&options, &Progress::hidden()).expect("every run ends")
 }
@@ -47,6 +48,7 @@ fn the_work_of_scopes_is_varied_like_a_cost() {
         costs: vec!["item_work".into(), "fork".into()],
         quick: true,
         runs: Some(1),
+        ..SensitivityOptions::default()
     };
     let report = sensitivity(&options, &Progress::hidden()).expect("every block verifies");
     let row = "scopes: LOW, cache+helping shall reach 0.998 of system";

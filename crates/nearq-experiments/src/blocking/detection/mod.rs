@@ -12,15 +12,15 @@ mod scene;
 pub use monitor::{Cost, Monitor};
 pub use scene::{Fillers, Scene};
 
-use super::{BlockingOptions, Stage as _};
-use crate::dispatch::Stage as _;
-use crate::options::{too_small, with_reason};
-use crate::{Error, Machine, Progress};
+use super::BlockingOptions;
+use crate::harness::options::too_small;
+use crate::harness::{self, Common, Experiment, Host as _, Run};
+use crate::{Error, Machine};
 use nearq_platform::Linux;
-use nearq_report::{Collector, Report, Row, Watch, find, metric};
+use nearq_report::{Collector, Report, metric};
 use nearq_topology::{CpuSet, Scope};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::thread;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ const GOALS_MS: [f64; 2] = [2.0, 5.0];
 
 /// How often, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+pub struct Plan {
     rounds: usize,
     /// Blocks of a round.
     blocks: usize,
@@ -71,14 +71,6 @@ impl Plan {
             pause: Duration::from_millis(40),
             window: Duration::from_millis(window),
         }
-    }
-
-    /// Why it is not judged, if it is too small.
-    fn too_small(&self, options: &BlockingOptions, machine: &Machine) -> Option<String> {
-        let common = options.common.of_a_quick_run();
-        let least = Self::of(&BlockingOptions { common, items: None, ..options.clone() });
-        let blocks = [self.blocks, least.blocks].map(|blocks| blocks as f64);
-        too_small(machine, [self.rounds, least.rounds], &[("--items", blocks)])
     }
 }
 
@@ -105,58 +97,99 @@ struct Measured {
     monitor: Option<Cost>,
 }
 
-/// Runs it.
-pub fn detection(
-    options: &BlockingOptions,
-    machine: &Machine,
-    progress: &Progress,
-) -> Result<Report, Error> {
-    if machine.model().is_some() {
-        return Err(Error::input(format!(
-            "--detection --on {:?}: what the monitor costs is asked of this machine; leave out --on",
-            machine.name()
-        )));
+/// The experiment, with the options of `blocking`.
+#[derive(Debug)]
+pub struct Detection<'o>(pub &'o BlockingOptions);
+
+type Facts<'f, 'o> = harness::Facts<'f, Detection<'o>>;
+
+impl Experiment for Detection<'_> {
+    const NAME: &'static str = "blocking";
+    type Plan = Plan;
+    /// The CPUs.
+    type Found = CpuSet;
+    type Verdict = Vec<Goal>;
+
+    fn common(&self) -> &Common {
+        &self.0.common
     }
-    options.plan(machine)?;
-    let plan = Plan::of(options);
-    let cpus = machine.pods(Scope::System).remove(0);
-    let watch = Watch::start(machine.parallelism());
-    let mut collector = Collector::default();
-    progress.begin(plan.rounds * CASES.len());
-    for round in 0..plan.rounds {
-        for case in &CASES {
-            progress.step(format!("round {} of {}: {}", round + 1, plan.rounds, case.row));
-            // Where one worker is busy there is one CPU, or another one would be free for the item that waits.
-            let cpus = if case.busy == 1 { cpus.iter().take(1).collect() } else { cpus.clone() };
-            let measured = measure(&cpus, case, &plan, round as u64)?;
-            collect(&mut collector, case.row, &measured, plan.window);
-            progress.done();
+
+    fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
+        if machine.model().is_some() {
+            return Err(Error::input(format!(
+                "--detection --on {:?}: what the monitor costs is asked of this machine; leave out --on",
+                machine.name()
+            )));
         }
+        self.0.plan(machine)?;
+        Ok(Plan::of(self.0))
     }
-    let rows = collector.rows();
-    let too_small = plan.too_small(options, machine);
-    let goals = if too_small.is_some() { Vec::new() } else { judge(&rows) };
-    let environment = watch.finish();
-    let show_goals = options.common.goals;
-    let shown = show_goals.then_some((&*goals, too_small.as_deref()));
-    let text = render::text(&rows, shown, &plan, cpus.len(), &environment);
-    let parameters = json!({
-        "quick": options.common.quick,
-        "rounds": plan.rounds,
-        "blocks": plan.blocks,
-        "longest_pause_ms": plan.pause.as_secs_f64() * 1e3,
-        "window_s": plan.window.as_secs_f64(),
-        "cpus": cpus.to_list(),
-        "targets": goals,
-    });
-    let parameters = with_reason(parameters, too_small.as_deref());
-    let (machine, svg) = (machine.name().to_owned(), String::new());
-    let mut report =
-        Report { experiment: "blocking", machine, environment, parameters, rows, text, svg };
-    report.svg = render::picture(&report, show_goals);
-    Ok(report)
+
+    fn measure(&self, run: &mut Run<'_>, plan: &mut Plan) -> Result<CpuSet, Error> {
+        let cpus = run.machine.pods(Scope::System).remove(0);
+        run.begin(plan.rounds * CASES.len());
+        for round in 0..plan.rounds {
+            for case in &CASES {
+                let what = format!("round {} of {}: {}", round + 1, plan.rounds, case.row);
+                // Where one worker is busy there is one CPU, or another one would be free for the item that waits.
+                let few = if case.busy == 1 { 1 } else { cpus.len() };
+                let cpus = cpus.iter().take(few).collect();
+                let measured = run.step(what, || measure(&cpus, case, plan, round as u64))?;
+                collect(&mut run.figures, case.row, &measured, plan.window);
+            }
+        }
+        Ok(cpus)
+    }
+
+    fn too_small(&self, machine: &Machine, plan: &Plan) -> Result<Option<String>, Error> {
+        let common = self.common().of_a_quick_run();
+        let least = Plan::of(&BlockingOptions { common, items: None, ..self.0.clone() });
+        let blocks = [plan.blocks, least.blocks].map(|blocks| blocks as f64);
+        Ok(too_small(machine, [plan.rounds, least.rounds], &[("--items", blocks)]))
+    }
+
+    /// Compares the medians with the goals.
+    fn judge(facts: &Facts<'_, '_>) -> Vec<Goal> {
+        let mut goals = Vec::new();
+        for case in CASES.iter().filter(|_| facts.too_small.is_none()) {
+            let goals_of_case = [
+                (metric::DETECTION_P50, Some(GOALS_MS[0])),
+                (metric::DETECTION_P99, Some(GOALS_MS[1])),
+                (metric::MONITOR_PERCENT, case.goal_percent),
+            ];
+            for (metric, goal) in goals_of_case {
+                let found = facts.of(SCENARIO, case.row, metric).zip(goal);
+                goals.extend(found.map(|(found, goal)| {
+                    let value = found.median;
+                    Goal { row: case.row, metric: metric.name, value, goal, met: value < goal }
+                }));
+            }
+        }
+        goals
+    }
+
+    fn parameters(facts: &Facts<'_, '_>) -> Value {
+        let plan = &facts.plan;
+        json!({
+            "rounds": plan.rounds,
+            "blocks": plan.blocks,
+            "longest_pause_ms": plan.pause.as_secs_f64() * 1e3,
+            "window_s": plan.window.as_secs_f64(),
+            "cpus": facts.found.to_list(),
+            "targets": facts.verdict,
+        })
+    }
+
+    fn text(facts: &Facts<'_, '_>) -> String {
+        render::text(facts)
+    }
+
+    fn picture(facts: &Facts<'_, '_>, report: &Report) -> String {
+        render::picture(report, facts.show_goals())
+    }
 }
 
+/// One round of a case.
 fn measure(cpus: &CpuSet, case: &Case, plan: &Plan, seed: u64) -> Result<Measured, Error> {
     let body = || {
         let scene = Scene::set(cpus, case.busy, case.fillers)?;
@@ -201,29 +234,10 @@ fn collect(collector: &mut Collector, row: &str, measured: &Measured, window: Du
     }
 }
 
-/// Compares the medians with the goals.
-fn judge(rows: &[Row]) -> Vec<Goal> {
-    let mut goals = Vec::new();
-    for case in &CASES {
-        let goals_of_case = [
-            (metric::DETECTION_P50, Some(GOALS_MS[0])),
-            (metric::DETECTION_P99, Some(GOALS_MS[1])),
-            (metric::MONITOR_PERCENT, case.goal_percent),
-        ];
-        for (metric, goal) in goals_of_case {
-            let found = find(rows, SCENARIO, case.row, metric).zip(goal);
-            goals.extend(found.map(|(found, goal)| {
-                let value = found.summary.median;
-                Goal { row: case.row, metric: metric.name, value, goal, met: value < goal }
-            }));
-        }
-    }
-    goals
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Progress;
 
     #[test]
     fn every_case_has_its_latencies_and_the_monitors_cost() {
@@ -233,8 +247,8 @@ mod tests {
             ..BlockingOptions::default()
         };
         let machine = Machine::here().unwrap();
-        let judged = crate::options::tests::AnySize::new();
-        let report = detection(&options, &machine, &Progress::hidden()).unwrap();
+        let judged = crate::harness::options::tests::AnySize::new();
+        let report = harness::run_on(&Detection(&options), &machine, &Progress::hidden()).unwrap();
         drop(judged);
         for case in &CASES {
             let value = |metric| Some(report.find(SCENARIO, case.row, metric)?.summary.median);
@@ -258,7 +272,9 @@ mod tests {
         let small = |runs, items| {
             let common = crate::Common { runs, quick: true, ..crate::Common::default() };
             let options = BlockingOptions { common, items, ..BlockingOptions::default() };
-            Plan::of(&options).too_small(&options, &Machine::here().unwrap())
+            let (machine, options) = (Machine::here().unwrap(), Detection(&options));
+            let plan = options.plan(&machine).unwrap();
+            options.too_small(&machine, &plan).unwrap()
         };
         assert_eq!(small(Some(3), None), None);
         let why = small(None, Some(3)).unwrap();
@@ -277,7 +293,7 @@ mod tests {
     #[test]
     fn a_simulated_machine_is_refused() {
         let machine = Machine::named("core:2").unwrap();
-        let error = detection(&BlockingOptions::default(), &machine, &Progress::hidden());
+        let error = Detection(&BlockingOptions::default()).plan(&machine);
         assert!(error.unwrap_err().to_string().starts_with("--detection --on \"core:2\""));
     }
 }

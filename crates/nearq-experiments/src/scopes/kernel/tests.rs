@@ -1,7 +1,7 @@
 //! The kernel's policy does what it is described to do, however its threads interleave.
 
 use super::*;
-use crate::simulated::simulate;
+use crate::harness::simulate;
 use crate::{Machine, allocator};
 use nearq_platform::AtomicInt as _;
 use nearq_sim::{Ending, Schedule, compute};

@@ -1,7 +1,11 @@
-//! Running a part of an experiment on a simulated machine: its result, or the error that the outcome is.
+//! Simulated runs: one, whose outcome is its result or an error, and many side by side.
 
-use crate::{Error, Machine, allocator};
+use crate::{Error, Machine, Progress, allocator};
 use nearq_sim::{Ending, Outcome};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 /// What came out of a simulated run that ended as it should.
@@ -51,6 +55,44 @@ fn judged<R>(outcome: Outcome<R>, machine: &str, seed: u64) -> Result<Simulated<
             report.replace('\n', "; ")
         ))),
     }
+}
+
+/// Does all tasks, as many at a time as there are CPUs to use, each on one thread of its own, and gives their results in order; the error
+/// of the first task that fails, if one does.
+pub(crate) fn all<T: Sync, R: Send>(
+    tasks: &[T],
+    progress: &Progress,
+    what: impl Fn(usize, &T) -> String + Sync,
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(tasks.len()));
+    progress.begin(tasks.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(tasks.len());
+    let body = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(number) else { return };
+            progress.step(what(number, task));
+            let result = catch_unwind(AssertUnwindSafe(|| work(task)));
+            if !matches!(result, Ok(Ok(_))) {
+                // Nobody begins another one.
+                next.store(tasks.len(), Ordering::Relaxed);
+            }
+            let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+            done.lock().expect("nobody panics with it").push((number, result));
+            progress.done();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(body);
+        }
+        body();
+    });
+    let mut done = done.into_inner().expect("nobody panics with it");
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 #[cfg(test)]
@@ -103,5 +145,27 @@ mod tests {
         let run = |seed| simulate(&machine, seed, LIMIT, || Sim::now().as_nanos()).unwrap();
         assert_eq!((run(1).result, run(1).trace_hash), (run(1).result, run(1).trace_hash));
         assert!(run(1).result < 1_000_000);
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_tasks() {
+        let tasks: Vec<u64> = (0..100).collect();
+        let what = |number, _: &u64| format!("task {number}");
+        let squares = all(&tasks, &Progress::hidden(), what, |task| Ok(task * task)).unwrap();
+        assert!(squares.iter().zip(&tasks).all(|(square, task)| *square == task * task));
+        assert_eq!(squares.len(), 100);
+    }
+
+    #[test]
+    fn the_first_failure_is_the_result_and_ends_the_rest() {
+        let tasks: Vec<u64> = (0..10_000).collect();
+        let begun = AtomicUsize::new(0);
+        let what = |number, _: &u64| format!("task {number}");
+        let error = all(&tasks, &Progress::hidden(), what, |task| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if *task == 3 { Err(Error::run("no 3")) } else { Ok(*task) }
+        });
+        assert_eq!(error, Err(Error::run("no 3")));
+        assert!(begun.into_inner() < 10_000);
     }
 }

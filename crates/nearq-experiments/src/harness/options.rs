@@ -1,27 +1,42 @@
-//! What the experiments have in common in what they can be told.
+//! The options that all experiments have, and the checks of options that several have.
 
 use crate::{Error, HERE, Machine};
-use serde_json::Value;
+use clap::Args;
+use nearq_report::Outputs;
 use std::time::Duration;
 
 /// What every experiment can be told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub struct Common {
-    /// The machine to run on: what [`Machine::named`] takes.
+    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    #[arg(long = "on", value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     pub machine: String,
-    /// A short run, of some 30 seconds on an idle machine.
+
+    /// A short run, of some 30 seconds on an idle machine; its figures say less
+    #[arg(long)]
     pub quick: bool,
-    /// Also say whether the project's own goals were reached.
+
+    /// Also show the goals of the nearq project, and whether this run reached them, if it is large enough to tell
+    #[arg(long)]
     pub goals: bool,
-    /// How often everything is run; `None` leaves it to the experiment.
+
+    /// How often everything is run, 1 to 1000
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub runs: Option<usize>,
-    /// How long a run lasts; `None` leaves it to the experiment.
+
+    /// How long a run lasts, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would stand in the command's help")]
+    pub outputs: Outputs,
 }
 
 impl Default for Common {
     fn default() -> Self {
-        Self { machine: HERE.into(), quick: false, goals: false, runs: None, duration: None }
+        let (machine, outputs) = (HERE.into(), Outputs::default());
+        Self { machine, quick: false, goals: false, runs: None, duration: None, outputs }
     }
 }
 
@@ -29,6 +44,8 @@ impl Default for Common {
 const MOST_RUNS: usize = 1000;
 /// Shortest and longest run.
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
+/// Runs without which nothing is judged on the real machine: in each of them something else goes on too.
+const LEAST_RUNS: usize = 3;
 
 impl Common {
     /// The machine to run on.
@@ -52,12 +69,7 @@ impl Common {
         }
         Ok(())
     }
-}
 
-/// Runs without which nothing is judged on the real machine: in each of them something else goes on too.
-const LEAST_RUNS: usize = 3;
-
-impl Common {
     /// Those of a quick run, which is the smallest one that is judged.
     pub(crate) fn of_a_quick_run(&self) -> Self {
         Self { quick: true, runs: None, duration: None, ..self.clone() }
@@ -87,22 +99,78 @@ pub(crate) fn too_small(
         .then(|| format!("Too small to judge: {}. Give {}, or more.", list(0), list(1)))
 }
 
-/// Refuses a number outside of what is allowed, by the name of its option.
-pub(crate) fn within(option: &str, given: usize, least: usize, most: usize) -> Result<(), Error> {
+/// The number, or why it is refused: it is outside of what is allowed, by the name of its option.
+pub(crate) fn within(
+    option: &str,
+    given: usize,
+    least: usize,
+    most: usize,
+) -> Result<usize, Error> {
     if (least..=most).contains(&given) {
-        return Ok(());
+        return Ok(given);
     }
     Err(Error::input(format!("{option} {given}: give a number from {least} to {most}")))
 }
 
-/// The parameters of a report, and with them why nothing is judged, if that is so.
-pub(crate) fn with_reason(mut parameters: Value, too_small: Option<&str>) -> Value {
-    if let Some(why) = too_small {
-        parameters["too_small"] = why.into();
+/// Refuses a list of numbers that is empty, or has one that is not from 1 to `most`, or one twice.
+pub(crate) fn all_within(option: &str, given: &[usize], most: usize) -> Result<(), Error> {
+    if given.is_empty() {
+        return Err(Error::input(format!(
+            "{option}: give numbers from 1 to {most}, with commas between them"
+        )));
     }
-    parameters
+    for (at, &number) in given.iter().enumerate() {
+        within(option, number, 1, most)?;
+        if given[..at].contains(&number) {
+            return Err(Error::input(format!("{option} {number}: give each number once")));
+        }
+    }
+    Ok(())
 }
 
+/// Which of these is meant, by its name.
+pub(crate) fn named<T: Copy>(option: &str, given: &str, all: &[(&str, T)]) -> Result<T, Error> {
+    let found = all.iter().find(|(name, _)| *name == given).map(|(_, one)| *one);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let (last, others) = names.split_last().expect("there are names");
+        Error::input(format!("{option} {given:?}: give {} or {last}", others.join(", ")))
+    })
+}
+
+/// Refuses an option that would do nothing beside another one.
+pub(crate) fn means_something(
+    option: &str,
+    is_given: bool,
+    is_used: bool,
+    needed: &str,
+) -> Result<(), Error> {
+    if is_given && !is_used {
+        return Err(Error::input(format!(
+            "{option}: only {needed} uses it; leave one of the two out"
+        )));
+    }
+    Ok(())
+}
+
+/// A number; the experiment knows the limits.
+pub(crate) fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a whole number, 1 or more".into())
+}
+
+/// A time in seconds, or in parts of one.
+fn time(text: &str, parts: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse::<f64>().ok()? / parts).ok()
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    time(text, 1.0).ok_or_else(|| "give a number of seconds, 0.01 to 3600".into())
+}
+
+/// A time in milliseconds.
+pub(crate) fn milliseconds(text: &str) -> Result<Duration, String> {
+    time(text, 1000.0).ok_or_else(|| "give a number of milliseconds, 0.1 to 10000".into())
+}
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

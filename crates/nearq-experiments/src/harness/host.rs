@@ -1,0 +1,349 @@
+//! What loads ask of a platform beyond [`Platform`]: bells and clocks, CPU time, work to do, and who is favoured. What is left as it is
+//! here is what a simulated machine has: nothing of a run is left for the next one, no other programs, no host that takes time, no bill.
+
+use crate::blocking::{Sampler, work};
+use crate::highpri::{CROWD_WORK, StealClock, privilege};
+use crate::{Error, peers};
+use nearq_platform::{Linux, Parker, Platform};
+use nearq_report::usage;
+use nearq_sim::Sim;
+use nearq_topology::CpuSet;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A platform that experiments run on.
+pub trait Host: Platform {
+    /// What wakes an issuer here.
+    type Bell: Bell;
+
+    /// Tells how much time the host took from a CPU.
+    type Steal;
+
+    /// An item that has not run for this long never will.
+    const LOST_AFTER: Duration;
+
+    /// One wait for a lock in so many goes into the distribution, with that weight, unless it is long.
+    const EVERY: u64 = 1;
+
+    /// CPU time of the whole program so far, of which `threads` are the ones that work.
+    fn used_by(threads: &[Self::Thread]) -> Duration;
+
+    /// Uses the CPU for so many rounds.
+    fn compute(rounds: u64);
+
+    /// For that CPU.
+    fn steal(cpu: usize) -> Self::Steal;
+
+    /// Time that the host has taken so far, in any unit.
+    fn stolen(clock: &mut Self::Steal) -> u64;
+
+    /// What a thread of the crowd does between two sleeps.
+    fn crowd_work();
+
+    /// Favours the caller, who queues, but not the threads that it starts. Whether that was allowed.
+    fn favour_issuer() -> bool;
+
+    /// CPU time of the process so far, where somebody counts it.
+    fn process_time() -> Option<Duration> {
+        None
+    }
+
+    /// Context switches of the process so far, where somebody counts them.
+    fn switches() -> Option<u64> {
+        None
+    }
+
+    /// Counts threads from now on, where that is possible from outside.
+    fn sampler() -> Result<Option<Sampler>, Error> {
+        Ok(None)
+    }
+
+    /// Runs `body` so that no thread of it is left for what is measured next.
+    fn alone<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        body()
+    }
+
+    /// Runs `body` on a thread that, with all that it starts, may use `cpus` alone.
+    fn confined<T: Send>(
+        _cpus: &CpuSet,
+        body: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        body()
+    }
+
+    /// A counter that goes at a constant rate, and is read quickly. Two readings of threads on different CPUs cannot be compared.
+    #[inline]
+    fn ticks() -> u64 {
+        Self::now().as_nanos()
+    }
+
+    /// Nanoseconds of one of them.
+    fn tick_ns() -> f64 {
+        1.0
+    }
+}
+
+/// What wakes a thread that waits: rung before the wait, it ends the wait at once.
+pub trait Bell: Clone + Send + Sync + Sized + 'static {
+    /// A bell that nobody has rung.
+    fn new() -> Result<Self, Error>;
+
+    /// Rings it.
+    fn ring(&self);
+
+    /// Waits until somebody rings, or did since the last wait; false when nobody did within `longest`.
+    fn wait(&self, longest: Duration) -> bool;
+}
+
+/// A bell of Linux: an eventfd, which the kernel rings as well when a transfer ends.
+#[derive(Clone, Debug)]
+pub struct EventBell(Arc<File>);
+
+impl Bell for EventBell {
+    fn new() -> Result<Self, Error> {
+        // SAFETY: the call takes two integers and returns a new descriptor or -1.
+        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(Error::run(format!("eventfd: {}", io::Error::last_os_error())));
+        }
+        // SAFETY: the descriptor is new and ours alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self(Arc::new(File::from(descriptor))))
+    }
+
+    fn ring(&self) {
+        // An eventfd that refuses to count means that the counter is full: the one who waits will wake.
+        let _ = (&*self.0).write(&1_u64.to_ne_bytes());
+    }
+
+    fn wait(&self, longest: Duration) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let milliseconds = i32::try_from(longest.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one live pollfd, and the count says one.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+        if ready <= 0 {
+            return ready < 0; // Interrupted by a signal: look again.
+        }
+        let _ = (&*self.0).read(&mut [0; 8]);
+        true
+    }
+}
+
+impl AsRawFd for EventBell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// For how long the counter is compared with the clock.
+#[cfg(target_arch = "x86_64")]
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+impl Host for Linux {
+    type Bell = EventBell;
+    type Steal = StealClock;
+
+    const LOST_AFTER: Duration = Duration::from_secs(20);
+    const EVERY: u64 = 16;
+
+    fn used_by(_threads: &[Self::Thread]) -> Duration {
+        usage::cpu_time()
+    }
+
+    fn compute(rounds: u64) {
+        work::compute(rounds);
+    }
+
+    fn steal(cpu: usize) -> StealClock {
+        StealClock::of(cpu)
+    }
+
+    fn stolen(clock: &mut StealClock) -> u64 {
+        clock.read()
+    }
+
+    #[inline]
+    fn crowd_work() {}
+
+    fn favour_issuer() -> bool {
+        privilege::real_time().or_else(|_| privilege::favour_alone()).is_ok()
+    }
+
+    fn process_time() -> Option<Duration> {
+        Some(usage::cpu_time())
+    }
+
+    fn switches() -> Option<u64> {
+        Some(usage::switches())
+    }
+
+    fn sampler() -> Result<Option<Sampler>, Error> {
+        Sampler::start().map(Some)
+    }
+
+    fn alone<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        peers::alone(body)
+    }
+
+    fn confined<T: Send>(
+        cpus: &CpuSet,
+        body: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        let confine = || {
+            Linux::set_affinity(Linux::current_thread(), cpus).map_err(super::failed)?;
+            body()
+        };
+        thread::scope(|scope| scope.spawn(confine).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn ticks() -> u64 {
+        // SAFETY: the instruction reads a counter into registers; every x86-64 has it, and Linux allows it to programs.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn tick_ns() -> f64 {
+        static NANOSECONDS: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
+        *NANOSECONDS.get_or_init(|| {
+            let (time, ticks) = (Linux::now(), Self::ticks());
+            Linux::sleep(CALIBRATION);
+            let passed = Self::ticks().wrapping_sub(ticks).max(1);
+            (Linux::now() - time).as_nanos() as f64 / passed as f64
+        })
+    }
+}
+
+/// A bell of the simulated machine.
+#[derive(Clone)]
+pub struct ParkBell(Arc<Parker<Sim>>);
+
+impl Bell for ParkBell {
+    fn new() -> Result<Self, Error> {
+        Ok(Self(Arc::new(Parker::new())))
+    }
+
+    fn ring(&self) {
+        self.0.unpark();
+    }
+
+    fn wait(&self, longest: Duration) -> bool {
+        self.0.park(Some(Sim::now() + longest))
+    }
+}
+
+impl Host for Sim {
+    type Bell = ParkBell;
+    type Steal = ();
+
+    const LOST_AFTER: Duration = Duration::from_secs(1);
+
+    fn used_by(threads: &[Self::Thread]) -> Duration {
+        // A thread that is gone has no time that could be asked for; workers and issuers outlive the run.
+        threads.iter().filter_map(|thread| Sim::cpu_time(*thread).ok()).sum()
+    }
+
+    fn compute(rounds: u64) {
+        nearq_sim::compute(Duration::from_nanos(rounds));
+    }
+
+    fn steal(_cpu: usize) {}
+
+    fn stolen(_clock: &mut ()) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn crowd_work() {
+        Self::charge(CROWD_WORK);
+    }
+
+    fn favour_issuer() -> bool {
+        true
+    }
+}
+
+/// What a thread of a run is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It makes blocks and verifies them.
+    Issuer,
+    /// It runs items.
+    Worker,
+}
+
+/// A thread, and what it is there for.
+type Member<H> = (Role, <H as Platform>::Thread);
+
+/// The threads of a run that work.
+#[derive(Clone, Debug)]
+pub struct Census<H: Host>(Arc<Mutex<Vec<Member<H>>>>);
+
+impl<H: Host> Census<H> {
+    /// Adds the caller.
+    pub fn enter(&self, role: Role) {
+        let caller = H::current_thread();
+        self.list().push((role, caller));
+    }
+
+    /// CPU time of the program so far.
+    pub fn cpu_time(&self) -> Duration {
+        let threads: Vec<_> = self.list().iter().map(|(_, thread)| *thread).collect();
+        H::used_by(&threads)
+    }
+
+    /// CPU time of the issuers so far.
+    pub fn issuers_cpu_time(&self) -> Duration {
+        let list = self.list().clone();
+        let issuers = list.into_iter().filter(|(role, _)| *role == Role::Issuer);
+        issuers.filter_map(|(_, thread)| <H as Platform>::cpu_time(thread).ok()).sum()
+    }
+
+    /// The list; nobody calls the platform while holding it, so that on the simulated machine nobody waits for it.
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Member<H>>> {
+        self.0.lock().expect("nobody panics while holding the list")
+    }
+}
+
+impl<H: Host> Default for Census<H> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Vec::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_started_by_the_confined_are_confined_too() {
+        let own = Linux::affinity(Linux::current_thread()).unwrap();
+        let first = CpuSet::single(own.first().unwrap());
+        let inner = Linux::confined(&first, || {
+            let thread = thread::spawn(|| Linux::affinity(Linux::current_thread()).unwrap());
+            Ok(thread.join().unwrap())
+        });
+        assert_eq!(inner.unwrap(), first);
+        assert_eq!(Linux::affinity(Linux::current_thread()).unwrap(), own, "the caller is not");
+    }
+
+    #[test]
+    fn ticks_are_as_long_as_they_are_said_to_be() {
+        // The best of several: a thread that is preempted between two of the readings is off by that.
+        let off = |_| {
+            let (time, ticks) = (Linux::now(), Linux::ticks());
+            Linux::sleep(Duration::from_millis(10));
+            let by_ticks = (Linux::ticks() - ticks) as f64 * Linux::tick_ns();
+            let by_clock = (Linux::now() - time).as_nanos() as f64;
+            (by_ticks / by_clock - 1.0).abs()
+        };
+        let best = (0..20).map(off).fold(f64::INFINITY, f64::min);
+        assert!(best < 0.02, "{best}");
+    }
+}

@@ -1,0 +1,244 @@
+//! What all experiments are made of. An experiment says what is its own: its options, its load, its contestants and its table; all
+//! else is here, once.
+//!
+//! | file | has |
+//! |---|---|
+//! | `options` | the options that all have, as clap's `Args`, and the checks of numbers and names |
+//! | `host` | what loads ask of a machine beyond `Platform`: [`Host`], for Linux and for the simulator |
+//! | `simulated` | one simulated run, and many side by side |
+//! | `table` | rows of figures as cells of a table, and what tables and pictures say alike |
+//! | `mod` | [`Experiment`], [`Run`] and [`Facts`] |
+//!
+//! # How an experiment runs
+//! [`run`] takes the options, which are an [`Experiment`], and does this for each:
+//! 1. The machine is what `--on` names. The options that all have are checked.
+//! 2. [`plan`](Experiment::plan) checks the others, and says what is going to be done: sizes, runs, loads.
+//! 3. [`measure`](Experiment::measure) does it. It puts figures into the [`Run`], by scenario, row and metric, and returns what else it
+//!    found. [`Run::round`] has all contestants take their turn once, forwards and backwards in alternate rounds; [`Run::step`] does one
+//!    thing and moves the bar. On the real machine a row is measured where the program runs; on a simulated one each has a fresh machine
+//!    ([`simulate`]), and its seed is the number of the run.
+//! 4. The figures of all runs are summarised in rows, and [`too_small`](Experiment::too_small) says why they say too little, if they do.
+//! 5. [`judge`](Experiment::judge) compares them with the goals of the project.
+//! 6. [`parameters`](Experiment::parameters), [`text`](Experiment::text) and [`picture`](Experiment::picture) make the report of these
+//!    [`Facts`]. A picture is drawn from the report alone, so that it can be drawn again from its JSON.
+
+pub mod host;
+pub mod options;
+pub mod simulated;
+pub mod table;
+
+pub use host::{Bell, Census, EventBell, Host, ParkBell, Role};
+pub use options::Common;
+pub use simulated::{Simulated, simulate};
+
+use crate::{Error, Machine, Progress};
+use nearq_report::metric::Metric;
+use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find};
+use serde_json::Value;
+
+/// An experiment: its options know how it is done.
+pub trait Experiment: Sized {
+    /// Its name, as the command has it.
+    const NAME: &'static str;
+    /// What is going to be done.
+    type Plan;
+    /// What is found beside the figures.
+    type Found;
+    /// What comes of the goals.
+    type Verdict: Default;
+
+    /// The options that all have.
+    fn common(&self) -> &Common;
+
+    /// Checks the options, and makes a plan for a machine.
+    fn plan(&self, machine: &Machine) -> Result<Self::Plan, Error>;
+
+    /// Carries the plan out.
+    fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Self::Found, Error>;
+
+    /// Why a run of this plan says nothing about goals, if it is too small.
+    fn too_small(&self, machine: &Machine, plan: &Self::Plan) -> Result<Option<String>, Error>;
+
+    /// Compares the figures with the goals.
+    fn judge(facts: &Facts<'_, Self>) -> Self::Verdict;
+
+    /// What the JSON says beside the figures. `quick` and `too_small` are added.
+    fn parameters(facts: &Facts<'_, Self>) -> Value;
+
+    /// The tables.
+    fn text(facts: &Facts<'_, Self>) -> String;
+
+    /// The picture.
+    fn picture(facts: &Facts<'_, Self>, report: &Report) -> String;
+}
+
+/// What is known in the end.
+#[derive(Debug)]
+pub struct Facts<'f, E: Experiment> {
+    /// The experiment.
+    pub experiment: &'f E,
+    /// The machine.
+    pub machine: &'f Machine,
+    /// What was done.
+    pub plan: E::Plan,
+    /// What was found beside the figures.
+    pub found: E::Found,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// The conditions.
+    pub environment: Environment,
+    /// Why nothing is judged, if that is so.
+    pub too_small: Option<String>,
+    /// What comes of the goals.
+    pub verdict: E::Verdict,
+}
+
+/// An experiment under way: where it runs, and where figures go.
+#[derive(Debug)]
+pub struct Run<'r> {
+    /// The machine.
+    pub machine: &'r Machine,
+    /// The figures.
+    pub figures: Collector,
+    progress: &'r Progress,
+}
+
+impl<'r> Run<'r> {
+    pub(crate) fn new(machine: &'r Machine, progress: &'r Progress) -> Self {
+        Self { machine, figures: Collector::default(), progress }
+    }
+
+    /// Says what goes on before the first step.
+    pub fn says(&self, what: String) {
+        self.progress.step(what);
+    }
+
+    /// Begins, with so many steps to go.
+    pub fn begin(&self, steps: usize) {
+        self.progress.begin(steps);
+    }
+
+    /// Does one step.
+    pub fn step<R>(
+        &self,
+        what: String,
+        step: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.progress.step(what);
+        let result = step()?;
+        self.progress.done();
+        Ok(result)
+    }
+
+    /// Does many steps side by side: those of simulated machines.
+    pub(crate) fn all<T: Sync, R: Send>(
+        &self,
+        tasks: &[T],
+        what: impl Fn(usize, &T) -> String + Sync,
+        work: impl Fn(&T) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        simulated::all(tasks, self.progress, what, work)
+    }
+
+    /// One round: each contestant takes its turn, the first one first in even rounds and last in odd ones. What each gave, in their order.
+    pub fn round<C, R>(
+        &self,
+        round: usize,
+        contestants: &[C],
+        what: impl Fn(&C) -> String,
+        mut turn: impl FnMut(&C) -> Result<R, Error>,
+    ) -> Result<Vec<R>, Error> {
+        let backwards = !round.is_multiple_of(2);
+        let mut order: Vec<&C> = contestants.iter().collect();
+        if backwards {
+            order.reverse();
+        }
+        let step = |contestant| self.step(what(contestant), || turn(contestant));
+        let mut results = order.into_iter().map(step).collect::<Result<Vec<R>, Error>>()?;
+        if backwards {
+            results.reverse();
+        }
+        Ok(results)
+    }
+}
+
+/// Runs an experiment.
+pub fn run<E: Experiment>(experiment: &E, progress: &Progress) -> Result<Report, Error> {
+    let machine = experiment.common().on();
+    let result = machine.and_then(|machine| run_on(experiment, &machine, progress));
+    progress.end();
+    result
+}
+
+/// The same on a machine that is known.
+pub(crate) fn run_on<E: Experiment>(
+    experiment: &E,
+    machine: &Machine,
+    progress: &Progress,
+) -> Result<Report, Error> {
+    experiment.common().check()?;
+    run_plan(experiment, machine, experiment.plan(machine)?, progress)
+}
+
+/// The same with a plan that was made.
+pub(crate) fn run_plan<E: Experiment>(
+    experiment: &E,
+    machine: &Machine,
+    mut plan: E::Plan,
+    progress: &Progress,
+) -> Result<Report, Error> {
+    let watch = Watch::start(machine.parallelism());
+    let mut run = Run::new(machine, progress);
+    let found = experiment.measure(&mut run, &mut plan)?;
+    let environment = match machine.model() {
+        Some(model) => Environment::simulated(model.about(), machine.parallelism()),
+        None => watch.finish(),
+    };
+    let (rows, too_small) = (run.figures.rows(), experiment.too_small(machine, &plan)?);
+    let verdict = E::Verdict::default();
+    let mut facts =
+        Facts { experiment, machine, plan, found, rows, environment, too_small, verdict };
+    facts.verdict = E::judge(&facts);
+    Ok(facts.report())
+}
+
+impl<E: Experiment> Facts<'_, E> {
+    fn report(self) -> Report {
+        let mut parameters = E::parameters(&self);
+        parameters["quick"] = self.experiment.common().quick.into();
+        if let Some(why) = &self.too_small {
+            parameters["too_small"] = why.as_str().into();
+        }
+        let mut report = Report {
+            experiment: E::NAME,
+            machine: self.machine.name().into(),
+            environment: self.environment.clone(),
+            parameters,
+            rows: self.rows.clone(),
+            text: E::text(&self),
+            svg: String::new(),
+        };
+        report.svg = E::picture(&self, &report);
+        report
+    }
+
+    /// The simulated machine, if it is one.
+    pub fn model(&self) -> Option<&nearq_sim::Machine> {
+        self.machine.model()
+    }
+
+    /// Whether goals are asked for.
+    pub fn show_goals(&self) -> bool {
+        self.experiment.common().goals
+    }
+
+    /// The runs of a figure.
+    pub fn of(&self, scenario: &str, row: &str, metric: Metric) -> Option<Summary> {
+        find(&self.rows, scenario, row, metric).map(|found| found.summary)
+    }
+}
+
+/// Any error as one of a run.
+pub(crate) fn failed(error: impl std::fmt::Display) -> Error {
+    Error::run(error.to_string())
+}
