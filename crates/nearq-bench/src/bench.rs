@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use nearq_command::{Failure, output};
 use nearq_experiments::{
     BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, LockOptions, NumaOptions,
-    ScopesOptions,
+    ScopesOptions, blocking, home,
 };
 use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
@@ -199,33 +199,21 @@ pub(crate) struct Redraw {
 
 /// Carries it out.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
-    use nearq_experiments::{blocking, dispatch, highpri, home, lock, numa, scopes};
     match experiment {
-        Experiment::Scopes(options) => {
-            report(&options.common.outputs, |progress| scopes(options, progress))
-        }
-        Experiment::Dispatch(options) => {
-            report(&options.common.outputs, |progress| dispatch(options, progress))
-        }
+        Experiment::Scopes(options) => report(options),
+        Experiment::Dispatch(options) => report(options),
         Experiment::Blocking(options) => {
-            report(&options.common.outputs, |progress| blocking(options, progress))
+            written(&options.common.outputs, |progress| blocking(options, progress))
         }
-        Experiment::Highpri(options) => {
-            report(&options.common.outputs, |progress| highpri(options, progress))
-        }
-        Experiment::Lock(options) => {
-            report(&options.common.outputs, |progress| lock(options, progress))
-        }
-        Experiment::Home(options) => {
-            report(&options.common.outputs, |progress| home(options, progress))
-        }
+        Experiment::Highpri(options) => report(options),
+        Experiment::Lock(options) => report(options),
+        Experiment::Home(options) => report(options),
         Experiment::HomeChild(child) => {
             output::print(&home::Child::run(&child.what).map_err(failed)?)
         }
         Experiment::Redraw(options) => options.run(),
         Experiment::Numa(options) => {
-            let options = NumaOptions { command: nearq::program(), ..options.clone() };
-            report(&options.common.outputs, |progress| numa(&options, progress))
+            report(&NumaOptions { command: nearq::program(), ..options.clone() })
         }
     }
 }
@@ -244,12 +232,17 @@ impl Redraw {
     }
 }
 
-/// Runs an experiment. What cannot be written is refused before the wait.
-pub(crate) fn report(
+/// Runs an experiment and writes its report.
+fn report(options: &impl nearq_experiments::Experiment) -> Result<(), Failure> {
+    written(&options.common().outputs, |progress| nearq_experiments::run(options, progress))
+}
+
+/// Writes the report that is made. What cannot be written is refused before the wait.
+pub(crate) fn written(
     outputs: &Outputs,
-    experiment: impl FnOnce(&Progress) -> Result<Report, Error>,
+    make: impl FnOnce(&Progress) -> Result<Report, Error>,
 ) -> Result<(), Failure> {
     outputs.check().map_err(failed)?;
-    let report = experiment(&Progress::stderr()).map_err(failed)?;
+    let report = make(&Progress::stderr()).map_err(failed)?;
     outputs.write(&report).map_err(failed)
 }

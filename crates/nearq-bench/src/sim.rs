@@ -31,7 +31,7 @@ pub(crate) enum Question {
 pub(crate) fn run(question: &Question) -> Result<(), Failure> {
     match question {
         Question::Sensitivity(options) => {
-            bench::report(&options.outputs, |progress| sensitivity(options, progress))
+            bench::written(&options.outputs, |progress| sensitivity(options, progress))
         }
         Question::Soak(options) => options.run(),
     }

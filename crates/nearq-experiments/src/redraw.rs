@@ -32,7 +32,7 @@ pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
         "home" => home::render::picture(report),
         "lock" => lock::render::picture(report),
         "numa" => numa::render::picture(report),
-        "scopes" => scopes::picture::picture(report),
+        "scopes" => scopes::render::picture(report),
         other => {
             return Err(Error::input(format!(
                 "the JSON of {other} has not all that its picture shows; run it again with --svg"

@@ -18,11 +18,11 @@ const EXPERIMENTS: [(&str, &str, Small); 7] = [
     ("l3:2 core:1", "judgements", |common, progress| {
         let (issuers, in_flight) = (Some(1), Some(1));
         let options = ScopesOptions { common, issuers, in_flight, ..Default::default() };
-        crate::scopes(&options, progress)
+        crate::run(&options, progress)
     }),
     ("here", "targets", |common, progress| {
         let options = DispatchOptions { common, idle_samples: Some(1), items: Some(5) };
-        crate::dispatch(&options, progress)
+        crate::run(&options, progress)
     }),
     ("core:2", "targets", |common, progress| {
         let common = Common { duration: None, ..common };
@@ -31,20 +31,20 @@ const EXPERIMENTS: [(&str, &str, Small); 7] = [
     }),
     ("core:2", "ratios", |common, progress| {
         let options = HighpriOptions { common, threads: Some(20), ..Default::default() };
-        crate::highpri(&options, progress)
+        crate::run(&options, progress)
     }),
     ("core:2", "goals", |common, progress| {
         let options = LockOptions { common, writers: Some(vec![1]), ..Default::default() };
-        crate::lock(&options, progress)
+        crate::run(&options, progress)
     }),
     ("numa:2 core:1", "goals", |common, progress| {
         let common = Common { duration: None, ..common };
         let scenario = Some("overload".into());
-        crate::home(&HomeOptions { common, scenario, ..Default::default() }, progress)
+        crate::run(&HomeOptions { common, scenario, ..Default::default() }, progress)
     }),
     ("core:2", "differences", |common, progress| {
         let common = Common { duration: None, ..common };
-        crate::numa(&NumaOptions { common, files: Some(2), ..Default::default() }, progress)
+        crate::run(&NumaOptions { common, files: Some(2), ..Default::default() }, progress)
     }),
 ];
 
@@ -52,7 +52,7 @@ const EXPERIMENTS: [(&str, &str, Small); 7] = [
 const SHARDS: (&str, &str, Small) = ("l3:1 core:12", "shards", |common, progress| {
     let common = Common { duration: None, ..common };
     let options = DispatchOptions { common, idle_samples: Some(1), items: Some(1) };
-    crate::dispatch(&options, progress)
+    crate::run(&options, progress)
 });
 
 fn run((machine, _, small): &(&str, &str, Small), goals: bool) -> Report {

@@ -8,40 +8,34 @@
 //! forwards and backwards in turn. On a simulated machine the same code runs in virtual time, without the other
 //! pools, which are Linux programs.
 
-mod alarm;
-mod bare;
-mod contestant;
 pub mod detection;
-mod disk;
-mod items;
-mod others;
-mod ours;
+mod load;
+mod pools;
 pub(crate) mod render;
 mod targets;
-mod threads;
 mod ways;
 pub(crate) mod work;
 
-pub use bare::{BARE, Bare, ENOUGH, IDEAL};
-pub use contestant::{Contestant, Plan, Pool, Sample, measure};
-pub use items::Items;
-pub use others::others;
-pub use ours::{HINTED, PLAIN};
+pub use load::Items;
+pub use load::{BARE, Bare, ENOUGH, IDEAL};
+pub use load::{Contestant, Plan, Pool, Sample, measure};
+pub use pools::others;
+pub use pools::{HINTED, PLAIN};
 pub use targets::{Goal, judge};
-pub use threads::Sampler;
 pub use ways::{Block, Sleeps, Way};
+pub use work::Sampler;
 pub(crate) use work::{nanoseconds_per_round, rounds_for};
 
 use crate::harness::options::{means_something, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Host as _, Run, simulate};
 use crate::{Error, Machine, Progress};
-use bare::{measure_bare, measure_enough};
 use clap::Args;
+use load::{measure_bare, measure_enough};
 use nearq_platform::Linux;
 use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
-use ours::Nearq;
+use pools::Nearq;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -206,10 +200,6 @@ impl Experiment for BlockingOptions {
 
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
-    }
-
-    fn picture(_: &Facts<'_>, report: &Report) -> String {
-        render::picture(report)
     }
 }
 

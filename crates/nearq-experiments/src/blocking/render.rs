@@ -1,8 +1,8 @@
 //! The tables and the picture of `blocking`.
 
 use super::Facts;
-use super::bare::{BARE, ENOUGH, IDEAL};
-use super::ours::{HINTED, PLAIN};
+use super::load::{BARE, ENOUGH, IDEAL};
+use super::pools::{HINTED, PLAIN};
 use super::ways::Way;
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met};
 use crate::plots::bars::{Bar, Bars, draw};

@@ -1,6 +1,6 @@
 //! The goals that nearq sets itself here, and whether this run met them.
 
-use super::ours::{HINTED, PLAIN};
+use super::pools::{HINTED, PLAIN};
 use super::ways::Way;
 use nearq_report::{Row, find, metric};
 use serde::Serialize;

@@ -1,14 +1,20 @@
-//! The ways in which an item can be blocked.
+//! How an item is blocked: asleep, in a futex, in a pipe, in the read of a disk.
 
-use super::alarm::Alarm;
-use super::disk::Disk;
 use crate::Error;
+use crate::store::Buffer;
 use nearq_platform::{Linux, Parker, Platform};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::marker::PhantomData;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+// The ways in which an item can be blocked.
 
 /// A way to be blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,30 +132,134 @@ pub(super) fn prepare(
     Ok(Ok((block, read_us)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Instant;
+// A thread that does something for others after a while: the "somebody else" who wakes an item that is blocked.
 
-    #[test]
-    fn whoever_is_blocked_comes_back_after_the_time_and_has_used_none_of_the_cpu() {
-        let time = Duration::from_millis(20);
-        for way in [Way::Sleep, Way::Futex, Way::Pipe] {
-            let (block, _) = prepare(way, time, Path::new("/")).unwrap().unwrap();
-            let cpu_time = || Linux::cpu_time(Linux::current_thread()).unwrap();
-            let (start, used) = (Instant::now(), cpu_time());
-            block.block().unwrap();
-            let (waited, used) = (start.elapsed(), cpu_time().saturating_sub(used));
-            assert!(waited >= time && used < time / 4, "{}: {waited:?}, {used:?}", way.name());
-        }
+type Action = Box<dyn FnOnce() + Send>;
+
+/// The thread. Everybody asks it for the same delay, so the first to ask is the first to be served.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    delay: Duration,
+    /// Taken when it is dropped: the thread ends when nobody can ask any more.
+    sender: Option<Sender<(Instant, Action)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Alarm {
+    /// Starts the thread.
+    pub(super) fn start(delay: Duration) -> Result<Self, Error> {
+        let (sender, receiver) = mpsc::channel::<(Instant, Action)>();
+        let body = move || {
+            for (at, action) in receiver {
+                thread::sleep(at.saturating_duration_since(Instant::now()));
+                action();
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("alarm".into())
+            .spawn(body)
+            .map_err(|error| Error::run(format!("no thread to wake items up: {error}")))?;
+        Ok(Self { delay, sender: Some(sender), thread: Some(thread) })
     }
 
-    #[test]
-    fn names_are_unique_and_others_are_refused() {
-        for way in Way::ALL {
-            assert_eq!(Way::named(way.name()).unwrap(), way);
-        }
-        let error = Way::named("nap").unwrap_err();
-        assert_eq!(error.to_string(), "--way \"nap\": give one of sleep, futex, pipe, disk");
+    /// Has `action` done after the delay.
+    pub(super) fn ask(&self, action: impl FnOnce() + Send + 'static) {
+        let sender = self.sender.as_ref().expect("taken in drop alone");
+        let request = (Instant::now() + self.delay, Box::new(action) as Action);
+        assert!(sender.send(request).is_ok(), "the thread ends after the sender");
     }
 }
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+// A file that is read past the page cache: each read is one of the disk.
+
+/// Bytes of one read: a page.
+const READ: usize = 4096;
+/// Pages of the file: 64 MiB, more than the cache of a disk's controller keeps for long.
+const PAGES: u64 = 16 << 10;
+/// Coprime with the number of pages: every page's turn comes, and neighbours are far from each other.
+const STRIDE: u64 = 7_919;
+/// Reads that say how long one takes.
+const TRIALS: usize = 101;
+
+/// The file; unlinked at once, so that nothing stays behind however the run ends.
+#[derive(Debug)]
+pub(super) struct Disk {
+    file: File,
+    next: AtomicU64,
+}
+
+impl Disk {
+    /// Makes the file in `folder` and fills it; text that says why that, or reading it directly, is impossible.
+    pub(super) fn make(folder: &Path) -> Result<Self, String> {
+        let path = folder.join(format!("nearq-blocking-{}", std::process::id()));
+        let explain = |error: io::Error| match error.raw_os_error() {
+            Some(libc::EINVAL) => {
+                format!("the file system of {} refuses O_DIRECT", folder.display())
+            }
+            _ => format!("{}: {error}", path.display()),
+        };
+        let made = Self::fill(&path)
+            .and_then(|()| OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path));
+        let _ = fs::remove_file(&path);
+        let disk = Self { file: made.map_err(explain)?, next: AtomicU64::new(0) };
+        // Some file systems take the flag and refuse the read.
+        disk.read().map_err(explain)?;
+        Ok(disk)
+    }
+
+    fn fill(path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let page: Vec<u8> = (0..READ).map(|at| (at % 251) as u8).collect();
+        for number in 0..PAGES {
+            file.write_all(&number.to_ne_bytes())?;
+            file.write_all(&page[8..])?;
+        }
+        file.sync_all()
+    }
+
+    /// Reads a page that was not read lately.
+    pub(super) fn read(&self) -> io::Result<()> {
+        let page = self.next.fetch_add(STRIDE, Ordering::Relaxed) % PAGES;
+        let mut buffer = Buffer::new();
+        self.file.read_exact_at(&mut buffer[..READ], page * READ as u64)?;
+        let found = u64::from_ne_bytes(buffer[..8].try_into().expect("eight bytes"));
+        if found == page {
+            Ok(())
+        } else {
+            Err(io::Error::other("a page holds another page's bytes"))
+        }
+    }
+
+    /// What a read takes, in microseconds: the median of some.
+    pub(super) fn read_us(&self) -> Result<f64, Error> {
+        let mut trials = Vec::with_capacity(TRIALS);
+        for _ in 0..TRIALS {
+            let start = Instant::now();
+            self.read().map_err(|error| Error::run(format!("reading the disk: {error}")))?;
+            trials.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        trials.sort_by(f64::total_cmp);
+        Ok(trials[TRIALS / 2])
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/ways.rs"]
+mod ways_tests;
+
+#[cfg(test)]
+#[path = "tests/alarm.rs"]
+mod alarm_tests;
+
+#[cfg(test)]
+#[path = "tests/disk.rs"]
+mod disk_tests;

@@ -1,15 +1,21 @@
-//! The computing of an item: a fixed amount of work, measured once in CPU time.
-//!
-//! An item that span until the clock has moved on by 50 us would count waiting for a CPU as work: two items on one CPU would
-//! be done in the time of one. So what is fixed is the number of rounds of a loop whose every step needs the one before.
+//! What an item computes, calibrated, and how many threads the process has.
 
 use crate::Error;
 use nearq_platform::{Linux, Platform as _};
 use nearq_report::Summary;
 use nearq_topology::CpuSet;
+use std::fs;
 use std::hint::black_box;
-use std::thread;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+// The computing of an item: a fixed amount of work, measured once in CPU time.
+//
+// An item that span until the clock has moved on by 50 us would count waiting for a CPU as work: two items on one CPU would
+// be done in the time of one. So what is fixed is the number of rounds of a loop whose every step needs the one before.
 
 /// How long one measured stretch takes.
 const STRETCH: Duration = Duration::from_millis(2);
@@ -74,28 +80,71 @@ pub(crate) fn rounds_for(time: Duration, nanoseconds_per_round: f64) -> u64 {
     ((time.as_nanos() as f64 / nanoseconds_per_round).round() as u64).max(2)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// How many threads the process has at most while something runs: a look every few milliseconds.
+//
+// The folder of a process's threads has a link for each of them (and two of its own), so one `stat` counts them: a few
+// microseconds with the wake-up, a thousandth of one CPU.
 
-    #[test]
-    fn what_was_calibrated_takes_the_time_that_was_asked_for_however_often_it_is_cut() {
-        let each = nanoseconds_per_round(&CpuSet::single(0)).unwrap();
-        let rounds = rounds_for(Duration::from_millis(5), each.median);
-        let best = |times: u64| {
-            let run = || (0..times).map(|_| cpu_time_of(rounds / times).unwrap()).sum::<Duration>();
-            // The least of several: whoever else is on the machine makes it longer, never shorter.
-            (0..10).map(|_| run()).min().unwrap().as_secs_f64()
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Threads of this process now.
+pub(super) fn now() -> u64 {
+    // Without /proc nobody counts.
+    fs::metadata("/proc/self/task").map_or(0, |data| data.nlink().saturating_sub(2))
+}
+
+/// The thread that looks.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    most: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Sampler {
+    /// Begins to look.
+    pub fn start() -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let body = move || {
+            while !own.stop.load(Ordering::Relaxed) {
+                own.most.fetch_max(now(), Ordering::Relaxed);
+                thread::sleep(PAUSE);
+            }
         };
-        for times in [1, 10] {
-            let taken = best(times);
-            assert!((0.0025..0.01).contains(&taken), "{times} times: {taken} s, {each:?}");
-        }
+        let thread = thread::Builder::new()
+            .name("sampler".into())
+            .spawn(body)
+            .map_err(|error| Error::run(format!("no thread to count threads: {error}")))?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
-    #[test]
-    fn an_item_is_at_least_two_rounds() {
-        assert_eq!(rounds_for(Duration::ZERO, 1.0), 2);
-        assert_eq!(rounds_for(Duration::from_micros(50), 0.5), 100_000);
+    /// Threads at most so far, this one included.
+    pub fn most(&self) -> u64 {
+        self.shared.most.fetch_max(now(), Ordering::Relaxed);
+        self.shared.most.load(Ordering::Relaxed)
     }
 }
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/work.rs"]
+mod work_tests;
+
+#[cfg(test)]
+#[path = "tests/threads.rs"]
+mod threads_tests;

@@ -1,15 +1,20 @@
-//! Those who take part in the `dispatch` experiment, and what they take part in.
+//! Those who take part: the other pools, ours, and what each is asked.
 
-use super::gauge::Gauge;
-use super::load::{self, Detached, Sample, flood, idle};
-use crate::Error;
+use super::gauge::{Gauge, PROBES};
+use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, issuers};
+use super::{distinct_scopes, targets};
 use crate::harness::Host;
 use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded};
-use nearq_platform::Linux;
-use nearq_topology::CpuSet;
+use crate::{Error, Machine};
+use nearq::{JoinHandle, Runtime, Work, Workqueue};
+use nearq_platform::{Linux, Parker, Platform};
+use nearq_topology::{CpuSet, Scope};
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+
+// Those who take part in the `dispatch` experiment, and what they take part in.
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,4 +140,153 @@ pub fn peers() -> Vec<Rc<dyn Contestant<Linux>>> {
         peer::<Bounded>(false),
         peer::<Unbounded>(false),
     ]
+}
+
+// nearq as a contestant of `dispatch`: the only file here that knows how its library is called.
+
+/// Ours, in the order of the tables.
+pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P>>> {
+    let spawn = Closures { inside: true, ours: true, pool: PhantomData::<Spawn<P>> };
+    let mut contestants: Vec<Rc<dyn Contestant<P>>> =
+        vec![Rc::new(Requeue { scope: None }), Rc::new(spawn)];
+    for scope in distinct_scopes(machine) {
+        contestants.push(Rc::new(Requeue { scope: Some(scope) }));
+    }
+    contestants
+}
+
+/// A workqueue that is default in all but its scope, on a runtime of its own.
+fn default_queue<P: Platform>(scope: Option<Scope>) -> Result<Workqueue<P>, Error> {
+    let failed = |error: nearq::Error| Error::run(error.to_string());
+    let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
+    runtime.workqueue("dispatch").scope(scope).build_in().map_err(failed)
+}
+
+/// Closures on a workqueue of default attributes.
+#[derive(Debug)]
+struct Spawn<P: Platform>(Workqueue<P>);
+
+impl<P: Platform> Peer for Spawn<P> {
+    type Join<T: Send + 'static> = JoinHandle<T, P>;
+
+    const NAME: &'static str = targets::SPAWN;
+    const JOINED: &'static str = targets::SPAWN;
+
+    fn start(_threads: usize) -> Result<Self, Error> {
+        default_queue(None).map(Self)
+    }
+
+    fn detach<F: FnOnce() + Send + 'static>(&self, function: F) {
+        drop(self.0.spawn(function));
+    }
+
+    fn spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        function: F,
+    ) -> Self::Join<T> {
+        self.0.spawn(function)
+    }
+
+    fn join<T: Send + 'static>(handle: Self::Join<T>) -> T {
+        handle.join().expect("the closure does not panic")
+    }
+}
+
+/// Reused items, in rotation.
+#[derive(Debug)]
+pub(crate) struct Requeue {
+    /// One that is measured for its scope, or the default.
+    pub(crate) scope: Option<Scope>,
+}
+
+impl<P: Host> Contestant<P> for Requeue {
+    fn row(&self, load: Load) -> Option<&'static str> {
+        match (load, self.scope) {
+            (Load::Outside | Load::Idle, None) => Some(targets::REQUEUE),
+            (Load::Scope | Load::Issuers, Some(scope)) => Some(scope.name()),
+            _ => None,
+        }
+    }
+
+    fn ours(&self) -> bool {
+        true
+    }
+
+    fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge<P>) -> Result<Sample, Error> {
+        P::alone(|| {
+            let queue = default_queue(self.scope)?;
+            if load == Load::Issuers {
+                let queue = Arc::new(queue);
+                return issuers(plan, gauge, |done| in_turn(&queue, gauge, done));
+            }
+            let plain = |_| Work::new_in(move |_: &Work<P>| gauge.done());
+            let probe = |probe| {
+                Work::new_in(move |_: &Work<P>| {
+                    gauge.started(probe);
+                    gauge.done();
+                })
+            };
+            let works = (0..IN_FLIGHT).map(plain).collect();
+            let probes = (0..PROBES).map(probe).collect();
+            let mut rotation = Rotation { queue, works, probes, next: 0 };
+            match load {
+                Load::Idle => idle(&mut rotation, gauge, plan.idle_samples, plan.gap),
+                _ => {
+                    flood(&mut rotation, gauge, plan.warm_up)?;
+                    flood(&mut rotation, gauge, plan.duration)
+                }
+            }
+        })
+    }
+}
+
+/// An issuer's items, of which each call queues the next one.
+fn in_turn<P: Host>(
+    queue: &Arc<Workqueue<P>>,
+    gauge: &'static Gauge<P>,
+    done: Arc<Parker<P>>,
+) -> impl FnMut() + Send + 'static {
+    let work = |_| {
+        let done = Arc::clone(&done);
+        Work::new_in(move |_: &Work<P>| {
+            gauge.done();
+            done.unpark();
+        })
+    };
+    let works: Vec<Work<P>> = (0..load::ITEMS).map(work).collect();
+    let (queue, mut next) = (Arc::clone(queue), 0);
+    move || {
+        requeue(&queue, &works[next]);
+        next = (next + 1) % load::ITEMS;
+    }
+}
+
+/// As many items as are in flight, queued one after the other.
+struct Rotation<P: Platform> {
+    queue: Workqueue<P>,
+    works: Vec<Work<P>>,
+    probes: Vec<Work<P>>,
+    next: usize,
+}
+
+impl<P: Platform> Feed for Rotation<P> {
+    #[inline]
+    fn plain(&mut self) {
+        let work = &self.works[self.next % IN_FLIGHT];
+        self.next += 1;
+        requeue(&self.queue, work);
+    }
+
+    #[inline]
+    fn probe(&mut self, probe: usize) {
+        requeue(&self.queue, &self.probes[probe]);
+    }
+}
+
+/// Queues an item. One that is queued still, since others overtook it, is waited for.
+#[inline]
+fn requeue<P: Platform>(queue: &Workqueue<P>, work: &Work<P>) {
+    while !queue.queue(work) {
+        P::yield_now();
+    }
 }

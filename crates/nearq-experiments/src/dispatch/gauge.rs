@@ -26,12 +26,6 @@ pub struct Gauge<P: Platform> {
     probes: Vec<Padded<P::AtomicU64>>,
 }
 
-impl<P: Platform> std::fmt::Debug for Gauge<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gauge").field("counters", &self.counters.len()).finish_non_exhaustive()
-    }
-}
-
 impl<P: Platform> Gauge<P> {
     /// A gauge for the rest of the process's life, for CPUs with numbers below `cpus`. Others share their counters.
     pub fn leak(cpus: usize) -> &'static Self {
@@ -83,7 +77,6 @@ impl<P: Platform> Gauge<P> {
 }
 
 /// The issuer's side of the probes: when they were queued, and the latencies found.
-#[derive(Debug)]
 pub(super) struct Probes<P: Platform> {
     gauge: &'static Gauge<P>,
     /// When each probe was queued; zero for one that is not on its way.

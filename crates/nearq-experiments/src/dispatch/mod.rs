@@ -10,29 +10,26 @@
 
 mod contestant;
 mod gauge;
-mod issuers;
 mod load;
-mod ours;
-mod published;
 pub(crate) mod render;
 pub(crate) mod targets;
 
 pub use contestant::{Closures, Contestant, Load, Plan, peers};
 pub use gauge::{Gauge, Latency, PROBES};
-pub use issuers::issuers;
+pub use load::issuers;
 pub use load::{Feed, IN_FLIGHT, Sample, flood, idle};
-pub use published::{Published, published};
 pub use targets::{Goal, Shards, judge, judge_shards};
+pub use targets::{Published, published};
 
 use crate::harness::options::{number, too_small, within};
 use crate::harness::{self, Common, Experiment, Host, Run, simulate};
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine};
 use clap::Args;
+use contestant::Requeue;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Report, find, metric};
+use nearq_report::{Collector, find, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
-use ours::Requeue;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -120,7 +117,7 @@ impl Experiment for DispatchOptions {
     fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Found, Error> {
         let machine = run.machine;
         let Some(model) = machine.model() else {
-            let mut contestants = ours::contestants::<Linux>(machine);
+            let mut contestants = contestant::contestants::<Linux>(machine);
             contestants.extend(peers());
             let gauge = Gauge::leak(plan.0.cpus.last().map_or(1, |last| last + 1));
             let measure = |contestant: &Rc<dyn Contestant<Linux>>, load, _| {
@@ -132,7 +129,7 @@ impl Experiment for DispatchOptions {
         let measure = |contestant: &Rc<dyn Contestant<Sim>>, load, round| {
             Ok(simulated(machine, contestant, load, &plan.0, round as u64)?.0)
         };
-        let contestants = ours::contestants::<Sim>(machine);
+        let contestants = contestant::contestants::<Sim>(machine);
         let peers = rounds(run, &contestants, plan, Checks::steps(machine), measure)?;
         let checks = Some(Checks::run(run, &plan.0)?);
         Ok(Found { peers, clock_ns: model.costs().clock as f64, checks })
@@ -178,15 +175,6 @@ impl Experiment for DispatchOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
-
-    fn picture(facts: &Facts<'_>, report: &Report) -> String {
-        render::picture(report, facts.show_goals())
-    }
-}
-
-/// Runs the experiment.
-pub fn dispatch(options: &DispatchOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
 }
 
 /// Measures every row in every round, before so many other steps. The rows of the other pools.
@@ -370,6 +358,7 @@ fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Progress;
 
     fn short(machine: &str) -> DispatchOptions {
         let duration = Some(Duration::from_millis(10));
@@ -386,7 +375,7 @@ mod tests {
     #[test]
     fn every_contestant_gets_its_rows_and_the_report_is_complete() {
         let _judged = crate::harness::options::tests::AnySize::new();
-        let report = dispatch(&short("here"), &Progress::hidden()).unwrap();
+        let report = harness::run(&short("here"), &Progress::hidden()).unwrap();
         for (scenario, row) in [
             ("outside", "rayon"),
             ("outside", "crossbeam-channel"),

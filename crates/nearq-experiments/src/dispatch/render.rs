@@ -2,9 +2,9 @@
 
 use super::contestant::{Load, Plan};
 use super::load::IN_FLIGHT;
-use super::published::SOURCE;
+use super::targets::SOURCE;
 use super::targets::{Goal, REQUEUE, Shards};
-use super::{Facts, coinciding, issuers};
+use super::{Facts, coinciding, load};
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
@@ -76,7 +76,7 @@ fn about_issuers(facts: &Facts<'_>) -> String {
     let mut text = format!(
         "The kernel's test_workqueue does 50000 items a thread; here they are {items}, after {} that are not counted. With half as many,\n\
          no rate differs by more than {:.1} %.\n",
-        issuers::warm_up(items),
+        load::warm_up(items),
         checks.half_the_items_percent,
     );
     if !checks.line_costs.is_empty() {

@@ -4,7 +4,7 @@
 use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
 use crate::{Error, peers};
-use nearq_platform::{Linux, Parker, Platform};
+use nearq_platform::{Linux, Parker, Platform, ThreadSpec};
 use nearq_report::usage;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
@@ -267,6 +267,11 @@ impl Host for Sim {
     fn favour_issuer() -> bool {
         true
     }
+}
+
+/// A thread of that name, on these CPUs.
+pub(crate) fn on_cpus(name: String, cpus: CpuSet) -> ThreadSpec {
+    ThreadSpec { name, affinity: Some(cpus), ..ThreadSpec::default() }
 }
 
 /// What a thread of a run is there for.

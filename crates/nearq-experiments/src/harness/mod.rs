@@ -27,11 +27,12 @@ pub mod options;
 pub mod simulated;
 pub mod table;
 
+pub(crate) use host::on_cpus;
 pub use host::{Bell, Census, EventBell, Host, ParkBell, Role};
 pub use options::Common;
 pub use simulated::{Simulated, simulate};
 
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine, Progress, redraw};
 use nearq_report::metric::Metric;
 use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find};
 use serde_json::Value;
@@ -68,8 +69,10 @@ pub trait Experiment: Sized {
     /// The tables.
     fn text(facts: &Facts<'_, Self>) -> String;
 
-    /// The picture.
-    fn picture(facts: &Facts<'_, Self>, report: &Report) -> String;
+    /// The picture. Most are drawn of the report alone.
+    fn picture(facts: &Facts<'_, Self>, report: &Report) -> String {
+        redraw(report, facts.show_goals()).expect("all is in the report")
+    }
 }
 
 /// What is known in the end.

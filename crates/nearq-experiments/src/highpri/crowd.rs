@@ -1,19 +1,22 @@
-//! The load of the document: thousands of ordinary threads on one CPU, each of which sleeps a millisecond, again and again.
-//!
-//! Each sleep ends by a timer, a wake-up and a switch, some microseconds together: some hundred such threads are enough to
-//! saturate the CPU.
-//!
-//! Threads begin and end while the CPU is idle: on a saturated one each start and each end would take as long as a turn of all
-//! of them, and they take the lock of the process's memory, for which the others would line up. So they wait at a gate until all
-//! are there, and after their last sleep until they are let go, some at a time.
+//! The threads that want the CPU, and the limits that they run into.
 
-use super::limits;
 use crate::Error;
 use crate::harness::Host;
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+// The load of the document: thousands of ordinary threads on one CPU, each of which sleeps a millisecond, again and again.
+//
+// Each sleep ends by a timer, a wake-up and a switch, some microseconds together: some hundred such threads are enough to
+// saturate the CPU.
+//
+// Threads begin and end while the CPU is idle: on a saturated one each start and each end would take as long as a turn of all
+// of them, and they take the lock of the process's memory, for which the others would line up. So they wait at a gate until all
+// are there, and after their last sleep until they are let go, some at a time.
 
 /// What a simulated thread of the crowd does between two sleeps, beside what the simulated kernel takes for the timer, the
 /// wake-up and the switch: a stated round input, not a measurement. On Linux it does nothing, in some 10 ns.
@@ -71,7 +74,7 @@ impl<P: Host> Crowd<P> {
                 Ok(thread) => crowd.threads.push(thread),
                 Err(refused) => {
                     // Before they end: what is reached is what they are part of.
-                    let reached = limits::reached();
+                    let reached = reached();
                     drop(crowd);
                     let reached =
                         if reached.is_empty() { refused.to_string() } else { reached.join(", ") };
@@ -160,33 +163,157 @@ impl<P: Host> Drop for Crowd<P> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nearq_platform::{Linux, Platform as _};
-    use nearq_sim::{Sim, Simulation};
-    use nearq_topology::Topology;
+// Which limit keeps a process from having more threads: the kernel's answer is the same number for most of them.
 
-    #[test]
-    fn all_of_them_sleep_until_they_are_dropped() {
-        let cpu = Linux::current_cpu();
-        let crowd = Crowd::<Linux>::start(40, cpu).unwrap();
-        Linux::sleep(Duration::from_millis(200));
-        // At most one a millisecond each; a busy machine may give them a tenth of that.
-        let sleeps = crowd.sleeps();
-        assert!((40..=40 * 250).contains(&sleeps), "{sleeps}");
+/// A limit, how much of it is used, and where it is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limit {
+    what: &'static str,
+    used: u64,
+    most: u64,
+}
+
+/// Mappings that a thread takes: its stack, the standard library's stack for signals, and a guard page below each.
+const MAPPINGS: u64 = 4;
+/// Address space that a thread takes, in KiB, and what the C library sets aside for threads that allocate.
+const THREAD_KIB: u64 = 96;
+const ARENAS_KIB: u64 = 1 << 20;
+
+/// So close to a limit it is reached: a thread takes several mappings, and other programs start and end threads.
+const MARGIN: u64 = 16;
+
+/// The limits that are reached now, in words; none if nothing of what is known is.
+pub(crate) fn reached() -> Vec<String> {
+    limits(Path::new("/")).iter().filter(|limit| limit.is_reached()).map(Limit::describe).collect()
+}
+
+/// How many threads there is memory for, by the limit that allows the fewest, and which that is. To be known beforehand: a thread
+/// that lacks memory at its start ends the process. None where neither limit can be read.
+pub(crate) fn room() -> Option<(usize, String)> {
+    room_in(&limits(Path::new("/")))
+}
+
+fn room_in(limits: &[Limit]) -> Option<(usize, String)> {
+    let rooms = limits.iter().filter_map(|limit| {
+        let left = limit.most.saturating_sub(limit.used);
+        let threads = match limit.what {
+            MAPS => left.saturating_sub(MARGIN * MAPPINGS) / MAPPINGS,
+            SPACE => left.saturating_sub(ARENAS_KIB) / THREAD_KIB,
+            _ => return None,
+        };
+        let text = format!("{} is {}, of which {} are used", limit.what, limit.most, limit.used);
+        Some((usize::try_from(threads).unwrap_or(usize::MAX), text))
+    });
+    rooms.min_by_key(|(threads, _)| *threads)
+}
+
+const MAPS: &str = "the number of memory mappings (vm.max_map_count)";
+const SPACE: &str = "the address space in KiB (RLIMIT_AS, ulimit -v)";
+
+impl Limit {
+    fn is_reached(&self) -> bool {
+        self.used + MARGIN >= self.most
     }
 
-    #[test]
-    fn a_simulated_crowd_saturates_its_cpu_and_no_other() {
-        let machine = Topology::from_synthetic("core:2").unwrap();
-        let ended = Simulation::new(machine, 1).run(|| {
-            let crowd = Crowd::<Sim>::start(1000, 1).unwrap();
-            let before = (crowd.sleeps(), Sim::now());
-            Sim::sleep(Duration::from_millis(100));
-            let each = (Sim::now() - before.1).as_nanos() as u64 / (crowd.sleeps() - before.0);
-            assert!((1_000..10_000).contains(&each), "{each} ns a sleep: it cannot be busier");
-        });
-        ended.expect();
+    fn describe(&self) -> String {
+        format!("{} is reached ({} of {})", self.what, self.used, self.most)
     }
 }
+
+fn limits(root: &Path) -> Vec<Limit> {
+    let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let number = |path: &str| text(path)?.trim().parse::<u64>().ok();
+    let mut limits = Vec::new();
+    let mut add = |what, used: Option<u64>, most: Option<u64>| {
+        if let (Some(used), Some(most)) = (used, most) {
+            limits.push(Limit { what, used, most });
+        }
+    };
+    let all = text("proc/loadavg").and_then(|text| threads_of_all(&text));
+    add(
+        "the kernel's number of threads (kernel.threads-max)",
+        all,
+        number("proc/sys/kernel/threads-max"),
+    );
+    add("the kernel's last thread id (kernel.pid_max)", all, number("proc/sys/kernel/pid_max"));
+    let maps = text("proc/self/maps").map(|text| text.lines().count() as u64);
+    add(MAPS, maps, number("proc/sys/vm/max_map_count"));
+    let limit = |name: &str| text("proc/self/limits").and_then(|text| soft_limit(&text, name));
+    let size = text("proc/self/status").and_then(|text| field(&text, "VmSize:"));
+    // What a thread's stack takes with what surrounds it, in KiB.
+    const STACK_KIB: u64 = 256;
+    add(
+        SPACE,
+        size.map(|size| size + STACK_KIB),
+        limit("Max address space").map(|bytes| bytes / 1024),
+    );
+    add(
+        "the user's number of threads (RLIMIT_NPROC, ulimit -u)",
+        text("proc/self/status").and_then(|text| threads_of_user(root, field(&text, "Uid:")?)),
+        limit("Max processes"),
+    );
+    for folder in pids_folders(&text("proc/self/cgroup").unwrap_or_default()) {
+        add(
+            "the control group's number of threads (pids.max)",
+            number(&format!("{folder}/pids.current")),
+            number(&format!("{folder}/pids.max")),
+        );
+    }
+    limits
+}
+
+/// `0.1 0.2 0.3 2/345 6789`: 345 threads.
+fn threads_of_all(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// The soft limit of a line of `/proc/self/limits`; none where it is unlimited.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The first number of a line of `/proc/PID/status`.
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Threads of all processes of a user that can be seen.
+fn threads_of_user(root: &Path, user: u64) -> Option<u64> {
+    let processes = fs::read_dir(root.join("proc")).ok()?;
+    let threads = processes.flatten().filter_map(|process| {
+        let status = fs::read_to_string(process.path().join("status")).ok()?;
+        if field(&status, "Uid:")? == user { field(&status, "Threads:") } else { None }
+    });
+    Some(threads.sum())
+}
+
+/// The folders of the group, and of all groups that it is in, in which a limit may stand: of version 1 and of version 2.
+fn pids_folders(cgroup: &str) -> Vec<String> {
+    let mut folders = Vec::new();
+    for line in cgroup.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let top = match controllers {
+            "" => "sys/fs/cgroup",
+            list if list.split(',').any(|one| one == "pids") => "sys/fs/cgroup/pids",
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        folders.push(format!("{top}{path}"));
+        while let Some((above, _)) = path.rsplit_once('/') {
+            path = above;
+            folders.push(format!("{top}{path}"));
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+#[path = "tests/crowd.rs"]
+mod crowd_tests;
+
+#[cfg(test)]
+#[path = "tests/limits.rs"]
+mod limits_tests;

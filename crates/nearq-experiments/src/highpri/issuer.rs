@@ -1,17 +1,18 @@
-//! The one who queues: on a CPU of its own, every interval, the same item again.
-//!
-//! The item's only act is to note the time; nobody is told, so that a row's worker does nothing but what the row is about. The
-//! issuer looks at its next turn. That is one measurement of one item at a time, as in the document: an item that has not started
-//! when the interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took;
-//! where every interval were counted, the slow rows would look worse still.
+//! The thread that queues an item again and again, and the latencies that it measures.
 
-use super::samples::Samples;
 use crate::Error;
-use crate::harness::Host;
+use crate::harness::{Host, on_cpus};
 use nearq_platform::{Atomic as _, Instant, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+// The one who queues: on a CPU of its own, every interval, the same item again.
+//
+// The item's only act is to note the time; nobody is told, so that a row's worker does nothing but what the row is about. The
+// issuer looks at its next turn. That is one measurement of one item at a time, as in the document: an item that has not started
+// when the interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took;
+// where every interval were counted, the slow rows would look worse still.
 
 /// An item that has not started for so long never will.
 const LOST_AFTER: Duration = Duration::from_mins(2);
@@ -118,11 +119,7 @@ pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
     cpu: usize,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
-    let spec = ThreadSpec {
-        name: "issuer".into(),
-        affinity: Some(CpuSet::single(cpu)),
-        ..ThreadSpec::default()
-    };
+    let spec = on_cpus("issuer".into(), CpuSet::single(cpu));
     on_thread::<P, R>(spec, || {
         P::favour_issuer();
         body()
@@ -146,52 +143,135 @@ pub(crate) fn on_thread<P: Host, R: Send + 'static>(
     ended.unwrap_or_else(|| Err(Error::run("a thread of the experiment panicked")))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nearq_platform::{Linux, Platform as _};
+// The latencies of one row, and the figures that the document names.
 
-    #[test]
-    fn the_next_queueing_is_on_the_grid_however_late_the_last_one_was() {
-        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        let interval = Duration::from_millis(4);
-        assert_eq!(following(at(100), interval, at(100)), at(104));
-        assert_eq!(following(at(100), interval, at(103)), at(104));
-        assert_eq!(following(at(100), interval, at(104)), at(108));
-        assert_eq!(following(at(100), interval, at(1001)), at(1004));
+/// The worst latencies that are averaged, as in the document.
+pub const TOP: usize = 20;
+
+/// One latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// From queueing, or from the expiry of the timer, to the item's first instruction, in nanoseconds.
+    pub latency: u64,
+    /// Whether the host took time from that CPU meanwhile.
+    pub stolen: bool,
+}
+
+/// The latencies of one row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Samples(Vec<Sample>);
+
+/// What is said about latencies, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// How many there are.
+    pub samples: usize,
+    /// How many of them fell together with time that the host took.
+    pub stolen: usize,
+    /// The longest.
+    pub max: f64,
+    /// The longest of those during which the host took nothing; zero where there is none.
+    pub max_unstolen: f64,
+    /// The mean of the worst [`TOP`].
+    pub top: f64,
+    /// Their standard deviation.
+    pub top_deviation: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The 99.9th percentile.
+    pub p999: f64,
+}
+
+impl Samples {
+    /// Adds one.
+    pub fn add(&mut self, latency: Duration, stolen: bool) {
+        let latency = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.0.push(Sample { latency, stolen });
     }
 
-    /// Starts at once, on the issuer's own thread.
-    struct AtOnce(Arc<Start<Linux>>, usize);
+    /// Adds those of another run.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
 
-    impl Target<Linux> for AtOnce {
-        fn send(&mut self, _interval: Duration) -> Instant {
-            let now = Linux::now();
-            self.0.mark();
-            self.1 += 1;
-            now
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The figures; none of no samples.
+    pub fn figures(&self) -> Option<Figures> {
+        let sorted = self.sorted();
+        let max = *sorted.last()?;
+        let unstolen = self.0.iter().filter(|sample| !sample.stolen);
+        let top = &sorted[sorted.len().saturating_sub(TOP)..];
+        let mean = top.iter().sum::<f64>() / top.len() as f64;
+        let squares: f64 = top.iter().map(|latency| (latency - mean).powi(2)).sum();
+        let deviation = if top.len() > 1 { (squares / (top.len() - 1) as f64).sqrt() } else { 0.0 };
+        let at = |share: f64| sorted[rank(share, sorted.len())];
+        Some(Figures {
+            samples: sorted.len(),
+            stolen: self.0.iter().filter(|sample| sample.stolen).count(),
+            max,
+            max_unstolen: unstolen.map(|sample| milliseconds(sample.latency)).fold(0.0, f64::max),
+            top: mean,
+            top_deviation: deviation,
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+        })
+    }
+
+    /// For each of some latencies (in milliseconds) the share of samples that are at least as long: a falling curve that shows the
+    /// worst as clearly as the middle. Every one of the worst is a point of it; of the others, those at even steps of the
+    /// share's logarithm.
+    pub fn curve(&self) -> Vec<(f64, f64)> {
+        /// Points for each factor of ten.
+        const STEPS: f64 = 40.0;
+        let sorted = self.sorted();
+        let count = sorted.len();
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut step = i64::MAX;
+        for (index, &latency) in sorted.iter().enumerate().rev() {
+            let share = (count - index) as f64 / count as f64;
+            let here = (-share.log10() * STEPS).floor() as i64;
+            if here < step || count - index <= TOP {
+                step = here;
+                points.push((latency, share));
+            }
         }
+        points.reverse();
+        points
     }
 
-    #[test]
-    fn what_starts_at_once_has_no_latency_and_is_queued_every_interval() {
-        let start = Start::new();
-        let mut target = AtOnce(Arc::clone(&start), 0);
-        let (interval, duration) = (Duration::from_millis(2), Duration::from_millis(41));
-        let plan = Plan { cpu: 0, issuer_cpu: 0, interval, duration };
-        let samples = measure(&mut target, &start, &plan).unwrap();
-        let figures = samples.figures().unwrap();
-        assert!((2..=22).contains(&figures.samples), "{figures:?}");
-        assert_eq!(target.1, figures.samples + WARM_UP, "every item counts, the last one too");
-        assert!(figures.p50 < 0.5, "{figures:?}");
-    }
-
-    #[test]
-    fn a_thread_hands_back_its_result_and_its_end() {
-        let run =
-            |body: fn() -> Result<u32, Error>| on_thread::<Linux, u32>(ThreadSpec::default(), body);
-        assert_eq!(run(|| Ok(7)), Ok(7));
-        assert_eq!(run(|| Err(Error::run("no"))), Err(Error::run("no")));
-        assert!(run(|| panic!("as expected")).unwrap_err().to_string().contains("panicked"));
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted: Vec<f64> =
+            self.0.iter().map(|sample| milliseconds(sample.latency)).collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted
     }
 }
+
+fn milliseconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e6
+}
+
+/// The nearest rank: the least of `count` sorted values that at least this share of them does not exceed.
+fn rank(share: f64, count: usize) -> usize {
+    ((share * count as f64).ceil() as usize).clamp(1, count) - 1
+}
+
+#[cfg(test)]
+#[path = "tests/issuer.rs"]
+mod issuer_tests;
+
+#[cfg(test)]
+#[path = "tests/samples.rs"]
+mod samples_tests;

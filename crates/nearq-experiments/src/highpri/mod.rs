@@ -16,23 +16,18 @@ mod conclusions;
 mod contestant;
 mod crowd;
 mod issuer;
-mod limits;
-mod others;
-mod ours;
 pub(crate) mod privilege;
 mod render;
-mod samples;
-mod steal;
 
 pub use conclusions::Ratio;
 pub(crate) use crowd::CROWD_WORK;
-pub(crate) use limits::room;
-pub use samples::{Figures, Sample, Samples, TOP};
-pub use steal::StealClock;
+pub(crate) use crowd::room;
+pub use issuer::{Figures, Sample, Samples, TOP};
+pub use privilege::StealClock;
 
 use crate::harness::options::{milliseconds, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Run, simulate};
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine};
 use clap::Args;
 use contestant::{Contestant, Privilege};
 use crowd::Crowd;
@@ -179,7 +174,7 @@ impl Experiment for HighpriOptions {
             "duration_s": task.plan.duration.as_secs_f64(),
             "crowd_cpu": task.plan.cpu,
             "issuer_cpu": task.plan.issuer_cpu,
-            "slice_us": ours::SLICE.as_secs_f64() * 1e6,
+            "slice_us": contestant::SLICE.as_secs_f64() * 1e6,
             "crowd_work_us": facts.model().map(|_| CROWD_WORK.as_secs_f64() * 1e6),
             "crowd_wake_ups_per_second": facts.found.wake_ups,
             "remarks": facts.found.remarks,
@@ -196,11 +191,6 @@ impl Experiment for HighpriOptions {
     }
 }
 
-/// Runs the experiment.
-pub fn highpri(options: &HighpriOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
-}
-
 /// The scenario's name in the results.
 fn scenario(threads: usize) -> String {
     format!("beside {threads} {}", if threads == 1 { "thread" } else { "threads" })
@@ -208,9 +198,9 @@ fn scenario(threads: usize) -> String {
 
 /// On this machine: the crowd is there once, for all rows.
 fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
-    let mut contestants = ours::contestants::<Linux>();
-    contestants.extend(ours::refused());
-    contestants.extend(others::contestants());
+    let mut contestants = contestant::ours::<Linux>();
+    contestants.extend(contestant::refused());
+    contestants.extend(contestant::others());
     let mut remarks = Vec::new();
     for (need, attempt, remedy) in [
         (
@@ -238,7 +228,7 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
                 .into(),
         );
     }
-    if let Some((room, limit)) = limits::room()
+    if let Some((room, limit)) = crowd::room()
         && task.threads > room
     {
         return Err(Error::input(format!(
@@ -263,7 +253,7 @@ fn in_autogroups() -> bool {
 /// On a simulated machine: a fresh one, with a crowd of its own, for each row and run.
 fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let (machine, limit) = (run.machine, SIMULATED_LIMIT + task.plan.duration);
-    let all = measure(run, ours::contestants::<Sim>(), task, |contestant, number| {
+    let all = measure(run, contestant::ours::<Sim>(), task, |contestant, number| {
         let (contestant, plan, threads) = (Rc::clone(contestant), task.plan.clone(), task.threads);
         let ended = simulate(machine, number as u64, limit, move || {
             let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;

@@ -1,66 +1,44 @@
-//! What the experiment does to its own threads on Linux: favours the one that queues, takes the privilege to be favoured
-//! from it, and makes one a real-time thread.
-//!
-//! A thread's privileges are its own, and the threads that it starts inherit them. So a row without the privilege is a row
-//! whose issuer has given it up before the runtime starts its first thread; the rest of the process keeps it.
+//! What the kernel tells and allows: favoured threads, and the time that the host takes.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::fs::File;
 use std::io;
 use std::mem::size_of;
+use std::os::unix::fs::FileExt as _;
 
-/// The number of the privilege to be favoured, `CAP_SYS_NICE`.
-const SYS_NICE: u32 = 23;
-/// The version of the kernel's interface that has two words of capabilities.
-const VERSION_3: u32 = 0x2008_0522;
-
-/// The kernel's `struct __user_cap_header_struct`; thread zero is the caller.
-#[repr(C)]
-struct Header {
-    version: u32,
-    thread: i32,
-}
-
-/// The kernel's `struct __user_cap_data_struct`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Capabilities {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
+// What the experiment does to its own threads on Linux: favours the one that queues, takes the privilege to be favoured
+// from it, and makes one a real-time thread.
+//
+// A thread's privileges are its own, and the threads that it starts inherit them. So a row without the privilege is a row
+// whose issuer has given it up before the runtime starts its first thread; the rest of the process keeps it.
 
 fn check(returned: libc::c_long) -> io::Result<()> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The soft limit on nice values as it was, put back when this is dropped.
+/// The limit on nice values as it was, put back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct NiceLimit(libc::rlimit);
+pub(crate) struct NiceLimit(Rlimit);
 
 impl Drop for NiceLimit {
     fn drop(&mut self) {
-        // SAFETY: a live rlimit that the kernel reads. The limit was in effect before: it is not above the hard one.
-        unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const self.0) };
+        // It was in effect before: it is not above the hard one.
+        let _ = setrlimit(Resource::Nice, self.0);
     }
 }
 
 /// Takes the privilege to be favoured from the caller and from the threads that it starts from now on: `CAP_SYS_NICE` for good, and
 /// for as long as the returned value lives what `RLIMIT_NICE` allows everybody in the process.
 pub(crate) fn give_up() -> io::Result<NiceLimit> {
-    let mut header = Header { version: VERSION_3, thread: 0 };
-    let mut words = [Capabilities::default(); 2];
-    // SAFETY: a header and, as its version says, two words that the kernel writes; both live through the call.
-    check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, words.as_mut_ptr()) })?;
-    words[0].effective &= !(1 << SYS_NICE);
-    words[0].permitted &= !(1 << SYS_NICE);
-    // SAFETY: as above, and they are only read. The call is about the calling thread alone.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, words.as_ptr()) })?;
-
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a live rlimit that the kernel writes.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NICE, &raw mut limit) }.into())?;
-    let lower = libc::rlimit { rlim_cur: 0, ..limit };
-    // SAFETY: a live rlimit that the kernel reads. Lowering the soft limit needs no privilege.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const lower) }.into())?;
+    let mut sets = capabilities(None)?;
+    sets.effective.remove(CapabilitySet::SYS_NICE);
+    sets.permitted.remove(CapabilitySet::SYS_NICE);
+    // About the calling thread alone.
+    set_capabilities(None, sets)?;
+    let limit = getrlimit(Resource::Nice);
+    // Lowering the soft limit needs no privilege.
+    setrlimit(Resource::Nice, Rlimit { current: Some(0), ..limit })?;
     Ok(NiceLimit(limit))
 }
 
@@ -105,47 +83,66 @@ pub(crate) fn may(attempt: fn() -> io::Result<()>) -> io::Result<()> {
 /// The most favoured nice value.
 pub(crate) const MOST_FAVOURED: i32 = -20;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nearq_platform::{Linux, Platform as _};
-    use std::thread;
+// How much time the host took from one CPU: the eighth number of its line in `/proc/stat`.
+//
+// It counts in hundredths of a second. A sample is marked when the count grew between a look before it and one after it:
+// the host took time then, though a part of that hundredth may have been taken before.
 
-    fn nice() -> i32 {
-        Linux::nice(Linux::current_thread()).unwrap()
+/// Room for the lines of some CPUs; a longer file is read on.
+const FIRST_BYTES: usize = 4096;
+
+/// Looks at one CPU's stolen time.
+#[derive(Debug)]
+pub struct StealClock {
+    file: Option<File>,
+    line: String,
+    buffer: Vec<u8>,
+}
+
+impl StealClock {
+    /// For that CPU. Where `/proc` is not there, nothing is ever stolen.
+    pub(crate) fn of(cpu: usize) -> Self {
+        Self {
+            file: File::open("/proc/stat").ok(),
+            line: format!("cpu{cpu} "),
+            buffer: vec![0; FIRST_BYTES],
+        }
     }
 
-    #[test]
-    fn what_is_given_up_is_given_up_for_the_thread_and_its_children_alone() {
-        thread::spawn(|| {
-            let may = favour(-5).is_ok();
-            let before = nice();
-            let limit = give_up().unwrap();
-            assert!(favour(-6).is_err(), "the privilege is gone");
-            thread::spawn(|| assert!(favour(-7).is_err(), "and not inherited")).join().unwrap();
-            assert_eq!(nice(), before);
-            drop(limit);
-            if may {
-                assert_eq!(before, -5);
+    /// Hundredths of a second so far.
+    pub(crate) fn read(&mut self) -> u64 {
+        let Some(file) = &self.file else { return 0 };
+        loop {
+            let Ok(length) = file.read_at(&mut self.buffer, 0) else { return 0 };
+            // The CPUs' lines come first; what follows is cut off, and so may their last one be.
+            let whole = length < self.buffer.len();
+            let text = String::from_utf8_lossy(&self.buffer[..length]);
+            if let Some(steal) = steal_of(&text, &self.line, whole) {
+                return steal;
             }
-        })
-        .join()
-        .unwrap();
-        // Another thread still may, where the process could before.
-        let may = |nice: i32| thread::spawn(move || favour(nice).is_ok()).join().unwrap();
-        assert_eq!(may(-3), may(-4));
-    }
-
-    #[test]
-    fn a_favour_for_one_alone_is_not_inherited() {
-        thread::spawn(|| {
-            if favour_alone().is_err() {
-                return;
+            if whole {
+                return 0;
             }
-            assert_eq!(nice(), MOST_FAVOURED);
-            assert_eq!(thread::spawn(nice).join().unwrap(), 0);
-        })
-        .join()
-        .unwrap();
+            let longer = self.buffer.len() * 2;
+            self.buffer.resize(longer, 0);
+        }
     }
 }
+
+/// The stolen time of the CPU whose line begins so; none if there is no such line, or not all of it.
+fn steal_of(text: &str, line: &str, whole: bool) -> Option<u64> {
+    // user nice system idle iowait irq softirq steal
+    const STEAL: usize = 7;
+    let mut lines = text.split_inclusive('\n');
+    let found = lines
+        .find_map(|found| found.strip_prefix(line).filter(|rest| whole || rest.ends_with('\n')))?;
+    found.split_whitespace().nth(STEAL)?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "tests/privilege.rs"]
+mod privilege_tests;
+
+#[cfg(test)]
+#[path = "tests/steal.rs"]
+mod steal_tests;

@@ -1,6 +1,7 @@
 //! The experiment as a whole: a short run here, and simulated ones.
 
 use super::*;
+use crate::Progress;
 use nearq_report::Environment;
 use nearq_report::metric::Metric;
 use serde_json::Value;
@@ -11,7 +12,7 @@ fn short(machine: &str, threads: usize, milliseconds: u64) -> Report {
     let duration = Some(Duration::from_millis(milliseconds));
     let common = Common { machine: machine.into(), runs: Some(1), duration, ..Common::default() };
     let options = HighpriOptions { common, threads: Some(threads), interval: None };
-    highpri(&options, &Progress::hidden()).unwrap()
+    harness::run(&options, &Progress::hidden()).unwrap()
 }
 
 fn figure(report: &Report, row: &str, metric: Metric) -> f64 {
@@ -96,7 +97,7 @@ fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = HighpriOptions { common, ..HighpriOptions::default() };
     let task = options.plan(&Machine::here().unwrap()).unwrap();
-    let all = [ours::contestants::<Linux>(), ours::refused(), others::contestants()].concat();
+    let all = [contestant::ours::<Linux>(), contestant::refused(), contestant::others()].concat();
     let rows = all.len() * task.runs;
     // A thread begins and ends in a tenth of a millisecond. On the crowded CPU that of a row waits for a turn of all the others.
     let total = rows as f64 * (task.plan.duration.as_secs_f64() + 0.5) + task.threads as f64 * 2e-4;
@@ -142,7 +143,7 @@ fn the_issuer_has_a_core_of_its_own_where_there_is_one() {
 #[test]
 fn what_cannot_be_done_is_refused_by_option_and_value() {
     let refused = |options: HighpriOptions| {
-        let error = highpri(&options, &Progress::hidden()).unwrap_err();
+        let error = harness::run(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
         error.to_string()
     };

@@ -1,11 +1,13 @@
-//! From accounts to numbers: what a run says of a row, and of one row beside another.
+//! From accounts to figures, what the document published, and the goals.
 
 use super::Ran;
-use super::account::Told;
 use super::plan::{GRACE, Plan, Row, Scenario};
-use super::published;
+use super::task::Told;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row as Figure, find};
+use serde::Serialize;
+
+// From accounts to numbers: what a run says of a row, and of one row beside another.
 
 /// Nanoseconds as seconds.
 pub(super) fn seconds(nanoseconds: u64) -> f64 {
@@ -107,10 +109,8 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
             }
         }
         for row in [Row::Without, Row::Homes, Row::Scheduler] {
-            let line = published::line(row, plan.tasks).filter(|_| publish);
-            for (metric, (mean, _)) in
-                published::COLUMNS.into_iter().zip(line.into_iter().flatten())
-            {
+            let line = line(row, plan.tasks).filter(|_| publish);
+            for (metric, (mean, _)) in COLUMNS.into_iter().zip(line.into_iter().flatten()) {
                 collector.publish(&scenario, row.name(), metric, mean);
             }
         }
@@ -121,3 +121,130 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
 pub(super) fn mean_of(rows: &[Figure], scenario: &str, row: Row, metric: Metric) -> Option<f64> {
     find(rows, scenario, row.name(), metric).map(|found| found.summary.mean)
 }
+
+// The goals that homes have, and whether this run reached them.
+
+/// A goal, and what was reached.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Goal {
+    /// The scenario that it is about.
+    pub scenario: String,
+    /// The row.
+    pub row: &'static str,
+    /// What is compared.
+    pub what: &'static str,
+    /// The figure, a mean over the runs.
+    pub reached: f64,
+    /// What it shall be at least, or at most.
+    pub goal: f64,
+    /// Whether it shall be at most that.
+    pub at_most: bool,
+    /// The unit, for people: nothing for a ratio.
+    pub unit: &'static str,
+    /// Whether the goal is reached.
+    pub met: bool,
+}
+
+/// The least share of the gap to the oracle, in percent.
+const GAP: f64 = 70.0;
+/// The least share of the CPU time at home after a disturbance, in percent.
+const AT_HOME: f64 = 95.0;
+/// The most crossings of a task for each time that it left its home: there and back, and as much again.
+const CROSSINGS: f64 = 4.0;
+/// The least ratio of CPU time while a home is overloaded to that without homes.
+const WORK_CONSERVED: f64 = 0.99;
+
+/// Compares means with the goals; goals whose figures are missing are left out.
+/// `as_published` says whether numa_test was run as in the document, on its machine.
+pub(super) fn judge(rows: &[Figure], plans: &[Plan], as_published: bool) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for plan in plans {
+        let scenario = plan.title();
+        for row in [Row::Homes, Row::Dynamic, Row::Scheduler] {
+            let mut goal = |what, metric: Metric, goal: Option<f64>, unit| {
+                let at_most = metric == metric::CROSSINGS_EACH;
+                let reached = mean_of(rows, &scenario, row, metric);
+                if let Some((reached, goal)) = reached.zip(goal) {
+                    let met = if at_most { reached <= goal } else { reached >= goal };
+                    let (scenario, row) = (scenario.clone(), row.name());
+                    goals.push(Goal { scenario, row, what, reached, goal, at_most, unit, met });
+                }
+            };
+            match plan.scenario {
+                Scenario::NumaTest if as_published => {
+                    let gain = gain(plan.tasks);
+                    goal("elapsed time gained", metric::ELAPSED_GAIN, gain, " %");
+                    goal("share of the oracle's gain", metric::GAP_CLOSED, Some(GAP), " %");
+                }
+                Scenario::NumaTest => {}
+                Scenario::Displace => {
+                    goal("CPU time at home after", metric::HOME_PERCENT, Some(AT_HOME), " %");
+                }
+                Scenario::Overload => {
+                    goal("CPU time at home after", metric::HOME_PERCENT, Some(AT_HOME), " %");
+                    let ratio = Some(WORK_CONSERVED);
+                    goal("CPU-seconds meanwhile, to without", metric::CPU_RATIO, ratio, "");
+                }
+            }
+            if row == Row::Scheduler && plan.scenario != Scenario::NumaTest {
+                goal("crossings each time", metric::CROSSINGS_EACH, Some(CROSSINGS), "");
+            }
+        }
+    }
+    goals
+}
+
+// What the document of 2003 published: numa_test on a TX7 with 8 CPUs and 4 nodes, under the kernel's own scheduler and the
+// node affine one, means and deviations of ten measurements.
+
+/// Where the figures are from, for a table.
+pub(super) const SOURCE: &str = "E. Focht, \"node affine NUMA scheduler extension\", 18 July 2003, Linux 2.6.0-test1, NEC TX7 with 8 Itanium 2 and 4 nodes";
+
+/// The machine that they are about.
+pub(super) const MACHINE: &str = "tx7-itanium2";
+
+/// The four columns.
+pub(super) const COLUMNS: [Metric; 4] =
+    [metric::AVERAGE_USER, metric::ELAPSED, metric::USER, metric::SYSTEM];
+
+/// Mean and deviation of each column.
+type Line = [(f64, f64); 4];
+
+const KERNEL: [(usize, Line); 4] = [
+    (4, [(52.67, 3.51), (61.30, 8.04), (210.70, 14.05), (0.16, 0.02)]),
+    (8, [(50.29, 1.85), (55.19, 6.36), (402.38, 14.78), (0.34, 0.02)]),
+    (16, [(53.27, 2.30), (115.30, 5.40), (852.40, 36.75), (0.62, 0.02)]),
+    (32, [(51.92, 1.13), (215.98, 5.95), (1661.66, 36.08), (1.21, 0.04)]),
+];
+
+const NODE_AFFINE: [(usize, Line); 4] = [
+    (4, [(50.13, 2.09), (56.72, 8.46), (200.55, 8.34), (0.15, 0.01)]),
+    (8, [(49.78, 1.29), (54.43, 4.90), (398.26, 10.31), (0.34, 0.02)]),
+    (16, [(50.37, 0.96), (110.79, 8.46), (806.01, 15.33), (0.63, 0.03)]),
+    (32, [(51.10, 0.51), (210.18, 3.27), (1635.40, 16.16), (1.23, 0.04)]),
+];
+
+/// The document's line for a row and a number of tasks.
+pub(super) fn line(row: Row, tasks: usize) -> Option<Line> {
+    let lines = match row {
+        Row::Without => &KERNEL,
+        Row::Homes | Row::Scheduler => &NODE_AFFINE,
+        Row::Dynamic | Row::Oracle => return None,
+    };
+    lines.iter().find(|(of, _)| *of == tasks).map(|(_, line)| *line)
+}
+
+/// By how many percent the document's elapsed time became shorter, to a tenth.
+pub(super) fn gain(tasks: usize) -> Option<f64> {
+    let [before, after] = [Row::Without, Row::Homes].map(|row| line(row, tasks));
+    let percent = (1.0 - after?[1].0 / before?[1].0) * 100.0;
+    Some((percent * 10.0).round() / 10.0)
+}
+
+#[cfg(test)]
+#[path = "tests/goals.rs"]
+mod goals_tests;
+
+#[cfg(test)]
+#[path = "tests/published.rs"]
+mod published_tests;

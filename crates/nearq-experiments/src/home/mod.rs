@@ -13,36 +13,29 @@
 //!
 //! A task keeps its own account (`account`): it looks at its node and its clocks every 20,000 updates.
 
-mod account;
 mod figures;
-mod goals;
-mod placing;
 mod plan;
-mod published;
 mod real;
 pub(crate) mod render;
 mod scheduler;
 mod simulated;
-mod storm;
 mod task;
-mod watch;
 
-pub use goals::Goal;
+pub use figures::Goal;
 pub use real::Child;
 
 use crate::harness::options::{all_within, means_something, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Run};
-use crate::{Error, Machine, Progress};
-use account::Told;
+use crate::{Error, Machine};
 use clap::Args;
 use nearq_home::Nodes;
 use nearq_processes::proc::available_memory;
-use nearq_report::Report;
 use plan::{Plan, Row, Scenario, Size};
 use scheduler::Scheduler;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+use task::Told;
 
 /// What `home` can be told.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -137,7 +130,7 @@ impl Job {
 
     /// Whether numa_test is run as in the document, on its machine.
     fn is_published(&self, machine: &Machine) -> bool {
-        machine.name() == published::MACHINE && self.size.is_published()
+        machine.name() == figures::MACHINE && self.size.is_published()
     }
 }
 
@@ -268,7 +261,7 @@ impl Experiment for HomeOptions {
         if facts.too_small.is_some() || job.size.nodes.is_single() {
             return Vec::new();
         }
-        goals::judge(&facts.rows, &job.plans, job.is_published(facts.machine))
+        figures::judge(&facts.rows, &job.plans, job.is_published(facts.machine))
     }
 
     fn parameters(facts: &Facts<'_>) -> Value {
@@ -299,15 +292,6 @@ impl Experiment for HomeOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
-
-    fn picture(_: &Facts<'_>, report: &Report) -> String {
-        render::picture(report)
-    }
-}
-
-/// Runs the experiment.
-pub fn home(options: &HomeOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
 }
 
 /// What the kernel said where it refused to place memory.

@@ -1,9 +1,12 @@
-//! What is run: the three scenarios as numbers, the same for the real machine and simulated ones.
+//! What is run: scenarios, sizes, disturbances, and where each task starts.
 
 use super::task::{ELEMENT, Until};
 use crate::{Error, Machine};
-use nearq_home::Nodes;
+use nearq_home::{Load, Nodes, pick};
+use nearq_topology::CpuSet;
 use std::time::Duration;
+
+// What is run: the three scenarios as numbers, the same for the real machine and simulated ones.
 
 /// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,3 +292,50 @@ impl Plan {
         Some(until(&self.until[task])) == last
     }
 }
+
+// Where the tasks of a run start, by row: the masks and memory nodes that they are given.
+
+/// A task's place at its start.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Start {
+    /// The index of its home, if it has one.
+    pub(super) home: Option<usize>,
+    /// Where it may run from the start; anywhere if not told.
+    pub(super) cpus: Option<CpuSet>,
+    /// Where it may run once its memory is touched, if that is not the same.
+    pub(super) then: Option<CpuSet>,
+    /// The index of the node that its memory is to come from; where it runs if not told.
+    pub(super) memory: Option<usize>,
+}
+
+/// Places for all tasks of a run.
+pub(super) fn starts(plan: &Plan, row: Row, nodes: &Nodes) -> Vec<Start> {
+    let mut loads = vec![Load::default(); nodes.len()];
+    let on = |node: usize| nodes.get(node).cpus.clone();
+    let of_task = |task: usize| match row {
+        Row::Without | Row::Scheduler => Start {
+            home: None,
+            cpus: plan.start_on.map(on),
+            then: plan.start_on.map(|_| nodes.cpus()),
+            memory: None,
+        },
+        Row::Homes | Row::Dynamic => {
+            let home = plan.start_on.unwrap_or_else(|| pick(nodes, &loads, None));
+            loads[home].homes += 1000;
+            Start { home: Some(home), cpus: Some(on(home)), then: None, memory: Some(home) }
+        }
+        Row::Oracle => {
+            // Round the nodes, and on each round its CPUs.
+            let node = task % nodes.len();
+            let cpus = &nodes.get(node).cpus;
+            let cpu = cpus.iter().nth(task / nodes.len() % cpus.len());
+            let cpus = cpu.map(CpuSet::single);
+            Start { home: None, cpus, then: None, memory: Some(node) }
+        }
+    };
+    (0..plan.tasks).map(of_task).collect()
+}
+
+#[cfg(test)]
+#[path = "tests/placing.rs"]
+mod placing_tests;

@@ -1,11 +1,11 @@
 //! The tables and the picture of `home`.
 
-use super::account::Told;
 use super::figures::seconds;
 use super::plan::{GRACE, Plan, Row, Scenario};
 use super::scheduler::Scheduler;
 use super::task::ELEMENT;
-use super::{Facts, Ran, published, refused};
+use super::task::Told;
+use super::{Facts, Ran, figures, refused};
 use crate::harness::table::{self, Column, counted, mean, or_none, reached};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
@@ -110,7 +110,7 @@ fn numa_test(facts: &Facts<'_>) -> Table {
     let title =
         "numa_test, seconds: means of the runs, deviations in brackets; gains by elapsed time";
     let with_deviation = |of: Summary| format!("{:.2}({:.2})", of.mean, of.deviation);
-    let [user, elapsed, total, system] = published::COLUMNS;
+    let [user, elapsed, total, system] = figures::COLUMNS;
     let columns: [Column; 8] = [
         ("AverageUserTime", user, with_deviation),
         ("ElapsedTime", elapsed, with_deviation),
@@ -127,11 +127,11 @@ fn numa_test(facts: &Facts<'_>) -> Table {
         for row in facts.plan.rows(plan) {
             let first = format!("{:>4}  {}", plan.tasks, row.name());
             table.row(facts.cells(first, &plan.title(), row.name(), &columns));
-            if let Some(line) = published::line(*row, plan.tasks).filter(|_| publish) {
+            if let Some(line) = figures::line(*row, plan.tasks).filter(|_| publish) {
                 let name = if *row == Row::Without { "kernel's own" } else { "node affine" };
                 let mut cells = vec![format!("      document, {name}")];
                 cells.extend(line.map(|(mean, deviation)| format!("{mean:.2}({deviation:.2})")));
-                let gain = published::gain(plan.tasks).filter(|_| *row != Row::Without);
+                let gain = figures::gain(plan.tasks).filter(|_| *row != Row::Without);
                 cells.extend(["-".into(), "-".into()]);
                 cells.push(or_none(gain, |gain| format!("{gain:.1}")));
                 table.row(cells);
@@ -139,7 +139,7 @@ fn numa_test(facts: &Facts<'_>) -> Table {
         }
     }
     if publish {
-        table.remark(format!("document: {}.", published::SOURCE));
+        table.remark(format!("document: {}.", figures::SOURCE));
     }
     let early = |plan: &&Plan| {
         let elapsed = facts.of(&plan.title(), Row::Without.name(), metric::ELAPSED);

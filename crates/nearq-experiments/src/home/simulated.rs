@@ -1,22 +1,22 @@
-//! A run on the simulated machine: the tasks are simulated processes, and what they do to their memory is declared.
-//!
-//! The first thread starts everything and waits for it, as the script of numa_test does: the tasks, whoever watches over them
-//! (`watch`), and what disturbs them. What the tasks tell goes into a list that nobody holds while calling the platform.
+//! Runs on a simulated machine: tasks, the storm, and the keeper of homes.
 
-use super::account::Told;
-use super::placing::{Start, starts};
-use super::plan::{Plan, Row};
+use super::Ran;
+use super::plan::{Plan, Row, Start, Storm, starts};
 use super::scheduler::under_home;
-use super::task::{ELEMENT, Memory, work};
-use super::{Ran, storm, watch};
+use super::task::{ELEMENT, Memory, Told, work};
 use crate::harness::simulate;
 use crate::{Error, Machine};
-use nearq_home::Nodes;
-use nearq_platform::{Instant, MemoryPolicy, Platform as _};
-use nearq_sim::{Process, Sim};
+use nearq_home::{Action, Evidence, Keeper, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, milli};
+use nearq_platform::{Atomic as _, AtomicInt as _, Instant, MemoryPolicy, Ordering, Platform as _};
+use nearq_sim::{AtomicU32, CpuStatistics, Process, Sim, Thread, ThreadStatistics};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+// A run on the simulated machine: the tasks are simulated processes, and what they do to their memory is declared.
+//
+// The first thread starts everything and waits for it, as the script of numa_test does: the tasks, whoever watches over them
+// (`watch`), and what disturbs them. What the tasks tell goes into a list that nobody holds while calling the platform.
 
 /// Runs a plan for a row with a seed.
 pub(super) fn run(
@@ -63,12 +63,12 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
     if row.is_kept() {
         let nodes = Nodes::clone(nodes);
         let moves = row == Row::Dynamic;
-        others.push(fork("keeper", move || watch::keep(nodes, &kept, moves))?);
+        others.push(fork("keeper", move || keep(nodes, &kept, moves))?);
     }
     if let Some(storm) = plan.storm {
         others.push(fork("hackbench", move || {
             sleep_until(origin, storm.after);
-            storm::run(storm, call);
+            hackbench(storm, call);
         })?);
     }
     if let Some(hogs) = plan.hogs {
@@ -177,7 +177,7 @@ impl Memory for Declared<'_> {
     }
 
     fn pages(&self) -> Vec<u64> {
-        watch::pages(Sim::current_thread(), self.nodes).unwrap_or_default()
+        pages(Sim::current_thread(), self.nodes).unwrap_or_default()
     }
 
     fn now(&self) -> Duration {
@@ -233,4 +233,203 @@ impl Drop for Reserved {
         // SAFETY: the mapping is the value's own, and nothing borrows it any more. The result says nothing of use.
         unsafe { libc::munmap(self.start.cast(), self.bytes.max(1)) };
     }
+}
+
+// The storm on a simulated machine: hackbench, of simulated processes.
+//
+// In each group every sender sends so many messages of 100 bytes to every receiver, in turn, each by a system call; a
+// receiver takes what there is for it and sleeps when there is nothing. What a message costs is a system call on each side and
+// the transfers of its socket's line between them; copying 100 bytes is in the system call.
+
+/// Messages that fit into a socket: `net.core.wmem_default`, 212,992 bytes, by the 768 that the kernel counts for a small one.
+const ROOM: u32 = 277;
+
+/// A socket: how many messages are in it. Who finds it full or empty waits on that number.
+struct Socket(AtomicU32);
+
+impl Socket {
+    /// Puts a message in; waits while there is no room.
+    fn send(&self) {
+        loop {
+            // Relaxed, here and below: the number is all that is shared.
+            let before = self.0.load(Ordering::Relaxed);
+            if before < ROOM {
+                break;
+            }
+            Sim::wait(&self.0, before, None);
+        }
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            Sim::wake(&raw const self.0, usize::MAX);
+        }
+    }
+
+    /// Takes all messages out, at least one: how many.
+    fn receive(&self) -> u32 {
+        loop {
+            let taken = self.0.swap(0, Ordering::Relaxed);
+            if taken >= ROOM {
+                Sim::wake(&raw const self.0, usize::MAX);
+            }
+            if taken > 0 {
+                return taken;
+            }
+            Sim::wait(&self.0, 0, None);
+        }
+    }
+}
+
+/// Runs all of it, as the process that the others are children of; a system call takes so long.
+fn hackbench(storm: Storm, call: Duration) {
+    let mut children = Vec::with_capacity(storm.processes());
+    for _ in 0..storm.groups {
+        let sockets: Arc<[Socket]> = (0..storm.pairs).map(|_| Socket(AtomicU32::new(0))).collect();
+        for receiver in 0..storm.pairs {
+            let sockets = Arc::clone(&sockets);
+            children.push(Sim::fork("receiver", move || {
+                let mut left = storm.pairs * storm.messages;
+                while left > 0 {
+                    let taken = sockets[receiver].receive();
+                    Sim::charge(call * taken);
+                    left -= taken as usize;
+                }
+            }));
+        }
+        for _ in 0..storm.pairs {
+            let sockets = Arc::clone(&sockets);
+            children.push(Sim::fork("sender", move || {
+                for _ in 0..storm.messages {
+                    for socket in &*sockets {
+                        Sim::charge(call);
+                        socket.send();
+                    }
+                }
+            }));
+        }
+    }
+    // Nothing limits the number of simulated processes, so that none is refused.
+    children.into_iter().flatten().for_each(Sim::wait_process);
+}
+
+// Who watches over the tasks of a simulated run: reads what the simulated kernel counts, asks the keeper, sets affinities.
+//
+// It is an ordinary process of the machine that sleeps from period to period, pays for its system calls, and comes late when
+// the CPUs are crowded, as on a real one.
+
+/// A task that is watched.
+struct Watched {
+    thread: Thread,
+    before: ThreadStatistics,
+    mover: Mover,
+    /// CPU time by node since the home was last considered.
+    cpu_time: Vec<Duration>,
+}
+
+/// Keeps tasks at home until all have ended; where homes move, to where the memory is.
+pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
+    let weights = Weights::default();
+    let mut keeper = Keeper::new(nodes.clone(), weights.clone());
+    let start = Sim::now();
+    let mut watched: Vec<Watched> = Vec::new();
+    for (thread, home) in tasks {
+        let Ok(before) = Sim::thread_statistics(*thread) else { continue };
+        keeper.add(thread.number(), *home);
+        let mover = Mover::new(*home, Duration::ZERO);
+        let cpu_time = vec![Duration::ZERO; nodes.len()];
+        watched.push(Watched { thread: *thread, before, mover, cpu_time });
+    }
+    let mut cpus = Sim::cpu_statistics();
+    let mut then = Sim::now();
+    let mut considered = Duration::ZERO;
+    keeper.step(then - start, &vec![NodeLoad::default(); nodes.len()], &[]);
+    while !watched.is_empty() {
+        Sim::sleep(keeper.period());
+        let mut seen = Vec::with_capacity(watched.len());
+        watched.retain_mut(|task| {
+            let now = Sim::thread_statistics(task.thread);
+            match now {
+                Ok(now) => seen.push(task.look(now, &nodes)),
+                Err(_) => keeper.remove(task.thread.number()),
+            }
+            now.is_ok()
+        });
+        let (before, now) = (std::mem::replace(&mut cpus, Sim::cpu_statistics()), Sim::now());
+        let loads = node_loads(&nodes, &before, &cpus, now - then);
+        then = now;
+        for action in keeper.step(now - start, &loads, &seen) {
+            act(&action, &keeper, &watched);
+        }
+        let interval = Duration::from_millis(weights.move_interval_ms().into());
+        if moves && now - start >= considered + interval {
+            considered = now - start;
+            for task in &mut watched {
+                task.consider(considered, &mut keeper, &weights);
+            }
+        }
+    }
+}
+
+impl Watched {
+    fn look(&mut self, now: ThreadStatistics, nodes: &Nodes) -> Seen {
+        let before = std::mem::replace(&mut self.before, now);
+        let node = nodes.of_cpu(now.cpu).unwrap_or(0);
+        let ran = now.ran.saturating_sub(before.ran);
+        let waited = now.waited.saturating_sub(before.waited);
+        self.cpu_time[node] += ran;
+        Seen { id: self.thread.number(), ran, waited, node }
+    }
+
+    /// Moves the home to where the memory is, if that is worth it.
+    fn consider(&mut self, now: Duration, keeper: &mut Keeper, weights: &Weights) {
+        let nodes = keeper.nodes().clone();
+        let Some(pages) = pages(self.thread, &nodes) else { return };
+        let nothing = vec![Duration::ZERO; nodes.len()];
+        let cpu_time = std::mem::replace(&mut self.cpu_time, nothing);
+        let evidence = Evidence { pages, cpu_time };
+        if let Verdict::Move { to, .. } = self.mover.consider(now, &evidence, &nodes, weights) {
+            keeper.add(self.thread.number(), to);
+            restrict(self.thread, &[to], &nodes);
+        }
+    }
+}
+
+/// Does what the keeper says.
+fn act(action: &Action, keeper: &Keeper, watched: &[Watched]) {
+    let (id, to) = match action {
+        Action::LetOut { id, to } => (*id, to.clone()),
+        Action::BringHome { id } => (*id, keeper.home(*id).into_iter().collect()),
+    };
+    if let Some(task) = watched.iter().find(|task| task.thread.number() == id) {
+        restrict(task.thread, &to, keeper.nodes());
+    }
+}
+
+/// A thread that has ended meanwhile needs no CPUs.
+fn restrict(thread: Thread, to: &[usize], nodes: &Nodes) {
+    let _ = Sim::set_affinity(thread, &nodes.cpus_of(to));
+}
+
+/// The pages of a thread's process, by index of node.
+pub(super) fn pages(thread: Thread, nodes: &Nodes) -> Option<Vec<u64>> {
+    let resident = Sim::process(thread).ok()?.resident;
+    let of = |node: &nearq_home::Node| resident.get(node.memory).copied().unwrap_or(0) as u64;
+    Some(nodes.iter().map(of).collect())
+}
+
+/// What the nodes' CPUs did in a period.
+fn node_loads(
+    nodes: &Nodes,
+    before: &[CpuStatistics],
+    after: &[CpuStatistics],
+    period: Duration,
+) -> Vec<NodeLoad> {
+    let of = |node: &nearq_home::Node| {
+        let (mut runnable, mut idle) = (Duration::ZERO, Duration::ZERO);
+        for cpu in &node.cpus {
+            let ran = after[cpu].ran.saturating_sub(before[cpu].ran);
+            runnable += ran + after[cpu].waited.saturating_sub(before[cpu].waited);
+            idle += period.saturating_sub(ran);
+        }
+        NodeLoad { runnable: milli(runnable, period), idle: milli(idle, period) }
+    };
+    nodes.iter().map(of).collect()
 }

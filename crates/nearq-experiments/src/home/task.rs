@@ -1,12 +1,13 @@
-//! The task of numa_test: `a[ix[i]] += b[i]` over random places, then `b[k] = a[k]`, again and again.
-//!
-//! Written anew after what is known of `randupdt` (E. Focht, 2001): one allocation of 20 bytes for each element, two arrays of
-//! doubles and one of indices; in each pass every element of `b` is added to a random element of `a`, and then `b` becomes a
-//! copy of `a`. The task looks at its clocks every 20,000 updates, and where its memory is each second.
+//! A task that walks over memory at random, and its own account of where it ran.
 
-use super::account::{Account, Told};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+// The task of numa_test: `a[ix[i]] += b[i]` over random places, then `b[k] = a[k]`, again and again.
+//
+// Written anew after what is known of `randupdt` (E. Focht, 2001): one allocation of 20 bytes for each element, two arrays of
+// doubles and one of indices; in each pass every element of `b` is added to a random element of `a`, and then `b` becomes a
+// copy of `a`. The task looks at its clocks every 20,000 updates, and where its memory is each second.
 
 /// Bytes of an element: two doubles and an index.
 pub(super) const ELEMENT: usize = 20;
@@ -86,3 +87,141 @@ pub(super) fn work(
     let (user, system) = memory.user_and_system();
     account.close(user, system, memory.pages())
 }
+
+// A task's own account of where it ran: it looks now and then at the clocks and at its node, and charges the CPU time since the
+// last look to that node.
+//
+// A task is *at home* on the node that has most of its memory, which may be moved: that is looked at when it has been touched, and each second
+// from then on. It is *displaced* from the first look that finds it elsewhere to the first one that finds it back, or its memory where it is.
+
+/// Times are charged to slots of the run of this length.
+pub(super) const SLOT: Duration = Duration::from_millis(100);
+
+/// What a task has to say in the end. Nodes are indices; times are nanoseconds, those of the clock since the run began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// The node on which it started.
+    pub(super) first: usize,
+    /// The node that had most of its memory when that was looked at last.
+    pub(super) home: usize,
+    /// CPU time by node.
+    pub(super) by_node: Vec<u64>,
+    /// Pages by node, in the end.
+    pub(super) memory: Vec<u64>,
+    /// How often it was on another node than at the look before.
+    pub(super) crossings: u64,
+    /// How long it was displaced each time, until it was back.
+    pub(super) returns: Vec<u64>,
+    /// Whether it was displaced in the end.
+    pub(super) stray: bool,
+    /// CPU time at home and away by slot of the run, since its memory was touched.
+    pub(super) slots: Vec<[u64; 2]>,
+    /// CPU time in user mode, and in the kernel where that is told apart.
+    pub(super) user: u64,
+    /// See `user`.
+    pub(super) system: Option<u64>,
+    /// Why the kernel refused the memory policy, if it did.
+    pub(super) refused: Option<String>,
+}
+
+impl Told {
+    /// All CPU time that it accounts for.
+    pub(super) fn cpu_time(&self) -> u64 {
+        self.by_node.iter().sum()
+    }
+
+    /// The node on which it had most CPU time; the first of several.
+    pub(super) fn most(&self) -> usize {
+        let most = self.by_node.iter().copied().max().unwrap_or(0);
+        self.by_node.iter().position(|time| *time == most).unwrap_or(0)
+    }
+
+    /// CPU time at home and away within a part of the run, by whole slots.
+    pub(super) fn within(&self, from: Duration, to: Duration) -> [u64; 2] {
+        let slot = |time: Duration| (time.as_nanos() / SLOT.as_nanos()) as usize;
+        let end = slot(to).min(self.slots.len());
+        let mut sum = [0; 2];
+        for [home, away] in &self.slots[slot(from).min(end)..end] {
+            sum[0] += home;
+            sum[1] += away;
+        }
+        sum
+    }
+}
+
+/// The account while the task runs.
+#[derive(Debug)]
+pub(super) struct Account {
+    told: Told,
+    node: usize,
+    cpu_time: Duration,
+    settled: bool,
+    away_since: Option<Duration>,
+}
+
+impl Account {
+    /// Of a task that has used so much CPU time and is on a node now, one of `nodes`.
+    pub(super) fn open(nodes: usize, node: usize, cpu_time: Duration) -> Self {
+        let by_node = vec![0; nodes];
+        let told = Told { first: node, home: node, by_node, ..Told::default() };
+        Account { told, node, cpu_time, settled: false, away_since: None }
+    }
+
+    /// Its memory is touched, so many pages on each node: its home is where most are, and where it was if that has as many.
+    pub(super) fn settle(&mut self, pages: &[u64]) {
+        let of_home = if self.settled { pages.get(self.told.home) } else { None };
+        let most = pages.iter().copied().max().unwrap_or(0);
+        if most > of_home.copied().unwrap_or(0)
+            && let Some(home) = pages.iter().position(|count| *count == most)
+        {
+            self.told.home = home;
+        }
+        self.settled = true;
+    }
+
+    /// A look: at the time of the run, with so much CPU time used, on a node.
+    pub(super) fn look(&mut self, now: Duration, cpu_time: Duration, node: usize) {
+        let used = cpu_time.saturating_sub(self.cpu_time).as_nanos() as u64;
+        self.cpu_time = self.cpu_time.max(cpu_time);
+        self.told.by_node[node] += used;
+        if node != self.node {
+            self.told.crossings += 1;
+            self.node = node;
+        }
+        if !self.settled {
+            return;
+        }
+        let away = node != self.told.home;
+        let slot = (now.as_nanos() / SLOT.as_nanos()) as usize;
+        if self.told.slots.len() <= slot {
+            self.told.slots.resize(slot + 1, [0; 2]);
+        }
+        self.told.slots[slot][usize::from(away)] += used;
+        match self.away_since {
+            None if away => self.away_since = Some(now),
+            Some(since) if !away => {
+                self.told.returns.push(now.saturating_sub(since).as_nanos() as u64);
+                self.away_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The end: with what the system says of its times and its memory.
+    pub(super) fn close(
+        mut self,
+        user: Duration,
+        system: Option<Duration>,
+        memory: Vec<u64>,
+    ) -> Told {
+        self.told.user = user.as_nanos() as u64;
+        self.told.system = system.map(|system| system.as_nanos() as u64);
+        self.told.memory = memory;
+        self.told.stray = self.away_since.is_some();
+        self.told
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/account.rs"]
+mod account_tests;

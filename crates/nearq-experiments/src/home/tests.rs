@@ -1,6 +1,8 @@
 //! Small runs of the whole experiment on simulated machines.
 
 use super::*;
+use crate::Progress;
+use nearq_report::Report;
 use nearq_report::metric;
 use std::path::Path;
 
@@ -16,11 +18,11 @@ fn options(machine: &str, scenario: &str) -> HomeOptions {
 }
 
 fn run(options: &HomeOptions) -> Report {
-    home(options, &Progress::hidden()).unwrap()
+    harness::run(options, &Progress::hidden()).unwrap()
 }
 
 fn refused(options: &HomeOptions) -> String {
-    let error = home(options, &Progress::hidden()).unwrap_err();
+    let error = harness::run(options, &Progress::hidden()).unwrap_err();
     assert_eq!(error.exit_status(), 2);
     error.to_string()
 }

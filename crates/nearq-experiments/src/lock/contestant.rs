@@ -3,19 +3,20 @@
 //! Every lock is used through its own interface as its users would, in code that is compiled for it alone: no virtual call
 //! stands between a thread and its lock.
 
-use super::epoll::Epoll;
-use super::file::File;
-use super::load::{Load, Plan};
-use super::pthread::Pthread;
-use super::run::measure;
-use super::sample::Sample;
-use super::torture::Torture;
-use super::tree::{Renames, Unlinks};
+use super::load::{Load, Plan, Sample, measure};
+use super::shapes::{Epoll, File, Renames, Torture, Unlinks};
 use crate::Error;
 use crate::harness::Host;
+use core::cell::UnsafeCell;
+use libc::{PTHREAD_MUTEX_INITIALIZER, pthread_mutex_t};
 use nearq_lock::{Mode, Mutex, OsqLock, Settings};
 use nearq_platform::{Linux, Platform};
 use nearq_sim::Sim;
+
+// The locks that take part, all behind one trait, and what a run of one of them is.
+//
+// Every lock is used through its own interface as its users would, in code that is compiled for it alone: no virtual call
+// stands between a thread and its lock.
 
 /// A lock for one thread at a time.
 pub trait Exclusive: Send + Sync + 'static {
@@ -27,53 +28,28 @@ pub trait Exclusive: Send + Sync + 'static {
     fn with<R>(&self, section: impl FnOnce() -> R) -> R;
 }
 
-impl<P: Platform> Exclusive for Mutex<(), P> {
-    fn free() -> Self {
-        Self::new_in(())
-    }
+/// Implements [`Exclusive`] for a lock that has a guard.
+macro_rules! exclusive {
+    ($lock:ty, $new:expr, |$of:ident| $guard:expr $(, $platform:ident)?) => {
+        impl$(<$platform: Platform>)? Exclusive for $lock {
+            fn free() -> Self {
+                $new(())
+            }
 
-    #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
-        let _guard = self.lock();
-        section()
-    }
+            #[inline]
+            fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+                let $of = self;
+                let _guard = $guard;
+                section()
+            }
+        }
+    };
 }
 
-impl<P: Platform> Exclusive for OsqLock<(), P> {
-    fn free() -> Self {
-        Self::new_in(())
-    }
-
-    #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
-        let _guard = self.lock();
-        section()
-    }
-}
-
-impl Exclusive for std::sync::Mutex<()> {
-    fn free() -> Self {
-        Self::new(())
-    }
-
-    #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
-        let _guard = self.lock().expect("no section panics");
-        section()
-    }
-}
-
-impl Exclusive for parking_lot::Mutex<()> {
-    fn free() -> Self {
-        Self::new(())
-    }
-
-    #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
-        let _guard = self.lock();
-        section()
-    }
-}
+exclusive!(Mutex<(), P>, Self::new_in, |lock| lock.lock(), P);
+exclusive!(OsqLock<(), P>, Self::new_in, |lock| lock.lock(), P);
+exclusive!(std::sync::Mutex<()>, Self::new, |lock| lock.lock().expect("no section panics"));
+exclusive!(parking_lot::Mutex<()>, Self::new, |lock| lock.lock());
 
 /// The queue lock that spins, and lets others run between two looks: without that it stands still for a time slice at each
 /// hand-over to a thread that has no CPU.
@@ -172,4 +148,41 @@ pub fn here() -> Vec<Contestant> {
 /// Everybody on a simulated machine.
 pub fn simulated() -> Vec<Contestant> {
     ours::<Sim>()
+}
+
+// The C library's mutex, of the kinds that do not look at who holds them.
+
+/// A mutex of the C library: the ordinary kind, or the one that looks for a while before it sleeps.
+///
+/// It is what the static initialiser says until it is first locked, holds no address of its own, and is not moved from then on.
+pub(super) struct Pthread<const ADAPTIVE: bool>(UnsafeCell<pthread_mutex_t>);
+
+// SAFETY: a mutex is there to be used by several threads; it is locked from no thread before it is shared, so it may go to
+// another one.
+unsafe impl<const ADAPTIVE: bool> Send for Pthread<ADAPTIVE> {}
+// SAFETY: as above.
+unsafe impl<const ADAPTIVE: bool> Sync for Pthread<ADAPTIVE> {}
+
+#[cfg(target_env = "gnu")]
+const ADAPTIVE_INITIALIZER: pthread_mutex_t = libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+/// Other C libraries have the ordinary kind alone.
+#[cfg(not(target_env = "gnu"))]
+const ADAPTIVE_INITIALIZER: pthread_mutex_t = PTHREAD_MUTEX_INITIALIZER;
+
+impl<const ADAPTIVE: bool> Exclusive for Pthread<ADAPTIVE> {
+    fn free() -> Self {
+        let initial = if ADAPTIVE { ADAPTIVE_INITIALIZER } else { PTHREAD_MUTEX_INITIALIZER };
+        Self(UnsafeCell::new(initial))
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+        // SAFETY: the mutex was initialised, is borrowed and so lives, and the cell allows the C library to change it.
+        let taken = unsafe { libc::pthread_mutex_lock(self.0.get()) };
+        assert_eq!(taken, 0, "this kind refuses nothing");
+        let result = section();
+        // SAFETY: as above; the caller holds it, since just now.
+        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+        result
+    }
 }

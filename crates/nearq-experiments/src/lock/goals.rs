@@ -1,12 +1,98 @@
-//! The goals that the mutex has, and whether this run reached them.
+//! From samples to figures, what the document published, and the goals.
 
-use super::contestant::{AUTO, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE, STD};
-use super::figures::{self, beside};
-use super::load::{Load, Place};
-use nearq_report::Row;
+use super::contestant::{AUTO, NUMA, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, STD};
+use super::load::{Load, Place, Sample, scenario};
 use nearq_report::metric::{self, Metric};
+use nearq_report::{Collector, Row, Summary, find};
 use serde::Serialize;
 use std::ops::RangeInclusive;
+
+// From samples to numbers: what a run of all contestants says of each, and of one beside the other.
+
+/// A metric, and how it is read off a sample.
+type Reading<T> = (Metric, fn(&Sample) -> T);
+
+/// What is read off a sample.
+const OF_A_SAMPLE: [Reading<Option<f64>>; 6] = [
+    (metric::ACQUISITIONS_PER_SECOND, |sample| Some(sample.per_second())),
+    (metric::FAIRNESS, Sample::fairness),
+    (metric::WAIT_P50, |sample| Some(sample.waits.quantile_us(0.5))),
+    (metric::WAIT_P99, |sample| Some(sample.waits.quantile_us(0.99))),
+    (metric::WAIT_P9999, |sample| Some(sample.waits.quantile_us(0.9999))),
+    (metric::WAIT_MAX, |sample| Some(sample.waits.longest_us())),
+];
+
+/// Adds one run of a scenario: the figures of each, and the ratios within the run.
+pub(super) fn collect(
+    collector: &mut Collector,
+    load: Load,
+    writers: usize,
+    samples: &[(&'static str, Sample)],
+) {
+    let scenario = scenario(load, writers);
+    for (row, sample) in samples {
+        for (metric, read) in OF_A_SAMPLE {
+            if let Some(value) = read(sample) {
+                collector.add(&scenario, row, metric, value);
+            }
+        }
+    }
+    let sample = |row| samples.iter().find(|(of, _)| *of == row).map(|(_, sample)| sample);
+    let mut add = |row: &str, metric, value: Option<f64>| {
+        // A run in which the other one had nothing has no ratio.
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            collector.add(&scenario, row, metric, value);
+        }
+    };
+    let rate = |row| sample(row).map(Sample::per_second);
+    for row in [AUTO, NUMA] {
+        let gain = rate(row).zip(rate(PLAIN)).map(|(of, plain)| (of / plain - 1.0) * 100.0);
+        add(row, metric::GAIN, gain);
+    }
+    let ratios: [Reading<f64>; 3] = [
+        (metric::ACQUISITIONS_RATIO, Sample::per_second),
+        (metric::WAIT_RATIO_P9999, |sample| sample.waits.quantile_us(0.9999)),
+        (metric::WAIT_RATIO_MAX, |sample| sample.waits.longest_us()),
+    ];
+    for other in [STD, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE] {
+        let Some((ours, theirs)) = sample(AUTO).zip(sample(other)) else { continue };
+        for (metric, read) in ratios {
+            add(&beside(other), metric, Some(read(ours) / read(theirs)));
+        }
+    }
+}
+
+/// The row of the ratios of ours, as it comes, to another one.
+pub(super) fn beside(other: &str) -> String {
+    format!("{AUTO} / {other}")
+}
+
+/// Puts the document's gains beside ours.
+pub(super) fn publish(collector: &mut Collector, scenarios: impl Iterator<Item = (Load, usize)>) {
+    for (load, writers) in scenarios {
+        if let Some(gain) = gain(load, writers) {
+            collector.publish(&scenario(load, writers), AUTO, metric::GAIN, gain);
+        }
+    }
+}
+
+/// The coefficient of variation over the runs, in percent.
+pub(super) fn variation(summary: &Summary) -> f64 {
+    if summary.mean == 0.0 { 0.0 } else { summary.deviation / summary.mean * 100.0 }
+}
+
+/// The runs of a number.
+pub(super) fn of(
+    rows: &[Row],
+    load: Load,
+    writers: usize,
+    row: &str,
+    metric: Metric,
+) -> Option<Summary> {
+    find(rows, &scenario(load, writers), row, metric).map(|row| row.summary)
+}
+
+// The goals that the mutex has, and whether this run reached them.
 
 /// A goal, and what was reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,7 +144,7 @@ impl Figures<'_> {
     /// The medians of a metric of a row, with their writers.
     fn medians(&self, row: &str, metric: Metric) -> impl Iterator<Item = (usize, f64)> {
         let median = move |&writers: &usize| {
-            let summary = figures::of(self.rows, self.load, writers, row, metric)?;
+            let summary = of(self.rows, self.load, writers, row, metric)?;
             Some((writers, summary.median))
         };
         self.writers.iter().filter_map(median)
@@ -179,76 +265,76 @@ pub(super) fn judge(
     goals
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::load::scenario;
-    use super::*;
-    use nearq_report::Collector;
+// What the document of 2024 published for its lock: gains over the kernel's own, in percent.
 
-    fn rows(figures: &[(&str, usize, Metric, [f64; 3])]) -> Vec<Row> {
-        let mut collector = Collector::default();
-        for (row, writers, metric, runs) in figures {
-            for run in runs {
-                collector.add(&scenario(Load::Short, *writers), row, *metric, *run);
-            }
-        }
-        collector.rows()
-    }
+/// Where the figures are from, for a table.
+pub(super) const SOURCE: &str = "\"dynamic numa-aware osq_lock\", v1 and v2, September 2024, Linux 6.6.28, gain over the kernel's own lock";
 
-    #[test]
-    fn the_worst_number_of_writers_and_the_medians_decide() {
-        let rates = metric::ACQUISITIONS_RATIO;
-        let (to_std, to_other) = (beside(STD), beside(PARKING_LOT));
-        let rows = rows(&[
-            (&to_std, 1, rates, [0.94, 0.96, 0.1]),
-            // The better one is std in two of three runs, and so by the medians; not the better one of each run.
-            (&to_std, 2, rates, [0.96, 1.1, 0.97]),
-            (&to_other, 2, rates, [1.2, 0.7, 1.3]),
-            (&to_std, 8, rates, [1.2, 1.2, 0.1]),
-            (&to_std, 128, rates, [0.1, 0.1, 0.1]),
-            (AUTO, 2, metric::FAIRNESS, [0.5, 0.5, 0.9]),
-            (AUTO, 8, metric::FAIRNESS, [0.6, 0.6, 0.6]),
-            (&to_std, 2, metric::WAIT_RATIO_MAX, [0.2, 0.2, 0.2]),
-            (&to_other, 2, metric::WAIT_RATIO_MAX, [0.7, 0.7, 0.7]),
-            (&beside(PTHREAD), 8, rates, [1.0, 1.0, 1.0]),
-        ]);
-        let scenarios = [1, 2, 8, 128].map(|writers| (Load::Short, writers));
-        let goals = judge(&rows, scenarios.into_iter(), false, Place::Spread);
-        let short: Vec<_> =
-            goals.iter().map(|goal| (goal.reached, goal.writers, goal.met)).collect();
-        assert_eq!(short.len(), 6, "{goals:?}");
-        assert_eq!(short[0], (0.94, Some(1), false));
-        assert_eq!(short[1], (0.97, Some(2), true));
-        assert!((short[2].0 - (0.97_f64 * 1.2).sqrt()).abs() < 1e-12 && short[2].2);
-        assert_eq!(short[3..], [(0.6, Some(8), true), (0.7, Some(2), false), (1.0, Some(8), true)]);
-        assert_eq!(judge(&[], scenarios.into_iter(), false, Place::Compact), []);
-    }
+/// Locktorture on two EPYC 7551, writers pinned, nine runs: writers and gain with dynamic switching.
+const TORTURE: [(usize, f64); 8] = [
+    (1, 1.48),
+    (2, 0.51),
+    (4, -10.37),
+    (8, -4.69),
+    (16, 72.39),
+    (32, 72.52),
+    (48, 80.35),
+    (64, 90.83),
+];
 
-    #[test]
-    fn gains_are_judged_where_the_document_has_some_and_losses_where_writers_are_few() {
-        let gains = [(1, 0.0), (4, -0.9), (8, -1.1), (12, -50.0), (16, 72.0), (64, 90.9)];
-        let figures = gains.map(|(writers, gain)| (AUTO, writers, metric::GAIN, [gain; 3]));
-        let rows = rows(&figures);
-        let scenarios = || gains.iter().map(|(writers, _)| (Load::Short, *writers));
-        let goals = judge(&rows, scenarios(), true, Place::Compact);
-        let short: Vec<_> =
-            goals.iter().map(|goal| (goal.writers.unwrap(), goal.goal, goal.met)).collect();
-        assert_eq!(
-            short,
-            [
-                (1, -1.0, true),
-                (4, -1.0, true),
-                (8, -1.0, false),
-                (16, 72.0, true),
-                (64, 91.0, false)
-            ]
-        );
-        assert_eq!(judge(&rows, scenarios(), true, Place::Spread), [], "shown without a goal");
-    }
+/// The machine that [`gain`] is about.
+pub(super) const MACHINE: &str = "epyc-7551-2s";
 
-    #[test]
-    fn the_geometric_mean_of_known_ratios() {
-        assert!((geometric_mean(&[2.0, 0.5, 1.0]).unwrap() - 1.0).abs() < 1e-12);
-        assert_eq!(geometric_mean(&[]), None);
+/// The published gain for a load with so many writers, on the document's EPYC machine.
+pub fn gain(load: Load, writers: usize) -> Option<f64> {
+    match load {
+        Load::Short => TORTURE.into_iter().find(|(of, _)| *of == writers).map(|(_, gain)| gain),
+        Load::Long | Load::Epoll => None,
+        Load::Dwom => fxmark(writers, [128.86, 210.41]),
+        Load::Mwrm => fxmark(writers, [60.10, 96.28]),
+        Load::Mwum => fxmark(writers, [62.81, 88.20]),
     }
 }
+
+/// Fxmark was published for 32 and 64 cores of that machine.
+fn fxmark(writers: usize, [of_32, of_64]: [f64; 2]) -> Option<f64> {
+    match writers {
+        32 => Some(of_32),
+        64 => Some(of_64),
+        _ => None,
+    }
+}
+
+/// All that the document says of a load, in a line.
+pub(super) fn remark(load: Load) -> &'static str {
+    match load {
+        Load::Short | Load::Long => {
+            "The document's other figures of locktorture, writers not told: KH-40000 +141.9 %, two EPYC 7551 +116.8 %."
+        }
+        Load::Epoll => {
+            "The document's perf bench epoll, threads not told: two EPYC 7551 ADD +307 %, WAIT +81 %; KH-40000 ADD +152 %, \
+             WAIT +56 %."
+        }
+        Load::Dwom => {
+            "The document's DWOM: two EPYC 7551 +129 % at 32 cores, +210 % at 64; KH-40000 +46 % at 24, +52 % at 32."
+        }
+        Load::Mwrm => {
+            "The document's MWRM: two EPYC 7551 +60 % at 32 cores, +96 % at 64; KH-40000 +60 % at 24, +63 % at 32."
+        }
+        Load::Mwum => {
+            "The document's MWUM: two EPYC 7551 +63 % at 32 cores, +88 % at 64; KH-40000 +31 % at 24, +38 % at 32."
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/figures.rs"]
+mod figures_tests;
+
+#[cfg(test)]
+#[path = "tests/goals.rs"]
+mod goals_tests;
+
+#[cfg(test)]
+#[path = "tests/published.rs"]
+mod published_tests;

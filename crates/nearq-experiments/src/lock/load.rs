@@ -1,9 +1,16 @@
-//! What is done with the locks, by whom and where: shapes, sections, writers, and the CPUs that they are pinned to.
+//! The loads by their names and places, one run of one of them, and what it measured.
 
+use super::{Line, load};
+use crate::harness::{Host, on_cpus};
 use crate::{Error, Machine};
-use nearq_topology::Topology;
+use hdrhistogram::Histogram;
+use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
+use nearq_topology::{CpuSet, Topology};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+// What is done with the locks, by whom and where: shapes, sections, writers, and the CPUs that they are pinned to.
 
 /// What a run does with its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,50 +203,272 @@ impl Plan {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// One run: threads pinned to their CPUs start together, take their locks again and again for a fixed time, and end.
+//
+// # Protocol
+// Each thread says that it is there (`there`), and waits until the run begins (`phase` from `WAITING` to `RUNNING`). The main
+// thread sleeps for the run's duration, ends it (`OVER`), and waits for the threads' ends. A thread looks at the phase after
+// each turn: what was over then is counted, one turn of each thread is not. The time is that between the two changes of the
+// phase, as the main thread made them, however late it woke up.
+//
+// The tallies are of the threads, each its own, until they have ended.
 
-    #[test]
-    fn compact_fills_a_cache_and_spread_goes_round_nodes_and_caches() {
-        let machine = Machine::named("numa:2 l3:2 core:2 pu:2").unwrap();
-        let topology = machine.topology();
-        let cache = |cpu: &usize| topology.llc_of(*cpu).unwrap();
-        let compact = Place::Compact.order(&machine);
-        let caches: Vec<usize> = compact.iter().map(cache).collect();
-        assert_eq!(caches, [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]);
-        let cores: std::collections::BTreeSet<_> =
-            compact[..8].iter().map(|cpu| topology.core_of(*cpu)).collect();
-        assert_eq!(cores.len(), 8, "siblings come last");
-        let spread = Place::Spread.order(&machine);
-        let caches: Vec<usize> = spread.iter().map(cache).collect();
-        assert_eq!(caches, [0, 2, 1, 3, 0, 2, 1, 3, 0, 2, 1, 3, 0, 2, 1, 3]);
-        let mut all = spread;
-        all.sort_unstable();
-        assert_eq!(all, (0..16).collect::<Vec<_>>());
+/// What threads do with locks.
+pub(super) trait Shape<P: Host>: Send + Sync + 'static {
+    /// As it is at the start, for the writers of a plan.
+    fn new(plan: &Plan) -> Self;
+
+    /// One turn of a writer, its `turn`-th from 0 on; calls `acquired` once it has all the locks of it.
+    fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce());
+
+    /// Whether all that was done is there, after so many turns of each writer. An error says what is not: two threads were
+    /// inside at once.
+    fn verify(&self, entered: &[u64]) -> Result<(), String>;
+}
+
+const WAITING: u32 = 0;
+const RUNNING: u32 = 1;
+const OVER: u32 = 2;
+
+struct Shared<P: Host, S> {
+    shape: S,
+    there: Line<P::AtomicU32>,
+    phase: Line<P::AtomicU32>,
+    tallies: Vec<Mutex<Option<Tally>>>,
+}
+
+impl<P: Host, S: Shape<P>> Shared<P, S> {
+    fn work(&self, writer: usize, outside: u64) {
+        let mut tally = Tally { entered: 0, counted: 0, waits: Waits::new::<P>() };
+        // Relaxed here and below: what threads share they share under the locks that are measured.
+        self.there.0.fetch_add(1, Ordering::Relaxed);
+        P::wake(&raw const self.there.0, 1);
+        while self.phase.0.load(Ordering::Relaxed) == WAITING {
+            P::wait(&self.phase.0, WAITING, None);
+        }
+        loop {
+            let before = P::ticks();
+            let mut after = before;
+            self.shape.step(writer, tally.entered, || after = P::ticks());
+            tally.entered += 1;
+            tally.waits.note::<P>(after.saturating_sub(before));
+            if outside > 0 {
+                P::compute(outside);
+            }
+            if self.phase.0.load(Ordering::Relaxed) == OVER {
+                break;
+            }
+            tally.counted = tally.entered;
+        }
+        *self.tallies[writer].lock().expect("nobody panics while holding it") = Some(tally);
     }
 
-    #[test]
-    fn the_document_s_machine_is_filled_in_the_order_of_its_cpus() {
-        let machine = Machine::named("epyc-7551-2s").unwrap();
-        let compact = Place::Compact.order(&machine);
-        assert_eq!(compact[..64], (0..64).collect::<Vec<_>>());
+    /// Waits until so many threads are there.
+    fn await_all(&self, threads: u32) {
+        loop {
+            let there = self.there.0.load(Ordering::Relaxed);
+            if there == threads {
+                return;
+            }
+            P::wait(&self.there.0, there, None);
+        }
     }
 
-    #[test]
-    fn shapes_and_sections_are_loads() {
-        let of = |shape, section, quick| loads(shape, section, quick);
-        assert_eq!(of(None, None, false), Ok(vec![Load::Short, Load::Long]));
-        assert_eq!(of(None, None, true), Ok(vec![Load::Short]));
-        assert_eq!(of(Some("torture"), Some("long"), true), Ok(vec![Load::Long]));
-        assert_eq!(of(Some("shared-dir"), None, true), Ok(vec![Load::Mwrm, Load::Mwum]));
-        let refused = |shape, section| of(shape, section, false).unwrap_err().to_string();
-        assert_eq!(
-            refused(Some("tree"), None),
-            "--shape \"tree\": give torture, epoll, shared-file or shared-dir"
-        );
-        assert_eq!(refused(None, Some("tiny")), "--section \"tiny\": give short, long or both");
-        assert!(refused(Some("epoll"), Some("long")).contains("--shape epoll has no sections"));
-        assert!(Place::named(Some("x")).unwrap_err().to_string().contains("compact or spread"));
+    fn enter(&self, phase: u32) {
+        self.phase.0.store(phase, Ordering::Relaxed);
+        P::wake(&raw const self.phase.0, usize::MAX);
     }
 }
+
+/// Runs the plan once with fresh locks.
+pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error> {
+    let shared = Arc::new(Shared::<P, S> {
+        shape: S::new(plan),
+        there: Line(P::AtomicU32::new(0)),
+        phase: Line(P::AtomicU32::new(WAITING)),
+        tallies: (0..plan.writers).map(|_| Mutex::new(None)).collect(),
+    });
+    let mut threads = Vec::with_capacity(plan.writers);
+    for writer in 0..plan.writers {
+        let (of_thread, outside) = (Arc::clone(&shared), plan.outside);
+        let spec = on_cpus(
+            format!("writer/{writer}"),
+            CpuSet::single(plan.cpus[writer % plan.cpus.len()]),
+        );
+        match P::spawn(spec, move || of_thread.work(writer, outside)) {
+            Ok(thread) => threads.push(thread),
+            Err(refused) => {
+                shared.enter(OVER);
+                threads.into_iter().for_each(P::join);
+                return Err(Error::input(format!(
+                    "--writers {}: {writer} threads could be started, no more: {refused}; give {writer} at most, or raise \
+                     the limit",
+                    plan.writers
+                )));
+            }
+        }
+    }
+    shared.await_all(plan.writers as u32);
+    let start = P::now();
+    shared.enter(RUNNING);
+    P::sleep(plan.duration);
+    shared.enter(OVER);
+    let elapsed: Duration = P::now() - start;
+    threads.into_iter().for_each(P::join);
+
+    let tallies: Option<Vec<Tally>> =
+        shared.tallies.iter().map(|tally| tally.lock().ok()?.take()).collect();
+    let tallies = tallies.ok_or_else(|| Error::run("a writer ended without its tally"))?;
+    let entered: Vec<u64> = tallies.iter().map(|tally| tally.entered).collect();
+    shared.shape.verify(&entered).map_err(|wrong| {
+        let load = load::described(plan.load, plan.writers);
+        Error::run(format!("{load}: the lock did not exclude: {wrong}"))
+    })?;
+    Ok(Sample::of::<P>(&tallies, elapsed))
+}
+
+// What one run of one lock gave: who took it how often, and how long they waited.
+
+/// Waits from here on are all kept, whatever is sampled.
+pub const LONG: Duration = Duration::from_micros(20);
+/// The longest wait that has a place of its own in the distribution.
+const LONGEST: Duration = Duration::from_hours(1);
+/// Significant digits of the distribution.
+const DIGITS: u8 = 2;
+
+/// How long threads waited: from before they asked for the lock until they had it.
+#[derive(Clone, Debug)]
+pub struct Waits {
+    nanoseconds: Histogram<u64>,
+    longest: u64,
+    tick_ns: f64,
+    /// [`LONG`], in ticks.
+    long: u64,
+    seen: u64,
+}
+
+impl Waits {
+    pub(super) fn new<P: Host>() -> Self {
+        let tick_ns = P::tick_ns();
+        let most = LONGEST.as_nanos() as u64;
+        Self {
+            nanoseconds: Histogram::new_with_bounds(1, most, DIGITS)
+                .expect("the bounds are constants"),
+            longest: 0,
+            tick_ns,
+            long: (LONG.as_nanos() as f64 / tick_ns) as u64,
+            seen: 0,
+        }
+    }
+
+    /// Notes a wait: each that is long, and of the others one in [`Host::EVERY`], with that weight.
+    #[inline]
+    pub(super) fn note<P: Host>(&mut self, ticks: u64) {
+        self.seen += 1;
+        if ticks >= self.long {
+            self.keep(ticks, 1);
+        } else if self.seen.is_multiple_of(P::EVERY) {
+            self.keep(ticks, P::EVERY);
+        }
+    }
+
+    fn keep(&mut self, ticks: u64, weight: u64) {
+        let nanoseconds = ((ticks as f64 * self.tick_ns) as u64).max(1);
+        self.longest = self.longest.max(nanoseconds);
+        self.nanoseconds.saturating_record_n(nanoseconds, weight);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.longest = self.longest.max(other.longest);
+        self.seen += other.seen;
+        self.nanoseconds.add(&other.nanoseconds).expect("both have the same bounds");
+    }
+
+    /// The wait that a share of all did not exceed, in microseconds.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        self.nanoseconds.value_at_quantile(share).min(self.longest) as f64 / 1000.0
+    }
+
+    /// The longest one, in microseconds.
+    pub fn longest_us(&self) -> f64 {
+        self.longest as f64 / 1000.0
+    }
+}
+
+/// What one thread did.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    /// How often it had the lock.
+    pub(super) entered: u64,
+    /// Of them, those that were over before the run was.
+    pub(super) counted: u64,
+    pub(super) waits: Waits,
+}
+
+/// What all of them did.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// How often each thread had the lock within the run.
+    pub acquisitions: Vec<u64>,
+    /// How long the run lasted.
+    pub elapsed: Duration,
+    /// The waits of all threads.
+    pub waits: Waits,
+}
+
+impl Sample {
+    pub(super) fn of<P: Host>(tallies: &[Tally], elapsed: Duration) -> Self {
+        let mut waits = Waits::new::<P>();
+        for tally in tallies {
+            waits.add(&tally.waits);
+        }
+        Self { acquisitions: tallies.iter().map(|tally| tally.counted).collect(), elapsed, waits }
+    }
+
+    /// Acquisitions of all threads in a second.
+    pub fn per_second(&self) -> f64 {
+        self.acquisitions.iter().sum::<u64>() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// See [`fairness`].
+    pub fn fairness(&self) -> Option<f64> {
+        fairness(&self.acquisitions)
+    }
+}
+
+/// How many nanoseconds one reading takes, for the report: the least of several means, as whoever else is on the machine makes it
+/// longer and never shorter.
+pub(super) fn cost_of_reading<P: Host>() -> f64 {
+    const READINGS: u32 = 10_000;
+    let mean = |_| {
+        let start = P::now();
+        for _ in 0..READINGS {
+            std::hint::black_box(P::ticks());
+        }
+        (P::now() - start).as_nanos() as f64 / f64::from(READINGS)
+    };
+    (0..20).map(mean).fold(f64::INFINITY, f64::min)
+}
+
+/// The share of the acquisitions that the busier half of the threads made: 0.5 where all made as many, 1 where half of them
+/// made none. Of an odd number the one in the middle counts half. None for one thread, and where there was no acquisition.
+pub fn fairness(acquisitions: &[u64]) -> Option<f64> {
+    let all: u64 = acquisitions.iter().sum();
+    if acquisitions.len() < 2 || all == 0 {
+        return None;
+    }
+    let mut sorted = acquisitions.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let half = sorted.len() / 2;
+    let busier: u64 = sorted[..half].iter().sum();
+    let middle = if sorted.len() % 2 == 1 { sorted[half] as f64 / 2.0 } else { 0.0 };
+    Some((busier as f64 + middle) / all as f64)
+}
+
+#[cfg(test)]
+#[path = "tests/load.rs"]
+mod load_tests;
+
+#[cfg(test)]
+#[path = "tests/sample.rs"]
+mod sample_tests;

@@ -9,39 +9,30 @@
 //! a seed for each run; the other locks are Linux programs.
 
 mod contestant;
-mod epoll;
-mod figures;
-mod file;
 mod goals;
 mod load;
-mod pthread;
-mod published;
 pub(crate) mod render;
-mod run;
-mod sample;
-mod torture;
-mod tree;
+mod shapes;
 
 pub use contestant::{
     AUTO, Contestant, Exclusive, MCS, NUMA, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE,
     STD, here, simulated,
 };
 pub use goals::Goal;
+pub use goals::gain;
+pub use load::{LONG, Sample, Waits, fairness};
 pub use load::{Load, Plan, scenario};
-pub use published::gain;
-pub use sample::{LONG, Sample, Waits, fairness};
 
 use crate::blocking::{nanoseconds_per_round, rounds_for};
 use crate::harness::options::{all_within, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::highpri;
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine};
 use clap::Args;
 use goals::judge;
 use load::{Place, described};
 use nearq_lock::Settings;
 use nearq_platform::{Atomic as _, Linux, Ordering};
-use nearq_report::Report;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
 use serde_json::{Value, json};
@@ -198,7 +189,7 @@ impl Experiment for LockOptions {
             // The least: whoever else is on the machine makes a round longer, never shorter.
             job.outside = rounds_for(Duration::from_nanos(job.outside_ns as u64), calibrated.min);
         }
-        let reading = Some(sample::cost_of_reading::<Linux>());
+        let reading = Some(load::cost_of_reading::<Linux>());
         let before = Settings::of_process::<Linux>();
         let found = measure(run, job, &here(), reading, |contestant, plan, _| {
             contestant.measure::<Linux>(plan)
@@ -241,15 +232,6 @@ impl Experiment for LockOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
-
-    fn picture(_: &Facts<'_>, report: &Report) -> String {
-        render::picture(report)
-    }
-}
-
-/// Runs the experiment.
-pub fn lock(options: &LockOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
 }
 
 /// Measures everybody in every scenario of every run.
@@ -280,11 +262,11 @@ fn measure(
                 Ok(Some((contestant.row, sample)))
             })?;
             let samples: Vec<_> = samples.into_iter().flatten().collect();
-            figures::collect(&mut run.figures, load, writers, &samples);
+            goals::collect(&mut run.figures, load, writers, &samples);
         }
     }
-    if machine.name() == published::MACHINE && job.place == Place::Compact {
-        figures::publish(&mut run.figures, job.scenarios());
+    if machine.name() == goals::MACHINE && job.place == Place::Compact {
+        goals::publish(&mut run.figures, job.scenarios());
     }
     let rows = contestants.iter().map(|contestant| contestant.row).collect();
     Ok(Found { rows, reading_ns, left_out: left_out.told() })

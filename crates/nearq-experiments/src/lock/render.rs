@@ -1,9 +1,9 @@
 //! The tables and the picture of `lock`.
 
 use super::contestant::{AUTO, NUMA, PLAIN};
-use super::figures::variation;
+use super::goals::variation;
 use super::load::{Load, Place, described, scenario};
-use super::{Facts, Job, LONG, published};
+use super::{Facts, Job, LONG, goals as published};
 use crate::harness::Host as _;
 use crate::harness::table::{self, Column, counted, median, or_none, reached};
 use crate::plots::curves::{Curve, Curves, draw_all};

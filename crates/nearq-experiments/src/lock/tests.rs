@@ -1,4 +1,6 @@
 use super::*;
+use crate::Progress;
+use nearq_report::Report;
 use nearq_report::metric;
 
 fn short(machine: &str, writers: &[usize]) -> LockOptions {
@@ -53,7 +55,7 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
 #[test]
 fn every_lock_has_its_row_and_its_waits() {
     let _judged = crate::harness::options::tests::AnySize::new();
-    let report = lock(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
+    let report = harness::run(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
     let mut acquired = false;
     for row in [PLAIN, NUMA, AUTO, OSQ, STD, PARKING_LOT, PTHREAD, MCS] {
         let expected = ["short 1", "short 2", "short 5", "long 1", "long 2", "long 5"];
@@ -96,7 +98,7 @@ fn every_shape_runs_on_this_machine_and_leaves_its_structures_whole() {
             outside_ns: Some(0),
             ..short("here", &[1, 3])
         };
-        let report = lock(&options, &Progress::hidden()).unwrap();
+        let report = harness::run(&options, &Progress::hidden()).unwrap();
         let expected: Vec<String> = loads
             .iter()
             .flat_map(|load| [1, 3].map(|writers| format!("{load} {writers}")))
@@ -140,7 +142,7 @@ fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
             ..short(machine, &[4])
         };
         options.common = Common { quick: true, duration: None, runs: Some(1), ..options.common };
-        let report = lock(&options, &Progress::hidden()).unwrap();
+        let report = harness::run(&options, &Progress::hidden()).unwrap();
         let gain = report.find("short 4", AUTO, metric::GAIN).unwrap();
         (gain.published, report.parameters["goals"].as_array().unwrap().len())
     };
@@ -152,7 +154,7 @@ fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
 #[test]
 fn what_cannot_be_done_is_refused() {
     let refused = |options: LockOptions| {
-        let error = lock(&options, &Progress::hidden()).unwrap_err();
+        let error = harness::run(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
         error.to_string()
     };

@@ -11,7 +11,7 @@
 //! 40 MB at most, of which a small part is used again and again), rounded. The CPU time of an item is cut short from
 //! half a second to milliseconds, and so are the bytes; the ratio of the two is what counts.
 
-use super::ours::scope_of;
+use super::job::scope_of;
 use super::{HOMES, Plan, Taken};
 use crate::harness::simulate;
 use crate::{DeclaredMemory, Error, Machine};

@@ -1,16 +1,23 @@
-//! The job of a real machine: C files that are made up and compiled, or real files that are compressed.
-//!
-//! Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions
-//! of arithmetic, arrays and branches, some hundred to a file, different in each. Where there is no compiler, programs and
-//! libraries of the machine itself are compressed. Each file is one command, and leaves one file behind, by which it is known
-//! to be done.
+//! The job of a real machine: C files that are made up and compiled, or real files that are compressed; as items, and as a tree of
+//! processes.
 
+use super::{HOMES, Plan, SYSTEM};
 use crate::Error;
+use crate::harness::failed;
+use nearq::{Home, Runtime, Scope};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+// The job of a real machine: C files that are made up and compiled, or real files that are compressed.
+//
+// Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions
+// of arithmetic, arrays and branches, some hundred to a file, different in each. Where there is no compiler, programs and
+// libraries of the machine itself are compressed. Each file is one command, and leaves one file behind, by which it is known
+// to be done.
 
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +89,7 @@ impl Job {
         let parent = folder.map_or_else(std::env::temp_dir, Path::to_owned);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("nearq-bench-numa.{}.{number}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        fs::create_dir_all(&folder).map_err(|error| failed_at(&folder, &error))?;
         let mut job = Job { kind, program, folder, inputs: Vec::new() };
         job.inputs = match kind {
             Kind::Compile => job.make_up(files)?,
@@ -95,7 +102,7 @@ impl Job {
         let name = |number| self.folder.join(format!("part{number}.c"));
         let inputs: Vec<PathBuf> = (0..files).map(name).collect();
         for (number, path) in inputs.iter().enumerate() {
-            fs::write(path, c_file(number)).map_err(|error| failed(path, &error))?;
+            fs::write(path, c_file(number)).map_err(|error| failed_at(path, &error))?;
         }
         Ok(inputs)
     }
@@ -138,7 +145,7 @@ impl Job {
         match self.kind {
             Kind::Compile => command.arg("-o").arg(&output).arg(input),
             Kind::Compress => {
-                let out = fs::File::create(&output).map_err(|error| failed(&output, &error))?;
+                let out = fs::File::create(&output).map_err(|error| failed_at(&output, &error))?;
                 command.arg(input).stdout(out)
             }
         };
@@ -157,7 +164,7 @@ impl Job {
             let output = self.output(file);
             match fs::remove_file(&output) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(failed(&output, &error));
+                    return Err(failed_at(&output, &error));
                 }
                 _ => {}
             }
@@ -189,7 +196,7 @@ pub(super) fn works(program: &str, argument: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Error {
+fn failed_at(path: &Path, error: &std::io::Error) -> Error {
     Error::run(format!("{}: {error}", path.display()))
 }
 
@@ -258,45 +265,97 @@ fn c_file(number: usize) -> String {
     text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::harness::options::named;
+// The job as a tree of processes under `nearq run --tree`: `make`, or `xargs` and shells.
 
-    #[test]
-    fn files_are_made_up_done_and_checked() {
-        for kind in [Kind::Compile, Kind::Compress] {
-            let Ok(mut job) = Job::prepare(Some(kind), 2, None) else {
-                println!(
-                    "skipped: {}: the program is missing; to have it: install gcc and xz",
-                    kind.name()
-                );
-                continue;
-            };
-            if kind == Kind::Compress {
-                // Those that were found are large.
-                job.inputs = job.make_up(2).unwrap();
-            }
-            assert!(job.check(1).is_err());
-            job.do_one(0).unwrap();
-            job.check(1).unwrap();
-            assert!(job.check(2).is_err());
-            let done = Command::new("sh").args(["-c", &job.shell(1)]).status().unwrap();
-            assert!(done.success());
-            job.check(2).unwrap();
-            job.clean().unwrap();
-            assert!(job.check(1).is_err());
-            let folder = job.folder().to_owned();
-            drop(job);
-            assert!(!folder.exists());
-        }
-    }
+/// Who starts the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    Make,
+    Xargs,
+}
 
-    #[test]
-    fn each_file_is_another_one_and_the_same_each_time() {
-        assert_eq!(c_file(3), c_file(3));
-        assert_ne!(c_file(3), c_file(4));
-        let error = named("--kind", "link", &Kind::ALL).unwrap_err();
-        assert!(error.to_string().contains("compile or compress"));
+/// Who there is to start them; else why there is nobody.
+pub(super) fn maker() -> Result<Maker, String> {
+    if works("make", "--version") {
+        Ok(Maker::Make)
+    } else if works("xargs", "--version") {
+        Ok(Maker::Xargs)
+    } else {
+        Err("there is neither make nor xargs; install one of them".into())
     }
 }
+
+/// Does the job under the command `nearq`, with homes or without.
+pub(super) fn do_as_tree(nearq: &Path, homes: bool, job: &Job, plan: &Plan) -> Result<(), Error> {
+    let maker = maker().map_err(Error::run)?;
+    let mut command = Command::new(nearq);
+    command.args(["run", "--tree", "--home", if homes { "auto" } else { "none" }, "--"]);
+    let failed = |error: std::io::Error| Error::run(format!("{}: {error}", nearq.display()));
+    let status = match maker {
+        Maker::Make => {
+            let rules = job.folder().join("Makefile");
+            fs::write(&rules, makefile(job, plan)).map_err(failed)?;
+            let jobs = format!("-j{}", plan.jobs);
+            command.args(["make", "-s", "-f"]).arg(&rules).arg(jobs).stdin(Stdio::null()).status()
+        }
+        Maker::Xargs => {
+            let lines = job.folder().join("commands");
+            let text: String = (0..plan.files).fold(String::new(), |mut text, file| {
+                let _ = writeln!(text, "{}", job.shell(file));
+                text
+            });
+            fs::write(&lines, text).map_err(failed)?;
+            let input = fs::File::open(&lines).map_err(failed)?;
+            let jobs = plan.jobs.to_string();
+            command.args(["xargs", "-P", &jobs, "-d", "\n", "-n", "1", "sh", "-c"]);
+            command.stdin(input).status()
+        }
+    };
+    let status = status.map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::run(format!("{} run --tree: {status}", nearq.display())))
+}
+
+/// One target for each file. What is between the quotes of a shell is doubled where `make` would read it.
+fn makefile(job: &Job, plan: &Plan) -> String {
+    let mut text = String::from("all:");
+    for file in 0..plan.files {
+        let _ = write!(text, " t{file}");
+    }
+    text.push('\n');
+    for file in 0..plan.files {
+        let _ = write!(text, "t{file}:\n\t{}\n", job.shell(file).replace('$', "$$"));
+    }
+    text
+}
+
+// The job as items of an unbound queue: each starts a process and waits for it.
+
+/// The scope of a row's queue.
+pub(super) fn scope_of(row: &str) -> Scope {
+    if row == SYSTEM { Scope::System } else { Scope::Numa }
+}
+
+/// Does the job on a runtime of its own.
+pub(super) fn do_as_items(row: &str, job: &Arc<Job>, plan: &Plan) -> Result<(), Error> {
+    let runtime = Runtime::builder().build().map_err(failed)?;
+    let queue = runtime.workqueue("files").scope(scope_of(row)).max_active(plan.jobs);
+    let queue = queue.build().map_err(failed)?;
+    let mut items = Vec::with_capacity(plan.files);
+    for file in 0..plan.files {
+        let (job, inside) = (Arc::clone(job), runtime.clone());
+        let item = move || inside.blocking(|| job.do_one(file));
+        items.push(if row == HOMES {
+            queue.spawn_at(&Home::pick_in(&runtime), item)
+        } else {
+            queue.spawn(item)
+        });
+    }
+    items.into_iter().try_for_each(|item| item.join().map_err(failed)?)
+}
+
+#[cfg(test)]
+#[path = "tests/job.rs"]
+mod job_tests;

@@ -12,18 +12,16 @@
 
 mod declared;
 mod job;
-mod ours;
 pub(crate) mod render;
-mod tree;
 
 pub use declared::Declared;
 pub use job::{Job, Kind};
 
 use crate::harness::options::{named, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Run};
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine};
 use clap::Args;
-use nearq_report::{Collector, Report, Row, find, metric, usage};
+use nearq_report::{Collector, Row, find, metric, usage};
 use render::{PUBLISHED_AFTER, PUBLISHED_BEFORE};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -268,15 +266,6 @@ impl Experiment for NumaOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
-
-    fn picture(_: &Facts<'_>, report: &Report) -> String {
-        render::picture(report)
-    }
-}
-
-/// Runs the experiment.
-pub fn numa(options: &NumaOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
 }
 
 impl NumaOptions {
@@ -290,7 +279,7 @@ impl NumaOptions {
         }
         let (mut rows, mut left_out) = (vec![SYSTEM, NUMA, HOMES], Vec::new());
         let nearq = self.command.as_ref().ok_or("the command nearq is not known here".to_owned());
-        match nearq.and_then(|nearq| tree::maker().map(|_| nearq)) {
+        match nearq.and_then(|nearq| job::maker().map(|_| nearq)) {
             Ok(_) => rows.extend([TREE, TREE_HOMES]),
             Err(reason) => left_out.push((TREE, reason)),
         }
@@ -301,9 +290,9 @@ impl NumaOptions {
                 job.clean()?;
                 let taken = match &self.command {
                     Some(nearq) if [TREE, TREE_HOMES].contains(&row) => {
-                        timed(|| tree::run(nearq, row == TREE_HOMES, &job, plan))?
+                        timed(|| job::do_as_tree(nearq, row == TREE_HOMES, &job, plan))?
                     }
-                    _ => timed(|| ours::run(row, &job, plan))?,
+                    _ => timed(|| job::do_as_items(row, &job, plan))?,
                 };
                 job.check(plan.files)?;
                 Ok(taken)

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Progress;
 
 fn options(machine: &str) -> NumaOptions {
     let machine = machine.to_owned();
@@ -8,7 +9,7 @@ fn options(machine: &str) -> NumaOptions {
 
 #[test]
 fn a_job_is_done_and_compared_here() {
-    let report = numa(&options(crate::HERE), &Progress::hidden()).unwrap();
+    let report = harness::run(&options(crate::HERE), &Progress::hidden()).unwrap();
     for row in [SYSTEM, NUMA, HOMES] {
         let elapsed = report.find(SCENARIO, row, metric::ELAPSED).unwrap();
         assert_eq!(elapsed.summary.runs, 2);
@@ -29,12 +30,12 @@ fn a_job_is_done_and_compared_here() {
 
 #[test]
 fn a_simulated_job_is_the_same_for_a_seed() {
-    let run = || numa(&options("opteron-2s"), &Progress::hidden()).unwrap();
+    let run = || harness::run(&options("opteron-2s"), &Progress::hidden()).unwrap();
     let (one, two) = (run(), run());
     assert_eq!(one.rows, two.rows);
     let mut enough = options("opteron-2s");
     enough.common.runs = Some(3);
-    let report = numa(&enough, &Progress::hidden()).unwrap();
+    let report = harness::run(&enough, &Progress::hidden()).unwrap();
     assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
     assert!(report.text.contains("What is gained") && !report.text.contains("Too small"));
     assert!(one.find(SCENARIO, HOMES, metric::ELAPSED).unwrap().summary.mean > 0.0);
@@ -64,7 +65,7 @@ fn what_cannot_be_done_is_refused() {
     let refused = |change: fn(&mut NumaOptions)| {
         let mut options = options("opteron-2s");
         change(&mut options);
-        numa(&options, &Progress::hidden()).unwrap_err()
+        harness::run(&options, &Progress::hidden()).unwrap_err()
     };
     let errors = [
         refused(|options| options.kind = Some("compile".into())),

@@ -1,10 +1,8 @@
 //! Pictures of results in bars. The plotting library is young, so it is used in this file, `curves` and `heat` alone.
 
-use kuva::backend::svg::SvgBackend;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::{BarPlot, ForestPlot};
 use kuva::render::annotations::ReferenceLine;
-use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use nearq_report::{Report, Summary};
@@ -83,16 +81,8 @@ pub struct Bars {
 
 /// Draws diagrams one below the other, under a title.
 pub fn draw(title: &str, diagrams: &[Bars]) -> String {
-    let mut figure = Figure::new(diagrams.len(), 1)
-        .with_title(title)
-        .with_title_size(19)
-        .with_cell_size(WIDTH, HEIGHT)
-        .with_plots(diagrams.iter().map(|diagram| vec![diagram.plot()]).collect())
-        .with_layouts(diagrams.iter().map(Bars::layout).collect());
-    for (row, diagram) in diagrams.iter().enumerate() {
-        figure = figure.with_row_height(row, diagram.height());
-    }
-    SvgBackend::new().render_scene(&figure.render())
+    let one = |one: &Bars| (one.plot(), one.layout(), one.height());
+    super::stacked(title, (WIDTH, HEIGHT), diagrams.iter().map(one).collect())
 }
 
 impl Bars {

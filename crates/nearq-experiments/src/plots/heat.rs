@@ -1,9 +1,7 @@
 //! Heat maps: a table of numbers in colour, red below zero and blue above.
 
-use kuva::backend::svg::SvgBackend;
 use kuva::plot::Heatmap;
 use kuva::plot::heatmap::ColorMap;
-use kuva::render::figure::Figure;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use std::sync::Arc;
@@ -43,16 +41,8 @@ pub struct Heat {
 
 /// Draws heat maps one below the other, under a title.
 pub fn draw(title: &str, maps: &[Heat]) -> String {
-    let mut figure = Figure::new(maps.len(), 1)
-        .with_title(title)
-        .with_title_size(19)
-        .with_cell_size(WIDTH, FRAME)
-        .with_plots(maps.iter().map(|map| vec![map.plot()]).collect())
-        .with_layouts(maps.iter().map(Heat::layout).collect());
-    for (row, map) in maps.iter().enumerate() {
-        figure = figure.with_row_height(row, map.height());
-    }
-    SvgBackend::new().render_scene(&figure.render())
+    let one = |one: &Heat| (one.plot(), one.layout(), one.height());
+    super::stacked(title, (WIDTH, FRAME), maps.iter().map(one).collect())
 }
 
 /// The colour of a number.

@@ -4,8 +4,32 @@ pub mod bars;
 pub mod curves;
 pub mod heat;
 
+use kuva::backend::svg::SvgBackend;
+use kuva::render::figure::Figure;
 use kuva::render::layout::{Layout, TickFormat};
+use kuva::render::plots::Plot;
 use std::sync::Arc;
+
+/// Diagrams under each other, each as high as it says.
+fn stacked(title: &str, cell: (f64, f64), diagrams: Vec<(Plot, Layout, f64)>) -> String {
+    let count = diagrams.len();
+    let (mut plots, mut layouts, mut heights) = (Vec::new(), Vec::new(), Vec::new());
+    for (plot, layout, height) in diagrams {
+        plots.push(vec![plot]);
+        layouts.push(layout);
+        heights.push(height);
+    }
+    let mut figure = Figure::new(count, 1)
+        .with_title(title)
+        .with_title_size(19)
+        .with_cell_size(cell.0, cell.1)
+        .with_plots(plots)
+        .with_layouts(layouts);
+    for (row, height) in heights.into_iter().enumerate() {
+        figure = figure.with_row_height(row, height);
+    }
+    SvgBackend::new().render_scene(&figure.render())
+}
 
 /// How the numbers at an axis are written: all of them as `0.001`, `1` or `10,000`.
 fn ticks() -> TickFormat {

@@ -1,8 +1,10 @@
-//! The queue configurations that are compared, and which of them are the same thing on a given machine.
+//! The queue configurations and the loads that are compared, and what the document published of them.
 
 use crate::Machine;
 use crate::scopes::Placement;
 use nearq_topology::{CpuSet, Scope};
+
+// The queue configurations that are compared, and which of them are the same thing on a given machine.
 
 /// Whose pools run the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,128 +156,98 @@ fn reason(configuration: Configuration, earlier: Configuration, machine: &Machin
     format!("the same pods: {count}, {other_count}")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nearq_topology::Topology;
+// The loads of the document, scaled to the machine, and the figures that the document published for them.
 
-    fn machine(synthetic: &str) -> Machine {
-        let topology = Topology::from_synthetic(synthetic).unwrap();
-        let usable = topology.online().clone();
-        Machine::of(topology, usable)
-    }
+/// CPUs of the document's machine, a Ryzen 9 3900X.
+const DOCUMENT_CPUS: f64 = 24.0;
+/// Blocks that each of the document's issuers has in flight.
+const DOCUMENT_IN_FLIGHT: f64 = 64.0;
 
-    fn same(machine: &Machine) -> Vec<(&'static str, Option<&'static str>)> {
-        let planned = plan(machine);
-        planned
-            .iter()
-            .map(|plan| (plan.configuration.name, plan.same_as.as_ref().map(|(name, _)| *name)))
-            .collect()
-    }
-
-    #[test]
-    fn on_the_documents_machine_only_the_shards_coincide() {
-        // A Ryzen 9 3900X: four L3 caches of three cores with two CPUs each.
-        let machine = machine("l3:4 core:3 pu:2");
-        let expected = [
-            ("system", None),
-            ("cache", None),
-            ("cache+strict", None),
-            ("system+local", None),
-            ("cache+local", None),
-            ("cache_shard", Some("cache")),
-            ("cpu+strict", None),
-        ];
-        assert_eq!(same(&machine), expected);
-        let (_, reason) = plan(&machine)[5].same_as.clone().unwrap();
-        assert!(reason.starts_with("the same pods: 4 shards of"), "{reason}");
-    }
-
-    #[test]
-    fn simulated_machines_measure_without_helping_and_with_it() {
-        let planned = plan(&Machine::named("ryzen-3900x").unwrap());
-        let run = planned.iter().filter(|plan| plan.same_as.is_none());
-        let run: Vec<_> = run
-            .map(|plan| (plan.configuration.name, plan.configuration.placement.helping))
-            .collect();
-        let expected = [
-            ("system", false),
-            ("cache", false),
-            ("cache+strict", false),
-            ("system+local", false),
-            ("cache+local", false),
-            ("cpu+strict", false),
-            ("cache+helping", true),
-            ("cache+local+helping", true),
-            ("kernel: system", false),
-            ("kernel: cache", false),
-            ("kernel: cache+strict", false),
-            ("kernel: system+local", false),
-            ("kernel: cache+local", false),
-        ];
-        assert_eq!(run, expected);
-        let shard =
-            planned.iter().find(|plan| plan.configuration.name == "cache_shard+helping").unwrap();
-        assert_eq!(shard.same_as.as_ref().unwrap().0, "cache+helping");
-        let one = plan(&Machine::named("l3:1 core:4").unwrap());
-        let run: Vec<_> = one
-            .iter()
-            .filter(|plan| plan.same_as.is_none())
-            .map(|plan| plan.configuration.name)
-            .collect();
-        assert_eq!(
-            run,
-            ["system", "system+local", "cpu+strict", "kernel: system", "kernel: system+local"],
-            "helping changes nothing in one pod"
-        );
-    }
-
-    #[test]
-    fn with_one_cache_everything_about_caches_is_the_system() {
-        let machine = machine("l3:1 core:2");
-        let expected = [
-            ("system", None),
-            ("cache", Some("system")),
-            ("cache+strict", Some("system")),
-            ("system+local", None),
-            ("cache+local", Some("system+local")),
-            ("cache_shard", Some("system")),
-            ("cpu+strict", None),
-        ];
-        assert_eq!(same(&machine), expected);
-        assert_eq!(plan(&machine)[2].same_as.as_ref().unwrap().1, "one last-level cache here");
-    }
-
-    #[test]
-    fn a_large_cache_is_cut_into_shards_of_its_own() {
-        let machine = machine("l3:1 core:72");
-        let run: Vec<_> = same(&machine)
-            .into_iter()
-            .filter(|(_, same)| same.is_none())
-            .map(|(name, _)| name)
-            .collect();
-        assert_eq!(run, ["system", "system+local", "cache_shard", "cpu+strict"]);
-    }
-
-    #[test]
-    fn a_cache_for_every_cpu_differs_from_cpu_strict_in_strictness_alone() {
-        let machine = machine("l3:4 core:1");
-        let expected = [
-            ("system", None),
-            ("cache", None),
-            ("cache+strict", None),
-            ("system+local", None),
-            ("cache+local", None),
-            ("cache_shard", Some("cache")),
-            ("cpu+strict", Some("cache+strict")),
-        ];
-        assert_eq!(same(&machine), expected);
-    }
-
-    #[test]
-    fn on_one_cpu_all_is_one() {
-        let machine = machine("core:1");
-        assert!(same(&machine)[1..].iter().all(|(_, same)| *same == Some("system")));
-        assert_eq!(plan(&machine)[6].same_as.as_ref().unwrap().1, "one CPU here");
-    }
+/// A load: how many threads issue blocks, and how many each has in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// The document's name for it.
+    pub name: String,
+    /// What the document says of it.
+    pub meaning: &'static str,
+    /// Threads that generate and verify.
+    pub issuers: usize,
+    /// Blocks of each issuer that are on their way at any time.
+    pub in_flight: usize,
 }
+
+/// A published result: mean and deviation of bandwidth (MiB/s) and of CPU use (%).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    /// Bandwidth in MiB/s.
+    pub throughput: (f64, f64),
+    /// CPU use in percent.
+    pub cpu: (f64, f64),
+}
+
+/// Name, meaning, issuers.
+const DOCUMENT: [(&str, &str, f64); 3] = [
+    ("HIGH", "enough issuers and work spread across the machine", 24.0),
+    ("MED", "fewer issuers, enough work for saturation", 8.0),
+    ("LOW", "even fewer issuers, not enough work to saturate", 4.0),
+];
+
+/// The document's tables, in the order of [`CONFIGURATIONS`] (its first five).
+const PUBLISHED: [[(f64, f64, f64, f64); 5]; 3] = [
+    [
+        (1159.40, 1.34, 99.31, 0.02),
+        (1166.40, 0.89, 99.34, 0.01),
+        (1166.00, 0.71, 99.35, 0.01),
+        (1157.40, 1.67, 99.50, 0.01),
+        (1160.40, 0.55, 99.50, 0.02),
+    ],
+    [
+        (1155.40, 0.89, 97.41, 0.05),
+        (1154.40, 1.14, 96.15, 0.09),
+        (1112.00, 4.64, 93.26, 0.35),
+        (1066.80, 2.17, 86.70, 0.10),
+        (1034.60, 1.52, 83.00, 0.07),
+    ],
+    [
+        (993.60, 1.82, 75.49, 0.06),
+        (973.40, 1.52, 74.90, 0.07),
+        (828.20, 4.49, 66.84, 0.29),
+        (884.20, 18.39, 64.14, 1.12),
+        (860.60, 4.72, 61.46, 0.24),
+    ],
+];
+
+/// The document's three loads for a machine with `cpus`: the same number of blocks in flight for each CPU, from as
+/// many issuers as that takes, at least one. Where issuers are rounded, the number in flight makes up for it.
+pub fn scaled(cpus: usize) -> Vec<Scenario> {
+    let scale = cpus as f64 / DOCUMENT_CPUS;
+    let scenario = |(name, meaning, issuers): (&str, &'static str, f64)| {
+        let scaled = issuers * scale;
+        let count = scaled.round().max(1.0);
+        let in_flight = (scaled * DOCUMENT_IN_FLIGHT / count).round().max(1.0);
+        Scenario {
+            name: name.into(),
+            meaning,
+            issuers: count as usize,
+            in_flight: in_flight as usize,
+        }
+    };
+    DOCUMENT.map(scenario).into()
+}
+
+/// What the document published, if it has this scenario and configuration; the same for our pools and for the kernel's.
+pub fn published(scenario: &str, configuration: &str) -> Option<Published> {
+    let configuration = of_document(configuration);
+    let row = DOCUMENT.iter().position(|(name, ..)| *name == scenario)?;
+    let column = CONFIGURATIONS.iter().position(|known| known.name == configuration)?;
+    let &(throughput, throughput_deviation, cpu, cpu_deviation) = PUBLISHED[row].get(column)?;
+    Some(Published { throughput: (throughput, throughput_deviation), cpu: (cpu, cpu_deviation) })
+}
+
+#[cfg(test)]
+#[path = "tests/configuration.rs"]
+mod configuration_tests;
+
+#[cfg(test)]
+#[path = "tests/scenario.rs"]
+mod scenario_tests;

@@ -1,15 +1,21 @@
-//! What a simulated run shall show, and whether it did.
-//!
-//! Each gap to `system` above 1 % that the document published has the published sign: with the kernel's policy, which was
-//! written from what it does and not from what it measured, so that this says whether the machine is simulated well;
-//! and with our queues, nobody helping. With helping, as our queues have it: the scopes of the cache keep all but 0.2 % of what `system` does,
-//! however few issuers there are; that is the point of helping.
+//! What is asked of the figures, and short runs that answer it.
 
-use super::configuration::Planned;
-use super::scenario::{Scenario, published};
-use nearq_report::metric;
-use nearq_report::{Row, find};
+use super::configuration::{Configuration, Planned};
+use super::configuration::{Scenario, published};
+use super::payload::Declared;
+use super::{ScopesOptions, add, measure};
+use crate::harness::{Common, Experiment as _};
+use crate::{Error, Machine};
+use nearq_report::{Collector, Row, find, metric};
 use serde::Serialize;
+use std::time::Duration;
+
+// What a simulated run shall show, and whether it did.
+//
+// Each gap to `system` above 1 % that the document published has the published sign: with the kernel's policy, which was
+// written from what it does and not from what it measured, so that this says whether the machine is simulated well;
+// and with our queues, nobody helping. With helping, as our queues have it: the scopes of the cache keep all but 0.2 % of what `system` does,
+// however few issuers there are; that is the point of helping.
 
 /// Published gaps below this say little, in percent.
 const CLEAR: f64 = 1.0;
@@ -97,74 +103,83 @@ fn published_gap(scenario: &str, configuration: &str) -> Option<f64> {
     Some((bandwidth(configuration)? / bandwidth("system")? - 1.0) * 100.0)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Machine;
-    use crate::scopes::{plan, scaled};
-    use nearq_report::Collector;
+// One short run of what the judgements need, with one seed: for who varies the machine or the work and asks what becomes
+// of them.
 
-    /// The rows in which every configuration has `bandwidth(scenario, configuration)`.
-    fn judged(bandwidth: impl Fn(&str, &str) -> f64) -> Vec<Judgement> {
-        let machine = Machine::named("ryzen-3900x").unwrap();
-        let (scenarios, planned) = (scaled(24), plan(&machine));
-        let mut collector = Collector::default();
-        for scenario in &scenarios {
-            for plan in planned.iter().filter(|plan| plan.same_as.is_none()) {
-                let row = plan.configuration.name;
-                collector.add(
-                    &scenario.name,
-                    row,
-                    metric::THROUGHPUT,
-                    bandwidth(&scenario.name, row),
-                );
+/// What of the declared work can be varied.
+pub(crate) const PARAMETERS: [&str; 3] = ["item_work", "sha512", "generate"];
+
+/// Declared work of which one part, by name, is at so many percent.
+fn varied(mut declared: Declared, parameter: Option<(&str, u64)>) -> Declared {
+    if let Some((name, percent)) = parameter {
+        let part = match name {
+            "item_work" => &mut declared.item_percent,
+            "sha512" => &mut declared.sha512_centicycles,
+            _ => &mut declared.generate_centicycles,
+        };
+        *part = (*part * percent / 100).max(1);
+    }
+    declared
+}
+
+/// Makes the runs with which `system` and the judged configurations are compared, for `duration` each: the judgements,
+/// and the hashes of all that happened.
+pub(crate) fn conclusions(
+    machine: &Machine,
+    parameter: Option<(&str, u64)>,
+    seed: u64,
+    duration: Duration,
+) -> Result<(Vec<Judgement>, Vec<u64>), Error> {
+    let common = Common {
+        machine: machine.name().into(),
+        runs: Some(1),
+        duration: Some(duration),
+        ..Common::default()
+    };
+    let options = ScopesOptions { common, ..ScopesOptions::default() };
+    let job = options.plan(machine)?;
+    let model =
+        machine.model().ok_or_else(|| Error::input("a real machine's work is not declared"))?;
+    let declared = varied(Declared::at(model.clock_mhz()), parameter);
+    let judged = |collector: &Collector| job.judge(&collector.rows(), machine);
+    // What is asked of a result in which nothing differs is what is asked of any.
+    let mut nothing = Collector::default();
+    for scenario in &job.scenarios {
+        for configuration in job.run() {
+            nothing.add(&scenario.name, configuration.name, metric::THROUGHPUT, 1.0);
+        }
+    }
+    let asked = judged(&nothing);
+    let needed = |scenario: &str, configuration: &Configuration| {
+        let name = configuration.name;
+        let planned = |row: &str| job.planned.iter().find(|plan| plan.configuration.name == row);
+        let base_of = |row: &str| planned(row).map_or("system", |plan| plan.configuration.base());
+        let stands_for = |row: &str| {
+            planned(row)
+                .is_some_and(|plan| plan.same_as.as_ref().map_or(row, |(same, _)| *same) == name)
+        };
+        asked.iter().any(|one| {
+            one.scenario == scenario && (base_of(one.row) == name || stands_for(one.row))
+        })
+    };
+    let (mut collector, mut hashes) = (Collector::default(), Vec::new());
+    for scenario in &job.scenarios {
+        for configuration in job.run() {
+            if needed(&scenario.name, &configuration) {
+                let plan = job.plan(scenario, seed as usize);
+                let measured = measure(machine, declared, configuration, plan)?;
+                hashes.push(measured.trace_hash);
+                add(&mut collector, scenario, configuration.name, &measured.result);
             }
         }
-        judge(&collector.rows(), &scenarios, &planned, true)
     }
-
-    #[test]
-    fn the_documents_own_figures_are_met() {
-        let judgements = judged(|scenario, row| {
-            published(scenario, row).map_or(1200.0, |figures| figures.throughput.0)
-        });
-        assert!(judgements.iter().all(|one| one.met), "{judgements:#?}");
-        let clear: Vec<_> = judgements
-            .iter()
-            .filter_map(|one| {
-                Some((one.scenario.as_str(), one.row, (one.published? * 100.0).round()))
-            })
-            .collect();
-        let expected = [
-            ("MED", "cache+strict", -376.0),
-            ("MED", "system+local", -767.0),
-            ("MED", "cache+local", -1046.0),
-            ("LOW", "cache", -203.0),
-            ("LOW", "cache+strict", -1665.0),
-            ("LOW", "system+local", -1101.0),
-            ("LOW", "cache+local", -1339.0),
-        ];
-        let (kernel, ours): (Vec<_>, Vec<_>) =
-            clear.into_iter().partition(|(_, row, _)| row.starts_with("kernel: "));
-        let named: Vec<_> = kernel
-            .iter()
-            .map(|(scenario, row, gap)| (*scenario, row.trim_start_matches("kernel: "), *gap))
-            .collect();
-        assert_eq!(named, expected, "the same is asked of the kernel's policy");
-        assert_eq!(ours, expected);
-        assert_eq!(judgements.len(), 2 * expected.len() + 3 * HELPED.len());
-    }
-
-    #[test]
-    fn what_does_not_differ_does_not_lose_and_a_loss_is_no_tie() {
-        let equal = judged(|_, _| 1000.0);
-        assert!(equal.iter().all(|one| one.met != one.published.is_some()), "{equal:#?}");
-        let helped = judged(|_, row| if row == "cache+helping" { 997.0 } else { 1000.0 });
-        let helped: Vec<_> = helped.iter().filter(|one| one.published.is_none()).collect();
-        assert!(
-            helped.iter().all(|one| !one.met && (one.margin + 0.1).abs() < 1e-9),
-            "{helped:#?}"
-        );
-        assert_eq!(helped.len(), 6, "the shards are the caches here");
-    }
+    Ok((judged(&collector), hashes))
 }
+
+#[cfg(test)]
+#[path = "tests/judgement.rs"]
+mod judgement_tests;
+
+#[cfg(test)]
+#[path = "tests/conclusions.rs"]
+mod conclusions_tests;

@@ -7,38 +7,33 @@
 //!
 //! The same code runs on a simulated machine, where the work is declared: `declared` says what it costs and why.
 
-mod conclusions;
 mod configuration;
-mod declared;
 mod executor;
 mod issuer;
 mod judgement;
 mod kernel;
 mod payload;
-pub(crate) mod picture;
-mod render;
-mod run;
-mod scenario;
+pub(crate) mod render;
 
-pub(crate) use conclusions::{PARAMETERS, conclusions};
 pub use configuration::{
     CONFIGURATIONS, Configuration, Planned, Policy, SIMULATED, configurations, plan,
 };
-pub use declared::Declared;
+pub use configuration::{Published, Scenario, published, scaled};
 pub use executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
+pub use issuer::Measured;
 pub(crate) use judgement::ALLOWED_LOSS;
 pub use judgement::{Judgement, judge};
-pub use run::Measured;
-pub use scenario::{Published, Scenario, published, scaled};
+pub(crate) use judgement::{PARAMETERS, conclusions};
+pub use payload::Declared;
 
 use crate::harness::options::{number, too_small, within};
 use crate::harness::{self, Census, Common, Experiment, Run, Simulated, simulate};
 use crate::payload::Speeds;
 use crate::store::{Drive, FileStore, MemoryStore, Store};
-use crate::{Error, Machine, Progress};
+use crate::{Error, Machine};
 use clap::Args;
 use nearq_platform::Linux;
-use nearq_report::{Collector, Report, Row, metric};
+use nearq_report::{Collector, Row, metric};
 use nearq_sim::{Fair, Sim};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -272,15 +267,6 @@ impl Experiment for ScopesOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
-
-    fn picture(_: &Facts<'_>, report: &Report) -> String {
-        picture::picture(report)
-    }
-}
-
-/// Runs the experiment.
-pub fn scopes(options: &ScopesOptions, progress: &Progress) -> Result<Report, Error> {
-    harness::run(options, progress)
 }
 
 /// What runs the items, for the report.
@@ -293,9 +279,9 @@ impl Job {
         run.map(|plan| plan.configuration).collect()
     }
 
-    fn plan(&self, scenario: &Scenario, round: usize) -> run::Plan {
+    fn plan(&self, scenario: &Scenario, round: usize) -> issuer::Plan {
         let (Times { duration, warm_up, .. }, cpus) = (self.times, self.cpus);
-        run::Plan { scenario: scenario.clone(), warm_up, duration, cpus, seed: round as u64 }
+        issuer::Plan { scenario: scenario.clone(), warm_up, duration, cpus, seed: round as u64 }
     }
 
     fn what(&self, round: usize, scenario: &Scenario, configuration: &Configuration) -> String {
@@ -349,7 +335,7 @@ impl ScopesOptions {
                     let census = Census::default();
                     let executor = executor::nearq::<Linux>(configuration.placement, &census)?;
                     let (plan, store) = (job.plan(scenario, round), Arc::clone(&store));
-                    run::run(executor.into(), store, payload::Real, census, &plan)
+                    issuer::run(executor.into(), store, payload::Real, census, &plan)
                 })?;
                 for (configuration, measured) in configurations.iter().zip(measured) {
                     add(&mut run.figures, scenario, configuration.name, &measured);
@@ -406,7 +392,7 @@ fn measure(
     machine: &Machine,
     declared: Declared,
     Configuration { policy, placement, .. }: Configuration,
-    plan: run::Plan,
+    plan: issuer::Plan,
 ) -> Result<Simulated<Measured>, Error> {
     let store = drive(machine, (plan.scenario.issuers * plan.scenario.in_flight) as u64);
     let limit = plan.warm_up + plan.duration + 2 * issuer::LOST_AFTER;
@@ -416,7 +402,7 @@ fn measure(
             Policy::Ours => executor::nearq(placement, &census)?,
             Policy::Kernel => kernel::queue(placement, &census)?,
         };
-        run::run(executor.into(), Arc::new(store), declared, census, &plan)
+        issuer::run(executor.into(), Arc::new(store), declared, census, &plan)
     })?;
     let Simulated { result, trace_hash, accesses } = outcome;
     Ok(Simulated { result: result?, trace_hash, accesses })

@@ -1,7 +1,9 @@
 //! Short runs of the whole experiment, here and on simulated machines.
 
 use super::*;
-use scenario::scaled;
+use crate::Progress;
+use configuration::scaled;
+use nearq_report::Report;
 
 fn short() -> ScopesOptions {
     let common =
@@ -12,7 +14,7 @@ fn short() -> ScopesOptions {
 #[test]
 fn the_report_has_every_configuration_once_and_names_those_that_coincide() {
     let machine = Machine::here().unwrap();
-    let report = scopes(&short(), &Progress::hidden()).unwrap();
+    let report = harness::run(&short(), &Progress::hidden()).unwrap();
     for plan in plan(&machine) {
         let name = plan.configuration.name;
         for scenario in ["HIGH", "MED", "LOW"] {
@@ -33,7 +35,7 @@ fn the_report_has_every_configuration_once_and_names_those_that_coincide() {
 #[test]
 fn as_many_issuers_as_asked_for() {
     let options = ScopesOptions { issuers: Some(1), ..short() };
-    let report = scopes(&options, &Progress::hidden()).unwrap();
+    let report = harness::run(&options, &Progress::hidden()).unwrap();
     assert!(report.find("1 issuer", "system", metric::THROUGHPUT).is_some());
     assert!(report.find("HIGH", "system", metric::THROUGHPUT).is_none());
 }
@@ -41,7 +43,7 @@ fn as_many_issuers_as_asked_for() {
 #[test]
 fn zero_of_anything_is_refused() {
     let refused = |options: ScopesOptions| {
-        let error = scopes(&options, &Progress::hidden()).unwrap_err();
+        let error = harness::run(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
         error.to_string()
     };
@@ -109,7 +111,7 @@ fn scopes_runs_on_workqueues_and_everything_verifies() {
     let verifies = |duration| {
         let common = Common { duration: Some(duration), ..shortest() };
         let options = ScopesOptions { common, in_flight: Some(5), ..ScopesOptions::default() };
-        let report = scopes(&options, &Progress::hidden()).unwrap();
+        let report = harness::run(&options, &Progress::hidden()).unwrap();
         let throughput = report.find("HIGH", "system", metric::THROUGHPUT).unwrap();
         throughput.summary.median > 0.0
     };
@@ -121,7 +123,7 @@ fn simulated(machine: &str, seeds: usize) -> Report {
     let common = Common { machine: machine.into(), runs: Some(seeds), ..shortest() };
     // Few in flight, so that some are verified within a short run.
     let options = ScopesOptions { common, in_flight: Some(8), ..ScopesOptions::default() };
-    scopes(&options, &Progress::hidden()).unwrap()
+    harness::run(&options, &Progress::hidden()).unwrap()
 }
 
 #[test]
@@ -161,7 +163,7 @@ fn the_items_work_decides_how_much_there_is_for_the_workers() {
             item_percent: Some(item_percent),
             ..ScopesOptions::default()
         };
-        let report = scopes(&options, &Progress::hidden()).unwrap();
+        let report = harness::run(&options, &Progress::hidden()).unwrap();
         report.find("1 issuer", "system", metric::CPU_PERCENT).unwrap().summary.mean
     };
     let (little, much) = (busy(100), busy(1000));
@@ -172,7 +174,8 @@ fn the_items_work_decides_how_much_there_is_for_the_workers() {
 fn what_a_machine_cannot_do_is_refused() {
     let refused = |machine: &str, options: ScopesOptions| {
         let common = Common { machine: machine.into(), ..shortest() };
-        let error = scopes(&ScopesOptions { common, ..options }, &Progress::hidden()).unwrap_err();
+        let error =
+            harness::run(&ScopesOptions { common, ..options }, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
         error.to_string()
     };

@@ -1,9 +1,11 @@
-//! What came out of varying the costs: for every cost and conclusion, the value, and whether it holds.
+//! What is varied, and what became of the conclusions.
 
 use super::question::{Answer, Conclusion};
-use super::variation::{Factor, difference};
-use crate::Machine;
+use crate::{Error, Machine};
 use nearq_report::Summary;
+use nearq_sim::Costs;
+
+// What came out of varying the costs: for every cost and conclusion, the value, and whether it holds.
 
 /// What came out for one experiment.
 #[derive(Clone, Debug)]
@@ -222,3 +224,98 @@ pub(super) mod tests {
         assert_eq!((sound.verdict(0), sound.falls_with(0)), (Verdict::Fails, Vec::new()));
     }
 }
+
+// What is varied: one cost, or one parameter of an experiment, at a time.
+
+/// The percentages of its value that a cost is given.
+const PERCENTS: [u64; 2] = [50, 150];
+
+/// Something that is varied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Factor {
+    /// The name of a cost, or of a parameter.
+    pub name: &'static str,
+    /// What a cost is on the machine; none for a parameter.
+    pub cost: Option<u64>,
+    /// Less and more, in percent of what it is; none where there is no less.
+    pub percents: [Option<u64>; 2],
+}
+
+impl Factor {
+    /// A cost of the machine. Small numbers cannot be halved exactly: the percentages are what comes of it.
+    fn cost(name: &'static str, costs: &Costs) -> Option<Self> {
+        let cost = costs.get(name)?;
+        let [less, more] = PERCENTS.map(|percent| costs.scaled(name, percent)?.get(name));
+        let percent = |changed: u64| (changed * 100).div_ceil(cost.max(1));
+        let less = less.filter(|&less| less < cost).map(percent);
+        let more = percent(more.filter(|&more| more > cost).unwrap_or(cost + 1));
+        Some(Self { name, cost: Some(cost), percents: [less, Some(more)] })
+    }
+
+    /// A parameter of an experiment.
+    fn parameter(name: &'static str) -> Self {
+        Self { name, cost: None, percents: PERCENTS.map(Some) }
+    }
+
+    /// The machine with the cost at `percent`; the same machine for a parameter.
+    pub(super) fn apply(&self, machine: &Machine, percent: u64) -> Machine {
+        let scaled = machine.model().filter(|_| self.cost.is_some()).and_then(|model| {
+            Some(model.clone().with_costs(model.costs().scaled(self.name, percent)?))
+        });
+        scaled.map_or_else(|| machine.clone(), Machine::simulated)
+    }
+
+    /// The parameter at `percent`, if it is one.
+    pub(super) fn setting(&self, percent: u64) -> Option<(&'static str, u64)> {
+        self.cost.is_none().then_some((self.name, percent))
+    }
+
+    /// `same_llc = 40`, or the name of a parameter.
+    pub fn describe(&self) -> String {
+        match self.cost {
+            Some(cost) => format!("{} = {cost}", self.name),
+            None => format!("{} (payload)", self.name),
+        }
+    }
+}
+
+/// `-50 %`: a percentage as a difference.
+pub(super) fn difference(percent: u64) -> String {
+    format!("{:+} %", percent.cast_signed() - 100)
+}
+
+/// The costs of a machine and the parameters of an experiment: all, or those of these names.
+pub(super) fn factors(
+    machine: &Machine,
+    parameters: &[&'static str],
+    only: &[String],
+) -> Result<Vec<Factor>, Error> {
+    let wanted = |name: &&&'static str| only.is_empty() || only.iter().any(|one| one == **name);
+    let model = machine.model().ok_or_else(|| {
+        Error::input(format!(
+            "--on {}: the costs of a real machine cannot be varied; give a simulated one: {}",
+            machine.name(),
+            Machine::NAMES.join(", ")
+        ))
+    })?;
+    let costs = Costs::NAMES.iter().filter(wanted);
+    let costs = costs.filter_map(|name| Factor::cost(name, model.costs()));
+    let parameters = parameters.iter().filter(wanted).map(|name| Factor::parameter(name));
+    Ok(costs.chain(parameters).collect())
+}
+
+/// Refuses a name that neither a cost nor a parameter has.
+pub(super) fn check_names(only: &[String], parameters: &[&'static str]) -> Result<(), Error> {
+    let known = || Costs::NAMES.iter().chain(parameters);
+    match only.iter().find(|name| !known().any(|one| one == name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::input(format!(
+            "--costs {name}: no such cost; give some of {}",
+            known().copied().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/variation.rs"]
+mod variation_tests;

@@ -5,27 +5,24 @@
 //! fitted to a result. So each is halved and raised by half, one at a time, and the experiment is run again. A
 //! conclusion that holds throughout does not hang on that number; one that falls says which number to measure better.
 
-mod dispatch;
 mod findings;
 mod question;
 mod render;
-mod scopes;
-mod variation;
 
+pub use findings::Factor;
 pub use findings::{Cell, Findings, Line, Verdict};
 pub use question::{Answer, Bound, Conclusion, Question, Setting};
-pub use variation::Factor;
 
 use crate::harness::options::{number, within};
 use crate::harness::simulated;
 use crate::{Error, Machine, Progress};
 use clap::Args;
+use findings::{check_names, difference, factors};
 use nearq_report::{Collector, Environment, Outputs, Report, metric};
 use serde_json::json;
-use variation::{check_names, difference, factors};
 
 /// The experiments that come to conclusions, in the order of the tables.
-const QUESTIONS: [&dyn Question; 2] = [&scopes::Scopes, &dispatch::Dispatch];
+const QUESTIONS: [&dyn Question; 2] = [&question::Scopes, &question::Dispatch];
 /// All of them, as `--experiment` says it.
 pub const ALL: &str = "all";
 /// Most seeds.
@@ -259,8 +256,8 @@ mod tests {
     fn a_quick_one_does_a_sixth_of_the_work() {
         let runs = |quick| SensitivityOptions { quick, ..Default::default() }.runs().unwrap();
         let [full, quick] = [runs(false), runs(true)];
-        assert!(6 * quick as u32 * scopes::DURATIONS[1] <= full as u32 * scopes::DURATIONS[0]);
-        assert!(6 * quick * dispatch::ITEMS[1] <= full * dispatch::ITEMS[0]);
+        assert!(6 * quick as u32 * question::DURATIONS[1] <= full as u32 * question::DURATIONS[0]);
+        assert!(6 * quick * question::ITEMS[1] <= full * question::ITEMS[0]);
     }
 
     #[test]

@@ -1,6 +1,12 @@
-//! What an experiment offers to have its conclusions examined.
+//! What is asked of an experiment: its conclusions, and what they are on a machine whose costs are varied.
 
+use crate::dispatch::{Sample, simulated_issuers, targets};
+use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
 use crate::{Error, Machine};
+use nearq_topology::Scope;
+use std::time::Duration;
+
+// What an experiment offers to have its conclusions examined.
 
 /// An experiment that comes to conclusions on a simulated machine.
 pub trait Question: Sync {
@@ -88,17 +94,131 @@ pub(super) fn joined(hashes: impl IntoIterator<Item = u64>) -> u64 {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// The conclusions of `scopes`: what the scopes cost without helping, and that helping gives it back.
 
-    #[test]
-    fn margins_are_positive_where_a_bound_is_kept() {
-        assert_eq!(Bound::AtLeast(1.5).margin(2.0), 0.5);
-        assert_eq!(Bound::AtLeast(1.5).margin(1.25), -0.25);
-        assert_eq!(Bound::AtMost(1.0).margin(0.75), 0.25);
-        assert_eq!(Bound::AtMost(1.0).margin(1.5), -0.5);
-        assert_eq!(Bound::AtMost(1.0).to_string(), "at most 1");
-        assert_ne!(joined([1, 2]), joined([2, 1]));
+/// Virtual time of one run, and of a quick one.
+pub(super) const DURATIONS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(250)];
+
+/// Which configuration moves how much data.
+#[derive(Debug)]
+pub(super) struct Scopes;
+
+impl Question for Scopes {
+    fn name(&self) -> &'static str {
+        "scopes"
+    }
+
+    fn machine(&self) -> &'static str {
+        "ryzen-3900x"
+    }
+
+    fn parameters(&self) -> &'static [&'static str] {
+        &PARAMETERS
+    }
+
+    fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error> {
+        let duration = DURATIONS[usize::from(setting.quick)];
+        let Setting { machine, parameter, seed, .. } = *setting;
+        let (judgements, hashes) = conclusions(machine, parameter, seed, duration)?;
+        let conclusions = judgements.iter().map(conclusion).collect();
+        Ok(Answer { conclusions, trace_hash: joined(hashes) })
     }
 }
+
+/// A judgement as a bound on what a configuration does of what `system` does.
+fn conclusion(judgement: &Judgement) -> Conclusion {
+    let bound = match judgement.published {
+        None => Bound::AtLeast(1.0 - ALLOWED_LOSS / 100.0),
+        Some(published) if published < 0.0 => Bound::AtMost(1.0),
+        Some(_) => Bound::AtLeast(1.0),
+    };
+    Conclusion {
+        name: format!("{}, {} shall {}", judgement.scenario, judgement.row, judgement.shall),
+        value: 1.0 + judgement.gap / 100.0,
+        bound,
+    }
+}
+
+// The conclusions of `dispatch` with an issuer on each CPU.
+
+/// Items of all issuers together in one run, and in a quick one.
+pub(super) const ITEMS: [usize; 2] = [15_000, 4_000];
+/// Fewest items of an issuer.
+const FEWEST: usize = 20;
+
+/// What scope gives the most items per second.
+#[derive(Debug)]
+pub(super) struct Dispatch;
+
+impl Question for Dispatch {
+    fn name(&self) -> &'static str {
+        "dispatch"
+    }
+
+    fn machine(&self) -> &'static str {
+        "grace-72"
+    }
+
+    fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error> {
+        let machine = setting.machine;
+        let items = ITEMS[usize::from(setting.quick)] / machine.parallelism();
+        let mut hashes = Vec::new();
+        let mut run = |scope| {
+            let (sample, hash) =
+                simulated_issuers(machine, scope, items.max(FEWEST), setting.seed)?;
+            hashes.push(hash);
+            Ok::<Sample, Error>(sample)
+        };
+        let conclude = |name: &str, value: Option<f64>, bound: Bound| {
+            let value = value.ok_or_else(|| Error::run(format!("{name}: nothing was measured")))?;
+            Ok::<_, Error>(Conclusion { name: name.into(), value, bound })
+        };
+        let faster = |one: &Sample, other: &Sample| Some(other.ns_per_item? / one.ns_per_item?);
+        let mut conclusions = Vec::new();
+        let shards = targets::has_shards(machine);
+        let caches = has_caches(machine);
+        if !shards && !caches {
+            return Err(Error::input(format!(
+                "dispatch has nothing to conclude on {}: its last-level caches are neither several nor large enough for \
+                 shards; give a machine such as grace-72 or ryzen-3900x",
+                machine.name()
+            )));
+        }
+        let cache = run(Scope::Cache)?;
+        if shards {
+            let shard = run(Scope::CacheShard)?;
+            let name = "cache_shard does at least 1.5 times as many items as cache";
+            conclusions.push(conclude(
+                name,
+                faster(&shard, &cache),
+                Bound::AtLeast(targets::SHARDS),
+            )?);
+            let longer = |one: &Sample, other: &Sample| Some(one.queue?.p50 / other.queue?.p50);
+            let name = "the median call that queues takes at most twice as long under cache as under cache_shard";
+            conclusions.push(conclude(name, longer(&cache, &shard), Bound::AtMost(2.0))?);
+        }
+        if caches {
+            let system = run(Scope::System)?;
+            let name = "cache does at least as many items as system";
+            conclusions.push(conclude(name, faster(&cache, &system), Bound::AtLeast(1.0))?);
+        }
+        Ok(Answer { conclusions, trace_hash: joined(hashes) })
+    }
+}
+
+/// Whether the machine has more than one last-level cache.
+fn has_caches(machine: &Machine) -> bool {
+    machine.pods(Scope::Cache).len() > 1
+}
+
+#[cfg(test)]
+#[path = "tests/question.rs"]
+mod question_tests;
+
+#[cfg(test)]
+#[path = "tests/scopes.rs"]
+mod scopes_tests;
+
+#[cfg(test)]
+#[path = "tests/dispatch.rs"]
+mod dispatch_tests;

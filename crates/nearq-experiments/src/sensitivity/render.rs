@@ -1,8 +1,8 @@
 //! The tables and the picture of `sensitivity`: cost by conclusion.
 
+use super::findings::difference;
 use super::findings::{Cell, Findings, Line, Verdict};
 use super::question::Bound;
-use super::variation::difference;
 use crate::plots::heat::{Heat, draw};
 use nearq_report::{Table, rounded};
 use std::ops::Range;

@@ -1,6 +1,5 @@
-//! A file or a block device as the store: direct, asynchronous input and output where the system grants it.
+//! A store in a file or on a block device, with Linux AIO.
 
-use super::aio::AioLane;
 use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
 use crate::harness::EventBell;
@@ -12,7 +11,10 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::Arc;
+
+// A file or a block device as the store: direct, asynchronous input and output where the system grants it.
 
 /// A regular file made for the run, or a block device (a disk, a partition, a dm-crypt mapping).
 #[derive(Debug)]
@@ -193,101 +195,180 @@ pub(super) fn failed(transfer: &Transfer, reason: &str) -> Error {
     Error::run(format!("block {} of the store cannot be {verb}: {reason}", transfer.place))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mailbox::Mailbox;
-    use crate::store::Buffer;
+// Linux AIO, the interface under fio's libaio: an issuer submits a transfer and goes on; the end of the transfer
+// rings its bell.
 
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("nearq-store-{name}-{}", std::process::id()))
+/// From the kernel's `linux/aio_abi.h`, of which libc has a part, and that not for every C library.
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_CMD_PWRITE: u16 = 1;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// `struct iocb` of `linux/aio_abi.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Iocb {
+    data: u64,
+    /// The kernel's key and flags of the call, in an order that depends on the byte order; zero here.
+    key_and_rw_flags: u64,
+    opcode: u16,
+    priority: i16,
+    descriptor: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    result_descriptor: u32,
+}
+
+const _: () = assert!(size_of::<Iocb>() == 64, "as the kernel checks");
+
+/// `struct io_event` of `linux/aio_abi.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct IoEvent {
+    data: u64,
+    obj: u64,
+    res: i64,
+    res2: i64,
+}
+
+/// A lane whose transfers the kernel makes while the issuer goes on.
+#[derive(Debug)]
+pub(super) struct AioLane {
+    context: Context,
+    file: Arc<File>,
+    bell: EventBell,
+    /// What is on its way, with the memory that the kernel uses; the index is the transfer's slot. Dropped after
+    /// `context`, whose drop waits for the kernel to be done with that memory.
+    pending: Vec<Option<Transfer>>,
+    events: Vec<IoEvent>,
+}
+
+impl AioLane {
+    /// Whether the system grants AIO at all.
+    pub(super) fn probe() -> io::Result<()> {
+        Context::new(1).map(drop)
     }
 
-    /// Writes and reads back four blocks at once through a lane.
-    fn round_trip(lane: &mut dyn Lane, mailbox: &Mailbox<Linux>) {
-        for direction in [Direction::Write, Direction::Read] {
-            let mut finished = Vec::new();
-            for slot in 0..4 {
-                let mut data = Buffer::new();
-                if direction == Direction::Write {
-                    data.fill(slot as u8 + 1);
-                }
-                let transfer = Transfer { direction, slot, place: 4 + (slot as u64 ^ 1), data };
-                finished.extend(lane.start(transfer).unwrap());
-            }
-            while finished.len() < 4 {
-                lane.reap(&mut finished).unwrap();
-                if finished.len() < 4 {
-                    assert!(
-                        mailbox.wait(std::time::Duration::from_secs(10)),
-                        "transfers ring the bell"
-                    );
-                }
-            }
-            for transfer in &finished {
-                assert!(
-                    transfer.data.iter().all(|&byte| byte == transfer.slot as u8 + 1),
-                    "{direction:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn blocks_come_back_as_they_went_on_every_way() {
-        let path = path("round-trip");
-        let store = FileStore::open(&path, 8, 8).unwrap();
-        assert!(!path.exists(), "the file is gone from its folder at once");
-        let mailbox = Mailbox::new(4).unwrap();
-        round_trip(&mut SynchronousLane { file: Arc::clone(&store.file) }, &mailbox);
-        round_trip(&mut *store.lane(4..8, 4, mailbox.bell()).unwrap(), &mailbox);
-        assert!(store.describe().contains("file"), "{}", store.describe());
-    }
-
-    #[test]
-    fn reading_past_the_end_is_a_failed_run_that_names_the_block() {
-        let store = FileStore::open(&path("short"), 1, 1).unwrap();
-        let mailbox = Mailbox::<Linux>::new(4).unwrap();
-        let mut lane = store.lane(0..1, 1, mailbox.bell()).unwrap();
-        let transfer =
-            Transfer { direction: Direction::Read, slot: 0, place: 9, data: Buffer::new() };
-        let mut finished = Vec::new();
-        let mut result = lane.start(transfer).map(|_| ());
-        while result.is_ok() {
-            assert!(mailbox.wait(std::time::Duration::from_secs(10)));
-            result = lane.reap(&mut finished);
-        }
-        let error = result.unwrap_err();
-        assert_eq!(error.exit_status(), 1);
-        assert!(error.to_string().contains("block 9 of the store cannot be read"), "{error}");
-    }
-
-    #[test]
-    fn an_empty_file_is_used_and_left_empty() {
-        let path = path("empty");
-        fs::write(&path, "").unwrap();
-        drop(FileStore::open(&path, 1, 2).unwrap());
-        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
-        fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn what_cannot_be_used_is_refused_in_one_line_and_left_alone() {
-        let full = path("full");
-        fs::write(&full, "precious").unwrap();
-        for (path, reason) in [
-            (full.as_path(), "it holds 8 bytes already"),
-            (Path::new("/no such folder/store"), "cannot be written"),
-            (Path::new("/"), "it is neither a file nor a block device"),
-            (Path::new("/dev/null"), "it is neither a file nor a block device"),
-        ] {
-            let error = FileStore::open(path, 1, 1).unwrap_err();
-            assert_eq!(error.exit_status(), 2);
-            let text = error.to_string();
-            assert!(text.contains(reason) && text.contains(&path.display().to_string()), "{text}");
-            assert!(!text.contains('\n'), "{text}");
-        }
-        assert_eq!(fs::read_to_string(&full).unwrap(), "precious");
-        fs::remove_file(&full).unwrap();
+    pub(super) fn new(file: Arc<File>, in_flight: usize, bell: EventBell) -> io::Result<Self> {
+        let pending = (0..in_flight).map(|_| None).collect();
+        let events = vec![IoEvent::default(); in_flight];
+        Ok(Self { context: Context::new(in_flight)?, file, bell, pending, events })
     }
 }
+
+impl Lane for AioLane {
+    fn start(&mut self, mut transfer: Transfer) -> Result<Option<Transfer>, Error> {
+        let slot = transfer.slot;
+        assert!(self.pending[slot].is_none(), "slot {slot} has a transfer on its way");
+        let mut control = Iocb {
+            data: slot as u64,
+            opcode: match transfer.direction {
+                Direction::Write => IOCB_CMD_PWRITE,
+                Direction::Read => IOCB_CMD_PREAD,
+            },
+            descriptor: self.file.as_raw_fd() as u32,
+            buffer: transfer.data.as_mut_ptr().expose_provenance() as u64,
+            bytes: BLOCK_BYTES as u64,
+            offset: (transfer.place * BLOCK_BYTES as u64) as i64,
+            flags: IOCB_FLAG_RESFD,
+            result_descriptor: self.bell.as_raw_fd() as u32,
+            ..Iocb::default()
+        };
+        // SAFETY: the buffer is a block long. It moves into `pending` without moving in memory (it is boxed),
+        // and stays there until the kernel reports the end of the transfer or the context is destroyed.
+        if let Err(error) = unsafe { self.context.submit(&mut control) } {
+            return Err(failed(&transfer, &error.to_string()));
+        }
+        self.pending[slot] = Some(transfer);
+        Ok(None)
+    }
+
+    fn reap(&mut self, finished: &mut Vec<Transfer>) -> Result<(), Error> {
+        let count = self
+            .context
+            .events(&mut self.events)
+            .map_err(|error| Error::run(format!("io_getevents: {error}")))?;
+        for event in &self.events[..count] {
+            let transfer = self.pending[event.data as usize]
+                .take()
+                .expect("the kernel returns what it was given");
+            match event.res {
+                whole if whole == BLOCK_BYTES as i64 => finished.push(transfer),
+                negative if negative < 0 => {
+                    let error = io::Error::from_raw_os_error(-negative as i32);
+                    return Err(failed(&transfer, &error.to_string()));
+                }
+                part => {
+                    return Err(failed(
+                        &transfer,
+                        &format!("only {part} of {BLOCK_BYTES} bytes were moved"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An AIO context of the kernel.
+#[derive(Debug)]
+struct Context(libc::c_ulong);
+
+impl Context {
+    fn new(in_flight: usize) -> io::Result<Self> {
+        let mut id: libc::c_ulong = 0;
+        // SAFETY: the kernel writes the context's id through the pointer, which is to a live local.
+        let result = unsafe {
+            libc::syscall(libc::SYS_io_setup, in_flight as libc::c_uint, ptr::from_mut(&mut id))
+        };
+        check(result)?;
+        Ok(Self(id))
+    }
+
+    /// # Safety
+    ///
+    /// The memory that `control` names must stay valid, and untouched, until the transfer has ended.
+    unsafe fn submit(&self, control: &mut Iocb) -> io::Result<()> {
+        let mut controls = [ptr::from_mut(control)];
+        // SAFETY: one pointer to one control block, both live during the call, which copies the block; the memory
+        // that it names is the caller's promise.
+        let result = unsafe {
+            libc::syscall(libc::SYS_io_submit, self.0, 1 as libc::c_long, controls.as_mut_ptr())
+        };
+        check(result).map(drop)
+    }
+
+    /// Takes the ends of transfers that are there, without waiting.
+    fn events(&self, events: &mut [IoEvent]) -> io::Result<usize> {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes at most `events.len()` events into that slice, and reads a live timespec.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.0,
+                0 as libc::c_long,
+                events.len() as libc::c_long,
+                events.as_mut_ptr(),
+                ptr::from_ref(&now),
+            )
+        };
+        check(result)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the id is that of a context of ours. The call returns when no transfer is on its way any more.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
+}
+
+fn check(result: libc::c_long) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+#[path = "tests/file.rs"]
+mod file_tests;

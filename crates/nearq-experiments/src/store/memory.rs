@@ -1,10 +1,13 @@
-//! The default store: memory. A transfer is a copy, made by the issuer's thread.
+//! Blocks in memory, and a store of them.
 
-use super::{Buffer, Direction, Lane, Store, Transfer};
+use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
 use crate::harness::EventBell;
+use crate::payload::BLOCK_BYTES;
 use nearq_platform::Linux;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+
+// The default store: memory. A transfer is a copy, made by the issuer's thread.
 
 /// Blocks in memory. Every lane has its own, made (and touched) when the lane is.
 #[derive(Clone, Copy, Debug)]
@@ -60,3 +63,48 @@ impl Lane for MemoryLane {
         Ok(())
     }
 }
+
+// The memory of one block, aligned for direct input and output.
+
+/// One block in memory, at an address that direct input and output accepts (a multiple of 4096).
+#[derive(Debug)]
+pub struct Buffer(Box<Page>);
+
+#[derive(Debug)]
+#[repr(C, align(4096))]
+struct Page([u8; BLOCK_BYTES]);
+
+impl Buffer {
+    /// A block of zeroes, touched, so that no run pays for its first use.
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "32 KiB, once for each block, and it needs no unsafe code"
+    )]
+    pub fn new() -> Self {
+        Self(Box::new(Page([0; BLOCK_BYTES])))
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0.0
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/buffer.rs"]
+mod buffer_tests;

@@ -8,15 +8,13 @@
 //! itself (or its writer thread does), and the read that finished queues the decryption from an interrupt. Here
 //! both ways lead through the issuer.
 
-mod aio;
-mod buffer;
 mod drive;
 mod file;
 mod memory;
 
-pub use buffer::Buffer;
 pub use drive::Drive;
 pub use file::FileStore;
+pub use memory::Buffer;
 pub use memory::MemoryStore;
 
 use crate::Error;

@@ -1,13 +1,13 @@
 //! `dispatch` on simulated machines: a run is a function of the machine and the seed.
 
-use nearq_experiments::{Common, DispatchOptions, dispatch};
+use nearq_experiments::{Common, DispatchOptions};
 use nearq_report::{Progress, Report, metric};
 
 fn run(machine: &str) -> Report {
     let common =
         Common { machine: machine.into(), runs: Some(2), goals: true, ..Common::default() };
     let options = DispatchOptions { common, idle_samples: Some(3), items: Some(10) };
-    dispatch(&options, &Progress::hidden()).expect("nothing is lost")
+    nearq_experiments::run(&options, &Progress::hidden()).expect("nothing is lost")
 }
 
 #[test]

@@ -135,7 +135,7 @@ type Experiment = fn(Common) -> Result<Report, Error>;
 const EXPERIMENTS: [(&str, Experiment); 8] = [
     ("scopes", |common| {
         let options = experiments::ScopesOptions { common, ..Default::default() };
-        experiments::scopes(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
     ("sensitivity", |common| {
         let options = experiments::SensitivityOptions {
@@ -157,12 +157,12 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
     ("highpri", |common| {
         let options =
             experiments::HighpriOptions { common, threads: Some(20), ..Default::default() };
-        experiments::highpri(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
     ("lock", |common| {
         let options =
             experiments::LockOptions { common, writers: Some(vec![2]), ..Default::default() };
-        experiments::lock(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
     ("home", |common| {
         let common = Common { duration: None, ..common };
@@ -172,18 +172,18 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
             passes: Some(1),
             ..Default::default()
         };
-        experiments::home(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
     ("numa", |common| {
         let common = Common { duration: None, ..common };
         let options = experiments::NumaOptions { common, files: Some(8), ..Default::default() };
-        experiments::numa(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
     ("dispatch", |common| {
         let common = Common { duration: None, ..common };
         let options =
             experiments::DispatchOptions { common, idle_samples: Some(3), items: Some(5) };
-        experiments::dispatch(&options, &Progress::hidden())
+        experiments::run(&options, &Progress::hidden())
     }),
 ];
 

@@ -17,7 +17,7 @@ use crate::harness::options::too_small;
 use crate::harness::{self, Common, Experiment, Host as _, Run};
 use crate::{Error, Machine};
 use nearq_platform::Linux;
-use nearq_report::{Collector, Report, metric};
+use nearq_report::{Collector, metric};
 use nearq_topology::{CpuSet, Scope};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -182,10 +182,6 @@ impl Experiment for Detection<'_> {
 
     fn text(facts: &Facts<'_, '_>) -> String {
         render::text(facts)
-    }
-
-    fn picture(facts: &Facts<'_, '_>, report: &Report) -> String {
-        render::picture(report, facts.show_goals())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The processes of a run: what each is told, and its body.
 
-use super::super::account::Told;
 use super::super::plan::Storm;
+use super::super::task::Told;
 use super::super::task::{Memory, Until, work};
 use super::storm;
 use crate::Error;

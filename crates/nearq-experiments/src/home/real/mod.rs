@@ -11,9 +11,9 @@ mod storm;
 pub use child::Child;
 
 use super::Ran;
-use super::account::Told;
-use super::placing::{Start, starts};
 use super::plan::{Plan, Row};
+use super::plan::{Start, starts};
+use super::task::Told;
 use crate::Error;
 use child::{Hog, Task};
 use nearq_home::{Nodes, Weights};

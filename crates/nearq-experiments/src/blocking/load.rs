@@ -1,0 +1,320 @@
+//! The items, one run of them on a pool, and what they take without any pool.
+
+use super::ways::Block;
+use crate::Error;
+use crate::harness::{Host, on_cpus};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
+use nearq_topology::CpuSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+// The items of a run, the same for every contestant: each computes, and some of them are blocked half-way.
+
+/// What the items of a run share.
+pub struct Items<P: Host> {
+    count: usize,
+    /// What an item computes.
+    rounds: u64,
+    /// One item in so many is blocked; 0 is none.
+    every: usize,
+    block: Arc<dyn Block>,
+    /// Items that have not ended.
+    left: P::AtomicU64,
+    /// Where the issuer waits for the last one.
+    done: Parker<P>,
+    /// What went wrong first.
+    failure: OnceLock<String>,
+}
+
+impl<P: Host> Items<P> {
+    /// So many items, of which none has run.
+    pub fn new(count: usize, rounds: u64, every: usize, block: Arc<dyn Block>) -> Self {
+        let (left, done) = (P::AtomicU64::new(count as u64), Parker::new());
+        Self { count, rounds, every, block, left, done, failure: OnceLock::new() }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether that item is blocked half-way.
+    pub fn blocks(&self, number: usize) -> bool {
+        self.every != 0 && number.is_multiple_of(self.every)
+    }
+
+    /// Runs an item.
+    pub fn run(&self, number: usize) {
+        self.run_around(number, |block| block());
+    }
+
+    /// Runs an item; `around` is called with what blocks, if this one is blocked, and calls it.
+    pub fn run_around(&self, number: usize, around: impl FnOnce(&dyn Fn())) {
+        if self.blocks(number) {
+            P::compute(self.rounds / 2);
+            around(&|| {
+                if let Err(error) = self.block.block() {
+                    let _ = self.failure.set(error.to_string());
+                }
+            });
+            P::compute(self.rounds - self.rounds / 2);
+        } else {
+            P::compute(self.rounds);
+        }
+        // AcqRel: whoever ends last has seen the others' failures, and the issuer sees them through the parker.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.unpark();
+        }
+    }
+
+    /// Waits for the last one. By the issuer alone.
+    pub fn wait(&self) -> Result<(), Error> {
+        let mut before = self.left.load(Ordering::Acquire);
+        while before != 0 && !self.done.park(Some(P::now() + P::LOST_AFTER)) {
+            let left = self.left.load(Ordering::Acquire);
+            if left == before && left != 0 {
+                return Err(Error::run(format!(
+                    "{left} of {} items have not ended, and none has for {} s",
+                    self.count,
+                    P::LOST_AFTER.as_secs()
+                )));
+            }
+            before = left;
+        }
+        match self.failure.get() {
+            None => Ok(()),
+            Some(failure) => Err(Error::run(format!("an item could not be blocked: {failure}"))),
+        }
+    }
+}
+
+// Those who take part, and one run of one of them.
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Items of a run.
+    pub items: usize,
+    /// What one computes, in time and in rounds of the calibrated loop.
+    pub item: Duration,
+    /// The same in rounds.
+    pub rounds: u64,
+    /// One item in so many is blocked.
+    pub every: usize,
+    /// For how long, where that can be said.
+    pub sleep: Duration,
+    /// Workers of every pool.
+    pub workers: usize,
+    /// The CPUs that they may use: as many.
+    pub cpus: CpuSet,
+}
+
+impl Plan {
+    /// How long all items take at best if nobody ever waits.
+    pub fn nominal(&self) -> Duration {
+        self.item * self.items as u32 / self.workers as u32
+    }
+}
+
+/// What a run measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// From the first item queued to the last one's end.
+    pub elapsed: Duration,
+    /// CPU time of the program meanwhile.
+    pub cpu: Option<Duration>,
+    /// Threads that the contestant had at most.
+    pub threads: Option<u64>,
+    /// Context switches meanwhile.
+    pub switches: Option<u64>,
+}
+
+/// One row of a table.
+pub trait Contestant<P: Host> {
+    /// The row's name.
+    fn row(&self) -> &'static str;
+
+    /// Whether it takes part wherever items are blocked, or in the plain sleep alone: some cannot tell the ways apart.
+    fn always(&self) -> bool;
+
+    /// Starts the pool.
+    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<P>>, Error>;
+}
+
+/// A pool that was started for one run.
+pub trait Pool<P: Host> {
+    /// Has an item run.
+    fn issue(&self, items: &Arc<Items<P>>, number: usize);
+
+    /// Workers at most so far, where the pool counts them itself.
+    fn threads(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Items before those that count, for each worker: some pools start their threads with the first.
+const WARM_UP: usize = 8;
+
+/// One run of a contestant, with a pool that is started for it and is gone afterwards.
+pub fn measure<P: Host>(
+    contestant: &(dyn Contestant<P> + Sync),
+    plan: &Plan,
+    block: &Arc<dyn Block>,
+) -> Result<Sample, Error> {
+    let body = || {
+        let sampler = P::sampler()?;
+        let before = sampler.as_ref().map_or(0, |_| super::work::now());
+        let pool = contestant.start(plan)?;
+        issue(&*pool, plan, plan.workers * WARM_UP, 0, block)?;
+        let since = Since::<P>::now();
+        issue(&*pool, plan, plan.items, plan.every, block)?;
+        let threads = match &sampler {
+            Some(sampler) => Some(sampler.most().saturating_sub(before)),
+            None => pool.threads(),
+        };
+        Ok(Sample { threads, ..since.sample() })
+    };
+    P::confined(&plan.cpus, || P::alone(body))
+}
+
+/// Queues items and waits for all of them.
+fn issue<P: Host>(
+    pool: &dyn Pool<P>,
+    plan: &Plan,
+    count: usize,
+    every: usize,
+    block: &Arc<dyn Block>,
+) -> Result<(), Error> {
+    let items = Arc::new(Items::new(count, plan.rounds, every, Arc::clone(block)));
+    for number in 0..items.count() {
+        pool.issue(&items, number);
+    }
+    items.wait()
+}
+
+/// The clocks and counts at a moment.
+pub(super) struct Since<P> {
+    wall: Instant,
+    cpu: Option<Duration>,
+    switches: Option<u64>,
+    platform: std::marker::PhantomData<fn() -> P>,
+}
+
+impl<P: Host> Since<P> {
+    /// Begins now.
+    pub(super) fn now() -> Self {
+        let (cpu, switches) = (P::process_time(), P::switches());
+        Self { wall: P::now(), cpu, switches, platform: std::marker::PhantomData }
+    }
+
+    /// What has been measured since then.
+    pub(super) fn sample(&self) -> Sample {
+        Sample {
+            elapsed: P::now() - self.wall,
+            cpu: P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start)),
+            threads: None,
+            switches: P::switches().zip(self.switches).map(|(end, start)| end - start),
+        }
+    }
+}
+
+// What the items take without any pool: the ideal, and what the machine and its scheduler add to it.
+
+/// The row of threads that compute and nothing else.
+pub const BARE: &str = "bare threads, no sleep";
+/// The row of threads that compute and sleep: as many as it takes.
+pub const ENOUGH: &str = "bare threads, enough";
+/// The row of the ideal.
+pub const IDEAL: &str = "ideal";
+
+/// What plain threads took for all the computing, and the ideal: their CPU time over the CPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bare {
+    /// As measured, others' use of the machine included.
+    pub sample: Sample,
+    /// The CPU time of the threads over the CPUs: nobody waits for anything.
+    pub ideal: Duration,
+}
+
+impl Bare {
+    /// A sample that says nothing of the ideal.
+    pub(super) fn without(sample: Sample) -> Self {
+        Self { sample, ideal: Duration::ZERO }
+    }
+}
+
+/// Does all the computing on as many threads as workers, each on a CPU of its own and with its share of the items.
+pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
+    let workers = plan.workers;
+    let body = || {
+        let used = Arc::new(P::AtomicU64::new(0));
+        let since = Since::<P>::now();
+        let mut threads = Vec::new();
+        for (at, cpu) in plan.cpus.iter().enumerate() {
+            let items = plan.items / workers + usize::from(at < plan.items % workers);
+            let (rounds, used) = (plan.rounds, Arc::clone(&used));
+            let main = move || {
+                (0..items).for_each(|_| P::compute(rounds));
+                let own = P::cpu_time(P::current_thread()).unwrap_or_default();
+                used.fetch_add(own.as_nanos() as u64, Ordering::Relaxed);
+            };
+            let spec = on_cpus("bare".into(), CpuSet::single(cpu));
+            threads.push(P::spawn(spec, main).map_err(|no| Error::run(no.to_string()))?);
+        }
+        threads.into_iter().for_each(P::join);
+        let sample = Sample { threads: Some(workers as u64), ..since.sample() };
+        let used = Duration::from_nanos(used.load(Ordering::Relaxed));
+        Ok(Bare { sample, ideal: used / workers as u32 })
+    };
+    P::confined(&plan.cpus, || P::alone(body))
+}
+
+/// Runs all items on so many threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nobody
+/// need notice anything: what this takes longer than the ideal is the system's scheduler's, and no pool can do without that.
+pub(super) fn measure_enough<P: Host>(
+    plan: &Plan,
+    block: &Arc<dyn Block>,
+) -> Result<Sample, Error> {
+    let threads = enough(plan);
+    let body = || {
+        let items =
+            Arc::new(Items::<P>::new(plan.items, plan.rounds, plan.every, Arc::clone(block)));
+        let next = Arc::new(P::AtomicU64::new(0));
+        let since = Since::<P>::now();
+        let mut started = Vec::new();
+        for _ in 0..threads {
+            let (items, next) = (Arc::clone(&items), Arc::clone(&next));
+            let main = move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    if number >= items.count() {
+                        return;
+                    }
+                    items.run(number);
+                }
+            };
+            let spec = on_cpus("enough".into(), plan.cpus.clone());
+            started.push(P::spawn(spec, main).map_err(|no| Error::run(no.to_string()))?);
+        }
+        items.wait()?;
+        let sample = Sample { threads: Some(threads as u64), ..since.sample() };
+        started.into_iter().for_each(P::join);
+        Ok(sample)
+    };
+    P::confined(&plan.cpus, || P::alone(body))
+}
+
+/// A worker for each CPU and one for each that sleeps meanwhile, and half as many again, because they do not sleep in turn.
+fn enough(plan: &Plan) -> usize {
+    let computing = plan.item * plan.every.max(1) as u32;
+    let asleep = plan.sleep.as_secs_f64() / computing.as_secs_f64() * plan.workers as f64;
+    ((plan.workers as f64 + asleep) * 1.5).ceil() as usize
+}
+
+#[cfg(test)]
+#[path = "tests/items.rs"]
+mod items_tests;
+
+#[cfg(test)]
+#[path = "tests/bare.rs"]
+mod bare_tests;

@@ -1,0 +1,202 @@
+//! The pools that take part: ours, and the others.
+
+use super::load::{Contestant, Items, Plan, Pool};
+use crate::Error;
+use crate::harness::Host;
+use crate::peers::{AsyncExecutor, Peer, Rayon, ThreadPool, Tokio};
+use nearq::{Runtime, Workqueue};
+use nearq_platform::{Atomic as _, AtomicInt as _, Linux, Ordering};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tokio::runtime::Builder;
+use tokio::task::block_in_place;
+
+// nearq as a contestant: the only file here, beside the detection's, that knows how its library is called.
+
+/// Our rows.
+pub const PLAIN: &str = "nearq";
+/// The same with what blocks inside `nearq::blocking`.
+pub const HINTED: &str = "nearq, blocking()";
+
+/// A workqueue that is default in all but its CPUs, on a runtime of its own.
+#[derive(Debug)]
+pub(super) struct Nearq {
+    /// Whether items say when they block.
+    pub(super) hints: bool,
+}
+
+impl<P: Host> Contestant<P> for Nearq {
+    fn row(&self) -> &'static str {
+        if self.hints { HINTED } else { PLAIN }
+    }
+
+    fn always(&self) -> bool {
+        true
+    }
+
+    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<P>>, Error> {
+        let failed = |error: nearq::Error| Error::run(error.to_string());
+        let tally = Arc::new(Tally::<P>::default());
+        let (start, stop) = (Arc::clone(&tally), Arc::clone(&tally));
+        let runtime = Runtime::<P>::builder_in()
+            .on_worker_start(move |_| start.more())
+            .on_worker_stop(move |_| stop.less())
+            .build()
+            .map_err(failed)?;
+        let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build_in();
+        let queue = queue.map_err(failed)?;
+        Ok(Box::new(Queue { queue, runtime, tally, hints: self.hints }))
+    }
+}
+
+struct Queue<P: Host> {
+    queue: Workqueue<P>,
+    runtime: Runtime<P>,
+    tally: Arc<Tally<P>>,
+    hints: bool,
+}
+
+impl<P: Host> Pool<P> for Queue<P> {
+    fn issue(&self, items: &Arc<Items<P>>, number: usize) {
+        let items = Arc::clone(items);
+        if self.hints && items.blocks(number) {
+            let runtime = self.runtime.clone();
+            let hinted = move || items.run_around(number, |block| runtime.blocking(block));
+            drop(self.queue.spawn(hinted));
+        } else {
+            drop(self.queue.spawn(move || items.run(number)));
+        }
+    }
+
+    fn threads(&self) -> Option<u64> {
+        Some(self.tally.most.load(Ordering::Relaxed))
+    }
+}
+
+/// Workers that are there, and that were at most.
+struct Tally<P: Host> {
+    now: P::AtomicU64,
+    most: P::AtomicU64,
+}
+
+impl<P: Host> Default for Tally<P> {
+    fn default() -> Self {
+        Self { now: P::AtomicU64::new(0), most: P::AtomicU64::new(0) }
+    }
+}
+
+impl<P: Host> Tally<P> {
+    fn more(&self) {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut most = self.most.load(Ordering::Relaxed);
+        while most < now {
+            match self.most.compare_exchange(most, now, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(found) => most = found,
+            }
+        }
+    }
+
+    fn less(&self) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// The other pools as contestants, each in its usual way of use. They are Linux programs.
+
+/// A pool of closures that cannot be told anything of blocking.
+struct Closures<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: Peer> Contestant<Linux> for Closures<Q> {
+    fn row(&self) -> &'static str {
+        Q::NAME
+    }
+
+    fn always(&self) -> bool {
+        false
+    }
+
+    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<Linux>>, Error> {
+        Ok(Box::new(Started(Q::start(plan.workers)?)))
+    }
+}
+
+struct Started<Q>(Q);
+
+impl<Q: Peer> Pool<Linux> for Started<Q> {
+    fn issue(&self, items: &Arc<Items<Linux>>, number: usize) {
+        let items = Arc::clone(items);
+        self.0.detach(move || items.run(number));
+    }
+}
+
+/// What tokio can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Nothing, so everything is run where blocking is allowed, on up to 512 threads.
+    Nothing,
+    /// Beforehand, which items block: those alone are run there.
+    Which,
+    /// In the item, what blocks: the worker hands its tasks to another thread meanwhile.
+    Where,
+}
+
+struct TokioTold(Told);
+
+impl Contestant<Linux> for TokioTold {
+    fn row(&self) -> &'static str {
+        match self.0 {
+            Told::Nothing => "tokio spawn_blocking, all",
+            Told::Which => "tokio spawn_blocking, sleepers",
+            Told::Where => "tokio block_in_place",
+        }
+    }
+
+    fn always(&self) -> bool {
+        true
+    }
+
+    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<Linux>>, Error> {
+        let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
+        let runtime = runtime
+            .map_err(|error| Error::run(format!("tokio cannot start its threads: {error}")))?;
+        Ok(Box::new(TokioPool { runtime, told: self.0 }))
+    }
+}
+
+struct TokioPool {
+    runtime: tokio::runtime::Runtime,
+    told: Told,
+}
+
+impl Pool<Linux> for TokioPool {
+    fn issue(&self, items: &Arc<Items<Linux>>, number: usize) {
+        let items = Arc::clone(items);
+        let blocks = items.blocks(number);
+        match self.told {
+            Told::Nothing => drop(self.runtime.spawn_blocking(move || items.run(number))),
+            Told::Which if blocks => {
+                drop(self.runtime.spawn_blocking(move || items.run(number)));
+            }
+            Told::Where if blocks => drop(self.runtime.spawn(async move {
+                items.run_around(number, |block| block_in_place(block));
+            })),
+            Told::Which | Told::Where => {
+                drop(self.runtime.spawn(async move { items.run(number) }));
+            }
+        }
+    }
+}
+
+/// All of them, in the order of the tables.
+pub fn others() -> Vec<Box<dyn Contestant<Linux> + Sync>> {
+    vec![
+        Box::new(Closures::<Rayon>(PhantomData)),
+        Box::new(Closures::<Tokio>(PhantomData)),
+        Box::new(Closures::<AsyncExecutor>(PhantomData)),
+        Box::new(Closures::<ThreadPool>(PhantomData)),
+        Box::new(TokioTold(Told::Nothing)),
+        Box::new(TokioTold(Told::Which)),
+        Box::new(TokioTold(Told::Where)),
+    ]
+}

@@ -1,0 +1,19 @@
+//! Tests of `work`: how many threads the process has at most while something runs.
+
+use super::*;
+use std::sync::Barrier;
+
+#[test]
+fn threads_that_were_there_are_counted_although_they_are_gone() {
+    let sampler = Sampler::start().unwrap();
+    let barrier = Barrier::new(6);
+    // Ours, the sampler's, and five more. It looks by itself when it is asked, however busy the machine is.
+    thread::scope(|scope| {
+        for _ in 0..5 {
+            scope.spawn(|| barrier.wait());
+        }
+        assert!(sampler.most() >= 7);
+        barrier.wait();
+    });
+    assert!(sampler.most() >= 7);
+}

@@ -1,0 +1,41 @@
+//! Tests of `targets`: the goals that nearq sets itself, and whether this run met them.
+
+use super::*;
+use nearq_report::Collector;
+
+#[test]
+fn shards_are_judged_where_there_are_any() {
+    let mut collector = Collector::default();
+    for (row, rate) in [("cache_shard", 300.0), ("cache", 150.0), ("system", 140.0)] {
+        collector.add("issuers", row, metric::ITEMS_PER_SECOND, rate);
+    }
+    let rows = collector.rows();
+    let shards = judge_shards(&rows, &Machine::named("grace-72").unwrap()).unwrap();
+    assert_eq!((shards.factor, shards.goal, shards.met), (2.0, 1.5, Some(true)));
+    assert!((shards.published.unwrap() - 5.11).abs() < 0.01);
+    let shards = judge_shards(&rows, &Machine::named("l3:1 core:16").unwrap()).unwrap();
+    assert_eq!(shards.published, None);
+    assert_eq!(judge_shards(&rows, &Machine::named("l3:2 core:4").unwrap()), None);
+    assert_eq!(judge_shards(&[], &Machine::named("grace-72").unwrap()), None);
+}
+
+#[test]
+fn ratios_are_of_medians_and_to_the_best_of_the_others() {
+    let mut collector = Collector::default();
+    let mut add = |load: Load, row, metric, runs: [f64; 3]| {
+        for run in runs {
+            collector.add(load.name(), row, metric, run);
+        }
+    };
+    add(Load::Outside, REQUEUE, metric::NS_PER_ITEM, [100.0, 900.0, 90.0]);
+    add(Load::Outside, "rayon", metric::NS_PER_ITEM, [300.0, 310.0, 320.0]);
+    add(Load::Outside, "tokio", metric::NS_PER_ITEM, [250.0, 250.0, 1.0]);
+    add(Load::Idle, REQUEUE, metric::START_LATENCY_P50, [11.0, 11.0, 11.0]);
+    add(Load::Idle, "tokio", metric::START_LATENCY_P50, [10.0, 10.0, 10.0]);
+    let peers = [(Load::Outside, "rayon"), (Load::Outside, "tokio"), (Load::Idle, "tokio")];
+    let goals = judge(&collector.rows(), &peers);
+    assert_eq!(goals.len(), 2, "spawn and p99 were not measured: {goals:?}");
+    assert_eq!((goals[0].best_other.as_str(), goals[0].ratio, goals[0].met), ("tokio", 0.4, true));
+    assert_eq!((goals[1].ratio, goals[1].goal, goals[1].met), (1.1, 1.05, false));
+    assert_eq!(judge(&collector.rows(), &[]), []);
+}

@@ -1,0 +1,29 @@
+//! Tests of `crowd`: the load of the document.
+
+use super::*;
+use nearq_platform::{Linux, Platform as _};
+use nearq_sim::{Sim, Simulation};
+use nearq_topology::Topology;
+
+#[test]
+fn all_of_them_sleep_until_they_are_dropped() {
+    let cpu = Linux::current_cpu();
+    let crowd = Crowd::<Linux>::start(40, cpu).unwrap();
+    Linux::sleep(Duration::from_millis(200));
+    // At most one a millisecond each; a busy machine may give them a tenth of that.
+    let sleeps = crowd.sleeps();
+    assert!((40..=40 * 250).contains(&sleeps), "{sleeps}");
+}
+
+#[test]
+fn a_simulated_crowd_saturates_its_cpu_and_no_other() {
+    let machine = Topology::from_synthetic("core:2").unwrap();
+    let ended = Simulation::new(machine, 1).run(|| {
+        let crowd = Crowd::<Sim>::start(1000, 1).unwrap();
+        let before = (crowd.sleeps(), Sim::now());
+        Sim::sleep(Duration::from_millis(100));
+        let each = (Sim::now() - before.1).as_nanos() as u64 / (crowd.sleeps() - before.0);
+        assert!((1_000..10_000).contains(&each), "{each} ns a sleep: it cannot be busier");
+    });
+    ended.expect();
+}

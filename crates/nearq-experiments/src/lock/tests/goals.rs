@@ -1,0 +1,65 @@
+//! Tests of `goals`: the goals that the mutex has, and whether this run reached them.
+
+use super::super::load::scenario;
+use super::*;
+use nearq_report::Collector;
+
+fn rows(figures: &[(&str, usize, Metric, [f64; 3])]) -> Vec<Row> {
+    let mut collector = Collector::default();
+    for (row, writers, metric, runs) in figures {
+        for run in runs {
+            collector.add(&scenario(Load::Short, *writers), row, *metric, *run);
+        }
+    }
+    collector.rows()
+}
+
+#[test]
+fn the_worst_number_of_writers_and_the_medians_decide() {
+    let rates = metric::ACQUISITIONS_RATIO;
+    let (to_std, to_other) = (beside(STD), beside(PARKING_LOT));
+    let rows = rows(&[
+        (&to_std, 1, rates, [0.94, 0.96, 0.1]),
+        // The better one is std in two of three runs, and so by the medians; not the better one of each run.
+        (&to_std, 2, rates, [0.96, 1.1, 0.97]),
+        (&to_other, 2, rates, [1.2, 0.7, 1.3]),
+        (&to_std, 8, rates, [1.2, 1.2, 0.1]),
+        (&to_std, 128, rates, [0.1, 0.1, 0.1]),
+        (AUTO, 2, metric::FAIRNESS, [0.5, 0.5, 0.9]),
+        (AUTO, 8, metric::FAIRNESS, [0.6, 0.6, 0.6]),
+        (&to_std, 2, metric::WAIT_RATIO_MAX, [0.2, 0.2, 0.2]),
+        (&to_other, 2, metric::WAIT_RATIO_MAX, [0.7, 0.7, 0.7]),
+        (&beside(PTHREAD), 8, rates, [1.0, 1.0, 1.0]),
+    ]);
+    let scenarios = [1, 2, 8, 128].map(|writers| (Load::Short, writers));
+    let goals = judge(&rows, scenarios.into_iter(), false, Place::Spread);
+    let short: Vec<_> = goals.iter().map(|goal| (goal.reached, goal.writers, goal.met)).collect();
+    assert_eq!(short.len(), 6, "{goals:?}");
+    assert_eq!(short[0], (0.94, Some(1), false));
+    assert_eq!(short[1], (0.97, Some(2), true));
+    assert!((short[2].0 - (0.97_f64 * 1.2).sqrt()).abs() < 1e-12 && short[2].2);
+    assert_eq!(short[3..], [(0.6, Some(8), true), (0.7, Some(2), false), (1.0, Some(8), true)]);
+    assert_eq!(judge(&[], scenarios.into_iter(), false, Place::Compact), []);
+}
+
+#[test]
+fn gains_are_judged_where_the_document_has_some_and_losses_where_writers_are_few() {
+    let gains = [(1, 0.0), (4, -0.9), (8, -1.1), (12, -50.0), (16, 72.0), (64, 90.9)];
+    let figures = gains.map(|(writers, gain)| (AUTO, writers, metric::GAIN, [gain; 3]));
+    let rows = rows(&figures);
+    let scenarios = || gains.iter().map(|(writers, _)| (Load::Short, *writers));
+    let goals = judge(&rows, scenarios(), true, Place::Compact);
+    let short: Vec<_> =
+        goals.iter().map(|goal| (goal.writers.unwrap(), goal.goal, goal.met)).collect();
+    assert_eq!(
+        short,
+        [(1, -1.0, true), (4, -1.0, true), (8, -1.0, false), (16, 72.0, true), (64, 91.0, false)]
+    );
+    assert_eq!(judge(&rows, scenarios(), true, Place::Spread), [], "shown without a goal");
+}
+
+#[test]
+fn the_geometric_mean_of_known_ratios() {
+    assert!((geometric_mean(&[2.0, 0.5, 1.0]).unwrap() - 1.0).abs() < 1e-12);
+    assert_eq!(geometric_mean(&[]), None);
+}

@@ -1,0 +1,41 @@
+//! Tests of `job`: the job of a real machine.
+
+use super::*;
+use crate::harness::options::named;
+
+#[test]
+fn files_are_made_up_done_and_checked() {
+    for kind in [Kind::Compile, Kind::Compress] {
+        let Ok(mut job) = Job::prepare(Some(kind), 2, None) else {
+            println!(
+                "skipped: {}: the program is missing; to have it: install gcc and xz",
+                kind.name()
+            );
+            continue;
+        };
+        if kind == Kind::Compress {
+            // Those that were found are large.
+            job.inputs = job.make_up(2).unwrap();
+        }
+        assert!(job.check(1).is_err());
+        job.do_one(0).unwrap();
+        job.check(1).unwrap();
+        assert!(job.check(2).is_err());
+        let done = Command::new("sh").args(["-c", &job.shell(1)]).status().unwrap();
+        assert!(done.success());
+        job.check(2).unwrap();
+        job.clean().unwrap();
+        assert!(job.check(1).is_err());
+        let folder = job.folder().to_owned();
+        drop(job);
+        assert!(!folder.exists());
+    }
+}
+
+#[test]
+fn each_file_is_another_one_and_the_same_each_time() {
+    assert_eq!(c_file(3), c_file(3));
+    assert_ne!(c_file(3), c_file(4));
+    let error = named("--kind", "link", &Kind::ALL).unwrap_err();
+    assert!(error.to_string().contains("compile or compress"));
+}
