@@ -2,8 +2,8 @@
 
 use super::ways::Block;
 use crate::Error;
-use crate::harness::{Host, on_cpus};
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
+use crate::harness::{Host, Since, failed, on_cpus};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Parker};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -166,13 +166,13 @@ pub fn measure<P: Host>(
         let before = sampler.as_ref().map_or(0, |_| super::work::now());
         let pool = contestant.start(plan)?;
         issue(&*pool, plan, plan.workers * WARM_UP, 0, block)?;
-        let since = Since::<P>::now();
+        let since = Since::now::<P>();
         issue(&*pool, plan, plan.items, plan.every, block)?;
         let threads = match &sampler {
             Some(sampler) => Some(sampler.most().saturating_sub(before)),
             None => pool.threads(),
         };
-        Ok(Sample { threads, ..since.sample() })
+        Ok(sample::<P>(&since, threads))
     };
     P::confined(&plan.cpus, || P::alone(body))
 }
@@ -192,30 +192,10 @@ fn issue<P: Host>(
     items.wait()
 }
 
-/// The clocks and counts at a moment.
-pub(super) struct Since<P> {
-    wall: Instant,
-    cpu: Option<Duration>,
-    switches: Option<u64>,
-    platform: std::marker::PhantomData<fn() -> P>,
-}
-
-impl<P: Host> Since<P> {
-    /// Begins now.
-    pub(super) fn now() -> Self {
-        let (cpu, switches) = (P::process_time(), P::switches());
-        Self { wall: P::now(), cpu, switches, platform: std::marker::PhantomData }
-    }
-
-    /// What has been measured since then.
-    pub(super) fn sample(&self) -> Sample {
-        Sample {
-            elapsed: P::now() - self.wall,
-            cpu: P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start)),
-            threads: None,
-            switches: P::switches().zip(self.switches).map(|(end, start)| end - start),
-        }
-    }
+/// What has been measured since then.
+fn sample<P: Host>(since: &Since, threads: Option<u64>) -> Sample {
+    let (elapsed, cpu) = (since.elapsed::<P>(), since.cpu::<P>());
+    Sample { elapsed, cpu, threads, switches: since.switches::<P>() }
 }
 
 // What the items take without any pool: the ideal, and what the machine and its scheduler add to it.
@@ -248,7 +228,7 @@ pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
     let workers = plan.workers;
     let body = || {
         let used = Arc::new(P::AtomicU64::new(0));
-        let since = Since::<P>::now();
+        let since = Since::now::<P>();
         let mut threads = Vec::new();
         for (at, cpu) in plan.cpus.iter().enumerate() {
             let items = plan.items / workers + usize::from(at < plan.items % workers);
@@ -259,10 +239,10 @@ pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
                 used.fetch_add(own.as_nanos() as u64, Ordering::Relaxed);
             };
             let spec = on_cpus("bare".into(), CpuSet::single(cpu));
-            threads.push(P::spawn(spec, main).map_err(|no| Error::run(no.to_string()))?);
+            threads.push(P::spawn(spec, main).map_err(failed)?);
         }
         threads.into_iter().for_each(P::join);
-        let sample = Sample { threads: Some(workers as u64), ..since.sample() };
+        let sample = sample::<P>(&since, Some(workers as u64));
         let used = Duration::from_nanos(used.load(Ordering::Relaxed));
         Ok(Bare { sample, ideal: used / workers as u32 })
     };
@@ -280,7 +260,7 @@ pub(super) fn measure_enough<P: Host>(
         let items =
             Arc::new(Items::<P>::new(plan.items, plan.rounds, plan.every, Arc::clone(block)));
         let next = Arc::new(P::AtomicU64::new(0));
-        let since = Since::<P>::now();
+        let since = Since::now::<P>();
         let mut started = Vec::new();
         for _ in 0..threads {
             let (items, next) = (Arc::clone(&items), Arc::clone(&next));
@@ -294,10 +274,10 @@ pub(super) fn measure_enough<P: Host>(
                 }
             };
             let spec = on_cpus("enough".into(), plan.cpus.clone());
-            started.push(P::spawn(spec, main).map_err(|no| Error::run(no.to_string()))?);
+            started.push(P::spawn(spec, main).map_err(failed)?);
         }
         items.wait()?;
-        let sample = Sample { threads: Some(threads as u64), ..since.sample() };
+        let sample = sample::<P>(&since, Some(threads as u64));
         started.into_iter().for_each(P::join);
         Ok(sample)
     };

@@ -2,7 +2,7 @@
 
 use super::load::{Contestant, Items, Plan, Pool};
 use crate::Error;
-use crate::harness::Host;
+use crate::harness::{Host, failed};
 use crate::peers::{AsyncExecutor, Peer, Rayon, ThreadPool, Tokio};
 use nearq::{Runtime, Workqueue};
 use nearq_platform::{Atomic as _, AtomicInt as _, Linux, Ordering};
@@ -35,7 +35,6 @@ impl<P: Host> Contestant<P> for Nearq {
     }
 
     fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<P>>, Error> {
-        let failed = |error: nearq::Error| Error::run(error.to_string());
         let tally = Arc::new(Tally::<P>::default());
         let (start, stop) = (Arc::clone(&tally), Arc::clone(&tally));
         let runtime = Runtime::<P>::builder_in()

@@ -3,7 +3,7 @@
 use super::gauge::{Gauge, PROBES};
 use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, issuers};
 use super::{distinct_scopes, targets};
-use crate::harness::Host;
+use crate::harness::{Host, failed};
 use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded};
 use crate::{Error, Machine};
 use nearq::{JoinHandle, Runtime, Work, Workqueue};
@@ -157,7 +157,6 @@ pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P
 
 /// A workqueue that is default in all but its scope, on a runtime of its own.
 fn default_queue<P: Platform>(scope: Option<Scope>) -> Result<Workqueue<P>, Error> {
-    let failed = |error: nearq::Error| Error::run(error.to_string());
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     runtime.workqueue("dispatch").scope(scope).build_in().map_err(failed)
 }

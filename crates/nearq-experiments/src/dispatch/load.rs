@@ -3,7 +3,7 @@
 use super::contestant::Plan;
 use super::gauge::{Gauge, Latency, PROBES, Probes};
 use crate::Error;
-use crate::harness::{Host, on_cpus};
+use crate::harness::{Host, Since, on_cpus};
 use crate::peers::Peer;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
 use nearq_topology::CpuSet;
@@ -35,31 +35,13 @@ pub struct Sample {
     pub start: Option<Latency>,
 }
 
-/// Wall time and CPU time since a moment.
-struct Since {
-    wall: Instant,
-    cpu: Option<Duration>,
-}
-
-impl Since {
-    /// Begins now.
-    fn now<P: Host>() -> Self {
-        Self { wall: P::now(), cpu: P::process_time() }
-    }
-
-    fn elapsed<P: Host>(&self) -> Duration {
-        P::now() - self.wall
-    }
-
-    /// So many items since then.
-    fn sample<P: Host>(&self, items: u64) -> Sample {
-        let elapsed = self.elapsed::<P>();
-        let used = P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start));
-        Sample {
-            ns_per_item: Some(elapsed.as_nanos() as f64 / items as f64),
-            cpus_busy: used.map(|used| used.as_secs_f64() / elapsed.as_secs_f64()),
-            ..Sample::default()
-        }
+/// So many items since then.
+fn sample<P: Host>(since: &Since, items: u64) -> Sample {
+    let elapsed = since.elapsed::<P>();
+    Sample {
+        ns_per_item: Some(elapsed.as_nanos() as f64 / items as f64),
+        cpus_busy: since.cpu::<P>().map(|used| used.as_secs_f64() / elapsed.as_secs_f64()),
+        ..Sample::default()
     }
 }
 
@@ -129,7 +111,7 @@ pub fn flood<P: Host>(
         }
     }
     wait_until(gauge, base, issued, 0)?;
-    let sample = start.sample::<P>(issued);
+    let sample = sample::<P>(&start, issued);
     let (queue, started) = probes.finish();
     Ok(Sample { queue: Some(queue), start: Some(started), ..sample })
 }
@@ -172,7 +154,7 @@ pub(super) fn joined<Q: Peer, P: Host>(
         }
     }
     handles.drain(..).for_each(|handle| Q::join(handle));
-    start.sample::<P>(issued)
+    sample::<P>(&start, issued)
 }
 
 /// Has a worker queue [`IN_FLIGHT`] closures, of which the last to end does it again, for `duration`.
@@ -195,7 +177,7 @@ pub(super) fn inside<Q: Peer, P: Host>(
     if !batches.finished.park(Some(P::now() + duration + P::LOST_AFTER)) {
         return Err(lost::<P>(batches.running.load(Ordering::Relaxed)));
     }
-    let sample = start.sample::<P>(batches.items.load(Ordering::Relaxed));
+    let sample = sample::<P>(&start, batches.items.load(Ordering::Relaxed));
     // The pool must not be dropped by one of its own workers.
     let patience = P::now() + P::LOST_AFTER;
     while Arc::strong_count(&batches) > 1 && P::now() < patience {

@@ -4,7 +4,7 @@
 use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
 use crate::{Error, peers};
-use nearq_platform::{Linux, Parker, Platform, ThreadSpec};
+use nearq_platform::{Instant, Linux, Parker, Platform, ThreadSpec};
 use nearq_report::usage;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
@@ -266,6 +266,36 @@ impl Host for Sim {
 
     fn favour_issuer() -> bool {
         true
+    }
+}
+
+/// The clocks and counts at a moment.
+pub(crate) struct Since {
+    wall: Instant,
+    cpu: Option<Duration>,
+    switches: Option<u64>,
+}
+
+impl Since {
+    /// Begins now.
+    pub(crate) fn now<P: Host>() -> Self {
+        let (cpu, switches) = (P::process_time(), P::switches());
+        Self { wall: P::now(), cpu, switches }
+    }
+
+    /// Wall time since then.
+    pub(crate) fn elapsed<P: Host>(&self) -> Duration {
+        P::now() - self.wall
+    }
+
+    /// CPU time of the process since then, where somebody counts it.
+    pub(crate) fn cpu<P: Host>(&self) -> Option<Duration> {
+        P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start))
+    }
+
+    /// Context switches since then, where somebody counts them.
+    pub(crate) fn switches<P: Host>(&self) -> Option<u64> {
+        P::switches().zip(self.switches).map(|(end, start)| end - start)
     }
 }
 

@@ -27,8 +27,8 @@ pub mod options;
 pub mod simulated;
 pub mod table;
 
-pub(crate) use host::on_cpus;
 pub use host::{Bell, Census, EventBell, Host, ParkBell, Role};
+pub(crate) use host::{Since, on_cpus};
 pub use options::Common;
 pub use simulated::{Simulated, simulate};
 

@@ -4,7 +4,7 @@ use super::issuer::Samples;
 use super::issuer::{Plan, Start, Target, as_issuer, measure, on_thread};
 use super::privilege::{self, MOST_FAVOURED};
 use crate::Error;
-use crate::harness::Host;
+use crate::harness::{Host, failed};
 use crate::peers::{Peer, Plain, Rayon, Tokio, alone};
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux, Platform as _, ThreadSpec};
@@ -153,7 +153,6 @@ fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
 
 /// Builds the queue on a runtime of its own, measures, and ends both. By the issuer, from whom the workers inherit what they may.
 fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
-    let failed = |error: nearq::Error| Error::run(error.to_string());
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
         .workqueue("highpri")

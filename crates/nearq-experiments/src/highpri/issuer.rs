@@ -1,7 +1,7 @@
 //! The thread that queues an item again and again, and the latencies that it measures.
 
 use crate::Error;
-use crate::harness::{Host, on_cpus};
+use crate::harness::{Host, failed, on_cpus};
 use nearq_platform::{Atomic as _, Instant, Ordering, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
@@ -137,7 +137,7 @@ pub(crate) fn on_thread<P: Host, R: Send + 'static>(
         let ended = body();
         *place.lock().expect("nobody panics with it") = Some(ended);
     };
-    let thread = P::spawn(spec, main).map_err(|refused| Error::run(refused.to_string()))?;
+    let thread = P::spawn(spec, main).map_err(failed)?;
     P::join(thread);
     let ended = result.lock().expect("nobody panics with it").take();
     ended.unwrap_or_else(|| Err(Error::run("a thread of the experiment panicked")))

@@ -192,18 +192,19 @@ impl Size {
         !self.quick && self.elements == PROBLEM_SIZE && self.passes == PASSES
     }
 
+    /// So many tasks that end then, with nothing that disturbs them.
+    fn plan(&self, scenario: Scenario, until: Vec<Until>) -> Plan {
+        let walks = scenario == Scenario::NumaTest;
+        let elements = if walks { self.elements } else { SMALL / ELEMENT };
+        let (start_on, storm, hogs, disturbed, end) = (None, None, None, None, None);
+        let tasks = until.len();
+        Plan { scenario, tasks, elements, until, start_on, storm, hogs, disturbed, end }
+    }
+
     pub(super) fn numa_test(&self, tasks: usize) -> Plan {
-        Plan {
-            scenario: Scenario::NumaTest,
-            tasks,
-            elements: self.elements,
-            until: vec![Until::Passes(self.passes); tasks],
-            start_on: None,
-            storm: Some(if self.quick { QUICK_STORM } else { STORM }),
-            hogs: None,
-            disturbed: None,
-            end: None,
-        }
+        let storm = Some(if self.quick { QUICK_STORM } else { STORM });
+        let until = vec![Until::Passes(self.passes); tasks];
+        Plan { storm, ..self.plan(Scenario::NumaTest, until) }
     }
 
     /// `tasks` of them, and two hogs for each CPU of the second node, or of the only one.
@@ -211,38 +212,22 @@ impl Size {
         let [from, to, end] = DISPLACE[usize::from(self.quick)].map(Duration::from_millis);
         let node = usize::from(!self.nodes.is_single());
         let count = 2 * self.nodes.get(node).cpus.len();
-        Plan {
-            scenario: Scenario::Displace,
-            tasks,
-            elements: SMALL / ELEMENT,
-            until: vec![Until::Time(end.as_nanos() as u64); tasks],
-            start_on: None,
-            storm: None,
-            hogs: Some(Hogs { node, count, from, to }),
-            disturbed: Some([from, to]),
-            end: Some(end),
-        }
+        let hogs = Some(Hogs { node, count, from, to });
+        let until = vec![Until::Time(end.as_nanos() as u64); tasks];
+        let plan = self.plan(Scenario::Displace, until);
+        Plan { hogs, disturbed: Some([from, to]), end: Some(end), ..plan }
     }
 
     /// Twice as many tasks as the first node has CPUs; every other one leaves.
     pub(super) fn overload(&self) -> Plan {
         let [from, leave, end] = OVERLOAD[usize::from(self.quick)].map(Duration::from_millis);
-        let tasks = 2 * self.nodes.get(0).cpus.len();
         let until = |task: usize| {
             let end = if task.is_multiple_of(2) { end } else { leave };
             Until::Time(end.as_nanos() as u64)
         };
-        Plan {
-            scenario: Scenario::Overload,
-            tasks,
-            elements: SMALL / ELEMENT,
-            until: (0..tasks).map(until).collect(),
-            start_on: Some(0),
-            storm: None,
-            hogs: None,
-            disturbed: Some([from, leave]),
-            end: Some(end),
-        }
+        let tasks = 2 * self.nodes.get(0).cpus.len();
+        let plan = self.plan(Scenario::Overload, (0..tasks).map(until).collect());
+        Plan { start_on: Some(0), disturbed: Some([from, leave]), end: Some(end), ..plan }
     }
 }
 

@@ -4,7 +4,7 @@ use super::Ran;
 use super::plan::{Plan, Row, Start, Storm, starts};
 use super::scheduler::under_home;
 use super::task::{ELEMENT, Memory, Told, work};
-use crate::harness::simulate;
+use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
 use nearq_home::{Action, Evidence, Keeper, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, milli};
 use nearq_platform::{Atomic as _, AtomicInt as _, Instant, MemoryPolicy, Ordering, Platform as _};
@@ -96,7 +96,7 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
 }
 
 fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, Error> {
-    Sim::fork(name, main).map_err(|refused| Error::run(refused.to_string()))
+    Sim::fork(name, main).map_err(failed)
 }
 
 fn sleep_until(origin: Instant, time: Duration) {

@@ -13,7 +13,7 @@
 
 use super::job::scope_of;
 use super::{HOMES, Plan, Taken};
-use crate::harness::simulate;
+use crate::harness::{failed, simulate};
 use crate::{DeclaredMemory, Error, Machine};
 use nearq::{Home, Runtime};
 use nearq_platform::{Platform as _, ThreadSpec};
@@ -80,7 +80,6 @@ pub(super) fn run(
 }
 
 fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> {
-    let failed = |error: nearq::Error| Error::run(error.to_string());
     let runtime = Runtime::<Sim>::builder_in().build().map_err(failed)?;
     let queue = runtime.workqueue("files").scope(scope_of(row)).max_active(jobs);
     let queue = Arc::new(queue.build_in().map_err(failed)?);
@@ -106,7 +105,7 @@ fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> 
             }
         };
         let spec = ThreadSpec { name, ..ThreadSpec::default() };
-        issuers.push(Sim::spawn(spec, issue).map_err(|error| Error::run(error.to_string()))?);
+        issuers.push(Sim::spawn(spec, issue).map_err(failed)?);
     }
     issuers.into_iter().for_each(Sim::join);
     Ok(Sim::now() - begin)

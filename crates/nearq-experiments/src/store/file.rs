@@ -183,10 +183,6 @@ impl Lane for SynchronousLane {
         .map_err(|error| failed(&transfer, &error.to_string()))?;
         Ok(Some(transfer))
     }
-
-    fn reap(&mut self, _finished: &mut Vec<Transfer>) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// The error of a transfer that failed.

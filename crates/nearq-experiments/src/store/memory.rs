@@ -58,10 +58,6 @@ impl Lane for MemoryLane {
         }
         Ok(Some(transfer))
     }
-
-    fn reap(&mut self, _finished: &mut Vec<Transfer>) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 // The memory of one block, aligned for direct input and output.

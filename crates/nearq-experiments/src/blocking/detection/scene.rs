@@ -10,6 +10,7 @@
 use super::monitor::{Cost, Monitor};
 use crate::Error;
 use crate::blocking::work;
+use crate::harness::failed;
 use nearq::{Runtime, Workqueue};
 use nearq_topology::CpuSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -116,7 +117,6 @@ pub struct Scene {
 impl Scene {
     /// A queue on `cpus` with `busy` workers: a runner for each CPU, and fillers. The caller is confined to these CPUs.
     pub fn set(cpus: &CpuSet, busy: usize, fillers: Fillers) -> Result<Self, Error> {
-        let failed = |error: nearq::Error| Error::run(error.to_string());
         let runtime = Runtime::builder().build().map_err(failed)?;
         let queue = runtime.workqueue("detection").cpumask(cpus.clone()).max_active(2048);
         let scene = Self {

@@ -5,6 +5,7 @@ use super::super::task::Told;
 use super::super::task::{Memory, Until, work};
 use super::storm;
 use crate::Error;
+use crate::harness::failed;
 use nearq_platform::{Linux, MemoryPolicy, Platform as _};
 use nearq_topology::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -125,8 +126,7 @@ fn sleep_until(time: u64) {
 fn go_to(list: &str) -> Result<(), Error> {
     let cpus =
         CpuSet::parse_list(list).map_err(|error| Error::input(format!("{list}: {error}")))?;
-    Linux::set_affinity(Linux::current_thread(), &cpus)
-        .map_err(|refused| Error::run(refused.to_string()))
+    Linux::set_affinity(Linux::current_thread(), &cpus).map_err(failed)
 }
 
 // ---- tasks ---------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ use super::plan::{Plan, Row};
 use super::plan::{Start, starts};
 use super::task::Told;
 use crate::Error;
+use crate::harness::failed;
 use child::{Hog, Task};
 use nearq_home::{Nodes, Weights};
-use nearq_platform::{Linux, Platform as _, Refused};
+use nearq_platform::{Linux, Platform as _};
 use nearq_processes::Warden;
 use nearq_topology::CpuSet;
 use scheduler::Loaded;
@@ -120,12 +121,11 @@ fn spawn_on(
     child: &Child,
 ) -> Result<std::process::Child, Error> {
     let Some(cpus) = cpus else { return spawn(program, child) };
-    let refused = |refused: Refused| Error::run(refused.to_string());
     let caller = Linux::current_thread();
-    let before = Linux::affinity(caller).map_err(refused)?;
-    Linux::set_affinity(caller, cpus).map_err(refused)?;
+    let before = Linux::affinity(caller).map_err(failed)?;
+    Linux::set_affinity(caller, cpus).map_err(failed)?;
     let spawned = spawn(program, child);
-    Linux::set_affinity(caller, &before).map_err(refused)?;
+    Linux::set_affinity(caller, &before).map_err(failed)?;
     spawned
 }
 
